@@ -1,0 +1,83 @@
+"""Progressor: an Erlang-style process engine on PostgreSQL."""
+
+from progressor.answers import Health, Page, TraceEntry
+from progressor.client import Client, ProcessHandle
+from progressor.codec import Codec
+from progressor.config import RetryPolicy
+from progressor.engine import Engine
+from progressor.errors import (
+    HandlerFailed,
+    IdempotencyConflict,
+    InvalidRequest,
+    NamespaceNotFound,
+    NonRetryable,
+    ProcessAlreadyExists,
+    ProcessBroken,
+    ProcessNotBroken,
+    ProcessNotFound,
+    ProgressorError,
+    Reject,
+    Rejected,
+    ReplyTimeout,
+    SchemaMismatch,
+    StorageUnavailable,
+)
+from progressor.handler import Handler
+from progressor.model import (
+    Event,
+    HistoryRange,
+    Intent,
+    ProcessStatus,
+    Remove,
+    SetTimer,
+    Task,
+    TaskStatus,
+    TaskType,
+    UnsetTimer,
+)
+from progressor.namespace import Namespace
+from progressor.process import Process
+from progressor.sync import SyncClient
+
+__all__ = [
+    # serving
+    "Engine",
+    "Namespace",
+    "Handler",
+    "Process",
+    "Task",
+    "TaskType",
+    "TaskStatus",
+    "ProcessStatus",
+    "Event",
+    "HistoryRange",
+    "Intent",
+    "SetTimer",
+    "UnsetTimer",
+    "Remove",
+    "Reject",
+    "NonRetryable",
+    "RetryPolicy",
+    "Codec",
+    # asking
+    "Client",
+    "SyncClient",
+    "ProcessHandle",
+    "TraceEntry",
+    "Page",
+    "Health",
+    # errors
+    "ProgressorError",
+    "InvalidRequest",
+    "IdempotencyConflict",
+    "NamespaceNotFound",
+    "ProcessNotFound",
+    "ProcessAlreadyExists",
+    "ProcessBroken",
+    "ProcessNotBroken",
+    "Rejected",
+    "HandlerFailed",
+    "ReplyTimeout",
+    "StorageUnavailable",
+    "SchemaMismatch",
+]

@@ -1,0 +1,128 @@
+"""What a client hands back: answers, or the error that stands for them; traces, pages, health."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, assert_never
+
+from progressor.codec import Wire
+from progressor.errors import (
+    HandlerFailed,
+    IdempotencyConflict,
+    InvalidRequest,
+    ProcessAlreadyExists,
+    ProcessBroken,
+    ProcessNotBroken,
+    ProcessNotFound,
+    ProgressorError,
+    Rejected,
+)
+from progressor.model import Event, TaskStatus, TaskType
+from progressor.process import Process
+from progressor.storage.items import Answer, NotPrepared, Refused, Request
+from progressor.storage.reads import TaskRow
+
+
+@dataclass(frozen=True, slots=True)
+class TraceEntry:
+    """One task of a process, in the words of its namespace. `name` is the call's."""
+
+    task_id: int
+    task_type: TaskType
+    status: TaskStatus
+    name: str | None
+    args: Any
+    response: Any
+    error: str | None
+    idempotency_key: str | None
+    context: Any
+    scheduled_time: datetime
+    running_time: datetime | None
+    finished_time: datetime | None
+    attempts_count: int
+    last_retry_interval: timedelta | None
+    worker_id: str | None
+    events: tuple[Event, ...]
+
+    @classmethod
+    def of(cls, row: TaskRow, wire: Wire) -> TraceEntry:
+        decode = wire.decode_any
+        name = row.metadata.get("name")
+        refused = row.status is TaskStatus.ERROR
+        return cls(
+            task_id=row.task_id,
+            task_type=row.task_type,
+            status=row.status,
+            name=None if name is None else str(name),
+            args=decode(row.args),
+            # The response of a refused task holds the refusal; its text is the error.
+            response=None if refused else decode(row.response),
+            error=row.error,
+            idempotency_key=row.idempotency_key,
+            context=decode(row.context),
+            scheduled_time=row.scheduled_time,
+            running_time=row.running_time,
+            finished_time=row.finished_time,
+            attempts_count=row.attempts_count,
+            last_retry_interval=row.last_retry_interval,
+            worker_id=row.worker_id,
+            events=tuple(
+                Event(decode(e.payload), e.metadata, e.event_id, e.timestamp, e.task_id) for e in row.events
+            ),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """A page of a search; `cursor` asks for the next one, None at the end."""
+
+    items: list[Process[Any]]
+    cursor: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Health:
+    """Whether the database answers with the right schema, and who serves what on it."""
+
+    ok: bool
+    detail: str | None
+    workers: int
+    namespaces: tuple[str, ...]
+
+
+def not_prepared(request: Request, outcome: NotPrepared) -> ProgressorError:
+    """The error of a request that was not accepted."""
+    namespace, process_id = request.namespace, request.process_id
+    match outcome.reason:
+        case Refused.EXISTS:
+            return ProcessAlreadyExists(namespace, process_id)
+        case Refused.NOT_FOUND:
+            return ProcessNotFound(namespace, process_id)
+        case Refused.BROKEN:
+            return ProcessBroken(namespace, process_id, detail=outcome.detail)
+        case Refused.NOT_BROKEN:
+            return ProcessNotBroken(namespace, process_id, detail=outcome.detail)
+        case Refused.CONFLICT:
+            return IdempotencyConflict(namespace, process_id, request.idempotency_key)
+        case _:
+            assert_never(outcome.reason)
+
+
+def response_of(request: Request, answer: Answer, wire: Wire) -> Any:
+    """The response of a final task, or its error raised."""
+    namespace, process_id = request.namespace, request.process_id
+    if answer.status is None:
+        raise ProcessNotFound(
+            namespace, process_id, detail="it was removed before this request was answered"
+        )
+    if answer.status is TaskStatus.FINISHED:
+        return wire.decode_any(answer.response)
+    if answer.status is TaskStatus.CANCELLED:
+        raise ProcessBroken(namespace, process_id, detail=answer.error)
+    refusal = answer.refusal()
+    if refusal is None:
+        raise HandlerFailed(namespace, process_id, error=answer.error or "unknown error")
+    if refusal.invalid:
+        raise InvalidRequest(refusal.reason, field=refusal.details.get("field"))
+    raise Rejected(namespace, process_id, reason=refusal.reason, details=dict(refusal.details))

@@ -1,0 +1,138 @@
+"""What a client or an engine needs to talk to one database: storage, reads, replies, signals and wakes.
+
+Rule: built in one place, started and stopped in one order, shared by everything in the process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import secrets
+from collections.abc import Callable
+from datetime import timedelta
+
+from progressor.config import ConnectionOptions
+from progressor.errors import ProgressorError
+from progressor.replies import Replies
+from progressor.storage import migrations
+from progressor.storage.batching import GroupCommit
+from progressor.storage.connections import Connections
+from progressor.storage.dsn import with_defaults
+from progressor.storage.operations import Storage
+from progressor.storage.reads import Reads
+from progressor.storage.signals import Kind, Signals
+
+log = logging.getLogger("progressor.backend")
+
+_WORKERS_AGE = 2.0
+
+
+class Backend:
+    """One process's connection to one database; `owner_id` is random per start."""
+
+    def __init__(self, dsn: str, options: ConnectionOptions) -> None:
+        self.dsn = with_defaults(dsn)
+        self.options = options
+        self.owner_id = secrets.token_hex(8)
+        self._connections = Connections(self.dsn, limit=options.connections, session_state=options.signals)
+        self.storage = Storage(self._connections, patience=options.patience)
+        self.committed = GroupCommit(self.storage)
+        self.reads = Reads(self.dsn, patience=options.patience, session_state=options.signals)
+        self.replies = Replies(
+            self.committed, poll_interval=options.reply_poll_interval, announce=self._announce
+        )
+        self.ring: Callable[[str, Kind], None] = lambda _namespace, _kind: None
+        self.signals: Signals | None = None
+        if options.signals:
+            self.signals = Signals(
+                self.storage,
+                self.dsn,
+                self.owner_id,
+                on_wake=lambda namespace, kind: self.ring(namespace, kind),
+                on_replies=self.replies.hint,
+                on_gap=self.replies.look_at_all,
+            )
+        self._wakes = Wakes(self.storage, self.signals, options.lease_age)
+
+    @property
+    def channel(self) -> str | None:
+        """Where this process hears of replies; None with signals off."""
+        return None if self.signals is None else self.signals.channel
+
+    async def start(self) -> None:
+        """Check the schema, then start listening."""
+        await asyncio.to_thread(migrations.check, self.dsn)
+        self.replies.start()
+        if self.signals is not None:
+            await self.signals.start()
+
+    async def stop(self) -> None:
+        """Close everything; what was committed stays committed."""
+        await self._wakes.stop()
+        await self.replies.stop()
+        if self.signals is not None:
+            await self.signals.stop()
+        await self.committed.stop()
+        await self._connections.close()
+        await self.reads.close()
+
+    def wake(self, namespace: str) -> None:
+        """A call of this namespace waits: tell one worker."""
+        self._wakes.wake(namespace)
+
+    def wake_worker(self, worker_id: str, namespace: str, kind: Kind) -> None:
+        """Hint to one worker, which may be this process."""
+        if worker_id == self.owner_id:
+            self.ring(namespace, kind)
+        elif self.signals is not None:
+            self.signals.wake(worker_id, namespace, kind)
+
+    def _announce(self, channel: str, namespace: str, task_id: int) -> None:
+        if self.signals is not None and channel != self.signals.channel:
+            self.signals.reply(channel, namespace, task_id)
+
+
+class Wakes:
+    """Chooses which worker hears of a waiting call: one with room, so that one call wakes one worker."""
+
+    def __init__(self, storage: Storage, signals: Signals | None, lease_age: timedelta) -> None:
+        self._storage = storage
+        self._signals = signals
+        self._lease_age = lease_age
+        self._workers: dict[str, tuple[float, list[tuple[str, int]]]] = {}
+        self._wanted: dict[str, asyncio.Task[None]] = {}
+
+    def wake(self, namespace: str) -> None:
+        if self._signals is not None and namespace not in self._wanted:
+            task = asyncio.create_task(self._wake(namespace, self._signals))
+            self._wanted[namespace] = task
+            task.add_done_callback(lambda _: self._wanted.pop(namespace, None))
+
+    async def _wake(self, namespace: str, signals: Signals) -> None:
+        try:
+            workers = await self._live(namespace)
+        except ProgressorError as error:
+            log.warning("nobody woken, a scan will", extra={"error": type(error).__name__})
+            return
+        if workers:
+            weights = [max(free, 0.1) for _, free in workers]
+            ((worker_id, _),) = random.choices(workers, weights)  # noqa: S311 - a spread
+            signals.wake(worker_id, namespace, "calls")
+
+    async def _live(self, namespace: str) -> list[tuple[str, int]]:
+        now = asyncio.get_running_loop().time()
+        seen_at, workers = self._workers.get(namespace, (-_WORKERS_AGE, []))
+        if not workers or now - seen_at >= _WORKERS_AGE:
+            rows = await self._storage.execute(
+                "live_workers", namespace=namespace, lease_age=self._lease_age
+            )
+            workers = [(row["worker_id"], row["free_slots"]) for row in rows]
+            self._workers[namespace] = (now, workers)
+        return workers
+
+    async def stop(self) -> None:
+        tasks = list(self._wanted.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)

@@ -1,0 +1,380 @@
+"""The client: starts, calls, repairs, reads and removes processes, from anywhere, without handlers.
+
+Rule: bad input is refused before anything is written, by an error that names the field.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime
+from types import TracebackType
+from typing import Any, Concatenate, Literal, ParamSpec, Self, TypeVar
+
+from progressor import metrics
+from progressor.answers import Health, Page, TraceEntry
+from progressor.backend import Backend
+from progressor.codec import Codec, Wire, json_object
+from progressor.config import ConnectionOptions, check_namespace, check_text
+from progressor.errors import (
+    InvalidRequest,
+    ProcessAlreadyExists,
+    ProcessNotFound,
+    ProgressorError,
+    ReplyTimeout,
+)
+from progressor.imports import import_of
+from progressor.model import (
+    HistoryRange,
+    Metadata,
+    ProcessStatus,
+    SetTimer,
+    Snapshot,
+    TaskType,
+    UnsetTimer,
+)
+from progressor.namespace import Namespace
+from progressor.pool import Pool
+from progressor.process import Process
+from progressor.requests import Requests, Timeout
+from progressor.storage.items import Request
+from progressor.storage.reads import MOST_ITEMS
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+_INIT_POLL, _LONGEST_INIT_POLL = 0.005, 0.25
+
+
+class Client:
+    """A connection to the processes of one database.
+
+    `dsn` is a `postgresql://` URL; further keywords are those of ConnectionOptions. `namespaces` gives
+    `get` the types of states; `codec` must be the one that the namespaces of other processes use.
+    """
+
+    def __init__(
+        self,
+        dsn: str,
+        namespaces: Iterable[Namespace] = (),
+        *,
+        codec: Codec | None = None,
+        **options: Any,
+    ) -> None:
+        backend = Backend(dsn, ConnectionOptions(**options))
+        self._attach(backend, namespaces, codec, pools={})
+        self._owns_backend = True
+
+    def _attach(
+        self,
+        backend: Backend,
+        namespaces: Iterable[Namespace],
+        codec: Codec | None,
+        *,
+        pools: Mapping[str, Pool],
+    ) -> None:
+        self._backend = backend
+        self._requests = Requests(backend, pools)
+        self._namespaces = {namespace.name: namespace for namespace in namespaces}
+        self._wire = Wire(codec)
+
+    @classmethod
+    def of_engine(
+        cls, backend: Backend, namespaces: Iterable[Namespace], pools: Mapping[str, Pool]
+    ) -> Self:
+        """A client whose requests run in this process's own pools, where a slot is free."""
+        client = cls.__new__(cls)
+        client._attach(backend, namespaces, None, pools=pools)
+        client._owns_backend = False
+        return client
+
+    async def __aenter__(self) -> Self:
+        if self._owns_backend:
+            await self._backend.start()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Close the connections; requests that were accepted go on."""
+        await self._requests.stop()
+        if self._owns_backend:
+            await self._backend.stop()
+
+    def process(self, namespace: str, process_id: str) -> ProcessHandle:
+        """One process, for methods without the first two arguments."""
+        return ProcessHandle(self, namespace, process_id)
+
+    async def start(
+        self,
+        namespace: str,
+        process_id: str,
+        args: Any = None,
+        *,
+        idempotency_key: str | None = None,
+        context: Any = None,
+        metadata: Metadata | None = None,
+        timeout: Timeout = None,
+    ) -> Any:
+        """Create a process and run its init; the init handler's answer."""
+        request = self._make(TaskType.INIT, namespace, process_id, args, idempotency_key, context)
+        if metadata is not None:
+            plain = json_object(metadata, field="metadata")
+            request = replace(request, process_metadata=plain)
+        return await self._ask(request, timeout)
+
+    async def call(
+        self,
+        namespace: str,
+        process_id: str,
+        name: str,
+        args: Any = None,
+        *,
+        idempotency_key: str | None = None,
+        context: Any = None,
+        timeout: Timeout = None,
+    ) -> Any:
+        """Run a call on a process, after those accepted before it; the handler's answer."""
+        request = self._make(TaskType.CALL, namespace, process_id, args, idempotency_key, context, name)
+        return await self._ask(request, timeout)
+
+    async def notify(
+        self,
+        namespace: str,
+        process_id: str,
+        name: str,
+        args: Any = None,
+        *,
+        idempotency_key: str | None = None,
+        context: Any = None,
+        timeout: Timeout = None,
+    ) -> None:
+        """Put a call into the mailbox and return once it is accepted."""
+        request = self._make(TaskType.NOTIFY, namespace, process_id, args, idempotency_key, context, name)
+        await self._requests.accept(request, self._requests.seconds(timeout))
+
+    async def repair(
+        self,
+        namespace: str,
+        process_id: str,
+        args: Any = None,
+        *,
+        idempotency_key: str | None = None,
+        context: Any = None,
+        timeout: Timeout = None,
+    ) -> Any:
+        """Run the repair handler of a broken process; its answer."""
+        request = self._make(TaskType.REPAIR, namespace, process_id, args, idempotency_key, context)
+        return await self._ask(request, timeout)
+
+    async def simple_repair(
+        self,
+        namespace: str,
+        process_id: str,
+        *,
+        idempotency_key: str | None = None,
+        context: Any = None,
+        timeout: Timeout = None,
+    ) -> None:
+        """Put a broken process back to running; a timer that broke it is due again at once."""
+        request = self._make(
+            TaskType.REPAIR, namespace, process_id, None, idempotency_key, context, "simple_repair"
+        )
+        await self._requests.simple_repair(request, timeout)
+
+    def _make(
+        self,
+        task_type: TaskType,
+        namespace: str,
+        process_id: str,
+        args: Any,
+        idempotency_key: str | None,
+        context: Any,
+        name: str | None = None,
+    ) -> Request:
+        wire = self._wire_of(namespace)
+        return self._requests.make(
+            task_type, namespace, process_id, args, idempotency_key, context, wire=wire, name=name
+        )
+
+    async def _ask(self, request: Request, timeout: Timeout) -> Any:
+        return await self._requests.ask(request, timeout, self._wire_of(request.namespace))
+
+    def _wire_of(self, namespace: str) -> Wire:
+        known = self._namespaces.get(namespace)
+        return self._wire if known is None else known.wire
+
+    async def get(
+        self,
+        namespace: str,
+        process_id: str,
+        *,
+        range: HistoryRange | None = HistoryRange(),  # noqa: A002, B008 - pinned name; frozen
+        timeout: Timeout = None,
+    ) -> Process[Any]:
+        """A process with a range of its history (`range=None`: none); waits for a running init."""
+        check_namespace(namespace)
+        check_text("process_id", process_id)
+        snapshot = await self._initialised(namespace, process_id, self._requests.seconds(timeout))
+        if range is not None:
+            events = await self._backend.reads.events(
+                namespace, process_id, range, last=snapshot.last_event_id
+            )
+            snapshot = replace(snapshot, history=events)
+        return self._view(snapshot)
+
+    async def _initialised(self, namespace: str, process_id: str, seconds: float) -> Snapshot:
+        loop = asyncio.get_running_loop()
+        deadline, pause = loop.time() + seconds, _INIT_POLL
+        while True:
+            snapshot = await self._backend.reads.process(namespace, process_id)
+            if snapshot is None:
+                await self._requests.check_namespace(namespace)
+                raise ProcessNotFound(namespace, process_id)
+            if snapshot.status is not ProcessStatus.INIT:
+                return snapshot
+            if loop.time() + pause > deadline:
+                raise ReplyTimeout(namespace, process_id, idempotency_key=None, task_id=None)
+            await asyncio.sleep(pause)
+            pause = min(pause * 2, _LONGEST_INIT_POLL)
+
+    def _view(self, snapshot: Snapshot) -> Process[Any]:
+        known = self._namespaces.get(snapshot.namespace)
+        return Process(snapshot, wire=self._wire) if known is None else known.view(snapshot)
+
+    async def put(
+        self,
+        namespace: str,
+        process_id: str,
+        *,
+        state: Any = None,
+        events: Sequence[Any] = (),
+        action: SetTimer | UnsetTimer | None = None,
+        metadata: Metadata | None = None,
+        status: Literal["running", "error"] = "running",
+    ) -> None:
+        """Import a process as it is, with its history (dicts or models, numbered from 1) and timer."""
+        check_namespace(namespace)
+        check_text("process_id", process_id)
+        await self._requests.check_namespace(namespace)
+        item = import_of(
+            namespace,
+            process_id,
+            wire=self._wire_of(namespace),
+            state=state,
+            events=events,
+            action=action,
+            metadata=metadata,
+            status=status,
+        )
+        if not await self._backend.storage.put(item):
+            raise ProcessAlreadyExists(namespace, process_id)
+        if item.timer is not None:
+            self._backend.ring(namespace, "timers")
+
+    async def trace(
+        self, namespace: str, process_id: str, *, after: int = 0, limit: int | None = None
+    ) -> list[TraceEntry]:
+        """The tasks of a process in their order, at most `limit` behind task id `after`."""
+        check_namespace(namespace)
+        check_text("process_id", process_id)
+        rows = await self._backend.reads.trace(namespace, process_id, after=after, limit=limit)
+        if not rows and await self._backend.reads.process(namespace, process_id) is None:
+            await self._requests.check_namespace(namespace)
+            raise ProcessNotFound(namespace, process_id)
+        wire = self._wire_of(namespace)
+        return [TraceEntry.of(row, wire) for row in rows]
+
+    async def search(
+        self,
+        *,
+        namespace: str | None = None,
+        status: str | None = None,
+        metadata: Metadata | None = None,
+        created_after: datetime | None = None,
+        created_before: datetime | None = None,
+        limit: int = 100,
+        cursor: str | None = None,
+    ) -> Page:
+        """Processes by namespace, then creation. `metadata` matches what contains all of it."""
+        if namespace is not None:
+            check_namespace(namespace)
+        if status is not None and status not in tuple(ProcessStatus):
+            raise InvalidRequest("status must be init, running or error", field="status")
+        if not 1 <= limit <= MOST_ITEMS:
+            raise InvalidRequest(f"limit must be from 1 to {MOST_ITEMS}", field="limit")
+        for field, moment in (("created_after", created_after), ("created_before", created_before)):
+            if moment is not None and moment.tzinfo is None:
+                raise InvalidRequest(f"{field} must be an aware datetime", field=field)
+        snapshots, following = await self._backend.reads.search(
+            namespace=namespace,
+            status=status,
+            metadata=None if metadata is None else json_object(metadata, field="metadata"),
+            created_after=created_after,
+            created_before=created_before,
+            limit=limit,
+            cursor=cursor,
+        )
+        return Page([self._view(snapshot) for snapshot in snapshots], following)
+
+    async def remove(self, namespace: str, process_id: str) -> None:
+        """Remove a process with all its rows now, whatever it does; its callers get ProcessNotFound."""
+        check_namespace(namespace)
+        check_text("process_id", process_id)
+        began = asyncio.get_running_loop().time()
+        removed = await self._backend.storage.remove(namespace, process_id)
+        if not removed.existed:
+            await self._requests.check_namespace(namespace)
+            raise ProcessNotFound(namespace, process_id)
+        took = (asyncio.get_running_loop().time() - began) * 1000
+        metrics.PROCESS_REMOVING.labels(namespace).observe(took)
+        for ref in removed.cancelled:
+            self._backend.replies.look(ref)
+
+    async def health(self) -> Health:
+        """Whether the database answers, with the right schema, and who serves what."""
+        try:
+            rows = await self._backend.storage.execute("health", lease_age=self._backend.options.lease_age)
+        except ProgressorError as error:
+            return Health(False, str(error), 0, ())
+        row = rows[0]
+        return Health(True, None, row["workers"], tuple(row["namespaces"] or ()))
+
+
+def _on(
+    method: Callable[Concatenate[Client, str, str, P], Coroutine[Any, Any, T]],
+) -> Callable[Concatenate[ProcessHandle, P], Coroutine[Any, Any, T]]:
+    @functools.wraps(method)
+    def on_this_process(
+        handle: ProcessHandle, /, *args: P.args, **kwargs: P.kwargs
+    ) -> Coroutine[Any, Any, T]:
+        return method(handle.client, handle.namespace, handle.process_id, *args, **kwargs)
+
+    return on_this_process
+
+
+class ProcessHandle:
+    """A client's methods on one process, without their first two arguments."""
+
+    def __init__(self, client: Client, namespace: str, process_id: str) -> None:
+        self.client = client
+        self.namespace = check_namespace(namespace)
+        self.process_id = check_text("process_id", process_id)
+
+    start = _on(Client.start)
+    call = _on(Client.call)
+    notify = _on(Client.notify)
+    repair = _on(Client.repair)
+    simple_repair = _on(Client.simple_repair)
+    get = _on(Client.get)
+    put = _on(Client.put)
+    trace = _on(Client.trace)
+    remove = _on(Client.remove)

@@ -1,0 +1,282 @@
+"""How values become the bytes of the tables: JSON, and a codec over it if the namespace has one.
+
+Rule: what is written can be read back. NaN, Infinity and values that JSON has no word for are
+refused when they are written, by an error that names the field; nothing is ever pickled.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import fields, is_dataclass
+from functools import partial
+from typing import Any, Literal, Protocol, runtime_checkable
+
+from pydantic import BaseModel, TypeAdapter, ValidationError
+from pydantic.errors import PydanticInvalidForJsonSchema, PydanticUserError
+from pydantic_core import PydanticSerializationError, from_json, to_json
+
+from progressor.errors import InvalidRequest
+from progressor.model import Metadata
+
+_MAX_DEPTH = 20
+_MAX_FAULTS = 5
+
+
+class InvalidState(ValueError):
+    """A state that is not of the type its namespace declares."""
+
+
+@runtime_checkable
+class Codec(Protocol):
+    """Stands between the JSON and the tables, for example to encrypt.
+
+    It sees state, args, responses, contexts and event payloads, and never metadata, which is
+    searched. Workers and clients of a namespace must use the same one; `decode` must read whatever
+    `encode` ever wrote.
+    """
+
+    def encode(self, data: bytes, /) -> bytes:
+        """The bytes to store."""
+        ...
+
+    def decode(self, data: bytes, /) -> bytes:
+        """The JSON that was stored."""
+        ...
+
+
+def encode(value: Any, *, field: str = "value") -> bytes | None:
+    """JSON of any value; None stays None, and bytes are taken to be encoded already."""
+    if value is None or type(value) is bytes:
+        return value
+    return encode_json(value, field=field)
+
+
+def encode_json(value: Any, *, field: str = "value") -> bytes:
+    """JSON of any value, None included; InvalidRequest names the part that has none."""
+    try:
+        data = to_json(value)
+    except (PydanticSerializationError, RecursionError) as error:
+        raise _refusal(value, field, error) from None
+    refuse_non_finite(value, data, field=field)
+    return data
+
+
+def decode(data: bytes | None, *, field: str = "value") -> Any:
+    """The value of JSON bytes; None stays None."""
+    if data is None:
+        return None
+    try:
+        return from_json(data, allow_inf_nan=False)
+    except ValueError as error:
+        raise InvalidRequest(f"{field} is not JSON: {error}", field=field) from None
+
+
+def json_object(value: Any, *, field: str) -> Metadata:
+    """A mapping as plain JSON values that a jsonb column can hold (so without NUL characters)."""
+    if not isinstance(value, Mapping):
+        raise InvalidRequest(f"{field} must be a dict, not {type(value).__name__}", field=field)
+    data = encode_json(value, field=field)
+    plain: Metadata = from_json(data)
+    if b"\\u0000" in data and _has_nul(plain):
+        where = _locate(plain, field, _has_nul)
+        raise InvalidRequest(f"{where} must not contain NUL characters", field=where)
+    return plain
+
+
+def refuse_non_finite(value: Any, data: bytes, *, field: str) -> None:
+    """InvalidRequest if `value`, whose JSON is `data`, holds NaN or Infinity.
+
+    Pydantic writes them as NaN or Infinity, which is no JSON, and within models as null, which is
+    another value: so the value itself is looked through, but only if the JSON hints at one.
+    """
+    if (b"null" in data or b"NaN" in data or b"Infinity" in data) and _has_non_finite(value):
+        where = _locate(value, field, _has_non_finite)
+        raise InvalidRequest(f"{where} must not be NaN or Infinity", field=where)
+
+
+class Wire:
+    """Values to and from the bytes of one namespace's rows."""
+
+    __slots__ = ("_codec",)
+
+    def __init__(self, codec: Codec | None = None) -> None:
+        if codec is not None and not isinstance(codec, Codec):
+            raise InvalidRequest("codec must have encode and decode methods", field="codec")
+        self._codec = codec
+
+    def seal(self, plain: bytes) -> bytes:
+        """JSON as it is stored."""
+        return plain if self._codec is None else _bytes(self._codec.encode(plain), "encode")
+
+    def unseal(self, stored: bytes) -> bytes:
+        """What is stored as JSON."""
+        return stored if self._codec is None else _bytes(self._codec.decode(stored), "decode")
+
+    def encode(self, value: Any, *, field: str = "value") -> bytes | None:
+        """A value as it is stored."""
+        plain = encode(value, field=field)
+        return None if plain is None else self.seal(plain)
+
+    def decode(self, stored: bytes | None, *, field: str = "value") -> Any:
+        """What is stored as a value; InvalidRequest if it is not JSON."""
+        return None if stored is None else decode(self.unseal(stored), field=field)
+
+    def decode_any(self, stored: bytes | None) -> Any:
+        """What is stored as a value, or as bytes if it is not JSON (a raw handler wrote it)."""
+        if stored is None:
+            return None
+        plain = self.unseal(stored)
+        try:
+            return from_json(plain, allow_inf_nan=False)
+        except ValueError:
+            return plain
+
+
+class RawWire(Wire):
+    """The bytes as they are, for raw handlers."""
+
+    __slots__ = ()
+
+    def decode(self, stored: bytes | None, *, field: str = "value") -> Any:  # noqa: ARG002  # the parent's signature
+        return stored
+
+    def decode_any(self, stored: bytes | None) -> Any:
+        return stored
+
+
+class Shape:
+    """One declared type, prepared once: JSON to a checked value and back."""
+
+    __slots__ = ("_adapter", "_class", "_round_trip", "name", "read")
+
+    def __init__(self, declared: Any, *, field: str) -> None:
+        self.name: str = getattr(declared, "__name__", None) or repr(declared)
+        try:
+            self._adapter: TypeAdapter[Any] = TypeAdapter(declared)
+            self._adapter.rebuild(raise_errors=True)
+        except (PydanticUserError, NameError, TypeError) as error:
+            raise InvalidRequest(
+                f"{field} must be a type that pydantic knows, not {self.name}: "
+                f"{str(error).splitlines()[0]}",
+                field=field,
+            ) from error
+        modelled = isinstance(declared, type) and (
+            issubclass(declared, BaseModel) or is_dataclass(declared)
+        )
+        self._class = declared if modelled else object
+        # By name and by alias: what is dumped under the fields' names can always be read.
+        self.read: Callable[[bytes], Any] = partial(
+            self._adapter.validator.validate_json, by_alias=True, by_name=True
+        )
+        self._round_trip = partial(
+            self._adapter.serializer.to_json, round_trip=True, by_alias=False, warnings=False
+        )
+
+    def write(self, value: Any, *, field: str) -> bytes:
+        """JSON of a value that need not fit (an answer): what doesn't is written as it is."""
+        try:
+            data: bytes = self._adapter.serializer.to_json(value, warnings=False)
+        except (PydanticSerializationError, RecursionError) as error:
+            raise _refusal(value, field, error) from None
+        refuse_non_finite(value, data, field=field)
+        return data
+
+    def write_changed(self, value: Any, *, before: bytes | None, field: str) -> bytes | None:
+        """JSON that `read` accepts, or None if it is as before; InvalidState if it does not fit."""
+        if not isinstance(value, self._class):
+            raise InvalidState(f"{field} must be {self.name}, not {type(value).__name__}")
+        try:
+            data: bytes = self._round_trip(value)
+        except (PydanticSerializationError, RecursionError) as error:
+            raise InvalidState(str(_refusal(value, field, error))) from None
+        if data == before:
+            return None
+        refuse_non_finite(value, data, field=field)
+        try:
+            self.read(data)
+        except ValidationError as error:
+            raise InvalidState(f"{faults(error, field)} ({self.name})") from None
+        return data
+
+    def schema(self, mode: Literal["validation", "serialization"]) -> dict[str, Any] | None:
+        """The type's JSON schema; None if JSON schema has no word for it."""
+        try:
+            return self._adapter.json_schema(mode=mode)
+        except PydanticInvalidForJsonSchema:
+            return None
+
+
+def faults(error: ValidationError, root: str) -> str:
+    """What is wrong and where, without the values."""
+    found = error.errors(include_url=False, include_context=False, include_input=False)
+    texts = [f"{'.'.join([root, *map(str, fault['loc'])])}: {fault['msg']}" for fault in found]
+    more = [f"and {len(texts) - _MAX_FAULTS} more"] if len(texts) > _MAX_FAULTS else []
+    return "; ".join(texts[:_MAX_FAULTS] + more)
+
+
+def first_fault(error: ValidationError, root: str) -> str:
+    """The path of the first field that is wrong."""
+    return ".".join([root, *map(str, error.errors(include_url=False)[0]["loc"])])
+
+
+def _bytes(data: Any, method: str) -> bytes:
+    if not isinstance(data, bytes):
+        raise TypeError(f"codec.{method} must return bytes, not {type(data).__name__}")
+    return data
+
+
+def _refusal(value: Any, field: str, error: Exception) -> InvalidRequest:
+    where = _locate(value, field, _has_no_json)
+    reason = str(error).removeprefix("Error serializing to JSON: ")
+    return InvalidRequest(f"{where} has no JSON form: {reason}", field=where)
+
+
+def _locate(value: Any, path: str, is_bad: Callable[[Any], bool]) -> str:
+    for _ in range(_MAX_DEPTH):
+        for name, part in _parts(value):
+            if is_bad(part):
+                value, path = part, f"{path}.{name}"
+                break
+        else:
+            break
+    return path
+
+
+def _parts(value: Any) -> Iterator[tuple[Any, Any]]:
+    match value:
+        case Mapping():
+            yield from value.items()
+        case list() | tuple() | set() | frozenset():
+            yield from enumerate(value)
+        case BaseModel():
+            yield from value
+        case _ if is_dataclass(value) and not isinstance(value, type):
+            yield from ((each.name, getattr(value, each.name, None)) for each in fields(value))
+
+
+def _has_non_finite(value: Any) -> bool:
+    if isinstance(value, float):
+        return not math.isfinite(value)
+    return any(_has_non_finite(part) for _, part in _parts(value))
+
+
+def _has_nul(value: Any) -> bool:
+    if isinstance(value, str):
+        return "\x00" in value
+    if isinstance(value, Mapping) and any(_has_nul(key) for key in value):
+        return True
+    return any(_has_nul(part) for _, part in _parts(value))
+
+
+def _has_no_json(value: Any) -> bool:
+    try:
+        to_json(value)
+    except (PydanticSerializationError, RecursionError):
+        return True
+    return False
+
+
+JSON = Wire()
+RAW = RawWire()
+ANY = Shape(Any, field="value")

@@ -1,0 +1,122 @@
+"""The options a user states in code: validated once, frozen, durations as timedelta."""
+
+from __future__ import annotations
+
+import re
+from datetime import timedelta
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+
+from progressor.errors import InvalidRequest
+from progressor.model import HistoryRange
+
+MAX_ID_LENGTH = 256
+_NAMESPACE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
+
+
+def _exception_name(value: Any) -> str:
+    if isinstance(value, type) and issubclass(value, BaseException):
+        return value.__name__
+    if isinstance(value, str) and value:
+        return value
+    raise ValueError("must be an exception class or the name of one")
+
+
+ExceptionName = Annotated[str, BeforeValidator(_exception_name)]
+Positive = Annotated[timedelta, Field(gt=timedelta(0))]
+
+
+class _Options(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=True)
+
+    def __init__(self, **values: Any) -> None:
+        try:
+            super().__init__(**values)
+        except ValidationError as error:
+            first = error.errors()[0]
+            where = ".".join(str(part) for part in first["loc"]) or "options"
+            raise InvalidRequest(f"{type(self).__name__}.{where}: {first['msg']}", field=where) from None
+
+
+class RetryPolicy(_Options):
+    """When a failed timeout is tried again.
+
+    The n-th retry waits `initial_interval * backoff_coefficient ** (n - 1)`, at most `max_interval`.
+    `max_attempts` counts all attempts, the first included (None: no limit). `non_retryable` lists
+    exception classes or names of classes (a base class covers its subclasses).
+    """
+
+    initial_interval: Positive = timedelta(seconds=1)
+    backoff_coefficient: float = Field(default=2.0, ge=1.0, allow_inf_nan=False)
+    max_interval: Positive = timedelta(minutes=5)
+    max_attempts: int | None = Field(default=10, ge=1)
+    non_retryable: tuple[ExceptionName, ...] = ()
+
+
+class NamespaceOptions(_Options):
+    """How a namespace's steps run; written to the `namespaces` table by the workers that serve it."""
+
+    retry_policy: RetryPolicy = RetryPolicy()
+    step_timeout: Positive = timedelta(seconds=60)
+    concurrency: int = Field(default=100, ge=1)
+    on_zombie: Literal["error", "retry"] = "error"
+    history: HistoryRange | None = None
+
+
+class ConnectionOptions(_Options):
+    """How a client or an engine talks to PostgreSQL.
+
+    `signals=False` does without LISTEN, NOTIFY and any other state of a session (prepared statements,
+    SET), as a pooler in transaction mode demands; everything then works by scanning and polling.
+    `patience`: how long an operation is repeated while PostgreSQL cannot be reached.
+    """
+
+    signals: bool = True
+    connections: int = Field(default=8, ge=2)
+    patience: Positive = timedelta(seconds=30)
+    reply_timeout: Positive = timedelta(seconds=60)
+    reply_poll_interval: Positive = timedelta(seconds=1)
+    lease_age: Positive = timedelta(seconds=15)
+
+
+class EngineOptions(ConnectionOptions):
+    """How an engine runs its services; intervals have a jitter of a tenth.
+
+    Timers are scanned every `scan_interval`, calls three times as often. A worker is dead when its
+    heartbeat is older than `lease_age`; a task is lost when it outlived step_timeout + `zombie_grace`.
+    """
+
+    scan_interval: Positive = timedelta(seconds=3)
+    scanner: bool = True
+    zombie_collector: bool = True
+    zombie_interval: Positive = timedelta(seconds=5)
+    zombie_grace: Positive = timedelta(seconds=10)
+    heartbeat_interval: Positive = timedelta(seconds=3)
+    stop_grace: Positive = timedelta(seconds=30)
+
+
+def check_namespace(name: object) -> str:
+    """The namespace's name, or InvalidRequest."""
+    if not isinstance(name, str) or not _NAMESPACE.fullmatch(name) or len(name) > MAX_ID_LENGTH:
+        raise InvalidRequest(
+            f"namespace must match [A-Za-z0-9][A-Za-z0-9_.-]* in at most {MAX_ID_LENGTH} characters, "
+            f"not {name!r:.80}",
+            field="namespace",
+        )
+    return name
+
+
+def check_text(field: str, value: object, *, limit: int = MAX_ID_LENGTH) -> str:
+    """A text of 1 to `limit` characters that PostgreSQL can store, or InvalidRequest."""
+    if not isinstance(value, str):
+        raise InvalidRequest(f"{field} must be a text, not {type(value).__name__}", field=field)
+    if not 1 <= len(value) <= limit:
+        raise InvalidRequest(f"{field} must have 1 to {limit} characters, not {len(value)}", field=field)
+    if "\x00" in value:
+        raise InvalidRequest(f"{field} must not contain NUL characters", field=field)
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise InvalidRequest(f"{field} must be valid Unicode (no lone surrogates)", field=field) from None
+    return value

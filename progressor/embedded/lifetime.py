@@ -1,0 +1,143 @@
+"""Who uses the server, whether it lives, and how it ends.
+
+Runs as a script too: the watcher, which must not cost the memory of an application. Rule: standard
+library only, nothing of progressor.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+
+START_LOCK = "start.lock"
+USERS_LOCK = "users.lock"
+SERVER_LOCK = "server.lock"
+WATCHER_LOCK = "watcher.lock"
+LOCKS = (START_LOCK, USERS_LOCK, SERVER_LOCK, WATCHER_LOCK)
+DATA = "data"
+
+POLL_SECONDS = 0.01
+# Fast: end all sessions, write a checkpoint. Immediate: as a crash; the next start recovers.
+SHUTDOWNS = ((signal.SIGINT, 60.0), (signal.SIGQUIT, 20.0))
+_STATUS_LINE = 7
+
+
+def take(path: Path, operation: int) -> int:
+    """Wait for a lock; it is held until every copy of the returned descriptor is closed.
+
+    FileNotFoundError if the folder was removed; it is not brought back by who looks at it.
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    try:
+        fcntl.flock(descriptor, operation)
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def try_to_take(path: Path, operation: int, *, seconds: float = 0.0) -> int | None:
+    """A lock, or None when it is still taken after `seconds`."""
+    deadline = time.monotonic() + seconds
+    while True:
+        try:
+            return take(path, operation | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() >= deadline:
+                return None
+        time.sleep(POLL_SECONDS)
+
+
+def let_go(descriptor: int) -> None:
+    """Unlock for all copies of the descriptor, also one that a concurrent fork made by accident."""
+    fcntl.flock(descriptor, fcntl.LOCK_UN)
+    os.close(descriptor)
+
+
+def is_alive(folder: Path) -> bool:
+    """Whether initdb, the server or a process of it lives; an orphaned backend counts."""
+    try:
+        probe = try_to_take(folder / SERVER_LOCK, fcntl.LOCK_SH)
+    except FileNotFoundError:
+        return False
+    if probe is not None:
+        let_go(probe)
+    return probe is None
+
+
+def server_pid(folder: Path) -> int | None:
+    """The postmaster's pid, if it is certain enough to be sent a signal."""
+    lines = _pid_file(folder)
+    if not lines or not lines[0].isdigit():
+        return None
+    pid = int(lines[0])
+    try:
+        os.kill(pid, 0)
+    except (ProcessLookupError, PermissionError):
+        return None
+    return pid if _works_on(folder / DATA, pid) else None
+
+
+def server_status(folder: Path) -> str:
+    """What the server says of itself: starting, ready or stopping; empty when it says nothing."""
+    lines = _pid_file(folder)
+    return lines[_STATUS_LINE].strip() if len(lines) > _STATUS_LINE else ""
+
+
+def stop_server(folder: Path) -> bool:
+    """End what lives in the folder, and say whether that worked; hold users.lock exclusively."""
+    for sign, seconds in SHUTDOWNS:
+        deadline = time.monotonic() + seconds
+        told = None
+        while time.monotonic() < deadline:
+            if not is_alive(folder):
+                return True
+            # No pid yet: a start whose owner was killed. It will have one in a moment.
+            pid = server_pid(folder)
+            if pid is not None and pid != told:
+                told = pid
+                os.kill(pid, sign)
+            time.sleep(POLL_SECONDS)
+    return not is_alive(folder)
+
+
+def watch(folder: Path, watcher_lock: int) -> None:
+    """Sleep until nobody uses the server, and end it."""
+    for sign in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(sign, signal.SIG_IGN)  # whoever means the group means the users; we follow
+    users = take(folder / USERS_LOCK, fcntl.LOCK_EX)
+    stop_server(folder)
+    # In this order: who gets users.lock next must not take us for the watcher of its new server.
+    os.close(watcher_lock)
+    os.close(users)
+
+
+def _works_on(data: Path, pid: int) -> bool:
+    """Whether the process is a server of this data, not another program with the pid of a dead one."""
+    process = Path("/proc", str(pid))
+    if not Path("/proc/self").exists():
+        return True
+    try:
+        return (process / "cwd").samefile(data)
+    except FileNotFoundError:
+        return False  # gone, or defunct
+    except PermissionError:
+        # In a container root may lack the right to trace; the command line is open to everybody.
+        return os.fsencode(data) in (process / "cmdline").read_bytes()
+
+
+def _pid_file(folder: Path) -> list[str]:
+    try:
+        text = (folder / DATA / "postmaster.pid").read_text(encoding="utf-8", errors="replace")
+    except (FileNotFoundError, PermissionError):
+        return []
+    return text.splitlines()
+
+
+if __name__ == "__main__":
+    if os.fork() == 0:  # so that the starter has no child to wait for
+        watch(Path(sys.argv[1]), int(sys.argv[2]))

@@ -1,0 +1,225 @@
+"""One process's use of the embedded server: start it or attach to it, and leave it.
+
+Rule: a decision to start is made under start.lock with users.lock shared, a decision to end with
+users.lock exclusive; the package's docstring says why.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import logging
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from types import TracebackType
+from urllib.parse import quote
+
+import psycopg
+from psycopg import sql
+
+from progressor.embedded import lifetime
+from progressor.embedded.account import Account, server_account
+from progressor.embedded.binaries import Installation, find_installation
+from progressor.embedded.folder import (
+    SOCKET_PORT,
+    default_data_dir,
+    log_tail,
+    prepare_folder,
+    socket_dir,
+)
+from progressor.embedded.launch import SUPERUSER, launch
+from progressor.errors import StorageUnavailable
+
+logger = logging.getLogger("progressor.embedded")
+
+DATABASE = "progressor"
+
+_LOCK_SECONDS = 300.0
+_SILENCE_SECONDS = 30.0
+
+
+class EmbeddedPostgres:
+    """A local PostgreSQL, shared by all processes that name the same data directory.
+
+    `with EmbeddedPostgres(path) as dsn: ...`; the last process that leaves ends the server.
+    `bin_dir` is where postgres, initdb and pg_ctl stand, if not in one of the usual places.
+    """
+
+    def __init__(self, data_dir: Path | None = None, *, bin_dir: Path | None = None) -> None:
+        self._data_dir = data_dir
+        self._bin_dir = bin_dir
+        self._folder: Path | None = None
+        self._users_lock: int | None = None
+
+    def start(self) -> str:
+        """Start the server or attach to it; the DSN of the database `progressor`, made if missing.
+
+        May be called again, to bring back a server that died. Raises StorageUnavailable.
+        """
+        try:
+            return self._start()
+        except (OSError, subprocess.SubprocessError, psycopg.Error) as error:
+            raise StorageUnavailable(
+                f"the embedded PostgreSQL cannot be started: {error}; another data directory "
+                "can be chosen with PROGRESSOR_DATA_DIR or the argument data_dir"
+            ) from error
+
+    def stop(self) -> None:
+        """Leave the server; the last one to leave ends it and returns when it has ended."""
+        if self._users_lock is None or self._folder is None:
+            return
+        # Closed, not unlocked: a forked child that still uses the server keeps its copy.
+        os.close(self._users_lock)
+        self._users_lock = None
+        try:
+            _leave(self._folder)
+        except FileNotFoundError:
+            # Its directory was removed under it; PostgreSQL notices that within a minute.
+            logger.warning("embedded PostgreSQL lost its directory", extra=_fields(self._folder))
+
+    def __enter__(self) -> str:
+        return self.start()
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+    def _start(self) -> str:
+        installation = find_installation(self._bin_dir)
+        home = (self._data_dir or default_data_dir()).expanduser().resolve()
+        account = server_account(home / f"pg{installation.major}" / lifetime.DATA)
+        folder = prepare_folder(home, major=installation.major, account=account)
+        self._folder = folder
+        _warn_of_other_versions(folder)
+        start_lock = _take(folder / lifetime.START_LOCK, fcntl.LOCK_EX)
+        try:
+            if self._users_lock is None:
+                self._users_lock = _take(folder / lifetime.USERS_LOCK, fcntl.LOCK_SH)
+            _ensure_watcher(folder)
+            _ensure_server(folder, installation, account)
+        except BaseException:
+            self.stop()
+            raise
+        finally:
+            lifetime.let_go(start_lock)
+        return _dsn(folder, DATABASE)
+
+
+def _leave(folder: Path) -> None:
+    users_lock = folder / lifetime.USERS_LOCK
+    alone = lifetime.try_to_take(users_lock, fcntl.LOCK_EX)
+    if alone is None:
+        # Others use it, or the watcher was faster and is ending it: then see it through.
+        other = lifetime.try_to_take(users_lock, fcntl.LOCK_SH, seconds=_LOCK_SECONDS)
+        if other is not None:
+            lifetime.let_go(other)
+        return
+    try:
+        if lifetime.stop_server(folder):
+            logger.info("embedded PostgreSQL stopped", extra=_fields(folder))
+        else:
+            logger.error("embedded PostgreSQL does not stop", extra=_fields(folder))
+    finally:
+        lifetime.let_go(alone)
+
+
+def _take(path: Path, operation: int) -> int:
+    descriptor = lifetime.try_to_take(path, operation, seconds=_LOCK_SECONDS)
+    if descriptor is None:
+        raise StorageUnavailable(
+            f"{path} is held by another process that has been starting or ending the embedded "
+            f"PostgreSQL for {_LOCK_SECONDS:.0f} seconds"
+        )
+    return descriptor
+
+
+def _ensure_watcher(folder: Path) -> None:
+    """See to it that somebody ends the server when its last user is killed."""
+    descriptor = lifetime.try_to_take(folder / lifetime.WATCHER_LOCK, fcntl.LOCK_EX)
+    if descriptor is None:
+        return
+    try:
+        subprocess.run(  # noqa: S603 - a script of our own
+            [sys.executable, "-I", "-S", lifetime.__file__, folder, str(descriptor)],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            cwd="/",
+            pass_fds=[descriptor],
+            start_new_session=True,
+            timeout=60,
+            check=True,
+        )
+    except (OSError, subprocess.SubprocessError) as error:
+        # No Python to run it with (a frozen or embedded interpreter): stop() works all the same.
+        logger.warning("embedded PostgreSQL has no watcher", extra={"error": str(error)})
+    finally:
+        os.close(descriptor)
+
+
+def _ensure_server(folder: Path, installation: Installation, account: Account) -> None:
+    """Attach to the living server, or start one; one that is on its way down is waited out.
+
+    A server that recovers from a crash is given all the time it takes, as long as it lives.
+    """
+    launched = False
+    refusal = "it is not ready"
+    deadline = time.monotonic() + _SILENCE_SECONDS
+    while time.monotonic() < deadline:
+        server_lock = lifetime.try_to_take(folder / lifetime.SERVER_LOCK, fcntl.LOCK_EX)
+        if server_lock is not None:
+            try:
+                if launched:
+                    raise StorageUnavailable(f"PostgreSQL does not start; {log_tail(folder)}")
+                launch(folder, installation, account, server_lock=server_lock)
+            finally:
+                os.close(server_lock)  # closed, not unlocked: the server has a copy
+            launched = True
+            deadline = time.monotonic() + _SILENCE_SECONDS
+        status = lifetime.server_status(folder)
+        if status == "ready":
+            try:
+                _ensure_database(folder)
+            except psycopg.OperationalError as error:
+                refusal = str(error)
+            else:
+                fields = _fields(folder, version=installation.version, launched=launched)
+                logger.info("embedded PostgreSQL is ready", extra=fields)
+                return
+        elif status:
+            deadline = time.monotonic() + _SILENCE_SECONDS
+        time.sleep(lifetime.POLL_SECONDS)
+    raise StorageUnavailable(f"PostgreSQL does not answer: {refusal}; {log_tail(folder)}")
+
+
+def _ensure_database(folder: Path) -> None:
+    dsn = _dsn(folder, "postgres")
+    with psycopg.connect(dsn, autocommit=True, connect_timeout=10) as connection:
+        known = connection.execute("SELECT FROM pg_database WHERE datname = %s", [DATABASE])
+        if known.rowcount == 0:
+            connection.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(DATABASE)))
+
+
+def _dsn(folder: Path, database: str) -> str:
+    host = quote(str(socket_dir(folder)), safe="")
+    return f"postgresql://{SUPERUSER}@/{database}?host={host}&port={SOCKET_PORT}"
+
+
+def _warn_of_other_versions(folder: Path) -> None:
+    others = [f.name for f in folder.parent.glob("pg*") if f != folder and (f / lifetime.DATA).exists()]
+    if others and not (folder / lifetime.DATA).exists():
+        logger.warning(
+            "embedded PostgreSQL begins with an empty database: the existing one is of another "
+            "major version",
+            extra=_fields(folder, others=others),
+        )
+
+
+def _fields(folder: Path, **more: object) -> dict[str, object]:
+    return {"folder": str(folder), **more}

@@ -1,0 +1,176 @@
+"""Every error that Progressor raises on purpose, in one tree.
+
+ProgressorError
+├── InvalidRequest          the request itself is wrong; nothing was written
+│   └── IdempotencyConflict     the key was used for another request
+├── NamespaceNotFound       no worker ever registered this namespace
+├── ProcessNotFound         no such process, or it was removed
+├── ProcessAlreadyExists    start or put of an id that is taken
+├── ProcessBroken           the process is in status error; repair it first
+├── ProcessNotBroken        repair of a process that is not in status error
+├── Rejected                the handler refused the request (the caller's side of Reject)
+├── HandlerFailed           the handler raised, or ran out of time
+├── ReplyTimeout            no answer in time; the task goes on
+├── StorageUnavailable      PostgreSQL cannot be reached
+└── SchemaMismatch          the database's schema is older or newer than this release
+
+Rule: a caller decides by type and typed attributes, never by the text.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+__all__ = [
+    "HandlerFailed",
+    "IdempotencyConflict",
+    "InvalidRequest",
+    "NamespaceNotFound",
+    "NonRetryable",
+    "ProcessAlreadyExists",
+    "ProcessBroken",
+    "ProcessNotBroken",
+    "ProcessNotFound",
+    "ProgressorError",
+    "Reject",
+    "Rejected",
+    "ReplyTimeout",
+    "SchemaMismatch",
+    "StorageUnavailable",
+]
+
+
+class ProgressorError(Exception):
+    """The root of the tree."""
+
+
+class InvalidRequest(ProgressorError, ValueError):
+    """The request breaks a rule; the text names the field and the rule, and nothing was written."""
+
+    def __init__(self, message: str, *, field: str | None = None) -> None:
+        super().__init__(message)
+        self.field = field
+
+
+class _AboutProcess(ProgressorError):
+    _says = "process {namespace}/{process_id}"
+
+    def __init__(self, namespace: str, process_id: str, *, detail: str | None = None) -> None:
+        text = self._says.format(namespace=namespace, process_id=repr(process_id))
+        super().__init__(f"{text}: {detail}" if detail else text)
+        self.namespace = namespace
+        self.process_id = process_id
+        self.detail = detail
+
+
+class IdempotencyConflict(InvalidRequest):
+    """The idempotency key was used before on this process, with another request."""
+
+    def __init__(self, namespace: str, process_id: str, idempotency_key: str) -> None:
+        super().__init__(
+            f"idempotency key {idempotency_key!r} was already used on process "
+            f"{namespace}/{process_id!r} for another request: use a new key for a new request",
+            field="idempotency_key",
+        )
+        self.namespace = namespace
+        self.process_id = process_id
+        self.idempotency_key = idempotency_key
+
+
+class NamespaceNotFound(ProgressorError):
+    """No worker ever registered this namespace in this database."""
+
+    def __init__(self, namespace: str) -> None:
+        super().__init__(
+            f"namespace {namespace!r} is not known in this database: "
+            "start a worker (or an Engine) that serves it once"
+        )
+        self.namespace = namespace
+
+
+class ProcessNotFound(_AboutProcess):
+    """There is no such process, or it was removed while the request waited."""
+
+    _says = "no process {namespace}/{process_id}"
+
+
+class ProcessAlreadyExists(_AboutProcess):
+    """The id is taken in this namespace."""
+
+    _says = "process {namespace}/{process_id} exists already"
+
+
+class ProcessBroken(_AboutProcess):
+    """The process is in status error; `detail` says why. Repair it, then call again."""
+
+    _says = "process {namespace}/{process_id} is broken"
+
+
+class ProcessNotBroken(_AboutProcess):
+    """Only a process in status error can be repaired, by one repair at a time."""
+
+    _says = "process {namespace}/{process_id} is not broken"
+
+
+class Rejected(_AboutProcess):
+    """The handler refused the request with `Reject`; the process is as it was."""
+
+    _says = "process {namespace}/{process_id} refused the request"
+
+    def __init__(
+        self, namespace: str, process_id: str, *, reason: str, details: dict[str, Any] | None = None
+    ) -> None:
+        super().__init__(namespace, process_id, detail=reason)
+        self.reason = reason
+        self.details = details or {}
+
+
+class HandlerFailed(_AboutProcess):
+    """The handler raised (`error` names type and text), or outlived its step_timeout."""
+
+    _says = "the handler of process {namespace}/{process_id} failed"
+
+    def __init__(self, namespace: str, process_id: str, *, error: str) -> None:
+        super().__init__(namespace, process_id, detail=error)
+        self.error = error
+
+
+class ReplyTimeout(ProgressorError):
+    """No answer in time. The task goes on: ask again with the same `idempotency_key`."""
+
+    def __init__(
+        self, namespace: str, process_id: str, *, idempotency_key: str | None, task_id: int | None
+    ) -> None:
+        super().__init__(
+            f"no reply from process {namespace}/{process_id!r} in time; the task goes on: "
+            f"ask again with idempotency_key={idempotency_key!r}"
+        )
+        self.namespace = namespace
+        self.process_id = process_id
+        self.idempotency_key = idempotency_key
+        self.task_id = task_id
+
+
+class StorageUnavailable(ProgressorError):
+    """PostgreSQL cannot be reached; with the same idempotency key the request is safe to repeat."""
+
+
+class SchemaMismatch(ProgressorError):
+    """The database's schema does not fit this release; the text says what to run."""
+
+
+class Reject(Exception):
+    """Raise in a handler to refuse a request: the caller gets `Rejected`, nothing is saved.
+
+    `reason` is a text for the caller; further keywords must be JSON values and arrive as
+    `Rejected.details`.
+    """
+
+    def __init__(self, reason: str, /, **details: Any) -> None:
+        super().__init__(reason)
+        self.reason = str(reason)
+        self.details = details
+
+
+class NonRetryable(Exception):
+    """Raise in a timeout handler to break the process at once, whatever the retry policy says."""

@@ -1,0 +1,162 @@
+"""One decorated function of a namespace: its signature read once, so that a step reads nothing.
+
+Rule: whatever is wrong with a function is said when it is decorated; what is wrong with a request
+is an InvalidCall, which refuses it and leaves the process alone.
+"""
+
+from __future__ import annotations
+
+import inspect
+import typing
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
+from types import FrameType, SimpleNamespace
+from typing import Any
+
+from pydantic import ValidationError
+
+from progressor.codec import Shape, encode_json, faults, first_fault
+from progressor.errors import InvalidRequest
+from progressor.handler import InvalidCall
+from progressor.threads import run_in_thread
+
+_EMPTY = inspect.Parameter.empty
+_POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+_BY_VALUE = (_EMPTY, Any, None, type(None))
+_OWN_MODULES = ("progressor.functions", "progressor.namespace")
+
+
+class Function:
+    """A user's function with what is needed to call it."""
+
+    __slots__ = ("_args", "_has_default", "_returns", "call", "name")
+
+    def __init__(self, target: Callable[..., Any], *, name: str, takes_args: bool) -> None:
+        self.name = name
+        self.call: Callable[..., Awaitable[Any]] = (
+            target if _is_async(target) else partial(run_in_thread, target)
+        )
+        parameters, returns = _signature(target, name, takes_args=takes_args)
+        resolve = partial(_resolve, target=target, name=name)
+        self._has_default = len(parameters) > 1 and parameters[1].default is not _EMPTY
+        self._args: Shape | None = None
+        if len(parameters) > 1:
+            annotation = parameters[1].annotation
+            declared = Any if annotation is _EMPTY else resolve(annotation)
+            self._args = Shape(declared, field=f"{name}: args")
+        answer = resolve(returns)
+        self._returns = (
+            None if answer in _BY_VALUE else Shape(answer, field=f"{name}: the return annotation")
+        )
+
+    def read_args(self, plain: bytes | None) -> tuple[Any, ...]:
+        """What to call the function with after the process; InvalidCall if it does not fit."""
+        if self._args is None:
+            if plain in (None, b"null", b"{}"):
+                return ()
+            raise InvalidCall(f"{self.name} takes no arguments", field="args")
+        if plain is None or plain == b"null":
+            return () if self._has_default else (self._read_nothing(self._args),)
+        try:
+            return (self._args.read(plain),)
+        except ValidationError as error:
+            raise _invalid_args(error) from None
+
+    def write_answer(self, answer: Any) -> bytes:
+        """The JSON of what the function returned, None included."""
+        if type(answer) is bytes:
+            return answer
+        if answer is None:
+            return b"null"
+        if self._returns is None:
+            return encode_json(answer, field="the answer")
+        return self._returns.write(answer, field="the answer")
+
+    @property
+    def args_schema(self) -> dict[str, Any] | None:
+        """JSON schema of the arguments; None without any."""
+        return None if self._args is None else self._args.schema("validation")
+
+    @property
+    def returns_schema(self) -> dict[str, Any] | None:
+        """JSON schema of the answer; None if it is not annotated."""
+        return None if self._returns is None else self._returns.schema("serialization")
+
+    @staticmethod
+    def _read_nothing(shape: Shape) -> Any:
+        """No arguments are null, or an object in which everything has its default."""
+        try:
+            return shape.read(b"null")
+        except ValidationError:
+            pass
+        try:
+            return shape.read(b"{}")
+        except ValidationError as error:
+            raise _invalid_args(error) from None
+
+
+def _invalid_args(error: ValidationError) -> InvalidCall:
+    return InvalidCall(faults(error, "args"), field=first_fault(error, "args"))
+
+
+def _is_async(target: Callable[..., Any]) -> bool:
+    return inspect.iscoroutinefunction(target) or inspect.iscoroutinefunction(
+        getattr(target, "__call__", None)  # noqa: B004  # not whether, but which
+    )
+
+
+def _signature(
+    target: Callable[..., Any], name: str, *, takes_args: bool
+) -> tuple[list[inspect.Parameter], Any]:
+    if not callable(target) or isinstance(target, type):
+        raise InvalidRequest(f"{name} must be a function, not {target!r:.80}", field=name)
+    if inspect.isgeneratorfunction(target) or inspect.isasyncgenfunction(target):
+        raise InvalidRequest(f"{name} must return, not yield", field=name)
+    try:
+        signature = inspect.signature(target)
+    except (TypeError, ValueError, NameError) as error:
+        raise InvalidRequest(f"{name} has no readable signature: {error}", field=name) from error
+    parameters = [each for each in signature.parameters.values() if not _is_preset(each)]
+    most = 2 if takes_args else 1
+    if not 1 <= len(parameters) <= most or any(each.kind not in _POSITIONAL for each in parameters):
+        forms = "(process) or (process, args)" if takes_args else "(process)"
+        raise InvalidRequest(f"{name} must take {forms}, not {signature}", field=name)
+    return parameters, signature.return_annotation
+
+
+def _is_preset(parameter: inspect.Parameter) -> bool:
+    """A keyword with a default is not ours to give (functools.partial makes such)."""
+    return parameter.kind is inspect.Parameter.KEYWORD_ONLY and parameter.default is not _EMPTY
+
+
+def _resolve(annotation: Any, *, target: Callable[..., Any], name: str) -> Any:
+    """The type that an annotation means, also under `from __future__ import annotations`."""
+    if annotation is _EMPTY:
+        return annotation
+    plain = inspect.unwrap(target)
+    module = getattr(plain, "__globals__", None) or getattr(inspect.getmodule(type(plain)), "__dict__", {})
+    try:
+        hints = typing.get_type_hints(
+            SimpleNamespace(__annotations__={"it": annotation}),
+            globalns=module,
+            localns=_locals_of(plain),
+            include_extras=True,
+        )
+    except Exception as error:
+        raise InvalidRequest(
+            f"{name}: annotation {annotation!r} cannot be resolved: {error}; "
+            "define or import the type before the function, outside `if TYPE_CHECKING`",
+            field=name,
+        ) from error
+    return hints["it"]
+
+
+def _locals_of(target: Callable[..., Any]) -> Mapping[str, Any]:
+    """The names around a function defined in a function: its caller's, then its closure's."""
+    frame: FrameType | None = inspect.currentframe()
+    while frame is not None and frame.f_globals.get("__name__") in _OWN_MODULES:
+        frame = frame.f_back
+    around = {} if frame is None else dict(frame.f_locals)
+    if hasattr(target, "__closure__"):
+        around |= inspect.getclosurevars(target).nonlocals
+    return around

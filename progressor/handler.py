@@ -1,0 +1,182 @@
+"""The seam between the engine and the user's code: any return or raise becomes an Outcome.
+
+Rule: nothing that a handler does can break the worker that runs it; only a cancellation from
+outside passes through.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any, Final, Protocol
+
+from progressor.codec import RAW, json_object
+from progressor.errors import InvalidRequest, NonRetryable, Reject
+from progressor.model import (
+    Event,
+    Failure,
+    Intent,
+    Outcome,
+    Refusal,
+    Remove,
+    SetTimer,
+    Snapshot,
+    Success,
+    Task,
+    TaskType,
+    UnsetTimer,
+)
+from progressor.process import Process
+
+MAX_ERROR_LENGTH = 2_000
+
+_log = logging.getLogger(__name__)
+
+_REMOVED: Final = Success(Intent(action=Remove()))
+
+
+class Handler(Protocol):
+    """The user's code for a namespace. Everything else is sugar on this."""
+
+    async def process(self, task: Task, process: Process[Any], /) -> Intent:
+        """Answer one task; raise Reject to refuse it."""
+        ...
+
+
+class InvalidCall(InvalidRequest):
+    """The typed layer's word that the request itself is wrong: an unknown call, or bad arguments.
+
+    A type of its own: an InvalidRequest that the user's code meets is a failure of that code.
+    """
+
+
+async def perform(
+    handler: Handler,
+    process: Snapshot,
+    task: Task,
+    *,
+    timeout: timedelta | float,  # noqa: ASYNC109  # running out of time is an outcome, not an error
+) -> Outcome:
+    """Run the handler for at most `timeout` (timedelta or seconds) and say how it ended."""
+    if task.task_type is TaskType.REMOVE:
+        return _REMOVED
+    seconds = timeout.total_seconds() if isinstance(timeout, timedelta) else timeout
+    scope = asyncio.timeout(seconds)
+    try:
+        async with scope:
+            intent = await handler.process(task, Process(process, task, wire=RAW, shape=None))
+        return _timed_out(seconds) if scope.expired() else Success(_answer(intent))
+    except asyncio.CancelledError as error:
+        if _is_cancelled_from_outside():
+            raise
+        _log_failure(task)
+        return _failure(error)
+    except (Exception, SystemExit) as error:  # noqa: BLE001  # whatever it is, it is the outcome
+        return _outcome(error, task, seconds=seconds if scope.expired() else None)
+
+
+def _outcome(error: BaseException, task: Task, *, seconds: float | None) -> Outcome:
+    """`seconds` is set if the handler had run out of time."""
+    if seconds is None:
+        match error:
+            case Reject():
+                return _refusal(error, task)
+            case InvalidCall():
+                return Refusal(clean(str(error)), {"field": error.field}, invalid=True)
+    _log_failure(task)
+    return _failure(error) if seconds is None else _timed_out(seconds)
+
+
+def _refusal(error: Reject, task: Task) -> Outcome:
+    try:
+        details = json_object(error.details, field="Reject") if error.details else {}
+        return Refusal(clean(error.reason), details)
+    except (InvalidRequest, AttributeError) as fault:
+        _log_failure(task)
+        return _failure(fault)
+
+
+def _failure(error: BaseException) -> Failure:
+    try:
+        text = str(error)
+    except Exception:  # noqa: BLE001  # the user's __str__ may do anything
+        text = "(its text cannot be had)"
+    name = type(error).__name__
+    return Failure(
+        error=clean(f"{name}: {text}" if text else name),
+        error_types=tuple(
+            each.__name__
+            for each in type(error).__mro__
+            if issubclass(each, BaseException) and each is not BaseException
+        ),
+        retryable=not isinstance(error, NonRetryable),
+    )
+
+
+def _timed_out(seconds: float) -> Failure:
+    return Failure(
+        error=f"StepTimeout: the handler ran longer than step_timeout ({seconds:g} s)",
+        error_types=("StepTimeout", "TimeoutError"),
+    )
+
+
+def _is_cancelled_from_outside() -> bool:
+    """False if the handler merely awaited something of its own that was cancelled."""
+    running = asyncio.current_task()
+    return running is None or running.cancelling() > 0
+
+
+def clean(text: str) -> str:
+    """A text that PostgreSQL can store: bounded, without NUL characters and lone surrogates."""
+    if len(text) > MAX_ERROR_LENGTH:
+        text = text[: MAX_ERROR_LENGTH - 1] + "…"
+    return text.replace("\x00", "\N{REPLACEMENT CHARACTER}").encode(errors="replace").decode()
+
+
+def _answer(intent: Any) -> Intent:
+    if not isinstance(intent, Intent):
+        raise TypeError(f"a handler must return an Intent, not {type(intent).__name__}")
+    return intent
+
+
+def checked(intent: Any) -> Intent:
+    """A raw handler's intent, fit to be saved: a wrong one must fail alone, not in its batch."""
+    given = _answer(intent)
+    if not isinstance(given.action, (SetTimer, UnsetTimer, Remove, type(None))):
+        raise TypeError("Intent.action must be SetTimer, UnsetTimer, Remove or None")
+    _check_bytes("response", given.response)
+    _check_bytes("aux_state", given.aux_state)
+    if not given.events and given.metadata is None:
+        return given
+    return replace(
+        given,
+        events=tuple(map(_checked_event, given.events)),
+        metadata=None if given.metadata is None else json_object(given.metadata, field="Intent.metadata"),
+    )
+
+
+def _checked_event(event: Any) -> Event:
+    if not isinstance(event, Event):
+        raise TypeError(f"Intent.events must hold Events, not {type(event).__name__}")
+    if not isinstance(event.payload, bytes):
+        raise TypeError(f"Event.payload must be bytes, not {type(event.payload).__name__}")
+    return replace(event, metadata=json_object(event.metadata, field="Event.metadata"))
+
+
+def _check_bytes(field: str, value: Any) -> None:
+    if value is not None and not isinstance(value, bytes):
+        raise TypeError(f"Intent.{field} must be bytes or None, not {type(value).__name__}")
+
+
+def _log_failure(task: Task) -> None:
+    _log.exception(
+        "handler failed",
+        extra={
+            "namespace": task.namespace,
+            "process_id": task.process_id,
+            "task_id": task.task_id,
+            "task_type": task.task_type.value,
+        },
+    )

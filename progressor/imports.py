@@ -1,0 +1,72 @@
+"""What `put` imports: a process in its bytes, checked before anything is written."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any, Literal
+
+from progressor.codec import Wire, encode_json, json_object
+from progressor.config import check_text
+from progressor.errors import InvalidRequest
+from progressor.model import Event, Metadata, SetTimer, UnsetTimer
+from progressor.storage.items import Import
+
+
+def import_of(
+    namespace: str,
+    process_id: str,
+    *,
+    wire: Wire,
+    state: Any,
+    events: Sequence[Any],
+    action: SetTimer | UnsetTimer | None,
+    metadata: Metadata | None,
+    status: Literal["running", "error"],
+) -> Import:
+    """The item for Storage.put; InvalidRequest names what is wrong."""
+    if status not in ("running", "error"):
+        raise InvalidRequest("status must be running or error", field="status")
+    if action is not None and not isinstance(action, SetTimer | UnsetTimer):
+        raise InvalidRequest("action must be SetTimer, UnsetTimer or None", field="action")
+    timer = action if isinstance(action, SetTimer) else None
+    if timer is not None and status == "error":
+        raise InvalidRequest("a broken process has no timer", field="action")
+    return Import(
+        namespace=namespace,
+        process_id=process_id,
+        idempotency_key=secrets.token_hex(12),
+        status=status,
+        detail="imported as broken" if status == "error" else None,
+        aux_state=wire.encode(state, field="state"),
+        metadata=None if metadata is None else json_object(metadata, field="metadata"),
+        events=[_event(event, wire, f"events[{place}]") for place, event in enumerate(events)],
+        timer=timer,
+    )
+
+
+def _event(event: Any, wire: Wire, field: str) -> Event:
+    """An event from a dict (`{"name": …, "payload": …}`, or a name among its payload) or a model."""
+    timestamp: Any = None
+    metadata: Metadata = {}
+    payload: Any = event
+    match event:
+        case Event():
+            timestamp, metadata, payload = event.timestamp, dict(event.metadata), event.payload
+        case Mapping() if "payload" in event:
+            timestamp = event.get("timestamp")
+            metadata = dict(event.get("metadata") or {})
+            payload = event["payload"]
+            if "name" in event:
+                metadata["name"] = check_text(f"{field}.name", event["name"])
+        case Mapping():
+            payload = {key: value for key, value in event.items() if key != "name"}
+            if "name" in event:
+                metadata["name"] = check_text(f"{field}.name", event["name"])
+        case _:
+            metadata["name"] = type(event).__name__
+    if timestamp is not None and (not isinstance(timestamp, datetime) or timestamp.tzinfo is None):
+        raise InvalidRequest(f"{field}.timestamp must be an aware datetime", field=field)
+    data = payload if isinstance(payload, bytes) else encode_json(payload, field=field)
+    return Event(wire.seal(data), json_object(metadata, field=field), timestamp=timestamp)

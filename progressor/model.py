@@ -1,0 +1,276 @@
+"""The nouns of the engine, as frozen values: what storage returns, handlers see and `decide` answers.
+
+Rule: nothing in here talks to anything; the words are those of the glossary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import Any, Literal
+
+from progressor.errors import InvalidRequest
+
+Metadata = dict[str, Any]
+
+# What PostgreSQL and Python both hold in any time zone: one timer must not fail its batch.
+_LAST_YEAR = 9999
+_LONGEST_DELAY = timedelta(days=365_000)
+
+
+class TaskType(StrEnum):
+    """What a task asks of a process."""
+
+    INIT = "init"
+    CALL = "call"
+    NOTIFY = "notify"
+    REPAIR = "repair"
+    TIMEOUT = "timeout"
+    REMOVE = "remove"
+
+    @property
+    def is_timer(self) -> bool:
+        """Timers wait for a time; all other tasks wait in the mailbox."""
+        return self is TaskType.TIMEOUT or self is TaskType.REMOVE
+
+
+class TaskStatus(StrEnum):
+    """Where a task stands; the last three are final."""
+
+    WAITING = "waiting"
+    RUNNING = "running"
+    BLOCKED = "blocked"
+    FINISHED = "finished"
+    ERROR = "error"
+    CANCELLED = "cancelled"
+
+    @property
+    def is_final(self) -> bool:
+        return self in (TaskStatus.FINISHED, TaskStatus.ERROR, TaskStatus.CANCELLED)
+
+
+class ProcessStatus(StrEnum):
+    """`init` until the first step is saved, then `running`, or `error` once it broke."""
+
+    INIT = "init"
+    RUNNING = "running"
+    ERROR = "error"
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One entry of a process's history.
+
+    In an answer of a handler only `payload` and `metadata` count: `event_id` (gapless from 1 in each
+    process), `timestamp` and `task_id` are set when the step is saved. `payload` is bytes for a raw
+    handler and for storage, and the decoded JSON value for typed handlers and clients.
+    """
+
+    payload: Any = b""
+    metadata: Metadata = field(default_factory=dict)
+    event_id: int = 0
+    timestamp: datetime | None = None
+    task_id: int | None = None
+
+    @property
+    def name(self) -> str | None:
+        """The event's name, kept in its metadata."""
+        name = self.metadata.get("name")
+        return name if name is None else str(name)
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryRange:
+    """Which events to load: skip `offset`, take at most `limit` (None: all), oldest or newest first."""
+
+    offset: int = 0
+    limit: int | None = None
+    direction: Literal["forward", "backward"] = "forward"
+
+    def __post_init__(self) -> None:
+        if self.offset < 0:
+            raise InvalidRequest("HistoryRange.offset must be 0 or more", field="offset")
+        if self.limit is not None and self.limit < 0:
+            raise InvalidRequest("HistoryRange.limit must be 0 or more, or None", field="limit")
+        if self.direction not in ("forward", "backward"):
+            raise InvalidRequest(
+                "HistoryRange.direction must be 'forward' or 'backward'", field="direction"
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class SetTimer:
+    """Replace the process's timer: at a time (aware datetime), or after a delay from the commit.
+
+    With `remove=True` the process is removed at that time; otherwise its timeout handler runs.
+    """
+
+    at: datetime | None = None
+    after: timedelta | None = None
+    remove: bool = False
+
+    def __post_init__(self) -> None:
+        if (self.at is None) == (self.after is None):
+            raise InvalidRequest("SetTimer needs exactly one of at= and after=", field="at")
+        if self.at is not None:
+            if not isinstance(self.at, datetime) or self.at.utcoffset() is None:
+                raise InvalidRequest("SetTimer.at must be an aware datetime (with tzinfo)", field="at")
+            if not 1 < self.at.year < _LAST_YEAR:
+                raise InvalidRequest(f"SetTimer.at must lie before {_LAST_YEAR}", field="at")
+        if self.after is not None:
+            if not isinstance(self.after, timedelta):
+                raise InvalidRequest("SetTimer.after must be a timedelta", field="after")
+            if not -_LONGEST_DELAY <= self.after <= _LONGEST_DELAY:
+                raise InvalidRequest(
+                    f"SetTimer.after must be at most {_LONGEST_DELAY.days} days", field="after"
+                )
+
+
+@dataclass(frozen=True, slots=True)
+class UnsetTimer:
+    """Cancel the process's timer and set no other."""
+
+
+@dataclass(frozen=True, slots=True)
+class Remove:
+    """Remove the process, its history and its tasks, when this step is saved."""
+
+
+Action = SetTimer | UnsetTimer | Remove
+
+
+@dataclass(frozen=True, slots=True)
+class Intent:
+    """A handler's answer: what to save and what to reply. `None` keeps what the process has."""
+
+    events: tuple[Event, ...] = ()
+    action: Action | None = None
+    response: bytes | None = None
+    aux_state: bytes | None = None
+    metadata: Metadata | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """One unit of work on a process. `attempts_count` says how often it was tried before."""
+
+    namespace: str
+    process_id: str
+    task_id: int
+    task_type: TaskType
+    args: bytes | None = None
+    metadata: Metadata = field(default_factory=dict)
+    context: bytes | None = None
+    idempotency_key: str | None = None
+    scheduled_time: datetime | None = None
+    running_time: datetime | None = None
+    last_retry_interval: timedelta | None = None
+    attempts_count: int = 0
+    worker_id: str = ""
+    lease: int = 0
+
+    @property
+    def name(self) -> str | None:
+        """The call's name (`call` and `notify` only)."""
+        name = self.metadata.get("name")
+        return name if name is None else str(name)
+
+    @property
+    def reply_to(self) -> str | None:
+        """The channel of the client that waits for the answer, if one does."""
+        channel = self.metadata.get("reply_to")
+        return channel if channel is None else str(channel)
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """What the tables say of a process at one moment; the engine's side of `Process`."""
+
+    namespace: str
+    process_id: str
+    status: ProcessStatus
+    previous_status: ProcessStatus | None
+    status_changed_at: datetime
+    created_at: datetime
+    detail: str | None
+    aux_state: bytes | None
+    metadata: Metadata
+    corrupted_by: int | None
+    last_event_id: int
+    history: tuple[Event, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Success:
+    """The handler answered."""
+
+    intent: Intent
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """The handler refused the request; `invalid`: the request itself was wrong (name or arguments)."""
+
+    reason: str
+    details: Mapping[str, Any] = field(default_factory=dict)
+    invalid: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """The handler raised or ran out of time. `error_types` names the exception's classes, nearest first."""
+
+    error: str
+    error_types: tuple[str, ...] = ()
+    retryable: bool = True
+
+
+Outcome = Success | Refusal | Failure
+
+
+class Disposition(StrEnum):
+    """What becomes of the process when a step ends."""
+
+    CONTINUE = "continue"
+    """A new timer replaces the old one."""
+    UNLOCK = "unlock"
+    """The blocked timer, if any, resumes."""
+    SUSPEND = "suspend"
+    """The timer, if any, is cancelled."""
+    RERUN = "rerun"
+    """The timer that broke the process runs again at once; as unlock if none did."""
+    RETRY = "retry"
+    """The same task runs again later."""
+    FAIL = "fail"
+    """The process breaks and everything that waits on it is cancelled."""
+    REMOVE = "remove"
+    """The process and all its rows are deleted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """What the caller of a task gets: the response, or the refusal, or why it failed."""
+
+    response: bytes | None = None
+    refusal: Refusal | None = None
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """How a step ends: one row of the transition table, filled in.
+
+    `status` None leaves the process as it was (a refusal, a failed repair). `timer` belongs to
+    `continue`, `retry_interval` to `retry`.
+    """
+
+    disposition: Disposition
+    reply: Reply
+    status: ProcessStatus | None = None
+    events: tuple[Event, ...] = ()
+    aux_state: bytes | None = None
+    metadata: Metadata | None = None
+    timer: SetTimer | None = None
+    retry_interval: timedelta | None = None

@@ -1,0 +1,265 @@
+"""The typed layer: a namespace, its functions, and the models of what they exchange.
+
+Rule: everything is read and built when a function is decorated. A step only looks up, decodes,
+calls and encodes. A Namespace is a Handler.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+from enum import Enum
+from typing import Any, Final, Literal, TypeVar, assert_never, overload
+
+from progressor.codec import ANY, RAW, Codec, Shape, Wire
+from progressor.config import NamespaceOptions, RetryPolicy, check_namespace, check_text
+from progressor.errors import InvalidRequest
+from progressor.functions import Function
+from progressor.handler import Handler, InvalidCall, checked
+from progressor.model import HistoryRange, Intent, Snapshot, Task, TaskType
+from progressor.process import Process, WritableProcess
+from progressor.threads import allow_threads
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_DEFAULT_POLICY = RetryPolicy()
+_DEFAULT_STEP_TIMEOUT = timedelta(seconds=60)
+_NAMES_SHOWN = 10
+
+
+class _Inherit(Enum):
+    """Stands for what the namespace says, where None means something of its own."""
+
+    INHERIT = "inherit"
+
+
+_INHERIT: Final = _Inherit.INHERIT
+_History = HistoryRange | None | _Inherit
+
+
+class MissingHandler(Exception):
+    """A timer fired in a namespace without a timeout handler."""
+
+
+class Namespace:
+    """A kind of process: its name, its options, and the functions that serve it.
+
+    `state` is the type of the state (a pydantic model or any type pydantic knows; none: any JSON).
+    `handler` is a raw Handler instead of decorated functions. `history` says which events handlers
+    get (None: none). `codec` stands between JSON and the tables; clients must use the same one.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        state: Any = None,
+        handler: Handler | None = None,
+        retry_policy: RetryPolicy = _DEFAULT_POLICY,
+        step_timeout: timedelta = _DEFAULT_STEP_TIMEOUT,
+        concurrency: int = 100,
+        on_zombie: Literal["error", "retry"] = "error",
+        history: HistoryRange | None = None,
+        codec: Codec | None = None,
+    ) -> None:
+        self.name: Final = check_namespace(name)
+        self.options: Final = NamespaceOptions(
+            retry_policy=retry_policy,
+            step_timeout=step_timeout,
+            concurrency=concurrency,
+            on_zombie=on_zombie,
+            history=history,
+        )
+        self._handler = _check_handler(handler, state=state, codec=codec)
+        self.wire: Final[Wire] = Wire(codec) if handler is None else RAW
+        self._state = ANY if state is None else Shape(state, field="state")
+        self._has_state = state is not None
+        self._singles: dict[TaskType, Function] = {}
+        self._calls: dict[str, Function] = {}
+        self._histories: dict[Function, HistoryRange | None] = {}
+
+    def __repr__(self) -> str:
+        return f"<Namespace {self.name}>"
+
+    @property
+    def is_raw(self) -> bool:
+        """Whether a raw Handler serves it, in bytes."""
+        return self._handler is not None
+
+    @overload
+    def init(self, function: F, /) -> F: ...
+    @overload
+    def init(self, /, *, history: _History = ...) -> Callable[[F], F]: ...
+    def init(self, function: Any = None, /, *, history: _History = _INHERIT) -> Any:
+        """Serve `start` with `(process)` or `(process, args)`."""
+        return self._decorate(TaskType.INIT, function, history=history)
+
+    @overload
+    def call(self, function: F, /) -> F: ...
+    @overload
+    def call(self, /, *, name: str | None = None, history: _History = ...) -> Callable[[F], F]: ...
+    def call(
+        self,
+        function: Any = None,
+        /,
+        *,
+        name: str | None = None,
+        history: _History = _INHERIT,
+    ) -> Any:
+        """Serve `call` and `notify` of this name (the function's own) with `(process[, args])`."""
+        return self._decorate(TaskType.CALL, function, name=name, history=history)
+
+    @overload
+    def timeout(self, function: F, /) -> F: ...
+    @overload
+    def timeout(self, /, *, history: _History = ...) -> Callable[[F], F]: ...
+    def timeout(self, function: Any = None, /, *, history: _History = _INHERIT) -> Any:
+        """Serve the process's timer with `(process)`."""
+        return self._decorate(TaskType.TIMEOUT, function, history=history)
+
+    @overload
+    def repair(self, function: F, /) -> F: ...
+    @overload
+    def repair(self, /, *, history: _History = ...) -> Callable[[F], F]: ...
+    def repair(self, function: Any = None, /, *, history: _History = _INHERIT) -> Any:
+        """Serve `repair` with `(process)` or `(process, args)`."""
+        return self._decorate(TaskType.REPAIR, function, history=history)
+
+    async def process(self, task: Task, process: Process[Any], /) -> Intent:
+        """Run the function that serves the task; this is what makes a namespace a Handler."""
+        if self._handler is not None:
+            return checked(await self._handler.process(task, process))
+        function = self._function(task)
+        args = function.read_args(self._plain_args(task))
+        view: WritableProcess[Any] = WritableProcess(
+            process.snapshot, task, wire=self.wire, shape=self._state
+        )
+        answer = function.write_answer(await function.call(view, *args))
+        return view.intent(self.wire.seal(answer))
+
+    def view(self, snapshot: Snapshot) -> Process[Any]:
+        """A snapshot as `client.get` shows it, its state of the declared type."""
+        shape = None if self.is_raw else self._state
+        return Process(snapshot, wire=self.wire, shape=shape)
+
+    def history_for(self, task: Task) -> HistoryRange | None:
+        """Which events to load before this task runs."""
+        function = self._find(task)
+        default = self.options.history
+        return default if function is None else self._histories.get(function, default)
+
+    def schemas(self) -> dict[str, Any]:
+        """JSON schemas of the state, and of what start, calls and repair take and return."""
+        init = self._singles.get(TaskType.INIT)
+        repair = self._singles.get(TaskType.REPAIR)
+        return {
+            "state": self._state.schema("validation") if self._has_state else None,
+            "init": init and init.args_schema,
+            "calls": {
+                name: {"args": call.args_schema, "returns": call.returns_schema}
+                for name, call in sorted(self._calls.items())
+            },
+            "repair": repair and repair.args_schema,
+        }
+
+    def _decorate(
+        self,
+        task_type: TaskType,
+        function: Any,
+        *,
+        history: _History,
+        name: str | None = None,
+    ) -> Any:
+        if self._handler is not None:
+            raise InvalidRequest(
+                f"namespace {self.name} has handler=, so it takes no decorated functions",
+                field="handler",
+            )
+        if not isinstance(history, HistoryRange | _Inherit | None):
+            raise InvalidRequest("history must be a HistoryRange or None", field="history")
+
+        def register(function: F) -> F:
+            self._register(task_type, function, name=name, history=history)
+            return function
+
+        return register if function is None else register(function)
+
+    def _register(
+        self,
+        task_type: TaskType,
+        target: Callable[..., Any],
+        *,
+        name: str | None,
+        history: _History,
+    ) -> None:
+        if isinstance(target, str):
+            raise InvalidRequest(f"write @call(name={target!r})", field="name")
+        label = getattr(target, "__name__", None) or type(target).__name__
+        function = Function(target, name=label, takes_args=task_type is not TaskType.TIMEOUT)
+        if task_type is TaskType.CALL:
+            if name is None and not hasattr(target, "__name__"):
+                raise InvalidRequest(f"a {label} has no name: write @call(name=...)", field="name")
+            name = check_text("call name", label if name is None else name)
+            _add(self._calls, name, function, what=f"namespace {self.name}: call {name!r}")
+        else:
+            what = f"namespace {self.name}: {task_type}"
+            _add(self._singles, task_type, function, what=what)
+        if not isinstance(history, _Inherit):
+            self._histories[function] = history
+        allow_threads(self.options.concurrency)
+
+    def _find(self, task: Task) -> Function | None:
+        match task.task_type:
+            case TaskType.CALL | TaskType.NOTIFY:
+                return self._calls.get(task.name or "")
+            case TaskType.INIT | TaskType.TIMEOUT | TaskType.REPAIR | TaskType.REMOVE:
+                return self._singles.get(task.task_type)
+            case _:
+                assert_never(task.task_type)
+
+    def _function(self, task: Task) -> Function:
+        function = self._find(task)
+        if function is not None:
+            return function
+        if task.task_type.is_timer:
+            raise MissingHandler(f"namespace {self.name} has no {task.task_type} handler")
+        if task.task_type in (TaskType.INIT, TaskType.REPAIR):
+            raise InvalidCall(f"namespace {self.name} has no {task.task_type} handler", field="namespace")
+        names = ", ".join(sorted(self._calls)[:_NAMES_SHOWN]) or "none"
+        raise InvalidCall(
+            f"namespace {self.name} has no call named {task.name!r:.80} (it has: {names})",
+            field="name",
+        )
+
+    def _plain_args(self, task: Task) -> bytes | None:
+        if task.args is None:
+            return None
+        try:
+            return self.wire.unseal(task.args)
+        except Exception as error:
+            raise InvalidCall(
+                f"args cannot be decoded ({type(error).__name__}): "
+                "the client must use the namespace's codec",
+                field="args",
+            ) from error
+
+
+def _check_handler(handler: Any, *, state: Any, codec: Codec | None) -> Handler | None:
+    if handler is None:
+        return None
+    if isinstance(handler, type) or not callable(getattr(handler, "process", None)):
+        raise InvalidRequest(
+            "handler must be an object with `async def process(task, process)`", field="handler"
+        )
+    if state is not None:
+        raise InvalidRequest("state= needs decorated functions, not handler=", field="state")
+    if codec is not None:
+        raise InvalidRequest("codec= needs decorated functions, not handler=", field="codec")
+    checked_handler: Handler = handler
+    return checked_handler
+
+
+def _add(functions: dict[Any, Function], key: Any, function: Function, *, what: str) -> None:
+    if key in functions:
+        raise InvalidRequest(f"{what} is defined twice", field=str(key))
+    functions[key] = function

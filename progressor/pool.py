@@ -1,0 +1,203 @@
+"""The slots of a namespace, and the claims that fill them; the only place that counts free workers.
+
+Rule: a slot is taken before a task is asked for and given back when its chain of steps ends. Claims are
+woken by rings (a hint, a timer of our own that fell due, a freed slot while more is known to wait) and,
+as the last net, by a slow poll.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import logging
+import random
+import secrets
+from datetime import timedelta
+
+from progressor import metrics
+from progressor.errors import ProgressorError
+from progressor.namespace import Namespace
+from progressor.storage.items import Claimed
+from progressor.storage.operations import Storage
+from progressor.storage.signals import KINDS, Kind
+from progressor.worker import Worker
+
+log = logging.getLogger("progressor.pool")
+
+# A chain of steps gives its slot back after so many when no slot is free.
+MAX_CHAIN = 100
+# Timers that fall due later than this are left to the scanner.
+_HORIZON = 60.0
+
+
+def new_lease() -> int:
+    """A number that no other claim has."""
+    return secrets.randbits(62)
+
+
+class Pool:
+    """Runs up to `concurrency` chains of steps of one namespace."""
+
+    def __init__(
+        self,
+        namespace: Namespace,
+        storage: Storage,
+        *,
+        worker_id: str,
+        poll_interval: timedelta,
+    ) -> None:
+        self.namespace = namespace
+        self.worker_id = worker_id
+        self.size = namespace.options.concurrency
+        self.free = self.size
+        self._storage = storage
+        self._worker: Worker | None = None
+        self._poll_interval = poll_interval.total_seconds()
+        self._bell = asyncio.Event()
+        self._rung: set[Kind] = set()
+        self._due: list[float] = []
+        self._chains: set[asyncio.Task[None]] = set()
+        self._claims: asyncio.Task[None] | None = None
+        self.stopping = False
+        name = namespace.name
+        self._busy_gauge = metrics.SLOTS.labels(name, "busy")
+        self._free_gauge = metrics.SLOTS.labels(name, "free")
+
+    def start(self, worker: Worker) -> None:
+        self._worker = worker
+        self._rung = {"calls", "timers"}
+        self._bell.set()
+        self._claims = asyncio.create_task(self._claim_forever())
+
+    def ring(self, kind: Kind) -> None:
+        """There may be work of this kind."""
+        self._rung.add(kind)
+        self._bell.set()
+
+    def expect(self, delay: timedelta) -> None:
+        """A timer that this pool set falls due after `delay`."""
+        seconds = delay.total_seconds()
+        if seconds <= _HORIZON:
+            at = asyncio.get_running_loop().time() + max(0.0, seconds)
+            earliest = not self._due or at < self._due[0]
+            heapq.heappush(self._due, at)
+            if earliest:
+                self._bell.set()
+
+    def reserve(self) -> bool:
+        """Take a slot for a request of this process, if one is free."""
+        if self.free <= 0 or self.stopping or self._worker is None:
+            return False
+        self.free -= 1
+        return True
+
+    def release(self, slots: int = 1) -> None:
+        """Give slots back."""
+        self.free += slots
+        if self._rung:
+            self._bell.set()
+
+    def run(self, held: Claimed) -> None:
+        """Begin a chain of steps in a slot that was reserved."""
+        chain = asyncio.create_task(self._run_chain(held))
+        self._chains.add(chain)
+        chain.add_done_callback(self._chain_ended)
+
+    def _chain_ended(self, chain: asyncio.Task[None]) -> None:
+        self._chains.discard(chain)
+        self.release()
+        if not chain.cancelled() and (error := chain.exception()) is not None:
+            # The task stays in running: its lease runs out and the collector takes it.
+            log.error("step ended without a result", exc_info=error)
+
+    async def _run_chain(self, held: Claimed | None) -> None:
+        worker = self._worker
+        if worker is None:
+            raise RuntimeError("the pool was not started")
+        steps = 0
+        while held is not None:
+            steps += 1
+            keeps_slot = not self.stopping and (steps < MAX_CHAIN or self.free > 0)
+            held = await worker.step(held, keeps_slot=keeps_slot)
+            if not keeps_slot:
+                # What it would have gone on with, waits for whoever is free.
+                self.ring("calls")
+
+    async def _claim_forever(self) -> None:
+        loop = asyncio.get_running_loop()
+        next_poll = loop.time() + self._jittered_poll()
+        while not self.stopping:
+            await self._wait_for_ring(next_poll)
+            now = loop.time()
+            if now >= next_poll:
+                next_poll = now + self._jittered_poll()
+                self._rung |= {"calls", "timers"}
+            while self._due and self._due[0] <= now:
+                heapq.heappop(self._due)
+                self._rung.add("timers")
+            self._busy_gauge.set(self.size - self.free)
+            self._free_gauge.set(self.free)
+            if self.free > 0 and self._rung:
+                await self._claim_once()
+
+    def _jittered_poll(self) -> float:
+        return self._poll_interval * random.uniform(0.8, 1.2)  # noqa: S311 - jitter
+
+    async def _wait_for_ring(self, next_poll: float) -> None:
+        until = min(next_poll, self._due[0]) if self._due else next_poll
+        delay = until - asyncio.get_running_loop().time()
+        if delay > 0 and not self._bell.is_set():
+            handle = asyncio.get_running_loop().call_later(delay, self._bell.set)
+            await self._bell.wait()
+            handle.cancel()
+        self._bell.clear()
+
+    async def _claim_once(self) -> None:
+        # Calls before timers. Half of what is free, so that requests of this process find a slot too.
+        for kind in KINDS:
+            if kind not in self._rung or self.free <= 0:
+                continue
+            slots = (self.free + 1) // 2
+            self._rung.discard(kind)
+            self.free -= slots
+            found: list[Claimed] = []
+            try:
+                found = await self._search(kind, slots)
+            except ProgressorError as error:
+                log.warning("claim failed, going on", extra={"error": type(error).__name__})
+            finally:
+                self.release(slots - len(found))
+            if len(found) == slots:
+                self.ring(kind)
+            await self._begin(found)
+
+    async def _begin(self, found: list[Claimed]) -> None:
+        if not self.stopping:
+            for held in found:
+                self.run(held)
+        elif found:
+            # Claimed while the stop was called: somebody else shall have them.
+            await self._storage.hand_back([held.task for held in found])
+            self.release(len(found))
+
+    async def _search(self, kind: Kind, limit: int) -> list[Claimed]:
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        search = self._storage.search_calls if kind == "calls" else self._storage.search_timers
+        found = await search(self.namespace.name, limit, worker_id=self.worker_id, lease=new_lease())
+        histogram = metrics.CALLS_SCANNING if kind == "calls" else metrics.TIMERS_SCANNING
+        histogram.labels(self.namespace.name).observe((loop.time() - began) * 1000)
+        return found
+
+    async def stop(self, grace: timedelta) -> bool:
+        """Stop claiming and let what runs finish; True if all of it did within `grace`."""
+        self.stopping = True
+        self._bell.set()
+        under_way = {*self._chains, *([self._claims] if self._claims is not None else [])}
+        if not under_way:
+            return True
+        _, unfinished = await asyncio.wait(under_way, timeout=grace.total_seconds())
+        for task in unfinished:
+            task.cancel()
+        await asyncio.gather(*unfinished, return_exceptions=True)
+        return not unfinished

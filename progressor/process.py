@@ -1,0 +1,299 @@
+"""The user's view of a process: what a handler and `client.get` hand out over a snapshot.
+
+Rule: the snapshot is never changed. What a handler asks for gathers in the view and becomes one
+Intent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import is_dataclass
+from datetime import datetime, timedelta
+from typing import Any, Final, Generic, NoReturn, TypeVar, cast
+
+from pydantic import BaseModel, ValidationError
+
+from progressor.codec import ANY, JSON, InvalidState, Shape, Wire, encode_json, faults, json_object
+from progressor.config import check_text
+from progressor.errors import InvalidRequest
+from progressor.model import (
+    Action,
+    Event,
+    Intent,
+    Metadata,
+    ProcessStatus,
+    Remove,
+    SetTimer,
+    Snapshot,
+    Task,
+    UnsetTimer,
+)
+
+StateT = TypeVar("StateT")
+
+_UNREAD: Final = object()
+
+
+class Process(Generic[StateT]):
+    """A process as it was when the step began, or when `client.get` read it."""
+
+    __slots__ = (
+        "_history",
+        "_metadata",
+        "_plain_state",
+        "_shape",
+        "_state",
+        "_task",
+        "_wire",
+        "snapshot",
+    )
+
+    def __init__(
+        self,
+        snapshot: Snapshot,
+        task: Task | None = None,
+        *,
+        wire: Wire = JSON,
+        shape: Shape | None = ANY,
+    ) -> None:
+        self.snapshot: Final = snapshot
+        self._task = task
+        self._wire = wire
+        self._shape = shape
+        self._state: Any = _UNREAD
+        self._plain_state: bytes | None = None
+        self._metadata: Metadata | None = None
+        self._history: tuple[Event, ...] | None = None
+
+    def __repr__(self) -> str:
+        of = self.snapshot
+        return f"<Process {of.namespace}/{of.process_id!r} {of.status} events={of.last_event_id}>"
+
+    @property
+    def namespace(self) -> str:
+        """The name of its namespace."""
+        return self.snapshot.namespace
+
+    @property
+    def process_id(self) -> str:
+        """Its id within the namespace."""
+        return self.snapshot.process_id
+
+    @property
+    def status(self) -> ProcessStatus:
+        """`init`, `running` or `error`."""
+        return self.snapshot.status
+
+    @property
+    def previous_status(self) -> ProcessStatus | None:
+        """The status before the present one."""
+        return self.snapshot.previous_status
+
+    @property
+    def status_changed_at(self) -> datetime:
+        """Since when it has its status."""
+        return self.snapshot.status_changed_at
+
+    @property
+    def created_at(self) -> datetime:
+        """When it was started."""
+        return self.snapshot.created_at
+
+    @property
+    def detail(self) -> str | None:
+        """Why it broke."""
+        return self.snapshot.detail
+
+    @property
+    def corrupted_by(self) -> int | None:
+        """The task that broke it."""
+        return self.snapshot.corrupted_by
+
+    @property
+    def last_event_id(self) -> int:
+        """The number of its events, whether loaded or not."""
+        return self.snapshot.last_event_id
+
+    @property
+    def aux_state(self) -> bytes | None:
+        """The state as it is stored."""
+        return self.snapshot.aux_state
+
+    @property
+    def state(self) -> StateT:
+        """The state, of the type the namespace declares; None before the first is set.
+
+        A handler assigns it or changes it in place.
+        """
+        if self._state is _UNREAD:
+            self._state = self._read_state()
+        return cast("StateT", self._state)
+
+    @state.setter
+    def state(self, state: StateT) -> None:
+        self._assign_state(state)
+
+    @property
+    def metadata(self) -> Metadata:
+        """What `search` finds it by; a handler changes the dict in place."""
+        if self._metadata is None:
+            self._metadata = _copy(self.snapshot.metadata)
+        return self._metadata
+
+    @property
+    def history(self) -> tuple[Event, ...]:
+        """The events that were loaded, their payloads decoded."""
+        if self._history is None:
+            decode = self._wire.decode_any
+            self._history = tuple(
+                Event(decode(e.payload), e.metadata, e.event_id, e.timestamp, e.task_id)
+                for e in self.snapshot.history
+            )
+        return self._history
+
+    @property
+    def task(self) -> Task:
+        """The task that runs now."""
+        return self._task if self._task is not None else self._refuse("task")
+
+    @property
+    def now(self) -> datetime:
+        """When this step began, by PostgreSQL's clock."""
+        now = self.task.running_time if self._task is not None else self._refuse("now")
+        if now is None:
+            raise InvalidRequest("the task does not run, so there is no now", field="now")
+        return now
+
+    @property
+    def context(self) -> Any:
+        """What the caller gave as `context=`; None if nothing."""
+        stored = self.task.context if self._task is not None else self._refuse("context")
+        return self._wire.decode(stored, field="context")
+
+    def emit(self, event: str | BaseModel | object, /, **payload: Any) -> None:  # noqa: ARG002
+        """Append an event: `emit("paid", amount=10)`, or a model, named after its class."""
+        self._refuse("emit()")
+
+    def set_timer(
+        self,
+        *,
+        after: timedelta | None = None,  # noqa: ARG002
+        at: datetime | None = None,  # noqa: ARG002
+        remove: bool = False,  # noqa: ARG002
+    ) -> None:
+        """Run the timeout handler (or remove the process) at a time; the last call counts."""
+        self._refuse("set_timer()")
+
+    def unset_timer(self) -> None:
+        """Cancel the process's timer."""
+        self._refuse("unset_timer()")
+
+    def remove(self) -> None:
+        """Remove the process with all it has, when this step is saved."""
+        self._refuse("remove()")
+
+    def _assign_state(self, state: StateT) -> None:  # noqa: ARG002
+        self._refuse("state=")
+
+    def _refuse(self, what: str) -> NoReturn:
+        if self._task is None:
+            raise InvalidRequest(
+                f"{what} works only in a handler: this process was read by a client", field=what
+            )
+        raise InvalidRequest(
+            f"{what} belongs to the typed layer: a raw handler returns it in its Intent", field=what
+        )
+
+    def _read_state(self) -> Any:
+        stored = self.snapshot.aux_state
+        if stored is None:
+            return None
+        self._plain_state = self._wire.unseal(stored)
+        if self._shape is None:
+            return self._plain_state
+        try:
+            return self._shape.read(self._plain_state)
+        except ValidationError as error:
+            raise InvalidState(
+                f"the stored state is no {self._shape.name}: {faults(error, 'state')}"
+            ) from None
+
+
+class WritableProcess(Process[StateT]):
+    """The view that a typed handler gets; `intent` is what came of it."""
+
+    __slots__ = ("_action", "_events")
+
+    def __init__(self, snapshot: Snapshot, task: Task, *, wire: Wire, shape: Shape) -> None:
+        super().__init__(snapshot, task, wire=wire, shape=shape)
+        self._action: Action | None = None
+        self._events: list[Event] = []
+
+    def emit(self, event: str | BaseModel | object, /, **payload: Any) -> None:
+        name, body = _named(event, payload)
+        self._events.append(
+            Event(self._wire.seal(encode_json(body, field=f"event {name}")), {"name": name})
+        )
+
+    def set_timer(
+        self,
+        *,
+        after: timedelta | None = None,
+        at: datetime | None = None,
+        remove: bool = False,
+    ) -> None:
+        self._action = SetTimer(at=at, after=after, remove=remove)
+
+    def unset_timer(self) -> None:
+        self._action = UnsetTimer()
+
+    def remove(self) -> None:
+        self._action = Remove()
+
+    def intent(self, response: bytes | None) -> Intent:
+        """Everything that the handler asked for."""
+        return Intent(
+            events=tuple(self._events),
+            action=self._action,
+            response=response,
+            aux_state=self._changed_state(),
+            metadata=self._changed_metadata(),
+        )
+
+    def _assign_state(self, state: StateT) -> None:
+        self._state = state
+
+    def _changed_state(self) -> bytes | None:
+        state = self._state
+        if state is _UNREAD or (state is None and self.snapshot.aux_state is None):
+            return None
+        shape = cast("Shape", self._shape)
+        plain = shape.write_changed(state, before=self._plain_state, field="state")
+        return None if plain is None else self._wire.seal(plain)
+
+    def _changed_metadata(self) -> Metadata | None:
+        if self._metadata is None:
+            return None
+        before = self.snapshot.metadata
+        after = json_object(self._metadata, field="metadata")
+        # As JSON, because Python takes 1, 1.0 and True for the same.
+        return None if encode_json(after) == encode_json(before) else after
+
+
+def _named(event: object, payload: dict[str, Any]) -> tuple[str, object]:
+    if isinstance(event, str):
+        return check_text("event name", event), payload
+    if isinstance(event, type) or not (isinstance(event, BaseModel) or is_dataclass(event)):
+        raise InvalidRequest(f"emit() takes a name or a model, not {type(event).__name__}", field="event")
+    if payload:
+        raise InvalidRequest("emit(model) takes no further values", field="event")
+    return type(event).__name__, event
+
+
+def _copy(value: Any) -> Any:
+    """A copy of a JSON value, so that no change in place reaches the snapshot."""
+    if isinstance(value, Mapping):
+        return {key: _copy(part) for key, part in value.items()}
+    if isinstance(value, list):
+        return [_copy(part) for part in value]
+    return value

@@ -1,0 +1,93 @@
+"""Watches the schedule: wakes workers when calls wait or timers fall due, and publishes the backlog.
+
+Rule: it is the net behind every lost hint, and it changes nothing: any number of scanners may run. It
+sleeps until the next timer is due, at most one interval, and wakes no more workers than there is work.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+from progressor import metrics
+from progressor.service import PeriodicService
+from progressor.storage.operations import Storage
+from progressor.storage.signals import Kind
+
+Wake = Callable[[str, str, Kind], None]
+
+# How far a round counts: enough for a gauge and for the spreading of wakes.
+_MOST = 1000
+# Many scanners wait for the same timer: a little apart, the first one's wake is enough.
+_SPREAD = 0.010
+
+
+class Scanner(PeriodicService):
+    """`wake(worker_id, namespace, kind)` sends one hint; `names` lists the namespaces to watch."""
+
+    name = "scanner"
+
+    def __init__(
+        self,
+        storage: Storage,
+        *,
+        interval: timedelta,
+        lease_age: timedelta,
+        wake: Wake,
+        namespaces: Sequence[str] | None = None,
+    ) -> None:
+        # Calls are looked at three times as often as timers are: each round looks at both, and
+        # timers have their own alarm.
+        super().__init__(interval / 3)
+        self._storage = storage
+        self._lease_age = lease_age
+        self._wake = wake
+        self._namespaces = namespaces
+
+    async def run_once(self) -> timedelta | None:
+        """Look at every namespace once; the time until the next timer is due."""
+        names = self._namespaces
+        if names is None:
+            names = [row["name"] for row in await self._storage.execute("namespace_names")]
+        soonest: timedelta | None = None
+        for name in names:
+            due_in = await self._scan(name)
+            if due_in is not None and (soonest is None or due_in < soonest):
+                soonest = due_in
+        if soonest is None:
+            return None
+        return soonest + timedelta(seconds=random.uniform(0, _SPREAD))  # noqa: S311 - jitter
+
+    async def _scan(self, namespace: str) -> timedelta | None:
+        (seen,) = await self._storage.execute("backlog", namespace=namespace, most=_MOST, now=None)
+        now: datetime = seen["now"]
+        waiting: dict[Kind, int] = {
+            "calls": seen["calls_waiting"],
+            "timers": seen["timers_waiting"],
+        }
+        for kind, count in waiting.items():
+            oldest = seen[f"{kind}_oldest"]
+            age = (now - oldest).total_seconds() * 1000 if oldest is not None else 0.0
+            metrics.BACKLOG.labels(namespace, kind).set(count)
+            metrics.OLDEST_AGE.labels(namespace, kind).set(max(0.0, age))
+        if any(waiting.values()):
+            await self._wake_workers(namespace, waiting)
+        next_due: datetime | None = seen["next_due"]
+        return None if next_due is None else next_due - now
+
+    async def _wake_workers(self, namespace: str, waiting: dict[Kind, int]) -> None:
+        workers: list[dict[str, Any]] = await self._storage.execute(
+            "live_workers", namespace=namespace, lease_age=self._lease_age
+        )
+        random.shuffle(workers)
+        # Those who said last that they have room first; the others may have room by now.
+        workers.sort(key=lambda worker: worker["free_slots"] == 0)
+        for kind, count in waiting.items():
+            left = count
+            for worker in workers:
+                if left <= 0:
+                    break
+                self._wake(worker["worker_id"], namespace, kind)
+                left -= max(1, worker["free_slots"])

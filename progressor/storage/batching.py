@@ -1,0 +1,178 @@
+"""Group commit: concurrent items of one verb travel as one batch, in one transaction.
+
+Rule: no timer. A lone item leaves at once; what arrives while a transaction is in flight leaves with the
+next one. Two flights at most, so that Python prepares one batch while PostgreSQL commits the other.
+A bad item fails alone: a batch that PostgreSQL refuses is run again item by item.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable, Hashable, Sequence
+from typing import Generic, TypeVar
+
+from progressor import metrics
+from progressor.errors import InvalidRequest
+from progressor.model import TaskType
+from progressor.storage.items import Answer, LostLease, Prepared, Request, Saved, Step, TaskRef
+from progressor.storage.operations import Storage
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+MAX_FLIGHTS = 2
+MAX_BATCH = 128
+
+
+class Batcher(Generic[Item, Result]):
+    """Coalesces the items of one verb; `conflict(item)` names what may stand in a batch only once."""
+
+    def __init__(
+        self,
+        verb: str,
+        run: Callable[[Sequence[Item]], Awaitable[Sequence[Result]]],
+        conflict: Callable[[Item], Hashable],
+    ) -> None:
+        self._verb = verb
+        self._run = run
+        self._conflict = conflict
+        self._waiting: deque[tuple[Item, asyncio.Future[Result]]] = deque()
+        self._flights: set[asyncio.Task[None]] = set()
+        self._takeoff_planned = False
+
+    async def submit(self, item: Item) -> Result:
+        """The item's own result; the item stays in its batch even if the caller goes away."""
+        loop = asyncio.get_running_loop()
+        answer: asyncio.Future[Result] = loop.create_future()
+        self._waiting.append((item, answer))
+        if not self._takeoff_planned and len(self._flights) < MAX_FLIGHTS:
+            # At the end of this turn of the loop, so that all items of the turn go together.
+            self._takeoff_planned = True
+            loop.call_soon(self._take_off)
+        return await answer
+
+    def _take_off(self) -> None:
+        self._takeoff_planned = False
+        while self._waiting and len(self._flights) < MAX_FLIGHTS:
+            flight = asyncio.get_running_loop().create_task(self._fly(self._next_batch()))
+            self._flights.add(flight)
+            flight.add_done_callback(self._land)
+
+    def _land(self, flight: asyncio.Task[None]) -> None:
+        self._flights.discard(flight)
+        if not flight.cancelled():
+            flight.result()
+        self._take_off()
+
+    def _next_batch(self) -> list[tuple[Item, asyncio.Future[Result]]]:
+        batch: list[tuple[Item, asyncio.Future[Result]]] = []
+        left: list[tuple[Item, asyncio.Future[Result]]] = []
+        seen: set[Hashable] = set()
+        while self._waiting and len(batch) < MAX_BATCH:
+            entry = self._waiting.popleft()
+            key = self._conflict(entry[0])
+            if key in seen:
+                left.append(entry)
+            else:
+                seen.add(key)
+                batch.append(entry)
+        self._waiting.extendleft(reversed(left))
+        return batch
+
+    async def _fly(self, batch: list[tuple[Item, asyncio.Future[Result]]]) -> None:
+        metrics.BATCH_SIZE.labels(self._verb).observe(len(batch))
+        try:
+            results = await self._run([item for item, _ in batch])
+        except asyncio.CancelledError:
+            for _, answer in batch:
+                answer.cancel()
+            raise
+        except InvalidRequest as error:
+            if len(batch) == 1:
+                _fail(batch[0][1], error)
+            else:
+                for entry in batch:
+                    await self._fly([entry])
+        except Exception as error:  # noqa: BLE001 - handed to each caller
+            for _, answer in batch:
+                _fail(answer, error)
+        else:
+            for (_, answer), result in zip(batch, results, strict=True):
+                if not answer.done():
+                    answer.set_result(result)
+
+    async def stop(self) -> None:
+        """Give up what flies and what waits; what was committed stays committed."""
+        for _, answer in self._waiting:
+            answer.cancel()
+        self._waiting.clear()
+        flights = list(self._flights)
+        for flight in flights:
+            flight.cancel()
+        await asyncio.gather(*flights, return_exceptions=True)
+
+
+def _fail(answer: asyncio.Future[Result], error: Exception) -> None:
+    if not answer.done():
+        answer.set_exception(error)
+
+
+class GroupCommit:
+    """The hot verbs of Storage: one item for the caller, one batch for PostgreSQL."""
+
+    def __init__(self, storage: Storage) -> None:
+        self._inits = Batcher("prepare_init", storage.prepare_init, _process_of)
+        self._calls = Batcher("prepare_call", storage.prepare_call, _key_of)
+        self._repairs = Batcher("prepare_repair", storage.prepare_repair, _key_of)
+        self._simple_repairs = Batcher("simple_repair", storage.simple_repair, _process_of)
+        self._steps = Batcher("save_result", storage.save_result, _step_process)
+        self._replies = Batcher("replies", storage.replies, lambda ref: ref)
+
+    async def prepare(self, request: Request) -> Prepared:
+        """Persist a request for a handler."""
+        match request.task_type:
+            case TaskType.INIT:
+                return await self._inits.submit(request)
+            case TaskType.CALL | TaskType.NOTIFY:
+                return await self._calls.submit(request)
+            case TaskType.REPAIR:
+                return await self._repairs.submit(request)
+            case _:
+                raise AssertionError(f"{request.task_type} is not a request")
+
+    async def simple_repair(self, request: Request) -> Prepared:
+        """Repair without a handler."""
+        return await self._simple_repairs.submit(request)
+
+    async def save_result(self, step: Step) -> Saved | LostLease:
+        """End a step."""
+        return await self._steps.submit(step)
+
+    async def reply(self, ref: TaskRef) -> Answer:
+        """How a task stands."""
+        return await self._replies.submit(ref)
+
+    async def stop(self) -> None:
+        """Give up what is under way."""
+        for batcher in (
+            self._inits,
+            self._calls,
+            self._repairs,
+            self._simple_repairs,
+            self._steps,
+            self._replies,
+        ):
+            await batcher.stop()
+
+
+def _process_of(request: Request) -> Hashable:
+    return request.namespace, request.process_id
+
+
+def _key_of(request: Request) -> Hashable:
+    return request.namespace, request.process_id, request.idempotency_key
+
+
+def _step_process(step: Step) -> Hashable:
+    return step.task.namespace, step.task.process_id

@@ -1,0 +1,58 @@
+"""A worker's row in `workers`, written over a blocking connection of the heartbeat thread's own."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+
+import psycopg
+
+from progressor.errors import StorageUnavailable
+from progressor.storage.statements import STATEMENTS
+
+
+class Beats:
+    """Makes, renews and deletes one worker's row; a lost connection is made anew at the next beat."""
+
+    def __init__(self, dsn: str, *, worker_id: str, host: str, namespaces: Sequence[str]) -> None:
+        self._dsn = dsn
+        self._worker_id = worker_id
+        self._host = host
+        self._namespaces = list(namespaces)
+        self._connection: psycopg.Connection[object] | None = None
+
+    def _execute(self, verb: str, params: Mapping[str, object]) -> None:
+        try:
+            if self._connection is None:
+                self._connection = psycopg.connect(
+                    self._dsn,
+                    autocommit=True,
+                    prepare_threshold=None,
+                    connect_timeout=5,
+                    application_name="progressor heartbeat",
+                )
+            self._connection.execute(STATEMENTS[verb].encode(), params)
+        except psycopg.Error as error:
+            self.close()
+            raise StorageUnavailable(f"no heartbeat: {type(error).__name__}") from error
+
+    def beat(self, free_slots: Mapping[str, int]) -> None:
+        """Say that the worker lives, and how many slots of each namespace are free."""
+        self._execute(
+            "heartbeat",
+            {
+                "worker_id": self._worker_id,
+                "host": self._host,
+                "namespaces": self._namespaces,
+                "free_slots": json.dumps(dict(free_slots)),
+            },
+        )
+
+    def leave(self) -> None:
+        """Delete the row: the worker goes of its own will."""
+        self._execute("deregister", {"worker_id": self._worker_id})
+
+    def close(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None

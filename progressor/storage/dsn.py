@@ -1,0 +1,36 @@
+"""Connection strings, in the spellings of psycopg (URL or key=value) and SQLAlchemy."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import psycopg
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+
+from progressor.errors import InvalidRequest
+
+# No dead peer holds us: a bounded connect, and keepalives that end a silent connection.
+_DEFAULTS = {
+    "connect_timeout": "10",
+    "keepalives_idle": "30",
+    "keepalives_interval": "10",
+    "keepalives_count": "3",
+    "tcp_user_timeout": "30000",
+}
+
+
+def with_defaults(dsn: str) -> str:
+    """The DSN as key=value, with bounds on waiting for a dead server unless it states its own."""
+    return make_conninfo("", **{**_DEFAULTS, **parsed(dsn)})
+
+
+def parsed(dsn: str) -> dict[str, Any]:
+    """The parts of a DSN; InvalidRequest (without the DSN: it holds a password) if it is none."""
+    try:
+        return dict(conninfo_to_dict(dsn))
+    except psycopg.ProgrammingError:
+        raise InvalidRequest(
+            "the database URL is not one that PostgreSQL understands: "
+            "write it like postgresql://user:password@host:5432/database",
+            field="dsn",
+        ) from None

@@ -1,0 +1,198 @@
+"""What goes into the operations and what comes out of them: one value per item of a batch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from typing import Literal, NamedTuple
+
+from pydantic_core import from_json, to_json
+
+from progressor.model import (
+    Decision,
+    Event,
+    Metadata,
+    Refusal,
+    Reply,
+    SetTimer,
+    Snapshot,
+    Task,
+    TaskStatus,
+    TaskType,
+)
+
+
+def refusal_json(refusal: Refusal) -> bytes:
+    """A refusal as JSON."""
+    return to_json({"reason": refusal.reason, "details": dict(refusal.details), "invalid": refusal.invalid})
+
+
+class TaskRef(NamedTuple):
+    """Which task, and the channel of the client that waits for it."""
+
+    namespace: str
+    process_id: str
+    task_id: int
+    reply_to: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A request to persist. `lease` is drawn by the caller, so that a repetition finds itself.
+
+    `worker_id` None: the caller has no free worker, the task waits. `metadata` is the task's (the call's
+    name, the reply channel), `process_metadata` that of a process to be created.
+    """
+
+    namespace: str
+    process_id: str
+    task_type: TaskType
+    idempotency_key: str
+    request_hash: bytes
+    lease: int
+    args: bytes | None = None
+    context: bytes | None = None
+    metadata: Metadata | None = None
+    process_metadata: Metadata | None = None
+    worker_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Continue:
+    """The task runs: the caller's worker holds it."""
+
+    task: Task
+    process: Snapshot
+
+
+@dataclass(frozen=True, slots=True)
+class Postpone:
+    """The task waits in the schedule."""
+
+    task: TaskRef
+
+
+@dataclass(frozen=True, slots=True)
+class Duplicate:
+    """The key was used before for the same request: this is its task, with its answer once final."""
+
+    task: TaskRef
+    answer: Answer
+
+
+class Refused(StrEnum):
+    """Why nothing was persisted."""
+
+    EXISTS = "exists"
+    NOT_FOUND = "not_found"
+    BROKEN = "broken"
+    NOT_BROKEN = "not_broken"
+    CONFLICT = "conflict"
+
+
+@dataclass(frozen=True, slots=True)
+class NotPrepared:
+    """The request was refused; `detail` is a broken process's."""
+
+    reason: Refused
+    detail: str | None = None
+
+
+Prepared = Continue | Postpone | Duplicate | NotPrepared
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """How a task stands for its caller; status None: its row is gone, it was removed."""
+
+    status: TaskStatus | None
+    response: bytes | None = None
+    error: str | None = None
+
+    @classmethod
+    def of(cls, reply: Reply) -> Answer:
+        """How a task that ends with this reply is stored. A refusal stands in `response`, as JSON."""
+        refusal = reply.refusal
+        if refusal is not None:
+            kind = "invalid request" if refusal.invalid else "rejected"
+            return cls(TaskStatus.ERROR, refusal_json(refusal), f"{kind}: {refusal.reason}")
+        if reply.error is not None:
+            return cls(TaskStatus.ERROR, None, reply.error)
+        return cls(TaskStatus.FINISHED, reply.response)
+
+    def refusal(self) -> Refusal | None:
+        """The refusal that ended the task, if one did."""
+        if self.status is not TaskStatus.ERROR or self.response is None:
+            return None
+        return Refusal(**from_json(self.response))
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """The end of a step, to be saved. `keeps_slot` False gives the worker's slot back: no continuation."""
+
+    task: Task
+    process: Snapshot
+    decision: Decision
+    keeps_slot: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Saved:
+    """The step is committed.
+
+    `continuation` is the task that the same worker goes on with; `due` when the process's timer is due;
+    `cancelled` are the tasks whose callers must be told that the process broke or is gone.
+    """
+
+    now: datetime
+    continuation: Task | None = None
+    due: datetime | None = None
+    cancelled: tuple[TaskRef, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class LostLease:
+    """The running row was no longer this worker's: nothing was written."""
+
+
+@dataclass(frozen=True, slots=True)
+class Claimed:
+    """A task moved to running, with its process."""
+
+    task: Task
+    process: Snapshot
+
+
+@dataclass(frozen=True, slots=True)
+class Zombie:
+    """A task taken from a worker that is gone or ran too long, and what was done with it."""
+
+    task: TaskRef
+    task_type: TaskType
+    verdict: Literal["error", "retry"]
+    cancelled: tuple[TaskRef, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Import:
+    """A process to put as it is, with its history from 1 and at most one timer."""
+
+    namespace: str
+    process_id: str
+    idempotency_key: str
+    status: Literal["running", "error"] = "running"
+    detail: str | None = None
+    aux_state: bytes | None = None
+    metadata: Metadata | None = None
+    events: Sequence[Event] = ()
+    timer: SetTimer | None = None
+
+
+class Removed(NamedTuple):
+    """Whether there was such a process, and the callers to tell."""
+
+    existed: bool
+    cancelled: tuple[TaskRef, ...]

@@ -1,0 +1,388 @@
+"""Storage: one public method is one verb and one transaction, over a list of items.
+
+Rule: every transaction that changes anything of a process first locks the rows of its processes, in key
+order, in a statement of its own (`lock`); claims skip what is locked. All inputs of an operation (ids,
+leases, now) are fixed before its first try, so it can be repeated after a lost connection, a deadlock or
+a serialization failure: it then finds its own earlier success.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable, Sequence
+from datetime import datetime, timedelta
+from typing import Any, TypeVar
+
+import psycopg
+from psycopg import errors as pg
+
+from progressor import metrics
+from progressor.errors import InvalidRequest, SchemaMismatch, StorageUnavailable
+from progressor.model import Disposition, Task, TaskType
+from progressor.storage.arrays import (
+    BigintArray,
+    BytesArray,
+    TextArray,
+    TimestampArray,
+    microseconds,
+)
+from progressor.storage.connections import Connection, Connections, transact
+from progressor.storage.items import (
+    Answer,
+    Claimed,
+    Import,
+    LostLease,
+    Prepared,
+    Removed,
+    Request,
+    Saved,
+    Step,
+    TaskRef,
+    Zombie,
+)
+from progressor.storage.rows import (
+    Row,
+    answer_of,
+    claimed_of,
+    grouped,
+    json_text,
+    prepared_of,
+    ref_columns,
+    request_columns,
+    saved_of,
+    step_columns,
+    task_key_columns,
+)
+from progressor.storage.statements import STATEMENTS as SQL
+
+T = TypeVar("T")
+Attempt = Callable[[Connection, bool], Awaitable[T]]
+
+# PostgreSQL says no to these whenever they are repeated; everything else may pass.
+_FINAL = (
+    psycopg.DataError,
+    psycopg.IntegrityError,
+    psycopg.NotSupportedError,
+    psycopg.ProgrammingError,
+)
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.02, 1.0
+
+
+def _is_transient(error: psycopg.Error) -> bool:
+    if isinstance(error, pg.UniqueViolation):
+        # The race of two requests with one key: repeated, the later one finds the earlier one's task.
+        return error.diag.constraint_name == "tasks_idempotency_key"
+    return not isinstance(error, _FINAL)
+
+
+def _translated(error: psycopg.Error) -> Exception:
+    """A refusal of PostgreSQL in the words of this API; without the values, which may be secret."""
+    says = error.diag.message_primary or type(error).__name__
+    if isinstance(error, pg.UndefinedTable | pg.UndefinedColumn | pg.UndefinedObject):
+        return SchemaMismatch(f"{says}: run `progressor migrate`")
+    if isinstance(error, psycopg.ProgrammingError):
+        return StorageUnavailable(f"PostgreSQL refused a statement: {says}")
+    return InvalidRequest(f"PostgreSQL refused a value: {says}")
+
+
+class Storage:
+    """The operations of the engine on one database.
+
+    `patience` bounds how long an operation is repeated while PostgreSQL cannot be reached; then it raises
+    StorageUnavailable. What puts tasks into a worker's hands, or takes them out of them, is repeated for
+    as long as it takes: a lost answer must not leave a task running that nobody runs.
+    """
+
+    def __init__(self, connections: Connections, *, patience: timedelta) -> None:
+        self._connections = connections
+        self._patience = patience.total_seconds()
+
+    async def _run(self, attempt: Attempt[T], *, patience: float | None) -> T:
+        loop = asyncio.get_running_loop()
+        started, pause, again = loop.time(), _FIRST_PAUSE, False
+        while True:
+            try:
+                async with self._connections.acquire() as connection:
+                    return await attempt(connection, again)
+            except psycopg.Error as error:
+                if not _is_transient(error):
+                    raise _translated(error) from error
+                if patience is not None and loop.time() - started >= patience:
+                    raise StorageUnavailable(
+                        f"PostgreSQL did not answer for {patience:g} s: {type(error).__name__}"
+                    ) from error
+            again = True
+            metrics.STORAGE_REPETITIONS.inc()
+            await asyncio.sleep(pause * random.uniform(0.5, 1.0))  # noqa: S311 - jitter
+            pause = min(pause * 2, _LONGEST_PAUSE)
+
+    async def _prepare(
+        self, requests: Sequence[Request], verbs: Sequence[str], now: datetime | None
+    ) -> list[Prepared]:
+        params = {**request_columns(requests), "now": now}
+
+        async def attempt(connection: Connection, _again: bool) -> list[Prepared]:
+            *_, rows = await transact(connection, [(SQL[v], params) for v in (*verbs, "prepared")])
+            return [prepared_of(request, row) for request, row in zip(requests, rows, strict=True)]
+
+        # What may have been committed into this worker's hands must not be forgotten.
+        holds = any(request.worker_id is not None for request in requests)
+        return await self._run(attempt, patience=None if holds else self._patience)
+
+    async def prepare_init(
+        self, requests: Sequence[Request], *, now: datetime | None = None
+    ) -> list[Prepared]:
+        """Create processes, each with its init task. One item per process in a batch."""
+        return await self._prepare(requests, ("create_processes", "prepare_init"), now)
+
+    async def prepare_call(
+        self, requests: Sequence[Request], *, now: datetime | None = None
+    ) -> list[Prepared]:
+        """Append calls and notifies to mailboxes; the live timer is blocked behind them."""
+        return await self._prepare(requests, ("lock", "prepare_call"), now)
+
+    async def prepare_repair(
+        self, requests: Sequence[Request], *, now: datetime | None = None
+    ) -> list[Prepared]:
+        """Begin the repair of broken processes."""
+        return await self._prepare(requests, ("lock", "prepare_repair"), now)
+
+    async def simple_repair(
+        self, requests: Sequence[Request], *, now: datetime | None = None
+    ) -> list[Prepared]:
+        """Put broken processes back to running without a handler; the outcome is a final duplicate."""
+        return await self._prepare(requests, ("lock", "simple_repair"), now)
+
+    async def save_result(
+        self, steps: Sequence[Step], *, now: datetime | None = None
+    ) -> list[Saved | LostLease]:
+        """End steps and hand out their continuations; at most one item per process in a batch."""
+        params = {**step_columns(steps), "now": now}
+        statements = [("lock", params), ("save_result", params)]
+        for verb, disposition in (
+            ("cancel_waiting", Disposition.FAIL),
+            ("remove", Disposition.REMOVE),
+        ):
+            ended = [step.task for step in steps if step.decision.disposition is disposition]
+            if ended:
+                statements.append((verb, {**task_key_columns(ended), "now": now}))
+
+        async def attempt(connection: Connection, again: bool) -> list[Saved | LostLease]:
+            # The first try of a repeated batch is all there or not there at all.
+            if again:
+                (rows,) = await transact(connection, [(SQL["saved"], params)])
+                if rows:
+                    return _saved(steps, rows, [])
+            _, rows, *told = await transact(connection, [(SQL[v], p) for v, p in statements])
+            return _saved(steps, rows, [row for rows in told for row in rows])
+
+        return await self._run(attempt, patience=None)
+
+    async def _claim(self, verb: str, params: dict[str, Any]) -> list[Claimed]:
+        async def attempt(connection: Connection, _again: bool) -> list[Claimed]:
+            _, rows = await transact(connection, [(SQL[verb], params), (SQL["claimed"], params)])
+            return [claimed_of(row) for row in rows]
+
+        return await self._run(attempt, patience=None)
+
+    async def search_calls(
+        self, namespace: str, limit: int, *, worker_id: str, lease: int, now: datetime | None = None
+    ) -> list[Claimed]:
+        """Claim the oldest waiting mailbox tasks of processes on which nothing runs."""
+        return await self._search("search_calls", namespace, limit, worker_id, lease, now)
+
+    async def search_timers(
+        self, namespace: str, limit: int, *, worker_id: str, lease: int, now: datetime | None = None
+    ) -> list[Claimed]:
+        """Claim timers that are due, earliest first."""
+        return await self._search("search_timers", namespace, limit, worker_id, lease, now)
+
+    async def _search(
+        self, verb: str, namespace: str, limit: int, worker_id: str, lease: int, now: datetime | None
+    ) -> list[Claimed]:
+        params = {
+            "namespace": namespace,
+            "limit": limit,
+            "worker_id": worker_id,
+            "lease": lease,
+            "now": now,
+        }
+        return await self._claim(verb, params)
+
+    async def capture_task(
+        self, ref: TaskRef, *, worker_id: str, lease: int, now: datetime | None = None
+    ) -> Claimed | None:
+        """Claim one task by id, if it is the next of its process and due."""
+        params = {
+            "namespace": ref.namespace,
+            "process_id": ref.process_id,
+            "task_id": ref.task_id,
+            "worker_id": worker_id,
+            "lease": lease,
+            "now": now,
+        }
+        found = await self._claim("capture_task", params)
+        return found[0] if found else None
+
+    async def hand_back(self, tasks: Sequence[Task]) -> None:
+        """Return claimed tasks that were not begun; they can be claimed again at once."""
+        params = {**task_key_columns(tasks), "attempts": 0}
+
+        async def attempt(connection: Connection, _again: bool) -> None:
+            await transact(connection, [(SQL["lock"], params), (SQL["release"], params)])
+
+        await self._run(attempt, patience=self._patience)
+
+    async def collect_zombies(
+        self,
+        *,
+        lease_age: timedelta,
+        grace: timedelta,
+        limit: int = 1000,
+        now: datetime | None = None,
+    ) -> list[Zombie]:
+        """End the running tasks of dead workers, and those that outlived step_timeout + grace."""
+        params = {"lease_age": lease_age, "grace": grace, "limit": limit, "now": now}
+
+        async def attempt(connection: Connection, _again: bool) -> list[Zombie]:
+            async with connection.transaction():
+                ((found),) = await transact(connection, [(SQL["find_zombies"], params)])
+                return await _bury(connection, found, now) if found else []
+
+        return await self._run(attempt, patience=self._patience)
+
+    async def drop_leftovers(
+        self, *, lease_age: timedelta, answer_age: timedelta, now: datetime | None = None
+    ) -> None:
+        """Forget dead workers, and answers of removed processes older than `answer_age`."""
+        params = {"lease_age": lease_age, "age": answer_age, "now": now}
+
+        async def attempt(connection: Connection, _again: bool) -> None:
+            await transact(connection, [(SQL["drop_workers"], params), (SQL["drop_orphans"], params)])
+
+        await self._run(attempt, patience=self._patience)
+
+    async def remove(self, namespace: str, process_id: str) -> Removed:
+        """Delete a process and all its rows, whatever it does just now; its running step is fenced off."""
+        params = {
+            "namespace": TextArray([namespace]),
+            "process_id": TextArray([process_id]),
+            "task_id": BigintArray([None]),
+            "lease": BigintArray([None]),
+        }
+
+        async def attempt(connection: Connection, again: bool) -> Removed:
+            locked, rows = await transact(connection, [(SQL["lock"], params), (SQL["remove"], params)])
+            told = grouped(row for row in rows if row["reply_to"])
+            return Removed(again or bool(locked[0]["count"]), told.get((namespace, process_id), ()))
+
+        return await self._run(attempt, patience=self._patience)
+
+    async def put(self, item: Import, *, now: datetime | None = None) -> bool:
+        """Import a process with its history and timer; False if the id is taken."""
+        params = _import_params(item, now)
+
+        async def attempt(connection: Connection, again: bool) -> bool:
+            if again and (await transact(connection, [(SQL["put_own"], params)]))[0]:
+                return True
+            async with connection.transaction():
+                (made,) = await transact(connection, [(SQL["put_process"], params)])
+                if made:
+                    rest = [(SQL["put_events"], {**params, **made[0]})]
+                    if item.timer is not None:
+                        rest.append((SQL["put_timer"], params))
+                    await transact(connection, rest)
+            return bool(made)
+
+        return await self._run(attempt, patience=self._patience)
+
+    async def replies(self, refs: Sequence[TaskRef]) -> list[Answer]:
+        """How these tasks stand."""
+        params = ref_columns(refs)
+
+        async def attempt(connection: Connection, _again: bool) -> list[Answer]:
+            (rows,) = await transact(connection, [(SQL["replies"], params)])
+            return [answer_of(row) for row in rows]
+
+        return await self._run(attempt, patience=self._patience)
+
+    async def execute(self, verb: str, **params: Any) -> list[Row]:
+        """Run one of the small statements that concern no process (heartbeat, backlog, …)."""
+
+        async def attempt(connection: Connection, _again: bool) -> list[Row]:
+            (rows,) = await transact(connection, [(SQL[verb], params)])
+            return rows
+
+        return await self._run(attempt, patience=self._patience)
+
+
+def _saved(steps: Sequence[Step], rows: Sequence[Row], told: Sequence[Row]) -> list[Saved | LostLease]:
+    by_place = {row["ord"]: row for row in rows}
+    cancelled = grouped(row for row in told if row["reply_to"])
+    return [
+        saved_of(step, row, cancelled.get((step.task.namespace, step.task.process_id), ()))
+        if (row := by_place.get(place))
+        else LostLease()
+        for place, step in enumerate(steps, start=1)
+    ]
+
+
+async def _bury(connection: Connection, found: Sequence[Row], now: datetime | None) -> list[Zombie]:
+    """Carry out the verdicts on zombies whose processes this transaction has locked."""
+    broken: list[Row] = []
+    retried: list[Row] = []
+    for row in found:
+        limit = row["max_attempts"]
+        again = row["on_zombie"] == "retry" and (limit is None or row["attempts_count"] + 1 < limit)
+        (retried if again else broken).append(row)
+    statements = []
+    if broken:
+        params = {**_row_keys(broken), "now": now}
+        statements += [(SQL["break_zombies"], params), (SQL["cancel_waiting"], params)]
+    if retried:
+        statements.append((SQL["release"], {**_row_keys(retried), "attempts": 1}))
+    results = await transact(connection, statements)
+    cancelled = grouped(results[1]) if broken else {}
+    zombies = []
+    for verdict, rows in (
+        ("error", results[0] if broken else []),
+        ("retry", results[-1] if retried else []),
+    ):
+        for row in rows:
+            ref = TaskRef(row["namespace"], row["process_id"], row["task_id"], row["reply_to"])
+            told = cancelled.get(ref[:2], ()) if verdict == "error" else ()
+            zombies.append(Zombie(ref, TaskType(row["task_type"]), verdict, told))  # type: ignore[arg-type]
+    return zombies
+
+
+def _row_keys(rows: Sequence[Row]) -> dict[str, Any]:
+    return {
+        "namespace": TextArray([row["namespace"] for row in rows]),
+        "process_id": TextArray([row["process_id"] for row in rows]),
+        "task_id": BigintArray([row["task_id"] for row in rows]),
+        "lease": BigintArray([row["lease"] for row in rows]),
+    }
+
+
+def _import_params(item: Import, now: datetime | None) -> dict[str, Any]:
+    timer = item.timer
+    kind = TaskType.REMOVE if timer is not None and timer.remove else TaskType.TIMEOUT
+    return {
+        "namespace": item.namespace,
+        "process_id": item.process_id,
+        "idempotency_key": item.idempotency_key,
+        "status": item.status,
+        "detail": item.detail,
+        "aux_state": item.aux_state,
+        "process_metadata": json_text(item.metadata or {}),
+        "last_event_id": len(item.events),
+        "event_id": BigintArray(range(1, len(item.events) + 1)),
+        "event_timestamp": TimestampArray([event.timestamp for event in item.events]),
+        "event_metadata": TextArray([json_text(event.metadata) for event in item.events]),
+        "event_payload": BytesArray([event.payload for event in item.events]),
+        "timer_type": kind.value,
+        "timer_at": timer and timer.at,
+        "delay": microseconds(timer.after) if timer is not None and timer.after is not None else None,
+        "now": now,
+    }

@@ -1,0 +1,258 @@
+"""Between items and rows: the columns of a batch, and the nouns that rows become."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from typing import Any, TypeVar
+
+from pydantic_core import to_json
+
+from progressor.model import (
+    Decision,
+    Metadata,
+    ProcessStatus,
+    Snapshot,
+    Task,
+    TaskStatus,
+    TaskType,
+)
+from progressor.storage.arrays import (
+    BigintArray,
+    BooleanArray,
+    BytesArray,
+    TextArray,
+    TimestampArray,
+    microseconds,
+)
+from progressor.storage.items import (
+    Answer,
+    Claimed,
+    Continue,
+    Duplicate,
+    NotPrepared,
+    Postpone,
+    Prepared,
+    Refused,
+    Request,
+    Saved,
+    Step,
+    TaskRef,
+)
+
+Row = dict[str, Any]
+Columns = dict[str, Any]
+T = TypeVar("T")
+
+
+def json_text(value: Metadata | None) -> str | None:
+    """A metadata dict as JSON text; None stays None."""
+    if value is None:
+        return None
+    return to_json(value).decode() if value else "{}"
+
+
+def request_columns(requests: Sequence[Request]) -> Columns:
+    return {
+        "namespace": TextArray([r.namespace for r in requests]),
+        "process_id": TextArray([r.process_id for r in requests]),
+        "task_type": TextArray([r.task_type.value for r in requests]),
+        "args": BytesArray([r.args for r in requests]),
+        "metadata": TextArray([json_text(r.metadata or {}) for r in requests]),
+        "process_metadata": TextArray([json_text(r.process_metadata or {}) for r in requests]),
+        "idempotency_key": TextArray([r.idempotency_key for r in requests]),
+        "request_hash": BytesArray([r.request_hash for r in requests]),
+        "context": BytesArray([r.context for r in requests]),
+        "has_worker": BooleanArray([r.worker_id is not None for r in requests]),
+        "worker_id": TextArray([r.worker_id for r in requests]),
+        "lease": BigintArray([r.lease for r in requests]),
+    }
+
+
+def step_columns(steps: Sequence[Step]) -> Columns:
+    tasks = [step.task for step in steps]
+    decisions = [step.decision for step in steps]
+    timers = [decision.timer for decision in decisions]
+    answers = [Answer.of(decision.reply) for decision in decisions]
+    return {
+        "namespace": TextArray([task.namespace for task in tasks]),
+        "process_id": TextArray([task.process_id for task in tasks]),
+        "task_id": BigintArray([task.task_id for task in tasks]),
+        "worker_id": TextArray([task.worker_id for task in tasks]),
+        "lease": BigintArray([task.lease for task in tasks]),
+        "disposition": TextArray([decision.disposition.value for decision in decisions]),
+        "status": TextArray([d.status and d.status.value for d in decisions]),
+        "aux_state": BytesArray([decision.aux_state for decision in decisions]),
+        "process_metadata": TextArray([json_text(decision.metadata) for decision in decisions]),
+        "last_event_id": BigintArray(
+            [step.process.last_event_id + len(step.decision.events) for step in steps]
+        ),
+        "response": BytesArray([answer.response for answer in answers]),
+        "error": TextArray([answer.error for answer in answers]),
+        "timer_type": TextArray(
+            [t and (TaskType.REMOVE if t.remove else TaskType.TIMEOUT).value for t in timers]
+        ),
+        "timer_at": TimestampArray([timer and timer.at for timer in timers]),
+        "delay": BigintArray([_delay(decision) for decision in decisions]),
+        "keeps_slot": BooleanArray([step.keeps_slot for step in steps]),
+        **_event_columns(steps),
+    }
+
+
+def _event_columns(steps: Sequence[Step]) -> Columns:
+    events = [
+        (step.task, event_id, event)
+        for step in steps
+        if step.decision.events
+        for event_id, event in enumerate(step.decision.events, start=step.process.last_event_id + 1)
+    ]
+    return {
+        "event_namespace": TextArray([task.namespace for task, _, _ in events]),
+        "event_process_id": TextArray([task.process_id for task, _, _ in events]),
+        "event_task_id": BigintArray([task.task_id for task, _, _ in events]),
+        "event_lease": BigintArray([task.lease for task, _, _ in events]),
+        "event_id": BigintArray([event_id for _, event_id, _ in events]),
+        "event_metadata": TextArray([json_text(event.metadata) for _, _, event in events]),
+        "event_payload": BytesArray([event.payload for _, _, event in events]),
+    }
+
+
+def _delay(decision: Decision) -> int | None:
+    if decision.retry_interval is not None:
+        return microseconds(decision.retry_interval)
+    if decision.timer is not None and decision.timer.after is not None:
+        return microseconds(decision.timer.after)
+    return None
+
+
+def task_key_columns(tasks: Iterable[Task]) -> Columns:
+    listed = list(tasks)
+    return {
+        "namespace": TextArray([task.namespace for task in listed]),
+        "process_id": TextArray([task.process_id for task in listed]),
+        "task_id": BigintArray([task.task_id for task in listed]),
+        "lease": BigintArray([task.lease for task in listed]),
+    }
+
+
+def ref_columns(refs: Sequence[TaskRef]) -> Columns:
+    return {
+        "namespace": TextArray([ref.namespace for ref in refs]),
+        "process_id": TextArray([ref.process_id for ref in refs]),
+        "task_id": BigintArray([ref.task_id for ref in refs]),
+    }
+
+
+def snapshot_of(namespace: str, process_id: str, row: Row) -> Snapshot:
+    previous = row["previous_status"]
+    return Snapshot(
+        namespace=namespace,
+        process_id=process_id,
+        status=ProcessStatus(row["status"]),
+        previous_status=ProcessStatus(previous) if previous else None,
+        status_changed_at=row["status_changed_at"],
+        created_at=row["created_at"],
+        detail=row["detail"],
+        aux_state=row["aux_state"],
+        metadata=row["process_metadata"],
+        corrupted_by=row["corrupted_by"],
+        last_event_id=row["last_event_id"],
+    )
+
+
+def prepared_of(request: Request, row: Row) -> Prepared:
+    """The outcome of one prepare_*, from what the tables say of its key and its process."""
+    if row["task_id"] is None:
+        return _refused(request, row["status"], row["detail"])
+    if bytes(row["request_hash"] or b"") != request.request_hash:
+        return NotPrepared(Refused.CONFLICT)
+    ref = TaskRef(request.namespace, request.process_id, row["task_id"])
+    if row["runs"] and request.worker_id is not None:
+        return Continue(
+            Task(
+                namespace=request.namespace,
+                process_id=request.process_id,
+                task_id=row["task_id"],
+                task_type=request.task_type,
+                args=request.args,
+                metadata=request.metadata or {},
+                context=request.context,
+                idempotency_key=request.idempotency_key,
+                scheduled_time=row["scheduled_time"],
+                running_time=row["running_time"],
+                worker_id=request.worker_id,
+                lease=request.lease,
+            ),
+            snapshot_of(request.namespace, request.process_id, row),
+        )
+    if row["own"] and row["task_status"] == TaskStatus.WAITING:
+        return Postpone(ref)
+    return Duplicate(ref, Answer(TaskStatus(row["task_status"]), row["response"], row["error"]))
+
+
+def _refused(request: Request, status: str | None, detail: str | None) -> NotPrepared:
+    if request.task_type is TaskType.INIT:
+        return NotPrepared(Refused.EXISTS)
+    if status is None:
+        return NotPrepared(Refused.NOT_FOUND)
+    if request.task_type is TaskType.REPAIR:
+        return NotPrepared(Refused.NOT_BROKEN, detail)
+    return NotPrepared(Refused.BROKEN, detail)
+
+
+def answer_of(row: Row) -> Answer:
+    status = row["status"]
+    return Answer(TaskStatus(status) if status else None, row["response"], row["error"])
+
+
+def claimed_of(row: Row) -> Claimed:
+    task = Task(
+        namespace=row["namespace"],
+        process_id=row["process_id"],
+        task_id=row["task_id"],
+        task_type=TaskType(row["task_type"]),
+        args=row["args"],
+        metadata=row["metadata"],
+        context=row["context"],
+        idempotency_key=row["idempotency_key"],
+        scheduled_time=row["scheduled_time"],
+        running_time=row["running_time"],
+        last_retry_interval=row["last_retry_interval"],
+        attempts_count=row["attempts_count"],
+        worker_id=row["worker_id"],
+        lease=row["lease"],
+    )
+    return Claimed(task, snapshot_of(task.namespace, task.process_id, row))
+
+
+def saved_of(step: Step, row: Row, cancelled: tuple[TaskRef, ...]) -> Saved:
+    continuation = None
+    if row["next_id"] is not None:
+        continuation = Task(
+            namespace=step.task.namespace,
+            process_id=step.task.process_id,
+            task_id=row["next_id"],
+            task_type=TaskType(row["next_type"]),
+            args=row["args"],
+            metadata=row["metadata"] or {},
+            context=row["context"],
+            idempotency_key=row["idempotency_key"],
+            scheduled_time=row["scheduled_time"],
+            running_time=row["now"],
+            last_retry_interval=row["last_retry_interval"],
+            attempts_count=row["attempts_count"],
+            worker_id=step.task.worker_id,
+            lease=step.task.lease + 1,
+        )
+    due: datetime | None = row["due"]
+    return Saved(row["now"], continuation, None if continuation else due, cancelled)
+
+
+def grouped(rows: Iterable[Row]) -> dict[tuple[str, str], tuple[TaskRef, ...]]:
+    """Cancelled tasks that somebody waits for, by process."""
+    found: dict[tuple[str, str], tuple[TaskRef, ...]] = {}
+    for row in rows:
+        ref = TaskRef(row["namespace"], row["process_id"], row["task_id"], row["reply_to"])
+        key = ref[:2]
+        found[key] = (*found.get(key, ()), ref)
+    return found

@@ -1,0 +1,162 @@
+"""Wake and reply hints over LISTEN/NOTIFY.
+
+Rule: a hint is never the truth. Nothing waits for one without a slower look at the tables beside it, a
+lost one costs time and nothing else, and none is sent before the commit it speaks of. Hints leave
+coalesced, in a transaction of their own: NOTIFY inside the step's transaction would serialise all commits.
+
+Each engine or client process listens on one channel of its own. A listener that hears nothing, not even
+the sign that it sends to itself, is taken for dead and made anew.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable
+from typing import Literal
+
+import psycopg
+
+from progressor import metrics
+from progressor.errors import ProgressorError
+from progressor.storage.arrays import TextArray
+from progressor.storage.operations import Storage
+
+log = logging.getLogger("progressor.signals")
+
+Kind = Literal["calls", "timers"]
+# Calls go before timers.
+KINDS: tuple[Kind, ...] = ("calls", "timers")
+# NOTIFY carries less than 8,000 bytes.
+_MOST_IDS = 300
+_SIGN_INTERVAL, _SILENCE = 5.0, 16.0
+
+
+def channel_of(owner_id: str) -> str:
+    """The channel on which a worker or client process listens."""
+    return f"progressor_{owner_id}"
+
+
+class Signals:
+    """Sends hints to other processes, and hears those for this one."""
+
+    def __init__(
+        self,
+        storage: Storage,
+        dsn: str,
+        owner_id: str,
+        *,
+        on_wake: Callable[[str, Kind], None],
+        on_replies: Callable[[Iterable[int]], None],
+        on_gap: Callable[[], None],
+    ) -> None:
+        self._storage = storage
+        self._dsn = dsn
+        self.channel = channel_of(owner_id)
+        self._on_wake = on_wake
+        self._on_replies = on_replies
+        self._on_gap = on_gap
+        self._wakes: dict[tuple[str, str], str] = {}
+        self._replies: dict[str, dict[int, str]] = {}
+        self._something = asyncio.Event()
+        self._tasks: list[asyncio.Task[None]] = []
+        self.listening = asyncio.Event()
+
+    async def start(self) -> None:
+        self._tasks = [asyncio.create_task(self._listen()), asyncio.create_task(self._send())]
+
+    async def stop(self) -> None:
+        """Send what is left to say, then fall silent."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._flush()
+
+    def wake(self, owner_id: str, namespace: str, kind: Kind) -> None:
+        """Tell a worker process that a namespace has work."""
+        self._wakes[channel_of(owner_id), f"wake {kind} {namespace}"] = namespace
+        self._something.set()
+
+    def reply(self, channel: str, namespace: str, task_id: int) -> None:
+        """Tell a client process that a task has ended."""
+        self._replies.setdefault(channel, {})[task_id] = namespace
+        self._something.set()
+
+    async def _send(self) -> None:
+        while True:
+            await self._something.wait()
+            await self._flush()
+
+    async def _flush(self) -> None:
+        self._something.clear()
+        wakes, self._wakes = self._wakes, {}
+        replies, self._replies = self._replies, {}
+        messages = [(channel, text) for channel, text in wakes]
+        for channel, ids in replies.items():
+            listed = [str(task_id) for task_id in ids]
+            for start in range(0, len(listed), _MOST_IDS):
+                part = " ".join(listed[start : start + _MOST_IDS])
+                messages.append((channel, f"reply {part}"))
+        if not messages:
+            return
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        try:
+            await self._notify(messages)
+        except ProgressorError as error:
+            log.warning("hints lost", extra={"count": len(messages), "error": type(error).__name__})
+            return
+        took = (loop.time() - began) * 1000
+        for namespace in set(wakes.values()):
+            metrics.NOTIFICATION.labels(namespace, "wake").observe(took)
+        for namespace in {name for ids in replies.values() for name in ids.values()}:
+            metrics.NOTIFICATION.labels(namespace, "reply").observe(took)
+
+    async def _notify(self, messages: list[tuple[str, str]]) -> None:
+        await self._storage.execute(
+            "notify",
+            channel=TextArray([channel for channel, _ in messages]),
+            payload=TextArray([payload for _, payload in messages]),
+        )
+
+    async def _listen(self) -> None:
+        pause = 0.05
+        while True:
+            try:
+                async with await psycopg.AsyncConnection.connect(
+                    self._dsn, autocommit=True, application_name="progressor listener"
+                ) as connection:
+                    await connection.execute(
+                        psycopg.sql.SQL("LISTEN {}").format(psycopg.sql.Identifier(self.channel))
+                    )
+                    # What was said while nobody listened is found by looking.
+                    self._on_gap()
+                    self.listening.set()
+                    pause = 0.05
+                    await self._hear(connection)
+                log.warning("listener fell silent, made anew", extra={"channel": self.channel})
+            except (psycopg.Error, OSError) as error:
+                log.warning("listener lost, made anew", extra={"error": type(error).__name__})
+            finally:
+                self.listening.clear()
+            await asyncio.sleep(pause)
+            pause = min(pause * 2, 2.0)
+
+    async def _hear(self, connection: psycopg.AsyncConnection[object]) -> None:
+        """Hand on what is heard; return when not even the own sign came back."""
+        loop = asyncio.get_running_loop()
+        heard = loop.time()
+        while loop.time() - heard < _SILENCE:
+            async for notification in connection.notifies(timeout=_SIGN_INTERVAL, stop_after=1):
+                heard = loop.time()
+                self._take(notification.payload)
+            if loop.time() - heard >= _SIGN_INTERVAL:
+                self._wakes[self.channel, "sign"] = "-"
+                self._something.set()
+
+    def _take(self, payload: str) -> None:
+        match payload.split(" "):
+            case ["wake", "calls" | "timers" as kind, namespace]:
+                self._on_wake(namespace, kind)
+            case ["reply", *ids]:
+                self._on_replies(int(task_id) for task_id in ids)

@@ -1,0 +1,43 @@
+-- What a scanner needs of one namespace: a bounded count of the calls and timers that can be claimed now,
+-- how long the oldest of each has waited, and when the next timer is due. Index reads of a bounded number of rows.
+SELECT
+    at.now,
+    calls.waiting AS calls_waiting,
+    calls.oldest AS calls_oldest,
+    timers.waiting AS timers_waiting,
+    timers.oldest AS timers_oldest,
+    (
+        SELECT s.scheduled_time
+        FROM schedule AS s
+        WHERE
+            s.namespace = %(namespace)s::text AND s.claimable
+            AND s.task_type IN ('timeout', 'remove') AND s.scheduled_time > at.now
+        ORDER BY s.scheduled_time
+        LIMIT 1
+    ) AS next_due
+FROM
+    (SELECT coalesce(%(now)s::timestamptz, now()) AS now) AS at,
+    LATERAL (
+        SELECT count(*) AS waiting, min(c.scheduled_time) AS oldest
+        FROM (
+            SELECT s.scheduled_time
+            FROM schedule AS s
+            WHERE
+                s.namespace = %(namespace)s::text AND s.claimable
+                AND s.task_type IN ('init', 'call', 'notify', 'repair')
+            ORDER BY s.scheduled_time, s.task_id
+            LIMIT %(most)s::bigint
+        ) AS c
+    ) AS calls,
+    LATERAL (
+        SELECT count(*) AS waiting, min(t.scheduled_time) AS oldest
+        FROM (
+            SELECT s.scheduled_time
+            FROM schedule AS s
+            WHERE
+                s.namespace = %(namespace)s::text AND s.claimable
+                AND s.task_type IN ('timeout', 'remove') AND s.scheduled_time <= at.now
+            ORDER BY s.scheduled_time, s.task_id
+            LIMIT %(most)s::bigint
+        ) AS t
+    ) AS timers

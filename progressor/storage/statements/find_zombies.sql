@@ -1,0 +1,27 @@
+-- collect_zombies, first: running tasks whose worker's heartbeat is too old (or gone), or that outlived
+-- step_timeout + grace; their processes' rows are locked, those held by others left for the next time.
+-- While PostgreSQL was down nobody could renew a heartbeat: its age counts from the server's start.
+SELECT
+    r.namespace,
+    r.process_id,
+    r.task_id,
+    r.lease,
+    coalesce(n.options ->> 'on_zombie', 'error') AS on_zombie,
+    (n.options -> 'retry_policy' ->> 'max_attempts')::bigint AS max_attempts,
+    t.attempts_count
+FROM running AS r
+JOIN processes AS p ON p.namespace = r.namespace AND p.process_id = r.process_id
+JOIN tasks AS t
+    ON t.namespace = r.namespace AND t.process_id = r.process_id AND t.task_id = r.task_id
+LEFT JOIN workers AS w ON w.worker_id = r.worker_id
+LEFT JOIN namespaces AS n ON n.name = r.namespace
+WHERE
+    greatest(w.seen_at, pg_postmaster_start_time(), r.running_time)
+    < coalesce(%(now)s::timestamptz, now()) - %(lease_age)s::interval
+    OR r.running_time
+    + coalesce((n.options ->> 'step_timeout')::float8, 0) * interval '1 second'
+    + %(grace)s::interval
+    < coalesce(%(now)s::timestamptz, now())
+ORDER BY r.namespace, r.process_id
+LIMIT %(limit)s::bigint
+FOR NO KEY UPDATE OF p SKIP LOCKED

@@ -1,0 +1,9 @@
+-- put, second: its history, numbered from 1.
+INSERT INTO events (namespace, process_id, event_id, task_id, timestamp, metadata, payload)
+SELECT
+    %(namespace)s::text, %(process_id)s::text, e.event_id, %(task_id)s::bigint,
+    coalesce(e.timestamp, %(now)s::timestamptz, now()), e.metadata, e.payload
+FROM unnest(
+    %(event_id)s::bigint[], %(event_timestamp)s::timestamptz[], %(event_metadata)s::jsonb[],
+    %(event_payload)s::bytea[]
+) AS e (event_id, timestamp, metadata, payload)

@@ -1,0 +1,56 @@
+-- Delete processes and all their rows, and say whom to tell. With a task_id it is the end of that step
+-- (of this lease, if the fence let it pass): its task row stays, orphaned, for the caller's answer.
+WITH item AS MATERIALIZED (
+    SELECT i.*
+    FROM unnest(
+        %(namespace)s::text[], %(process_id)s::text[], %(task_id)s::bigint[], %(lease)s::bigint[]
+    ) AS i (namespace, process_id, task_id, lease)
+    WHERE
+        i.task_id IS NULL
+        OR EXISTS (
+            SELECT FROM tasks AS t
+            WHERE
+                t.namespace = i.namespace AND t.process_id = i.process_id
+                AND t.task_id = i.task_id AND t.lease = i.lease AND t.status <> 'running'
+        )
+),
+
+process AS (
+    DELETE FROM processes AS p
+    USING item AS i
+    WHERE p.namespace = i.namespace AND p.process_id = i.process_id
+),
+
+event AS (
+    DELETE FROM events AS e
+    USING item AS i
+    WHERE e.namespace = i.namespace AND e.process_id = i.process_id
+),
+
+waiting AS (
+    DELETE FROM schedule AS s
+    USING item AS i
+    WHERE s.namespace = i.namespace AND s.process_id = i.process_id
+),
+
+step AS (
+    DELETE FROM running AS r
+    USING item AS i
+    WHERE r.namespace = i.namespace AND r.process_id = i.process_id
+),
+
+answer AS (
+    UPDATE tasks AS t
+    SET orphaned = TRUE
+    FROM item AS i
+    WHERE t.namespace = i.namespace AND t.process_id = i.process_id AND t.task_id = i.task_id
+)
+
+DELETE FROM tasks AS t
+USING item AS i
+WHERE
+    t.namespace = i.namespace AND t.process_id = i.process_id
+    AND t.task_id IS DISTINCT FROM i.task_id AND NOT t.orphaned
+RETURNING
+    t.namespace, t.process_id, t.task_id,
+    CASE WHEN t.status IN ('waiting', 'running') THEN t.metadata ->> 'reply_to' END AS reply_to

@@ -1,0 +1,71 @@
+-- simple_repair, after the lock: back to running without a handler. If a timer broke the process, a
+-- fresh one of its type is due now.
+WITH item AS MATERIALIZED (
+    SELECT
+        nextval('tasks_task_id_seq') AS task_id,
+        coalesce(%(now)s::timestamptz, now()) AS now,
+        broken_by.task_type AS timer_type,
+        CASE WHEN broken_by.task_type IS NOT NULL THEN nextval('tasks_task_id_seq') END AS timer_id,
+        i.*
+    FROM unnest(
+        %(namespace)s::text[], %(process_id)s::text[], %(metadata)s::jsonb[],
+        %(idempotency_key)s::text[], %(request_hash)s::bytea[], %(context)s::bytea[],
+        %(lease)s::bigint[]
+    ) AS i (namespace, process_id, metadata, idempotency_key, request_hash, context, lease)
+    JOIN processes AS p
+        ON p.namespace = i.namespace AND p.process_id = i.process_id AND p.status = 'error'
+    LEFT JOIN tasks AS broken_by
+        ON
+            broken_by.namespace = i.namespace AND broken_by.process_id = i.process_id
+            AND broken_by.task_id = p.corrupted_by
+            AND broken_by.task_type IN ('timeout', 'remove')
+    WHERE
+        NOT EXISTS (
+            SELECT FROM running AS r WHERE r.namespace = i.namespace AND r.process_id = i.process_id
+        )
+        AND NOT EXISTS (
+            SELECT FROM schedule AS s WHERE s.namespace = i.namespace AND s.process_id = i.process_id
+        )
+        AND NOT EXISTS (
+            SELECT FROM tasks AS t
+            WHERE
+                t.namespace = i.namespace AND t.process_id = i.process_id
+                AND t.idempotency_key = i.idempotency_key
+        )
+),
+
+process AS (
+    UPDATE processes AS p
+    SET
+        status = 'running', previous_status = 'error', status_changed_at = i.now,
+        detail = NULL, corrupted_by = NULL
+    FROM item AS i
+    WHERE p.namespace = i.namespace AND p.process_id = i.process_id
+),
+
+repair_task AS (
+    INSERT INTO tasks (
+        namespace, process_id, task_id, task_type, status,
+        scheduled_time, running_time, finished_time,
+        metadata, idempotency_key, request_hash, context, response, lease
+    )
+    SELECT
+        namespace, process_id, task_id, 'repair', 'finished',
+        now, now, now,
+        metadata, idempotency_key, request_hash, context, 'null'::bytea, lease
+    FROM item
+),
+
+timer_task AS (
+    INSERT INTO tasks (namespace, process_id, task_id, task_type, status, scheduled_time)
+    SELECT namespace, process_id, timer_id, timer_type, 'waiting', now
+    FROM item
+    WHERE timer_id IS NOT NULL
+)
+
+INSERT INTO schedule (
+    namespace, process_id, task_id, task_type, status, scheduled_time, claimable
+)
+SELECT namespace, process_id, timer_id, timer_type, 'waiting', now, TRUE
+FROM item
+WHERE timer_id IS NOT NULL

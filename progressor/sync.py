@@ -1,0 +1,162 @@
+"""The client for code without an event loop: Django, Flask, scripts.
+
+Rule: no second implementation. Each method runs Client's own on one event loop in a background thread;
+many threads may share one SyncClient, and their requests travel together.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import os
+import threading
+from collections.abc import Callable, Coroutine, Iterable
+from types import TracebackType
+from typing import Any, Concatenate, ParamSpec, Self, TypeVar
+
+from progressor.client import Client, ProcessHandle
+from progressor.codec import Codec
+from progressor.config import ConnectionOptions
+from progressor.namespace import Namespace
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def _blocking(
+    method: Callable[Concatenate[Client, P], Coroutine[Any, Any, T]],
+) -> Callable[Concatenate[SyncClient, P], T]:
+    @functools.wraps(method)
+    def wait_for(client: SyncClient, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return client.run(lambda inner: method(inner, *args, **kwargs))
+
+    return wait_for
+
+
+def _blocking_on(
+    method: Callable[Concatenate[ProcessHandle, P], Coroutine[Any, Any, T]],
+) -> Callable[Concatenate[SyncProcessHandle, P], T]:
+    @functools.wraps(method)
+    def wait_for(handle: SyncProcessHandle, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        def on(inner: Client) -> Coroutine[Any, Any, T]:
+            return method(inner.process(handle.namespace, handle.process_id), *args, **kwargs)
+
+        return handle.client.run(on)
+
+    return wait_for
+
+
+class SyncClient:
+    """Client's methods, blocking. It connects at the first use, anew in a forked child."""
+
+    def __init__(
+        self,
+        dsn: str,
+        namespaces: Iterable[Namespace] = (),
+        *,
+        codec: Codec | None = None,
+        **options: Any,
+    ) -> None:
+        listed = tuple(namespaces)
+
+        def make() -> Client:
+            return Client(dsn, listed, codec=codec, **options)
+
+        ConnectionOptions(**options)  # bad options are refused here, not at the first call
+        self._make = make
+        self._lock = threading.Lock()
+        self._running: tuple[int, asyncio.AbstractEventLoop, threading.Thread, Client] | None = None
+
+    def run(self, ask: Callable[[Client], Coroutine[Any, Any, T]]) -> T:
+        """Run one of Client's coroutines on the background loop."""
+        loop, client = self._connected()
+        future = asyncio.run_coroutine_threadsafe(ask(client), loop)
+        try:
+            return future.result()
+        except BaseException:
+            # Ctrl-C in the waiting thread: the request itself goes on.
+            future.cancel()
+            raise
+
+    def _connected(self) -> tuple[asyncio.AbstractEventLoop, Client]:
+        with self._lock:
+            if self._running is None or self._running[0] != os.getpid():
+                loop = asyncio.new_event_loop()
+                thread = threading.Thread(target=loop.run_forever, name="progressor client", daemon=True)
+                thread.start()
+                client = self._make_in(loop)
+                try:
+                    asyncio.run_coroutine_threadsafe(client.__aenter__(), loop).result()
+                except BaseException:
+                    _end(loop, thread)
+                    raise
+                self._running = (os.getpid(), loop, thread, client)
+            return self._running[1], self._running[3]
+
+    def _make_in(self, loop: asyncio.AbstractEventLoop) -> Client:
+        async def make() -> Client:
+            return self._make()
+
+        return asyncio.run_coroutine_threadsafe(make(), loop).result()
+
+    def __enter__(self) -> Self:
+        self._connected()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the connections; requests that were accepted go on."""
+        with self._lock:
+            running, self._running = self._running, None
+        if running is not None and running[0] == os.getpid():
+            _, loop, thread, client = running
+            asyncio.run_coroutine_threadsafe(client.close(), loop).result()
+            _end(loop, thread)
+
+    def process(self, namespace: str, process_id: str) -> SyncProcessHandle:
+        """One process, for methods without the first two arguments."""
+        return SyncProcessHandle(self, namespace, process_id)
+
+    start = _blocking(Client.start)
+    call = _blocking(Client.call)
+    notify = _blocking(Client.notify)
+    repair = _blocking(Client.repair)
+    simple_repair = _blocking(Client.simple_repair)
+    get = _blocking(Client.get)
+    put = _blocking(Client.put)
+    trace = _blocking(Client.trace)
+    search = _blocking(Client.search)
+    remove = _blocking(Client.remove)
+    health = _blocking(Client.health)
+
+
+class SyncProcessHandle:
+    """SyncClient's methods on one process, without their first two arguments."""
+
+    def __init__(self, client: SyncClient, namespace: str, process_id: str) -> None:
+        self.client = client
+        self.namespace = namespace
+        self.process_id = process_id
+
+    start = _blocking_on(ProcessHandle.start)
+    call = _blocking_on(ProcessHandle.call)
+    notify = _blocking_on(ProcessHandle.notify)
+    repair = _blocking_on(ProcessHandle.repair)
+    simple_repair = _blocking_on(ProcessHandle.simple_repair)
+    get = _blocking_on(ProcessHandle.get)
+    put = _blocking_on(ProcessHandle.put)
+    trace = _blocking_on(ProcessHandle.trace)
+    remove = _blocking_on(ProcessHandle.remove)
+
+
+def _end(loop: asyncio.AbstractEventLoop, thread: threading.Thread) -> None:
+    loop.call_soon_threadsafe(loop.stop)
+    thread.join()
+    loop.close()

@@ -1,0 +1,225 @@
+"""Everything that can become of a process when a step ends, in one table.
+
+Rule: this is the only place where statuses change. It is pure: no clock, no database, no handler.
+The docs' diagram is drawn from `TABLE`, so it cannot differ from what the engine does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from enum import StrEnum
+from typing import assert_never
+
+from progressor.config import RetryPolicy
+from progressor.model import (
+    Action,
+    Decision,
+    Disposition,
+    Failure,
+    Intent,
+    Outcome,
+    ProcessStatus,
+    Refusal,
+    Remove,
+    Reply,
+    SetTimer,
+    Snapshot,
+    Success,
+    Task,
+    TaskType,
+    UnsetTimer,
+)
+
+
+class OutcomeKind(StrEnum):
+    """How a handler can end."""
+
+    SUCCESS = "success"
+    REFUSAL = "refusal"
+    FAILURE = "failure"
+
+
+class Case(StrEnum):
+    """What a rule looks at, beyond task type and outcome."""
+
+    ALWAYS = "always"
+    NO_ACTION = "no action"
+    NO_ACTION_CORRUPTED = "no action, and a task had broken the process"
+    SET_TIMER = "set timer"
+    UNSET_TIMER = "unset timer"
+    REMOVE = "remove"
+    RETRIES_LEFT = "retries left"
+    NO_RETRIES_LEFT = "no retries left"
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """How a step ends. `status` None leaves the process's status, detail and corrupted_by alone."""
+
+    disposition: Disposition
+    status: ProcessStatus | None = None
+
+
+Rule = Mapping[Case, End]
+
+_RUNNING = ProcessStatus.RUNNING
+
+BY_ACTION: Rule = {
+    Case.NO_ACTION: End(Disposition.UNLOCK, _RUNNING),
+    Case.SET_TIMER: End(Disposition.CONTINUE, _RUNNING),
+    Case.UNSET_TIMER: End(Disposition.SUSPEND, _RUNNING),
+    Case.REMOVE: End(Disposition.REMOVE, _RUNNING),
+}
+BY_ACTION_OR_RERUN: Rule = {
+    **BY_ACTION,
+    Case.NO_ACTION_CORRUPTED: End(Disposition.RERUN, _RUNNING),
+}
+BY_POLICY: Rule = {
+    Case.RETRIES_LEFT: End(Disposition.RETRY),
+    Case.NO_RETRIES_LEFT: End(Disposition.FAIL, ProcessStatus.ERROR),
+}
+BREAKS: Rule = {Case.ALWAYS: End(Disposition.FAIL, ProcessStatus.ERROR)}
+STAYS_AS_IT_WAS: Rule = {Case.ALWAYS: End(Disposition.UNLOCK)}
+IS_REMOVED: Rule = {Case.ALWAYS: End(Disposition.REMOVE)}
+
+TABLE: Mapping[tuple[TaskType, OutcomeKind], Rule] = {
+    (TaskType.INIT, OutcomeKind.SUCCESS): BY_ACTION,
+    (TaskType.INIT, OutcomeKind.REFUSAL): IS_REMOVED,
+    (TaskType.INIT, OutcomeKind.FAILURE): BREAKS,
+    (TaskType.CALL, OutcomeKind.SUCCESS): BY_ACTION,
+    (TaskType.CALL, OutcomeKind.REFUSAL): STAYS_AS_IT_WAS,
+    (TaskType.CALL, OutcomeKind.FAILURE): BREAKS,
+    (TaskType.NOTIFY, OutcomeKind.SUCCESS): BY_ACTION,
+    (TaskType.NOTIFY, OutcomeKind.REFUSAL): STAYS_AS_IT_WAS,
+    (TaskType.NOTIFY, OutcomeKind.FAILURE): BREAKS,
+    (TaskType.TIMEOUT, OutcomeKind.SUCCESS): BY_ACTION,
+    (TaskType.TIMEOUT, OutcomeKind.REFUSAL): BY_POLICY,
+    (TaskType.TIMEOUT, OutcomeKind.FAILURE): BY_POLICY,
+    (TaskType.REPAIR, OutcomeKind.SUCCESS): BY_ACTION_OR_RERUN,
+    (TaskType.REPAIR, OutcomeKind.REFUSAL): STAYS_AS_IT_WAS,
+    (TaskType.REPAIR, OutcomeKind.FAILURE): STAYS_AS_IT_WAS,
+    (TaskType.REMOVE, OutcomeKind.SUCCESS): IS_REMOVED,
+    (TaskType.REMOVE, OutcomeKind.REFUSAL): BY_POLICY,
+    (TaskType.REMOVE, OutcomeKind.FAILURE): BY_POLICY,
+}
+
+RUNS_IN: Mapping[TaskType, ProcessStatus] = {
+    TaskType.INIT: ProcessStatus.INIT,
+    TaskType.CALL: ProcessStatus.RUNNING,
+    TaskType.NOTIFY: ProcessStatus.RUNNING,
+    TaskType.TIMEOUT: ProcessStatus.RUNNING,
+    TaskType.REPAIR: ProcessStatus.ERROR,
+    TaskType.REMOVE: ProcessStatus.RUNNING,
+}
+"""The status of a process in which its tasks of a type run (a call made during `init` waits)."""
+
+
+def decide(process: Snapshot, task: Task, outcome: Outcome, policy: RetryPolicy) -> Decision:
+    """What becomes of the process, given how its task ended."""
+    match outcome:
+        case Success(intent=intent):
+            return _decide_success(process, task, intent)
+        case Refusal() if task.task_type.is_timer:
+            # Nobody asked, so there is nobody to refuse: a timer's refusal is a failure.
+            return _decide_failure(task, OutcomeKind.REFUSAL, _as_failure(outcome), policy)
+        case Refusal():
+            end = TABLE[task.task_type, OutcomeKind.REFUSAL][Case.ALWAYS]
+            return Decision(end.disposition, Reply(refusal=outcome), end.status)
+        case Failure():
+            return _decide_failure(task, OutcomeKind.FAILURE, outcome, policy)
+        case _:
+            assert_never(outcome)
+
+
+def _decide_success(process: Snapshot, task: Task, intent: Intent) -> Decision:
+    rule = TABLE[task.task_type, OutcomeKind.SUCCESS]
+    end = rule.get(Case.ALWAYS) or rule[_case_of(intent.action)]
+    if intent.action is None and process.corrupted_by is not None:
+        end = rule.get(Case.NO_ACTION_CORRUPTED, end)
+    return Decision(
+        disposition=end.disposition,
+        reply=Reply(response=intent.response),
+        status=end.status,
+        events=intent.events,
+        aux_state=intent.aux_state,
+        metadata=intent.metadata,
+        timer=intent.action if isinstance(intent.action, SetTimer) else None,
+    )
+
+
+def _decide_failure(task: Task, kind: OutcomeKind, failure: Failure, policy: RetryPolicy) -> Decision:
+    rule = TABLE[task.task_type, kind]
+    end = rule.get(Case.ALWAYS)
+    interval = None
+    if end is None:
+        interval = retry_interval(task, failure, policy)
+        end = rule[Case.NO_RETRIES_LEFT if interval is None else Case.RETRIES_LEFT]
+    return Decision(end.disposition, Reply(error=failure.error), end.status, retry_interval=interval)
+
+
+def _case_of(action: Action | None) -> Case:
+    match action:
+        case None:
+            return Case.NO_ACTION
+        case SetTimer():
+            return Case.SET_TIMER
+        case UnsetTimer():
+            return Case.UNSET_TIMER
+        case Remove():
+            return Case.REMOVE
+        case _:
+            assert_never(action)
+
+
+def _as_failure(refusal: Refusal) -> Failure:
+    return Failure(error=f"Reject: {refusal.reason}", error_types=("Reject",))
+
+
+def retry_interval(task: Task, failure: Failure, policy: RetryPolicy) -> timedelta | None:
+    """How long to wait before the task is tried again; None: never again."""
+    if not failure.retryable or not set(policy.non_retryable).isdisjoint(failure.error_types):
+        return None
+    if policy.max_attempts is not None and task.attempts_count + 1 >= policy.max_attempts:
+        return None
+    if task.last_retry_interval is None:
+        return min(policy.initial_interval, policy.max_interval)
+    try:
+        return min(task.last_retry_interval * policy.backoff_coefficient, policy.max_interval)
+    except OverflowError:
+        return policy.max_interval
+
+
+def diagram() -> str:
+    """`TABLE` as a Mermaid state diagram: `task types / outcome / dispositions` on every edge."""
+    lines = ["stateDiagram-v2", "    [*] --> init : start"]
+    lines += [
+        f"    {source} --> {target} : {label}" for source, target, label in sorted(_edges(), key=_drawn)
+    ]
+    lines.append("    removed --> [*]")
+    return "\n".join(lines) + "\n"
+
+
+def _edges() -> Iterator[tuple[str, str, str]]:
+    """Task types that share status, rule and outcome share their edges."""
+    alike: dict[tuple[ProcessStatus, OutcomeKind, int], list[TaskType]] = {}
+    for (task_type, kind), rule in TABLE.items():
+        alike.setdefault((RUNS_IN[task_type], kind, id(rule)), []).append(task_type)
+    for (source, kind, _), task_types in alike.items():
+        by_target: dict[str, list[Disposition]] = {}
+        for end in TABLE[task_types[0], kind].values():
+            by_target.setdefault(_target(source, end), []).append(end.disposition)
+        for target, dispositions in by_target.items():
+            yield source, target, f"{', '.join(task_types)} / {kind} / {', '.join(dispositions)}"
+
+
+def _target(source: ProcessStatus, end: End) -> str:
+    if end.disposition is Disposition.REMOVE:
+        return "removed"
+    return end.status or source
+
+
+def _drawn(edge: tuple[str, str, str]) -> tuple[int, int]:
+    order = [*ProcessStatus, "removed"]
+    return order.index(edge[0]), order.index(edge[1])

@@ -1,0 +1,157 @@
+"""The step: load, perform, decide, save, reply; and on with the continuation.
+
+Rule: nothing leaves this module before the commit it speaks of. A worker that lost its lease changes
+nothing: its result is dropped, logged and counted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import timedelta
+
+from progressor import metrics
+from progressor.errors import InvalidRequest
+from progressor.handler import perform
+from progressor.model import (
+    Decision,
+    Disposition,
+    Failure,
+    Outcome,
+    ProcessStatus,
+    Refusal,
+    Snapshot,
+    Task,
+    TaskStatus,
+)
+from progressor.namespace import Namespace
+from progressor.replies import Replies
+from progressor.storage.batching import GroupCommit
+from progressor.storage.items import Answer, Claimed, LostLease, Saved, Step, TaskRef
+from progressor.storage.reads import Reads
+from progressor.transitions import decide
+
+log = logging.getLogger("progressor.worker")
+
+
+class Worker:
+    """Runs the steps of one namespace; `on_due` hears when a timer that it set will be due."""
+
+    def __init__(
+        self,
+        namespace: Namespace,
+        storage: GroupCommit,
+        reads: Reads,
+        replies: Replies,
+        *,
+        on_due: Callable[[timedelta], None],
+    ) -> None:
+        self._namespace = namespace
+        self._options = namespace.options
+        self._storage = storage
+        self._reads = reads
+        self._replies = replies
+        self._on_due = on_due
+
+    async def step(self, held: Claimed, *, keeps_slot: bool = True) -> Claimed | None:
+        """Run one task that this worker holds; the continuation, if there is one to go on with."""
+        task, process = held.task, await self._with_history(held)
+        outcome = await self._perform(task, process)
+        decision = decide(process, task, outcome, self._options.retry_policy)
+        saved = await self._save(Step(task, process, decision, keeps_slot))
+        if isinstance(saved, LostLease):
+            return None
+        self._tell(task, decision, saved)
+        if saved.continuation is None:
+            return None
+        return Claimed(saved.continuation, _after(process, task, decision, saved))
+
+    async def _with_history(self, held: Claimed) -> Snapshot:
+        wanted = self._namespace.history_for(held.task)
+        if wanted is None:
+            return held.process
+        process = held.process
+        events = await self._reads.events(
+            process.namespace, process.process_id, wanted, last=process.last_event_id
+        )
+        return replace(held.process, history=events)
+
+    async def _perform(self, task: Task, process: Snapshot) -> Outcome:
+        began = asyncio.get_running_loop().time()
+        outcome = await perform(self._namespace, process, task, timeout=self._options.step_timeout)
+        took = (asyncio.get_running_loop().time() - began) * 1000
+        metrics.TASK_PROCESSING.labels(task.namespace, task.task_type.value).observe(took)
+        return outcome
+
+    async def _save(self, step: Step) -> Saved | LostLease:
+        began = asyncio.get_running_loop().time()
+        try:
+            saved = await self._storage.save_result(step)
+        except InvalidRequest as error:
+            # PostgreSQL will never take this result (a value too large, say): the step has failed.
+            saved = await self._storage.save_result(self._unsaveable(step, error))
+        took = (asyncio.get_running_loop().time() - began) * 1000
+        namespace, kind = step.task.namespace, step.decision.disposition
+        metrics.TASK_COMPLETION.labels(namespace, kind.value).observe(took)
+        if kind is Disposition.REMOVE:
+            metrics.PROCESS_REMOVING.labels(namespace).observe(took)
+        if isinstance(saved, LostLease):
+            metrics.LOST_LEASES.labels(namespace).inc()
+            log.warning("lease lost, result dropped", extra=_fields(step.task))
+        return saved
+
+    def _unsaveable(self, step: Step, error: InvalidRequest) -> Step:
+        log.error("result refused by storage", extra=_fields(step.task))
+        failure = Failure(f"the result could not be saved: {error}", retryable=False)
+        decision = decide(step.process, step.task, failure, self._options.retry_policy)
+        return replace(step, decision=decision)
+
+    def _tell(self, task: Task, decision: Decision, saved: Saved) -> None:
+        match decision.disposition:
+            case Disposition.RETRY:
+                metrics.RETRIES.labels(task.namespace).inc()
+            case Disposition.FAIL:
+                metrics.BROKEN.labels(task.namespace).inc()
+                log.warning("process broke", extra=_fields(task))
+            case _ if isinstance(decision.reply.refusal, Refusal):
+                metrics.REJECTED.labels(task.namespace).inc()
+        if not task.task_type.is_timer:
+            ref = TaskRef(task.namespace, task.process_id, task.task_id, task.reply_to)
+            self._replies.tell(ref, Answer.of(decision.reply))
+        for ref in saved.cancelled:
+            gone = decision.disposition is Disposition.REMOVE
+            status = None if gone else TaskStatus.CANCELLED
+            self._replies.tell(ref, Answer(status, error=decision.reply.error))
+        if saved.due is not None:
+            self._on_due(saved.due - saved.now)
+
+
+def _after(process: Snapshot, task: Task, decision: Decision, saved: Saved) -> Snapshot:
+    """The process as this step left it, without reading it again."""
+    if decision.status is None:
+        return replace(process, history=())
+    changed = decision.status is not process.status
+    broken = decision.status is ProcessStatus.ERROR
+    return replace(
+        process,
+        status=decision.status,
+        previous_status=process.status if changed else process.previous_status,
+        status_changed_at=saved.now if changed else process.status_changed_at,
+        detail=decision.reply.error if broken else None,
+        corrupted_by=task.task_id if broken else None,
+        aux_state=process.aux_state if decision.aux_state is None else decision.aux_state,
+        metadata=process.metadata if decision.metadata is None else decision.metadata,
+        last_event_id=process.last_event_id + len(decision.events),
+        history=(),
+    )
+
+
+def _fields(task: Task) -> dict[str, object]:
+    return {
+        "namespace": task.namespace,
+        "process_id": task.process_id,
+        "task_id": task.task_id,
+        "task_type": task.task_type.value,
+    }

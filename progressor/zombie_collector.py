@@ -1,0 +1,77 @@
+"""Takes tasks from workers that died or froze, and from handlers that ran for too long.
+
+Rule: a worker is dead when its heartbeat is too old, never because its work takes long; a task is lost
+when it outlived its step_timeout and a grace. Any number of collectors may run.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from datetime import timedelta
+
+from progressor import metrics
+from progressor.model import TaskStatus
+from progressor.replies import Replies
+from progressor.service import PeriodicService
+from progressor.storage.items import Answer, Zombie
+from progressor.storage.operations import Storage
+
+log = logging.getLogger("progressor.zombie_collector")
+
+_ANSWER_AGE = timedelta(days=1)
+_MOST = 1000
+
+
+class ZombieCollector(PeriodicService):
+    """Collects every `interval` what is older than `lease_age`, or than step_timeout + `grace`."""
+
+    name = "zombie collector"
+
+    def __init__(
+        self,
+        storage: Storage,
+        replies: Replies,
+        *,
+        interval: timedelta,
+        lease_age: timedelta,
+        grace: timedelta,
+    ) -> None:
+        super().__init__(interval)
+        self._storage = storage
+        self._replies = replies
+        self._lease_age = lease_age
+        self._grace = grace
+
+    async def run_once(self) -> timedelta | None:
+        """One round; the next one follows at once if there may be more."""
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        zombies = await self._storage.collect_zombies(
+            lease_age=self._lease_age, grace=self._grace, limit=_MOST
+        )
+        took = (loop.time() - began) * 1000
+        for namespace in {zombie.task.namespace for zombie in zombies}:
+            metrics.ZOMBIE_COLLECTION.labels(namespace).observe(took)
+        for zombie in zombies:
+            self._report(zombie)
+        await self._storage.drop_leftovers(lease_age=self._lease_age, answer_age=_ANSWER_AGE)
+        return timedelta(0) if len(zombies) == _MOST else None
+
+    def _report(self, zombie: Zombie) -> None:
+        ref = zombie.task
+        metrics.ZOMBIES.labels(ref.namespace, zombie.verdict).inc()
+        log.warning(
+            "zombie detected",
+            extra={
+                "namespace": ref.namespace,
+                "process_id": ref.process_id,
+                "task_id": ref.task_id,
+                "task_type": zombie.task_type.value,
+                "verdict": zombie.verdict,
+            },
+        )
+        if zombie.verdict == "error":
+            self._replies.tell(ref, Answer(TaskStatus.ERROR, error="zombie detected"))
+            for other in zombie.cancelled:
+                self._replies.tell(other, Answer(TaskStatus.CANCELLED, error="zombie detected"))

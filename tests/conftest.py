@@ -1,0 +1,118 @@
+"""One server per run, one migrated template per worker of the run, one database per test.
+
+Rule: PostgreSQL is the only double. No database is an error, never a skip.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import AsyncIterator, Iterator
+from datetime import timedelta
+from pathlib import Path
+from urllib.parse import urlsplit
+from uuid import uuid4
+
+import psycopg
+import pytest
+from psycopg import sql
+
+from progressor.embedded import EmbeddedPostgres
+from progressor.storage import migrations
+from progressor.storage.connections import Connections
+from progressor.storage.operations import Storage
+from tests.support import Tables, check_invariants
+
+_URL = "PROGRESSOR_TEST_DATABASE_URL"
+_HOME = "PROGRESSOR_TEST_HOME"
+_made_home = pytest.StashKey[Path]()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Name one place for the embedded server, which all workers of the run inherit."""
+    if _URL not in os.environ and _HOME not in os.environ:
+        home = Path(tempfile.mkdtemp(prefix="prg-tests-", dir="/tmp"))
+        home.chmod(0o755)  # as root, the server is another user
+        config.stash[_made_home] = home
+        os.environ[_HOME] = str(home)
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    home = config.stash.get(_made_home, None)
+    if home is not None:
+        del os.environ[_HOME]
+        shutil.rmtree(home, ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def server() -> Iterator[str]:
+    """The DSN of a server on which databases may be made."""
+    if url := os.environ.get(_URL):
+        yield url
+    else:
+        with EmbeddedPostgres(Path(os.environ[_HOME]) / "postgres") as dsn:
+            yield dsn
+
+
+@pytest.fixture(scope="session")
+def admin(server: str) -> Iterator[psycopg.Connection]:
+    with psycopg.connect(server, autocommit=True) as connection:
+        yield connection
+
+
+@pytest.fixture(scope="session")
+def template(server: str, admin: psycopg.Connection) -> Iterator[str]:
+    """The name of a migrated database to copy."""
+    name = _create(admin)
+    migrations.upgrade(_dsn(server, name))
+    yield name
+    _drop(admin, name)
+
+
+@pytest.fixture
+def dsn(server: str, admin: psycopg.Connection, template: str) -> Iterator[str]:
+    """A fresh database with all tables, empty."""
+    name = _create(admin, template)
+    yield _dsn(server, name)
+    _drop(admin, name)
+
+
+@pytest.fixture
+def empty_dsn(server: str, admin: psycopg.Connection) -> Iterator[str]:
+    """A fresh database without tables."""
+    name = _create(admin)
+    yield _dsn(server, name)
+    _drop(admin, name)
+
+
+@pytest.fixture
+async def storage(dsn: str) -> AsyncIterator[Storage]:
+    """Storage on a fresh database, whose invariants must hold at the end of the test."""
+    connections = Connections(dsn, limit=8)
+    yield Storage(connections, patience=timedelta(seconds=10))
+    await connections.close()
+    check_invariants(dsn)
+
+
+@pytest.fixture
+def tables(dsn: str) -> Iterator[Tables]:
+    """What the tables say, read and written behind the engine's back."""
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        yield Tables(connection)
+
+
+def _create(admin: psycopg.Connection, template: str = "template1") -> str:
+    name = f"prg_test_{uuid4().hex}"
+    admin.execute(
+        sql.SQL("CREATE DATABASE {} TEMPLATE {}").format(sql.Identifier(name), sql.Identifier(template))
+    )
+    return name
+
+
+def _drop(admin: psycopg.Connection, name: str) -> None:
+    admin.execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(sql.Identifier(name)))
+
+
+def _dsn(server: str, name: str) -> str:
+    return urlsplit(server)._replace(path=f"/{name}").geturl()

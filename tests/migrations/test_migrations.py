@@ -1,0 +1,189 @@
+"""The migrations lead to the schema, from anywhere, whoever runs them and however often."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+import psycopg
+import pytest
+from alembic.runtime.migration import MigrationContext
+from sqlalchemy import text
+
+from alembic import autogenerate
+from progressor.errors import InvalidRequest, SchemaMismatch, StorageUnavailable
+from progressor.storage import migrations
+from progressor.storage.schema import metadata
+
+_CATALOG = """
+SELECT c.relname, c.relkind::text, c.reloptions::text, d.definition
+FROM pg_class AS c
+JOIN pg_namespace AS n ON n.oid = c.relnamespace AND n.nspname = 'public'
+LEFT JOIN LATERAL (
+    SELECT string_agg(
+        concat_ws(' ', a.attname, format_type(a.atttypid, a.atttypmod), a.attnotnull,
+            a.attidentity, l.collname, pg_get_expr(f.adbin, f.adrelid)),
+        ', ' ORDER BY a.attnum
+    ) AS definition
+    FROM pg_attribute AS a
+    LEFT JOIN pg_collation AS l ON l.oid = a.attcollation
+    LEFT JOIN pg_attrdef AS f ON f.adrelid = a.attrelid AND f.adnum = a.attnum
+    WHERE a.attrelid = c.oid AND a.attnum > 0
+) AS d ON TRUE
+UNION ALL
+SELECT conname, 'constraint', NULL, pg_get_constraintdef(oid) FROM pg_constraint
+WHERE connamespace = 'public'::regnamespace
+UNION ALL
+SELECT indexname, 'index', NULL, indexdef FROM pg_indexes WHERE schemaname = 'public'
+ORDER BY 1, 2
+"""
+
+
+def _catalog(dsn: str) -> list[tuple[str, ...]]:
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        return connection.execute(_CATALOG).fetchall()
+
+
+def _tables(dsn: str) -> set[str]:
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        rows = connection.execute("SELECT relname FROM pg_class WHERE relkind = 'r'").fetchall()
+    return {name for (name,) in rows if name in metadata.tables}
+
+
+def test_upgraded_database_is_the_schema(dsn: str) -> None:
+    """Autogenerate finds nothing to do after an upgrade to head."""
+    with migrations.connect(dsn) as connection:
+        context = MigrationContext.configure(
+            connection, opts={"compare_type": True, "compare_server_default": True}
+        )
+        assert autogenerate.compare_metadata(context, metadata) == []
+
+
+def test_check_constraints_are_those_of_the_schema(dsn: str, empty_dsn: str) -> None:
+    """What autogenerate does not compare (checks, collations, identities) is the same too."""
+    with migrations.connect(empty_dsn) as connection, connection.begin():
+        metadata.create_all(connection)
+    migrated = [row for row in _catalog(dsn) if "alembic_version" not in row[0]]
+    assert migrated == _catalog(empty_dsn)
+
+
+def test_storage_parameters_are_those_of_the_schema(dsn: str) -> None:
+    """fillfactor and autovacuum settings reach the database exactly as schema.py states them."""
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        found = dict(
+            connection.execute(
+                "SELECT relname, coalesce(reloptions, '{}') FROM pg_class WHERE relkind = 'r'"
+            ).fetchall()
+        )
+    for name, table in metadata.tables.items():
+        stated = table.dialect_options["postgresql"]["with"] or {}
+        assert set(found[name]) == {f"{key}={value}" for key, value in stated.items()}, name
+
+
+def test_upgrade_reports_the_revisions(empty_dsn: str) -> None:
+    """An upgrade says where the database was and where it is; a second one changes nothing."""
+    assert migrations.upgrade(empty_dsn) == (None, migrations.head())
+    before = _catalog(empty_dsn)
+    assert migrations.upgrade(empty_dsn) == (migrations.head(), migrations.head())
+    assert _catalog(empty_dsn) == before
+
+
+def test_down_to_base_and_up_again(dsn: str) -> None:
+    """Down to base nothing of ours is left; up again the schema is as it was."""
+    before = _catalog(dsn)
+    assert migrations.upgrade(dsn, "base") == (migrations.head(), None)
+    assert _tables(dsn) == set()
+    assert migrations.upgrade(dsn, "base") == (None, None)
+    assert migrations.upgrade(dsn) == (None, migrations.head())
+    assert _catalog(dsn) == before
+
+
+def test_every_revision_is_reached_and_left(empty_dsn: str) -> None:
+    """Each revision can be upgraded to one by one, and downgraded from one by one."""
+    order = ["base", *migrations._revisions()]
+    for revision in order[1:]:
+        assert migrations.upgrade(empty_dsn, revision)[1] == revision
+    for revision in order[-2::-1]:
+        expected = None if revision == "base" else revision
+        assert migrations.upgrade(empty_dsn, revision)[1] == expected
+
+
+def test_unknown_target_is_refused(empty_dsn: str) -> None:
+    """A revision that does not exist is named, and nothing is written."""
+    with pytest.raises(InvalidRequest, match="9999") as caught:
+        migrations.upgrade(empty_dsn, "9999")
+    assert caught.value.field == "revision"
+    assert _catalog(empty_dsn) == []
+
+
+def test_four_at_once(empty_dsn: str) -> None:
+    """Of processes that migrate at once one does the work, and the others find it done."""
+    results: list[object] = []
+    gate = threading.Barrier(4)
+
+    def migrate() -> None:
+        gate.wait(30)
+        try:
+            results.append(migrations.upgrade(empty_dsn))
+        except Exception as error:  # noqa: BLE001 - compared below
+            results.append(error)
+
+    threads = [threading.Thread(target=migrate) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    head = migrations.head()
+    assert sorted(results, key=str) == [(head, head)] * 3 + [(None, head)]
+    migrations.check(empty_dsn)
+
+
+def test_sql_makes_the_same_schema(dsn: str, empty_dsn: str) -> None:
+    """The printed SQL, run as psql would, leaves what an upgrade leaves: also for check()."""
+    with psycopg.connect(empty_dsn, autocommit=True) as connection:
+        connection.execute(migrations.sql())  # type: ignore[call-overload]
+    assert _catalog(empty_dsn) == _catalog(dsn)
+    migrations.check(empty_dsn)
+
+
+def test_failed_upgrade_leaves_nothing(empty_dsn: str) -> None:
+    """An upgrade that cannot be completed is rolled back as a whole."""
+    with psycopg.connect(empty_dsn, autocommit=True) as connection:
+        connection.execute("CREATE TABLE tasks (mine text)")
+    before = _catalog(empty_dsn)
+    with pytest.raises(Exception, match='"tasks" already exists'):
+        migrations.upgrade(empty_dsn)
+    assert _catalog(empty_dsn) == before
+
+
+def test_check_passes_at_head(dsn: str) -> None:
+    """The schema of this release is accepted."""
+    migrations.check(dsn)
+
+
+def test_check_without_tables(empty_dsn: str) -> None:
+    """A database without tables is refused with the command that makes them."""
+    with pytest.raises(SchemaMismatch, match=r"no progressor tables.*run `progressor migrate`"):
+        migrations.check(empty_dsn)
+
+
+@pytest.mark.parametrize("act", [migrations.check, migrations.upgrade])
+def test_newer_revision(dsn: str, act: Callable[[str], object]) -> None:
+    """A database of a newer release is refused, not touched, and the text says what to upgrade."""
+    with migrations.connect(dsn) as connection, connection.begin():
+        connection.execute(text("UPDATE alembic_version SET version_num = '9999'"))
+    with pytest.raises(SchemaMismatch, match=r"revision 9999.*upgrade the progressor package"):
+        act(dsn)
+
+
+def test_unreachable_server() -> None:
+    """No server: StorageUnavailable, with PostgreSQL's own words."""
+    with pytest.raises(StorageUnavailable, match="cannot be reached"):
+        migrations.check("postgresql://postgres@127.0.0.1:1/nowhere")
+
+
+def test_key_value_dsn(dsn: str) -> None:
+    """Any DSN that psycopg takes will do, also key=value."""
+    with psycopg.connect(dsn) as connection:
+        pairs = " ".join(f"{key}={value}" for key, value in connection.info.get_parameters().items())
+    migrations.check(pairs)

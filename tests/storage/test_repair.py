@@ -1,0 +1,208 @@
+"""prepare_repair and simple_repair: a broken process gets one repair at a time."""
+
+from __future__ import annotations
+
+from progressor.model import ProcessStatus, TaskStatus, TaskType
+from progressor.storage.items import (
+    Answer,
+    Continue,
+    Duplicate,
+    NotPrepared,
+    Postpone,
+    Refused,
+    Step,
+)
+from progressor.storage.operations import Storage
+from tests.support import (
+    SECOND,
+    T0,
+    Tables,
+    break_process,
+    claim_calls,
+    claim_timers,
+    fail,
+    hold,
+    init,
+    refuse,
+    repair,
+    request,
+    save,
+    set_timer,
+    start,
+    unlock,
+    wait,
+)
+
+NOT_BROKEN = NotPrepared(Refused.NOT_BROKEN)
+
+
+async def test_with_a_worker_it_runs(storage: Storage, tables: Tables) -> None:
+    """The repair gets the process as it broke: status, reason and the task that broke it."""
+    broken_by = await break_process(storage)
+    step = await hold(storage, repair(args=b"how"))
+    assert (step.task.task_type, step.task.args) == (TaskType.REPAIR, b"how")
+    assert step.process.status is ProcessStatus.ERROR
+    assert (step.process.detail, step.process.corrupted_by) == ("ValueError: no", broken_by)
+    assert tables.outline()[-1] == ("repair", "running")
+
+
+async def test_without_a_worker_it_waits(storage: Storage) -> None:
+    """A repair can wait, and is claimed as calls are."""
+    await break_process(storage)
+    ref = await wait(storage, repair(worker_id=None))
+    (step,) = await claim_calls(storage)
+    assert step.task.task_id == ref.task_id
+    assert step.process.corrupted_by is not None
+
+
+async def test_refusals(storage: Storage, tables: Tables) -> None:
+    """Only a process in status error is repaired; nothing is written for others."""
+    await start(storage, "fine")
+    await hold(storage, init("new"))
+    before = tables.everything()
+    items = [repair("missing"), repair("fine"), repair("new")]
+    expected = [NotPrepared(Refused.NOT_FOUND), NOT_BROKEN, NOT_BROKEN]
+    assert await storage.prepare_repair(items, now=T0) == expected
+    assert await storage.simple_repair(items, now=T0) == expected
+    assert tables.everything() == before
+
+
+async def test_one_repair_at_a_time(storage: Storage) -> None:
+    """While a repair runs or waits, another is refused, of either kind."""
+    await break_process(storage, "running")
+    await break_process(storage, "waiting")
+    await hold(storage, repair("running"))
+    await wait(storage, repair("waiting", worker_id=None))
+    for process_id in ("running", "waiting"):
+        refused = NotPrepared(Refused.NOT_BROKEN, "ValueError: no")
+        assert await storage.prepare_repair([repair(process_id)], now=T0) == [refused]
+        assert await storage.simple_repair([repair(process_id)], now=T0) == [refused]
+
+
+async def test_two_repairs_in_one_batch(storage: Storage) -> None:
+    """Of two repairs of a process in one batch the first is accepted."""
+    await break_process(storage)
+    results = await storage.prepare_repair([repair(), repair()], now=T0)
+    assert isinstance(results[0], Continue)
+    assert results[1] == NotPrepared(Refused.NOT_BROKEN, "ValueError: no")
+
+
+async def test_batch_of_all_outcomes(storage: Storage) -> None:
+    """Each item of a batch gets its own outcome, in the order of the items."""
+    for process_id in ("a", "b", "c"):
+        await break_process(storage, process_id)
+    await start(storage, "fine")
+    first = await hold(storage, repair("c", key="k"))
+    results = await storage.prepare_repair(
+        [repair("fine"), repair("b"), repair("c", key="k"), repair("a", worker_id=None)], now=T0
+    )
+    assert [type(result) for result in results] == [NotPrepared, Continue, Duplicate, Postpone]
+    assert results[2].task.task_id == first.task.task_id  # type: ignore[union-attr]
+
+
+async def test_batch_of_many(storage: Storage) -> None:
+    """Two hundred repairs are one transaction."""
+    names = [f"p{place}" for place in range(200)]
+    results = await storage.prepare_init([init(name) for name in names], now=T0)
+    steps = [Step(result.task, result.process, fail()) for result in results]  # type: ignore[union-attr]
+    await storage.save_result(steps, now=T0)
+    repaired = await storage.prepare_repair([repair(name) for name in names[:100]], now=T0)
+    assert [type(result) for result in repaired] == [Continue] * 100
+    simple = await storage.simple_repair([repair(name) for name in names[100:]], now=T0)
+    assert [type(result) for result in simple] == [Duplicate] * 100
+
+
+async def test_duplicates(storage: Storage) -> None:
+    """A repair's key leads to it: while it runs, and when the process is not broken any more."""
+    await break_process(storage)
+    step = await hold(storage, repair(key="k"))
+    (running,) = await storage.prepare_repair([repair(key="k")], now=T0)
+    assert isinstance(running, Duplicate)
+    assert running.answer == Answer(TaskStatus.RUNNING)
+    await save(storage, step, unlock())
+    (finished,) = await storage.prepare_repair([repair(key="k")], now=T0)
+    assert isinstance(finished, Duplicate)
+    assert finished.answer == Answer(TaskStatus.FINISHED, b"answer")
+    conflict = repair(key="k", request_hash=b"other")
+    assert await storage.prepare_repair([conflict], now=T0) == [NotPrepared(Refused.CONFLICT)]
+    assert await storage.simple_repair([conflict], now=T0) == [NotPrepared(Refused.CONFLICT)]
+
+
+async def test_failed_repair_changes_nothing(storage: Storage, tables: Tables) -> None:
+    """A repair that fails or is refused leaves status, detail and corrupted_by as they were."""
+    await break_process(storage)
+    before = tables.process()
+    await save(storage, await hold(storage, repair()), unlock(status=None))
+    assert tables.process() == before
+    await save(storage, await hold(storage, repair()), refuse())
+    assert tables.process() == before
+    assert isinstance((await storage.prepare_repair([repair()], now=T0))[0], Continue)
+
+
+async def test_repair_clears_the_fault(storage: Storage, tables: Tables) -> None:
+    """A repair that succeeds puts the process back to running, without detail and corrupted_by."""
+    await break_process(storage)
+    now = T0 + SECOND
+    await save(storage, await hold(storage, repair(), now=now), unlock(), now=now)
+    row = tables.process()
+    assert row is not None
+    assert (row["status"], row["previous_status"]) == ("running", "error")
+    assert (row["detail"], row["corrupted_by"], row["status_changed_at"]) == (None, None, now)
+    await hold(storage, request())
+
+
+async def test_simple_repair_after_a_call(storage: Storage, tables: Tables) -> None:
+    """A process that a call broke is just back to running; the repair has its answer at once."""
+    await break_process(storage)
+    now = T0 + SECOND
+    (result,) = await storage.simple_repair([repair(context=b"ctx")], now=now)
+    assert isinstance(result, Duplicate)
+    assert result.answer == Answer(TaskStatus.FINISHED, b"null")
+    row = tables.process()
+    assert row is not None
+    assert (row["status"], row["previous_status"]) == ("running", "error")
+    assert (row["detail"], row["corrupted_by"], row["status_changed_at"]) == (None, None, now)
+    assert tables.schedule() == []
+    task = tables.task(result.task.task_id)
+    assert task is not None
+    assert (task["task_type"], task["status"], task["context"]) == ("repair", "finished", b"ctx")
+    assert task["finished_time"] == now
+
+
+async def test_simple_repair_after_a_timer(storage: Storage, tables: Tables) -> None:
+    """A process that a timer broke gets a fresh one of its kind, due at once."""
+    await break_process(storage, by_timer=True)
+    now = T0 + SECOND
+    await storage.simple_repair([repair()], now=now)
+    (row,) = tables.schedule()
+    assert (row["task_type"], row["status"], row["claimable"]) == ("timeout", "waiting", True)
+    assert row["scheduled_time"] == now
+    (step,) = await claim_timers(storage, now=now)
+    assert (step.task.attempts_count, step.process.status) == (0, ProcessStatus.RUNNING)
+
+
+async def test_simple_repair_after_a_removal(storage: Storage, tables: Tables) -> None:
+    """A process whose removal failed for good is due to be removed again."""
+    first = await hold(storage, init())
+    decision = set_timer(SECOND * 0, remove=True)
+    await save(storage, first.next(await save(storage, first, decision), decision), fail())
+    await storage.simple_repair([repair()], now=T0)
+    assert tables.outline()[-1] == ("remove", "waiting")
+
+
+async def test_simple_repair_is_idempotent(storage: Storage, tables: Tables) -> None:
+    """The same key gets the same answer, and no second timer."""
+    await break_process(storage, by_timer=True)
+    (first,) = await storage.simple_repair([repair(key="k")], now=T0)
+    before = tables.everything()
+    (second,) = await storage.simple_repair([repair(key="k")], now=T0)
+    assert first == second
+    assert tables.everything() == before
+
+
+async def test_paused_namespace(storage: Storage, tables: Tables) -> None:
+    """In a paused namespace a repair is accepted and waits."""
+    await break_process(storage)
+    tables.set_namespace(paused=True)
+    await wait(storage, repair())
+    assert await claim_calls(storage) == []

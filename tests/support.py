@@ -1,0 +1,472 @@
+"""What the tests build with: requests, decisions, steps; and what they look at: tables, invariants.
+
+Rule: a test names only what it is about; everything else is a default in here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any, LiteralString, NamedTuple
+
+import psycopg
+from psycopg.rows import dict_row
+
+from progressor.model import (
+    Decision,
+    Disposition,
+    Event,
+    ProcessStatus,
+    Refusal,
+    Reply,
+    SetTimer,
+    Snapshot,
+    Task,
+    TaskType,
+)
+from progressor.storage.connections import Connection, Connections
+from progressor.storage.items import (
+    Claimed,
+    Continue,
+    LostLease,
+    Postpone,
+    Prepared,
+    Request,
+    Saved,
+    Step,
+    TaskRef,
+)
+from progressor.storage.operations import Storage
+
+NS = "shop.order"
+T0 = datetime(2040, 1, 1, 12, 0, 0, 123457, tzinfo=UTC)
+SECOND = timedelta(seconds=1)
+MICROSECOND = timedelta(microseconds=1)
+WORKER = "worker-1"
+
+_numbers = itertools.count(1)
+
+
+def number() -> int:
+    """A number never used before in this run: for leases and keys."""
+    return next(_numbers) << 20
+
+
+def request(
+    process_id: str = "p1",
+    task_type: TaskType = TaskType.CALL,
+    *,
+    key: str | None = None,
+    worker_id: str | None = WORKER,
+    namespace: str = NS,
+    **fields: Any,
+) -> Request:
+    """A request of a caller with a free worker; worker_id=None: of one without."""
+    lease = number()
+    return Request(
+        namespace=namespace,
+        process_id=process_id,
+        task_type=task_type,
+        idempotency_key=key or f"key-{lease}",
+        worker_id=worker_id,
+        **{"request_hash": b"hash", "lease": lease, "args": b"args"} | fields,
+    )
+
+
+def init(process_id: str = "p1", **fields: Any) -> Request:
+    return request(process_id, TaskType.INIT, **fields)
+
+
+def repair(process_id: str = "p1", **fields: Any) -> Request:
+    return request(process_id, TaskType.REPAIR, **fields)
+
+
+# Decisions, named as their disposition.
+
+
+def _success(disposition: Disposition, **fields: Any) -> Decision:
+    defaults = {"reply": Reply(response=b"answer"), "status": ProcessStatus.RUNNING}
+    return Decision(disposition, **defaults | fields)
+
+
+def unlock(**fields: Any) -> Decision:
+    return _success(Disposition.UNLOCK, **fields)
+
+
+def set_timer(
+    after: timedelta | None = None,
+    *,
+    at: datetime | None = None,
+    remove: bool = False,
+    **fields: Any,
+) -> Decision:
+    return _success(Disposition.CONTINUE, timer=SetTimer(at, after, remove), **fields)
+
+
+def suspend(**fields: Any) -> Decision:
+    return _success(Disposition.SUSPEND, **fields)
+
+
+def rerun(**fields: Any) -> Decision:
+    return _success(Disposition.RERUN, **fields)
+
+
+def removed(**fields: Any) -> Decision:
+    return _success(Disposition.REMOVE, **fields)
+
+
+def fail(error: str = "ValueError: no") -> Decision:
+    return Decision(Disposition.FAIL, Reply(error=error), ProcessStatus.ERROR)
+
+
+def retry(interval: timedelta = SECOND, error: str = "ValueError: no") -> Decision:
+    return Decision(Disposition.RETRY, Reply(error=error), retry_interval=interval)
+
+
+def refuse(reason: str = "too late", **details: Any) -> Decision:
+    """A refusal of anything but an init."""
+    return Decision(Disposition.UNLOCK, Reply(refusal=Refusal(reason, details)))
+
+
+def refuse_init(reason: str = "no such plan") -> Decision:
+    return Decision(Disposition.REMOVE, Reply(refusal=Refusal(reason)))
+
+
+def events(count: int) -> tuple[Event, ...]:
+    return tuple(Event(b"payload", {"name": f"e{place}"}) for place in range(count))
+
+
+class Held(NamedTuple):
+    """A task that a worker holds, and its process as the worker knows it."""
+
+    task: Task
+    process: Snapshot
+
+    @property
+    def ref(self) -> TaskRef:
+        return TaskRef(self.task.namespace, self.task.process_id, self.task.task_id)
+
+    def step(self, decision: Decision, *, keeps_slot: bool = True) -> Step:
+        return Step(self.task, self.process, decision, keeps_slot)
+
+    def next(self, saved: Saved | LostLease, decision: Decision) -> Held:
+        """The continuation, with the process as the worker keeps it in memory."""
+        assert isinstance(saved, Saved)
+        assert saved.continuation is not None, saved
+        last = self.process.last_event_id + len(decision.events)
+        return Held(saved.continuation, replace(self.process, last_event_id=last))
+
+
+def held(result: Prepared | Claimed | None) -> Held:
+    assert isinstance(result, Continue | Claimed), result
+    return Held(result.task, result.process)
+
+
+def postponed(result: Prepared) -> TaskRef:
+    assert isinstance(result, Postpone), result
+    return result.task
+
+
+async def prepare(storage: Storage, *requests: Request, now: datetime = T0) -> list[Prepared]:
+    """Persist requests of one type."""
+    match requests[0].task_type:
+        case TaskType.INIT:
+            return await storage.prepare_init(requests, now=now)
+        case TaskType.REPAIR:
+            return await storage.prepare_repair(requests, now=now)
+        case _:
+            return await storage.prepare_call(requests, now=now)
+
+
+async def hold(storage: Storage, asked: Request, *, now: datetime = T0) -> Held:
+    """Persist a request that runs at once."""
+    (result,) = await prepare(storage, asked, now=now)
+    return held(result)
+
+
+async def wait(storage: Storage, asked: Request, *, now: datetime = T0) -> TaskRef:
+    """Persist a request that waits."""
+    (result,) = await prepare(storage, asked, now=now)
+    return postponed(result)
+
+
+async def save(
+    storage: Storage,
+    step: Held,
+    decision: Decision,
+    *,
+    keeps_slot: bool = True,
+    now: datetime = T0,
+) -> Saved:
+    (saved,) = await storage.save_result([step.step(decision, keeps_slot=keeps_slot)], now=now)
+    assert isinstance(saved, Saved), saved
+    return saved
+
+
+async def start(
+    storage: Storage, process_id: str = "p1", decision: Decision | None = None, **fields: Any
+) -> None:
+    """Make a process whose init ended with `decision`; it must leave nothing running."""
+    first = await hold(storage, init(process_id, **fields))
+    saved = await save(storage, first, decision or unlock())
+    assert saved.continuation is None
+
+
+async def break_process(storage: Storage, process_id: str = "p1", *, by_timer: bool = False) -> int:
+    """Make a process and break it; the id of the task that broke it."""
+    if by_timer:
+        first = await hold(storage, init(process_id))
+        decision = set_timer(timedelta(0))
+        broken = first.next(await save(storage, first, decision), decision)
+    else:
+        await start(storage, process_id)
+        broken = await hold(storage, request(process_id))
+    await save(storage, broken, fail())
+    return broken.task.task_id
+
+
+async def claim_calls(
+    storage: Storage, limit: int = 100, *, now: datetime = T0, worker_id: str = WORKER
+) -> list[Held]:
+    found = await storage.search_calls(NS, limit, worker_id=worker_id, lease=number(), now=now)
+    return [held(each) for each in found]
+
+
+async def claim_timers(
+    storage: Storage, limit: int = 100, *, now: datetime = T0, worker_id: str = WORKER
+) -> list[Held]:
+    found = await storage.search_timers(NS, limit, worker_id=worker_id, lease=number(), now=now)
+    return [held(each) for each in found]
+
+
+class LossyConnections(Connections):
+    """Loses a connection after the server committed (`late`), or before it does (`early`)."""
+
+    early = late = 0
+
+    @asynccontextmanager
+    async def acquire(self) -> AsyncIterator[Connection]:
+        async with super().acquire() as connection:
+            if self.early:
+                self.early -= 1
+                raise psycopg.OperationalError("the connection was lost")
+            yield connection
+            if self.late:
+                self.late -= 1
+                raise psycopg.OperationalError("the connection was lost at COMMIT")
+
+
+async def eventually(condition: Callable[[], Any], text: str) -> None:
+    """Poll until something can be observed that no signal announces."""
+    async with asyncio.timeout(30):
+        while not condition():  # noqa: ASYNC110 - there is no event to wait on
+            await asyncio.sleep(0.01)
+    assert condition(), text
+
+
+Row = dict[str, Any]
+
+
+class Tables:
+    """The rows of one process, table by table."""
+
+    def __init__(self, connection: psycopg.Connection) -> None:
+        self._cursor = connection.cursor(row_factory=dict_row)
+
+    def execute(self, sql: LiteralString, *params: Any) -> list[Row]:
+        self._cursor.execute(sql, params)
+        return self._cursor.fetchall() if self._cursor.description else []
+
+    def process(self, process_id: str = "p1") -> Row | None:
+        found = self.execute("SELECT * FROM processes WHERE process_id = %s", process_id)
+        return found[0] if found else None
+
+    def running(self, process_id: str = "p1") -> Row | None:
+        found = self.execute("SELECT * FROM running WHERE process_id = %s", process_id)
+        return found[0] if found else None
+
+    def schedule(self, process_id: str = "p1") -> list[Row]:
+        return self.execute("SELECT * FROM schedule WHERE process_id = %s ORDER BY task_id", process_id)
+
+    def tasks(self, process_id: str = "p1") -> list[Row]:
+        return self.execute("SELECT * FROM tasks WHERE process_id = %s ORDER BY task_id", process_id)
+
+    def task(self, task_id: int) -> Row | None:
+        found = self.execute("SELECT * FROM tasks WHERE task_id = %s", task_id)
+        return found[0] if found else None
+
+    def events(self, process_id: str = "p1") -> list[Row]:
+        return self.execute("SELECT * FROM events WHERE process_id = %s ORDER BY event_id", process_id)
+
+    def outline(self, process_id: str = "p1") -> list[tuple[str, str]]:
+        """Type and status of every task of a process, in order; `blocked` as schedule has it."""
+        rows = self.execute(
+            """
+            SELECT t.task_type, coalesce(s.status, t.status) AS status
+            FROM tasks AS t LEFT JOIN schedule AS s USING (namespace, process_id, task_id)
+            WHERE t.process_id = %s ORDER BY t.task_id
+            """,
+            process_id,
+        )
+        return [(row["task_type"], row["status"]) for row in rows]
+
+    def everything(self) -> dict[str, list[Row]]:
+        """All that the engine wrote, to be compared with what it is later."""
+        return {
+            "processes": self.execute("SELECT * FROM processes ORDER BY namespace, process_id"),
+            "tasks": self.execute("SELECT * FROM tasks ORDER BY namespace, process_id, task_id"),
+            "running": self.execute("SELECT * FROM running ORDER BY namespace, process_id"),
+            "schedule": self.execute("SELECT * FROM schedule ORDER BY namespace, process_id, task_id"),
+            "events": self.execute("SELECT * FROM events ORDER BY namespace, process_id, event_id"),
+        }
+
+    def set_namespace(
+        self,
+        name: str = NS,
+        *,
+        on_zombie: str = "error",
+        max_attempts: int | None = 10,
+        step_timeout: float = 60,
+        paused: bool = False,
+    ) -> None:
+        """As a worker registers it."""
+        options = {
+            "on_zombie": on_zombie,
+            "step_timeout": step_timeout,
+            "retry_policy": {"max_attempts": max_attempts},
+        }
+        self.execute(
+            """
+            INSERT INTO namespaces (name, options, paused) VALUES (%s, %s, %s)
+            ON CONFLICT (name) DO UPDATE SET options = excluded.options, paused = excluded.paused
+            """,
+            name,
+            psycopg.types.json.Jsonb(options),
+            paused,
+        )
+
+    def set_worker(self, worker_id: str = WORKER, *, seen_at: datetime = T0) -> None:
+        """As its heartbeat writes it."""
+        self.execute(
+            """
+            INSERT INTO workers (worker_id, host, namespaces, seen_at) VALUES (%s, 'host', %s, %s)
+            ON CONFLICT (worker_id) DO UPDATE SET seen_at = excluded.seen_at
+            """,
+            worker_id,
+            [NS],
+            seen_at,
+        )
+
+
+INVARIANTS: dict[str, LiteralString] = {
+    "a waiting task has its row in schedule, and only a waiting task has": """
+        SELECT * FROM (SELECT * FROM tasks WHERE status = 'waiting') AS t
+        FULL JOIN schedule AS s USING (namespace, process_id, task_id)
+        WHERE t.status IS NULL OR s.status IS NULL
+            OR (t.task_type, t.scheduled_time) <> (s.task_type, s.scheduled_time)
+    """,
+    "a running task has its row in running, and only a running task has": """
+        SELECT * FROM (SELECT * FROM tasks WHERE status = 'running') AS t
+        FULL JOIN running AS r USING (namespace, process_id, task_id)
+        WHERE t.status IS NULL OR r.lease IS NULL
+            OR (t.task_type, t.worker_id, t.lease, t.running_time)
+            IS DISTINCT FROM (r.task_type, r.worker_id, r.lease, r.running_time)
+    """,
+    "a final task has its finished_time, and only a final task has": """
+        SELECT * FROM tasks
+        WHERE (status IN ('finished', 'error', 'cancelled')) <> (finished_time IS NOT NULL)
+    """,
+    "one task runs on a process": """
+        SELECT namespace, process_id FROM tasks WHERE status = 'running'
+        GROUP BY namespace, process_id HAVING count(*) > 1
+    """,
+    "a process has one live timer": """
+        SELECT namespace, process_id FROM tasks
+        WHERE status IN ('waiting', 'running') AND task_type IN ('timeout', 'remove')
+        GROUP BY namespace, process_id HAVING count(*) > 1
+    """,
+    "events are numbered from 1 to last_event_id without a gap": """
+        SELECT p.*, e.* FROM processes AS p
+        FULL JOIN (
+            SELECT namespace, process_id, count(*) AS n, min(event_id) AS low, max(event_id) AS high
+            FROM events GROUP BY namespace, process_id
+        ) AS e USING (namespace, process_id)
+        WHERE p.status IS NULL OR coalesce(e.n, 0) <> p.last_event_id
+            OR coalesce(e.high, 0) <> p.last_event_id OR coalesce(e.low, 1) <> 1
+    """,
+    "what is left of a removed process are answers that are final": """
+        SELECT * FROM tasks AS t LEFT JOIN processes AS p USING (namespace, process_id)
+        WHERE (p.status IS NULL AND NOT t.orphaned) OR (t.orphaned AND t.finished_time IS NULL)
+    """,
+    "what may be claimed is the next task of an idle process: its oldest call, else its timer": """
+        SELECT * FROM (
+            SELECT
+                s.*,
+                (s.task_id = first_value(s.task_id) OVER mailbox_first) AND r.task_id IS NULL
+                AS is_next
+            FROM schedule AS s LEFT JOIN running AS r USING (namespace, process_id)
+            WINDOW mailbox_first AS (
+                PARTITION BY s.namespace, s.process_id
+                ORDER BY s.task_type IN ('timeout', 'remove'), s.task_id
+            )
+        ) AS s
+        WHERE s.claimable <> s.is_next
+    """,
+    "a timer is blocked while a call waits or a task runs, and only then": """
+        SELECT * FROM schedule AS s
+        WHERE s.task_type IN ('timeout', 'remove') AND (s.status = 'blocked') <> (
+            EXISTS (SELECT FROM running AS r
+                WHERE (r.namespace, r.process_id) = (s.namespace, s.process_id))
+            OR EXISTS (SELECT FROM schedule AS o
+                WHERE (o.namespace, o.process_id) = (s.namespace, s.process_id)
+                AND o.task_type NOT IN ('timeout', 'remove'))
+        )
+    """,
+    "a call runs before those that came later": """
+        SELECT * FROM running AS r JOIN schedule AS s USING (namespace, process_id)
+        WHERE r.task_type NOT IN ('timeout', 'remove') AND s.task_id < r.task_id
+            AND s.task_type NOT IN ('timeout', 'remove')
+    """,
+    "on a broken process waits or runs nothing but one repair, and repairs are nowhere else": """
+        SELECT * FROM (
+            SELECT namespace, process_id, task_type FROM schedule
+            UNION ALL SELECT namespace, process_id, task_type FROM running
+        ) AS t
+        JOIN processes AS p USING (namespace, process_id)
+        WHERE (p.status = 'error') <> (t.task_type = 'repair')
+    """,
+    "a process is in init as long as its init task waits or runs": """
+        SELECT * FROM (SELECT * FROM processes WHERE status = 'init') AS p
+        FULL JOIN (
+            SELECT namespace, process_id, task_id FROM tasks
+            WHERE task_type = 'init' AND status IN ('waiting', 'running')
+        ) AS t USING (namespace, process_id)
+        WHERE p.status IS NULL OR t.task_id IS NULL
+    """,
+    "detail and corrupted_by belong to a broken process, and what corrupted it ended in error": """
+        SELECT * FROM processes AS p
+        WHERE (p.status <> 'error' AND (p.detail IS NOT NULL OR p.corrupted_by IS NOT NULL))
+            OR (p.corrupted_by IS NOT NULL AND NOT EXISTS (
+                SELECT FROM tasks AS t
+                WHERE (t.namespace, t.process_id, t.task_id, t.status)
+                    = (p.namespace, p.process_id, p.corrupted_by, 'error')
+            ))
+    """,
+}
+
+
+def check_invariants(dsn: str) -> None:
+    """Whatever happened, these hold in between any two transactions."""
+    with psycopg.connect(dsn, autocommit=True, row_factory=dict_row) as connection:
+        broken = {
+            rule: rows for rule, sql in INVARIANTS.items() if (rows := connection.execute(sql).fetchmany(5))
+        }
+    assert not broken, broken
+
+
+def ids(results: Sequence[Held]) -> list[int]:
+    return [each.task.task_id for each in results]

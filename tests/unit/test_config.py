@@ -1,0 +1,107 @@
+"""Options are checked when they are stated, by errors that name the field."""
+
+from datetime import UTC, datetime, timedelta, timezone
+from typing import Any
+
+import pytest
+
+from progressor.config import NamespaceOptions, RetryPolicy, check_namespace, check_text
+from progressor.errors import InvalidRequest
+from progressor.model import HistoryRange, SetTimer
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("initial_interval", timedelta(0)),
+        ("initial_interval", "soon"),
+        ("max_interval", timedelta(seconds=-1)),
+        ("backoff_coefficient", 0.5),
+        ("backoff_coefficient", float("inf")),
+        ("backoff_coefficient", float("nan")),
+        ("max_attempts", 0),
+        ("max_tries", 3),
+    ],
+)
+def test_retry_policy_names_the_wrong_field(field: str, value: Any) -> None:
+    """A retry policy that makes no sense is refused."""
+    with pytest.raises(InvalidRequest, match=rf"^RetryPolicy\.{field}: ") as caught:
+        RetryPolicy(**{field: value})
+    assert caught.value.field == field
+
+
+@pytest.mark.parametrize("value", [(3,), (int,), ("",)])
+def test_non_retryable_takes_exceptions_and_names(value: Any) -> None:
+    """Anything but an exception class or a name is refused."""
+    with pytest.raises(InvalidRequest, match=r"^RetryPolicy\.non_retryable"):
+        RetryPolicy(non_retryable=value)
+    assert RetryPolicy(non_retryable=(KeyError, "MyError")).non_retryable == ("KeyError", "MyError")
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("step_timeout", timedelta(0)),
+        ("concurrency", 0),
+        ("on_zombie", "ignore"),
+        ("history", "all"),
+        ("retry_policy", 3),
+    ],
+)
+def test_namespace_options_name_the_wrong_field(field: str, value: Any) -> None:
+    """Options of a namespace that make no sense are refused."""
+    with pytest.raises(InvalidRequest, match=rf"^NamespaceOptions\.{field}") as caught:
+        NamespaceOptions(**{field: value})
+    assert str(caught.value.field).startswith(field)
+
+
+def test_options_are_frozen() -> None:
+    """Options cannot change under a running worker."""
+    with pytest.raises(ValueError, match="frozen"):
+        RetryPolicy().max_attempts = 3  # type: ignore[misc]
+
+
+@pytest.mark.parametrize("name", ["", "-a", "a b", "a/b", "é", "a" * 257, None, 3, "a\n"])
+def test_namespace_names(name: Any) -> None:
+    """A namespace's name is plain ASCII that starts with a letter or digit."""
+    with pytest.raises(InvalidRequest, match=r"^namespace must match"):
+        check_namespace(name)
+    assert check_namespace("billing.subscription-2_x") == "billing.subscription-2_x"
+
+
+@pytest.mark.parametrize("value", ["", "a" * 257, "a\x00", "\ud800", None, 3])
+def test_texts(value: Any) -> None:
+    """A text has 1 to 256 characters that PostgreSQL can store."""
+    with pytest.raises(InvalidRequest, match=r"^process_id must") as caught:
+        check_text("process_id", value)
+    assert caught.value.field == "process_id"
+    assert check_text("process_id", "счёт/1 😀") == "счёт/1 😀"
+
+
+@pytest.mark.parametrize(
+    "values", [{"offset": -1}, {"limit": -1}, {"direction": "up"}], ids=lambda v: next(iter(v))
+)
+def test_history_range(values: Any) -> None:
+    """A range of history has no negative numbers and one of two directions."""
+    with pytest.raises(InvalidRequest) as caught:
+        HistoryRange(**values)
+    assert caught.value.field in values
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {},
+        {"at": datetime(2026, 1, 1, tzinfo=UTC), "after": timedelta(1)},
+        {"at": datetime(2026, 1, 1)},
+        {"at": "tomorrow"},
+        {"at": datetime.max.replace(tzinfo=timezone(timedelta(hours=-5)))},
+        {"after": 30},
+        {"after": timedelta.max},
+        {"after": timedelta.min},
+    ],
+)
+def test_set_timer(values: Any) -> None:
+    """A timer has one time: an aware datetime or a timedelta, that PostgreSQL can hold."""
+    with pytest.raises(InvalidRequest, match=r"^SetTimer"):
+        SetTimer(**values)

@@ -1,0 +1,328 @@
+"""Any return or raise of a handler becomes an Outcome."""
+
+import asyncio
+import logging
+import threading
+from collections.abc import Awaitable, Callable
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+
+from progressor.errors import InvalidRequest, NonRetryable, Reject
+from progressor.handler import MAX_ERROR_LENGTH, InvalidCall, perform
+from progressor.model import (
+    Event,
+    Failure,
+    Intent,
+    Outcome,
+    Refusal,
+    Remove,
+    SetTimer,
+    Success,
+    TaskType,
+)
+from progressor.namespace import Namespace
+from progressor.process import Process
+
+Body = Callable[[Any], Awaitable[Any]]
+
+
+class Raw:
+    """A raw handler around one coroutine function."""
+
+    def __init__(self, body: Body) -> None:
+        self._body = body
+
+    async def process(self, task: Any, process: Process[Any]) -> Any:
+        return await self._body(process)
+
+
+def raising(error: BaseException) -> Raw:
+    async def body(process: Any) -> Any:
+        raise error
+
+    return Raw(body)
+
+
+def returning(value: Any) -> Raw:
+    async def body(process: Any) -> Any:
+        return value
+
+    return Raw(body)
+
+
+@pytest.fixture
+def run(make_task: Any, make_snapshot: Any) -> Callable[..., Awaitable[Outcome]]:
+    async def run(handler: Any, *, limit: float | timedelta = 5, **task: Any) -> Outcome:
+        return await perform(handler, make_snapshot(), make_task(**task), timeout=limit)
+
+    return run
+
+
+async def test_an_intent_is_a_success(run: Any) -> None:
+    """What the handler returns is what is saved."""
+    intent = Intent(response=b"1")
+    assert await run(returning(intent), limit=timedelta(seconds=1)) == Success(intent)
+
+
+async def test_a_remove_task_needs_no_handler(run: Any) -> None:
+    """A remove task removes; the handler is not asked."""
+    outcome = await run(raising(AssertionError()), task_type=TaskType.REMOVE)
+    assert outcome == Success(Intent(action=Remove()))
+
+
+async def test_reject_is_a_refusal(run: Any) -> None:
+    """Reason and details reach the caller as they were given."""
+    outcome = await run(raising(Reject("too little", left=3)))
+    assert outcome == Refusal("too little", {"left": 3})
+
+
+async def test_details_arrive_as_json(run: Any) -> None:
+    """Details are made JSON values at once, so that saving them cannot fail."""
+    outcome = await run(raising(Reject("later", until=datetime(2026, 1, 1), ids=(1, 2))))
+    assert outcome == Refusal("later", {"until": "2026-01-01T00:00:00", "ids": [1, 2]})
+
+
+@pytest.mark.parametrize("value", [object(), float("nan"), "\x00", "\ud800"])
+async def test_details_that_are_not_json_fail(run: Any, value: Any) -> None:
+    """A detail that has no JSON form is the handler's mistake, and is named."""
+    outcome = await run(raising(Reject("no", amount=value)))
+    assert isinstance(outcome, Failure)
+    assert "Reject.amount" in outcome.error
+
+
+async def test_an_invalid_call_is_a_refusal(run: Any) -> None:
+    """The typed layer's complaint about the request refuses it and names the field."""
+    outcome = await run(raising(InvalidCall("args.amount: wrong", field="args.amount")))
+    assert outcome == Refusal("args.amount: wrong", {"field": "args.amount"}, invalid=True)
+
+
+async def test_an_invalid_request_of_the_users_code_is_a_failure(run: Any) -> None:
+    """An InvalidRequest from a nested client call is no refusal of this request."""
+    outcome = await run(raising(InvalidRequest("inner")))
+    assert isinstance(outcome, Failure)
+    assert outcome.error == "InvalidRequest: inner"
+
+
+async def test_an_exception_is_a_failure_with_its_classes(run: Any) -> None:
+    """A failure has type and text, and the names that a retry policy compares."""
+    outcome = await run(raising(KeyError("plan")))
+    assert outcome == Failure("KeyError: 'plan'", ("KeyError", "LookupError", "Exception"))
+
+
+async def test_an_exception_without_text(run: Any) -> None:
+    """Without a text the type stands alone."""
+    assert (await run(raising(ValueError()))).error == "ValueError"
+
+
+async def test_non_retryable(run: Any) -> None:
+    """NonRetryable and its subclasses are never tried again."""
+
+    class Fatal(NonRetryable):
+        pass
+
+    outcome = await run(raising(Fatal("gone")))
+    assert outcome == Failure("Fatal: gone", ("Fatal", "NonRetryable", "Exception"), retryable=False)
+
+
+async def test_the_text_is_one_that_postgresql_can_store(run: Any) -> None:
+    """NUL characters and lone surrogates are replaced, and the length is bounded."""
+    outcome = await run(raising(ValueError("a\x00b\ud800" + "x" * 10_000)))
+    assert outcome.error.startswith("ValueError: a\N{REPLACEMENT CHARACTER}b?x")
+    assert len(outcome.error) == MAX_ERROR_LENGTH
+
+
+async def test_an_exception_whose_text_raises(run: Any) -> None:
+    """Even an exception with a broken __str__ is only a failure."""
+
+    class Broken(Exception):
+        def __str__(self) -> str:
+            raise RuntimeError
+
+    assert (await run(raising(Broken()))).error == "Broken: (its text cannot be had)"
+
+
+async def test_a_half_made_reject_is_a_failure(run: Any) -> None:
+    """A subclass of Reject that never called its parent does not break the worker."""
+
+    class Half(Reject):
+        def __init__(self) -> None:
+            pass
+
+    assert isinstance(await run(raising(Half())), Failure)
+
+
+async def test_sys_exit_is_a_failure(run: Any) -> None:
+    """A handler cannot end the worker."""
+    assert await run(raising(SystemExit(1))) == Failure("SystemExit: 1", ("SystemExit",))
+
+
+@pytest.mark.parametrize("value", [None, {"a": 1}, Success(Intent())])
+async def test_anything_but_an_intent_is_a_failure(run: Any, value: Any) -> None:
+    """A raw handler must return an Intent."""
+    outcome = await run(returning(value))
+    assert outcome.error == (f"TypeError: a handler must return an Intent, not {type(value).__name__}")
+
+
+@pytest.mark.parametrize(
+    ("intent", "text"),
+    [
+        (Intent(response="1"), "Intent.response must be bytes or None, not str"),  # type: ignore[arg-type]
+        (Intent(aux_state={}), "Intent.aux_state must be bytes or None, not dict"),  # type: ignore[arg-type]
+        (Intent(action="remove"), "Intent.action must be SetTimer, UnsetTimer, Remove"),  # type: ignore[arg-type]
+        (Intent(events=({},)), "Intent.events must hold Events, not dict"),  # type: ignore[arg-type]
+        (Intent(events=(Event("x"),)), "Event.payload must be bytes, not str"),
+        (Intent(metadata={"a": float("inf")}), "Intent.metadata.a must not be NaN or Infinity"),
+        (Intent(events=(Event(b"", {"name": "\x00"}),)), "Event.metadata.name must not contain"),
+    ],
+)
+async def test_an_intent_that_cannot_be_saved_is_a_failure(run: Any, intent: Intent, text: str) -> None:
+    """A raw handler's wrong intent fails its own step, not the batch that it is saved with."""
+    outcome = await run(Namespace("raw", handler=returning(intent)))
+    assert isinstance(outcome, Failure)
+    assert text in outcome.error
+
+
+async def test_a_raw_intent_is_normalised(run: Any) -> None:
+    """Lists of events and JSON-able metadata of a raw handler are taken as meant."""
+    intent = Intent(events=[Event(b"1", {"at": datetime(2026, 1, 1)})], metadata={"n": (1,)})  # type: ignore[arg-type]
+    outcome = await run(Namespace("raw", handler=returning(intent)))
+    saved = outcome.intent
+    assert saved.events == (Event(b"1", {"at": "2026-01-01T00:00:00"}),)
+    assert saved.metadata == {"n": [1]}
+
+
+# Time
+
+
+async def test_step_timeout_is_a_failure_of_its_own(run: Any) -> None:
+    """A handler that runs too long is cancelled, and the text names the option."""
+
+    async def body(process: Any) -> Any:
+        await asyncio.Event().wait()
+
+    outcome = await run(Raw(body), limit=0.005)
+    assert outcome == Failure(
+        "StepTimeout: the handler ran longer than step_timeout (0.005 s)",
+        ("StepTimeout", "TimeoutError"),
+    )
+
+
+async def test_a_timeout_of_the_users_own_is_told_apart(run: Any) -> None:
+    """A TimeoutError that the user's code raised is that, and not a StepTimeout."""
+
+    async def body(process: Any) -> Any:
+        async with asyncio.timeout(0.001):
+            await asyncio.Event().wait()
+
+    outcome = await run(Raw(body))
+    assert outcome.error == "TimeoutError"
+    assert outcome.error_types == ("TimeoutError", "OSError", "Exception")
+
+
+@pytest.mark.parametrize("after", [Intent(), ValueError("clean-up"), Reject("too late")])
+async def test_a_handler_that_swallows_its_cancellation_timed_out_all_the_same(
+    run: Any, after: Any
+) -> None:
+    """Whatever a handler does once its time is over, the outcome is the StepTimeout."""
+
+    async def body(process: Any) -> Any:
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            if isinstance(after, Exception):
+                raise after from None
+            return after
+
+    outcome = await run(Raw(body), limit=0.005)
+    assert outcome.error.startswith("StepTimeout: ")
+
+
+async def test_cancellation_from_outside_propagates(run: Any) -> None:
+    """A worker that is told to leave is not held up by an outcome."""
+    begun = asyncio.Event()
+
+    async def body(process: Any) -> Any:
+        begun.set()
+        await asyncio.Event().wait()
+
+    step = asyncio.create_task(run(Raw(body)))
+    await begun.wait()
+    step.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await step
+
+
+async def test_a_cancellation_from_within_is_a_failure(run: Any) -> None:
+    """A handler that awaits something cancelled has failed; its worker goes on."""
+
+    async def body(process: Any) -> Any:
+        inner = asyncio.get_running_loop().create_future()
+        inner.cancel()
+        await inner
+
+    assert (await run(Raw(body))).error == "CancelledError"
+
+
+async def test_a_blocked_sync_handler_is_dropped_at_its_timeout(run: Any) -> None:
+    """A sync handler that blocks keeps its thread, but neither the loop nor the step."""
+    namespace, release = Namespace("slow"), threading.Event()
+
+    @namespace.call
+    def block(process: Process[None]) -> None:
+        release.wait()
+
+    try:
+        outcome = await run(namespace, name="block", limit=0.01)
+    finally:
+        release.set()
+    assert outcome.error.startswith("StepTimeout: ")
+
+
+# What the log says
+
+
+async def test_a_failure_is_logged_without_payloads(run: Any, caplog: pytest.LogCaptureFixture) -> None:
+    """One constant line with the traceback and the ids of the task."""
+    await run(raising(ValueError("no")), name="pay", args=b'{"card": "4111"}')
+    (record,) = caplog.records
+    assert (record.levelno, record.getMessage()) == (logging.ERROR, "handler failed")
+    facts = {name: getattr(record, name) for name in ("namespace", "process_id", "task_type")}
+    assert facts == {"namespace": "billing", "process_id": "acme", "task_type": "call"}
+    assert record.task_id == 7  # type: ignore[attr-defined]
+    assert record.exc_info
+    assert "4111" not in caplog.text
+
+
+async def test_a_refusal_is_not_logged(run: Any, caplog: pytest.LogCaptureFixture) -> None:
+    """A refusal is business, not trouble."""
+    await run(raising(Reject("no")))
+    assert not caplog.records
+
+
+# The raw view
+
+
+async def test_a_raw_handler_sees_bytes(make_task: Any, make_snapshot: Any) -> None:
+    """A raw handler gets state, context and payloads as they are stored."""
+    seen: dict[str, Any] = {}
+
+    async def body(process: Process[Any]) -> Intent:
+        seen.update(state=process.state, context=process.context, payload=process.history[0].payload)
+        return Intent()
+
+    process = make_snapshot(aux_state=b"\xff", history=(Event(b"123"),))
+    await perform(Raw(body), process, make_task(context=b"{}"), timeout=5)
+    assert seen == {"state": b"\xff", "context": b"{}", "payload": b"123"}
+
+
+async def test_a_raw_handler_answers_with_its_intent_only(run: Any) -> None:
+    """emit and the like would be lost beside a returned Intent, so they are refused."""
+
+    async def body(process: Process[Any]) -> Intent:
+        process.set_timer(after=timedelta(1))
+        return Intent(action=SetTimer(after=timedelta(2)))
+
+    outcome = await run(Raw(body))
+    assert "a raw handler returns it in its Intent" in outcome.error
