@@ -65,35 +65,42 @@ class NamespaceOptions(_Options):
 
 
 class ConnectionOptions(_Options):
-    """How a client or an engine talks to PostgreSQL.
+    """How a client or an engine talks to PostgreSQL."""
 
-    `signals=False` does without LISTEN, NOTIFY and any other state of a session (prepared statements,
-    SET), as a pooler in transaction mode demands; everything then works by scanning and polling.
-    `patience`: how long an operation is repeated while PostgreSQL cannot be reached.
-    """
+    model_config = ConfigDict(use_attribute_docstrings=True)
 
     signals: bool = True
+    """Use LISTEN, NOTIFY and other state of a session (prepared statements, SET). False suits a pooler
+    in transaction mode; everything then works by scanning and polling."""
     connections: int = Field(default=8, ge=2)
+    """How many connections to PostgreSQL at most."""
     patience: Positive = timedelta(seconds=30)
+    """How long an operation is repeated while PostgreSQL cannot be reached."""
     reply_timeout: Positive = timedelta(seconds=60)
+    """How long a request waits for its answer unless it says so itself."""
     reply_poll_interval: Positive = timedelta(seconds=1)
+    """How often an awaited answer is looked for without a hint."""
     lease_age: Positive = timedelta(seconds=15)
+    """A worker is dead when its heartbeat is older than this."""
 
 
 class EngineOptions(ConnectionOptions):
-    """How an engine runs its services; intervals have a jitter of a tenth.
-
-    Timers are scanned every `scan_interval`, calls three times as often. A worker is dead when its
-    heartbeat is older than `lease_age`; a task is lost when it outlived step_timeout + `zombie_grace`.
-    """
+    """How an engine runs its services; intervals have a jitter of a tenth."""
 
     scan_interval: Positive = timedelta(seconds=3)
+    """How often timers are scanned; calls are scanned three times as often."""
     scanner: bool = True
+    """Run a scanner in the worker."""
     zombie_collector: bool = True
+    """Run a zombie collector in the worker."""
     zombie_interval: Positive = timedelta(seconds=5)
+    """How often zombies are collected."""
     zombie_grace: Positive = timedelta(seconds=10)
+    """A task is lost when it outlived its step_timeout by this much."""
     heartbeat_interval: Positive = timedelta(seconds=3)
+    """How often a worker says that it lives."""
     stop_grace: Positive = timedelta(seconds=30)
+    """How long a worker that is told to stop lets its steps finish."""
 
 
 def check_namespace(name: object) -> str:

@@ -100,6 +100,11 @@ class Engine:
         if pool is not None:
             pool.ring(kind)
 
+    @property
+    def busy(self) -> int:
+        """How many slots are taken: by steps that run, and by claims under way."""
+        return sum(pool.size - pool.free for pool in self.pools.values())
+
     def _free_slots(self) -> dict[str, int]:
         return {name: max(0, pool.free) for name, pool in self.pools.items()}
 
@@ -151,6 +156,8 @@ class Engine:
             *(pool.stop(self.options.stop_grace) for pool in self.pools.values())
         )
         await self.client.close()
+        if not all(finished):
+            log.warning("steps given up, a zombie collector will take them")
         # Unfinished steps are left to the collectors: the worker's row ages with them.
         await self._heartbeat.stop(leave=all(finished))
         await self.backend.stop()

@@ -6,7 +6,8 @@ histograms named in the reference keep their names, labels and bucket bounds; fi
 
 from __future__ import annotations
 
-from prometheus_client import Counter, Gauge, Histogram
+from prometheus_client import REGISTRY, Counter, Gauge, Histogram
+from prometheus_client.exposition import choose_encoder
 
 _FINE = (1, 2, 5, 10, 20)
 _BUCKETS = (*_FINE, 50, 150, 300, 500, 750, 1000)
@@ -60,3 +61,9 @@ LOOP_LAG = Histogram(
     "How late the event loop runs what is due: a handler that blocks shows here",
     buckets=(1, 5, 10, 50, 100, 500, 1000, 5000),
 )
+
+
+def exposition(accept: str = "") -> tuple[bytes, str]:
+    """All metrics as text, and its content type, for a scraper that sends this Accept header."""
+    encode, content_type = choose_encoder(accept)
+    return encode(REGISTRY), content_type

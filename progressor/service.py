@@ -52,6 +52,8 @@ class PeriodicService(ABC):
                         extra={"service": self.name, "error": f"{type(error).__name__}"},
                     )
                 failing = True
+            except Exception:  # a bug must not end the net behind everything else in silence
+                log.exception("service round failed, going on", extra={"service": self.name})
             else:
                 if failing:
                     log.info("service works again", extra={"service": self.name})

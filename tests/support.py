@@ -28,7 +28,8 @@ from progressor.model import (
     Task,
     TaskType,
 )
-from progressor.storage.connections import Connection, Connections
+from progressor.storage.connections import Connections
+from progressor.storage.session import Session
 from progressor.storage.items import (
     Claimed,
     Continue,
@@ -249,7 +250,7 @@ class LossyConnections(Connections):
     early = late = 0
 
     @asynccontextmanager
-    async def acquire(self) -> AsyncIterator[Connection]:
+    async def acquire(self) -> AsyncIterator[Session]:
         async with super().acquire() as connection:
             if self.early:
                 self.early -= 1

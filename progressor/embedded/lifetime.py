@@ -117,7 +117,7 @@ def watch(folder: Path, watcher_lock: int) -> None:
 
 
 def _works_on(data: Path, pid: int) -> bool:
-    """Whether the process is a server of this data, not another program with the pid of a dead one."""
+    """Whether the process serves this data, and is not another program with an old pid."""
     process = Path("/proc", str(pid))
     if not Path("/proc/self").exists():
         return True

@@ -1,7 +1,7 @@
 """Array parameters in PostgreSQL's binary format: how a batch travels.
 
-Rule: a column of a batch always travels as the same type, whatever its values are. (psycopg picks a
-list's type by its content; every mix of types would be another prepared statement and another plan.)
+Rule: a column of a batch always travels as the same type, whatever its values are. (A driver that picks
+a list's type by its content makes another prepared statement and another plan of every mix.)
 """
 
 from __future__ import annotations
@@ -10,10 +10,6 @@ import struct
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
-
-from psycopg.abc import AdaptContext
-from psycopg.adapt import Buffer, Dumper
-from psycopg.pq import Format
 
 _NULL = b"\xff\xff\xff\xff"
 _HEADER = struct.Struct(">iiIii").pack
@@ -26,6 +22,11 @@ _MICROSECOND = timedelta(microseconds=1)
 def microseconds(interval: timedelta) -> int:
     """A duration in whole microseconds, exactly."""
     return interval // _MICROSECOND
+
+
+def timestamp(moment: datetime) -> int:
+    """A moment as PostgreSQL counts them: microseconds since 2000."""
+    return (moment - _EPOCH) // _MICROSECOND
 
 
 class Array:
@@ -99,24 +100,4 @@ class TimestampArray(Array):
     element_oid, array_oid = 1184, 1185
 
     def elements(self) -> list[bytes]:
-        return [
-            _NULL if value is None else _BIGINT(8, (value - _EPOCH) // _MICROSECOND)
-            for value in self.values
-        ]
-
-
-def _dumper(array: type[Array]) -> type[Dumper]:
-    class ArrayDumper(Dumper):
-        format = Format.BINARY
-        oid = array.array_oid
-
-        def dump(self, obj: Array) -> Buffer | None:
-            return obj.dump()
-
-    return ArrayDumper
-
-
-def register(context: AdaptContext) -> None:
-    """Teach a connection to send these arrays."""
-    for array in (TextArray, BytesArray, BigintArray, BooleanArray, TimestampArray):
-        context.adapters.register_dumper(array, _dumper(array))
+        return [_NULL if value is None else _BIGINT(8, timestamp(value)) for value in self.values]

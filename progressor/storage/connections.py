@@ -7,17 +7,12 @@ after an outage the next caller opens a new connection.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any
 
 import psycopg
-from psycopg.rows import TupleRow, dict_row, tuple_row
 
-from progressor.storage import arrays
-
-Connection = psycopg.AsyncConnection[TupleRow]
-Params = Mapping[str, Any]
+from progressor.storage.session import Session
 
 # Every hot statement is a chain of key look-ups. A generic plan of index scans and nested loops is right
 # at any size of the tables, also in the minutes before the first ANALYZE of a table that grows from empty.
@@ -43,63 +38,37 @@ class Connections:
     def __init__(self, dsn: str, *, limit: int, session_state: bool = True) -> None:
         self._dsn = dsn
         self._session_state = session_state
-        self._idle: list[Connection] = []
+        self._idle: list[Session] = []
         self._places = asyncio.Semaphore(limit)
 
-    async def _open(self) -> Connection:
+    async def _open(self) -> Session:
         connection = await psycopg.AsyncConnection.connect(
-            self._dsn,
-            autocommit=True,
-            prepare_threshold=0 if self._session_state else None,
-            row_factory=tuple_row,
-            application_name="progressor",
+            self._dsn, autocommit=True, prepare_threshold=None, application_name="progressor"
         )
-        connection.prepared_max = 200
-        arrays.register(connection)
-        if self._session_state:
-            await connection.execute(_SESSION)
-        return connection
+        try:
+            if self._session_state:
+                await connection.execute(_SESSION)
+            return Session(connection, keeps_state=self._session_state)
+        except BaseException:
+            # Nobody else knows of it yet: cancelled or refused here, it would stay open.
+            await connection.close()
+            raise
 
     @asynccontextmanager
-    async def acquire(self) -> AsyncIterator[Connection]:
-        """A connection for one transaction; it is dropped if the block raises while it is unclean."""
+    async def acquire(self) -> AsyncIterator[Session]:
+        """A session for one transaction; it is dropped if it is not idle afterwards."""
         async with self._places:
-            connection = self._idle.pop() if self._idle else await self._open()
-            clean = False
+            session = self._idle.pop() if self._idle else await self._open()
             try:
-                yield connection
-                clean = True
-            except psycopg.Error:
-                # A failed statement ends its transaction and leaves a good connection good.
-                clean = (
-                    not connection.closed
-                    and connection.info.transaction_status == psycopg.pq.TransactionStatus.IDLE
-                )
-                raise
+                yield session
             finally:
-                if clean:
-                    self._idle.append(connection)
+                # A refused transaction leaves a good connection good; a cancelled one does not.
+                if session.is_idle:
+                    self._idle.append(session)
                 else:
-                    await connection.close()
+                    await session.close()
 
     async def close(self) -> None:
         """Close what is idle; what is in use is closed by nobody else but its user."""
         while self._idle:
             await self._idle.pop().close()
-
-
-async def transact(
-    connection: Connection, statements: Sequence[tuple[str, Params]]
-) -> list[list[dict[str, Any]]]:
-    """Run statements as one transaction in one round trip; their rows, statement by statement.
-
-    Between two syncs of a pipeline PostgreSQL runs everything in one implicit transaction, and each
-    statement takes a snapshot of its own.
-    """
-    cursors = []
-    async with connection.pipeline():
-        for sql, params in statements:
-            cursor = connection.cursor(row_factory=dict_row, binary=True)
-            await cursor.execute(sql, params)
-            cursors.append(cursor)
-    return [await cursor.fetchall() if cursor.description else [] for cursor in cursors]

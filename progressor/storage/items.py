@@ -10,6 +10,7 @@ from typing import Literal, NamedTuple
 
 from pydantic_core import from_json, to_json
 
+from progressor.errors import InvalidRequest
 from progressor.model import (
     Decision,
     Event,
@@ -189,6 +190,14 @@ class Import:
     metadata: Metadata | None = None
     events: Sequence[Event] = ()
     timer: SetTimer | None = None
+
+    def __post_init__(self) -> None:
+        if self.status == "error" and self.timer is not None:
+            raise InvalidRequest(
+                "a process put with status 'error' cannot have a timer: nothing waits on a broken "
+                "process but its repair",
+                field="action",
+            )
 
 
 class Removed(NamedTuple):

@@ -27,7 +27,7 @@ from progressor.storage.arrays import (
     TimestampArray,
     microseconds,
 )
-from progressor.storage.connections import Connection, Connections, transact
+from progressor.storage.connections import Connections
 from progressor.storage.items import (
     Answer,
     Claimed,
@@ -54,10 +54,10 @@ from progressor.storage.rows import (
     step_columns,
     task_key_columns,
 )
-from progressor.storage.statements import STATEMENTS as SQL
+from progressor.storage.session import Session
 
 T = TypeVar("T")
-Attempt = Callable[[Connection, bool], Awaitable[T]]
+Attempt = Callable[[Session, bool], Awaitable[T]]
 
 # PostgreSQL says no to these whenever they are repeated; everything else may pass.
 _FINAL = (
@@ -103,8 +103,8 @@ class Storage:
         started, pause, again = loop.time(), _FIRST_PAUSE, False
         while True:
             try:
-                async with self._connections.acquire() as connection:
-                    return await attempt(connection, again)
+                async with self._connections.acquire() as session:
+                    return await attempt(session, again)
             except psycopg.Error as error:
                 if not _is_transient(error):
                     raise _translated(error) from error
@@ -122,8 +122,8 @@ class Storage:
     ) -> list[Prepared]:
         params = {**request_columns(requests), "now": now}
 
-        async def attempt(connection: Connection, _again: bool) -> list[Prepared]:
-            *_, rows = await transact(connection, [(SQL[v], params) for v in (*verbs, "prepared")])
+        async def attempt(session: Session, _again: bool) -> list[Prepared]:
+            *_, rows = await session.transact([(v, params) for v in (*verbs, "prepared")])
             return [prepared_of(request, row) for request, row in zip(requests, rows, strict=True)]
 
         # What may have been committed into this worker's hands must not be forgotten.
@@ -168,20 +168,20 @@ class Storage:
             if ended:
                 statements.append((verb, {**task_key_columns(ended), "now": now}))
 
-        async def attempt(connection: Connection, again: bool) -> list[Saved | LostLease]:
+        async def attempt(session: Session, again: bool) -> list[Saved | LostLease]:
             # The first try of a repeated batch is all there or not there at all.
             if again:
-                (rows,) = await transact(connection, [(SQL["saved"], params)])
+                (rows,) = await session.transact([("saved", params)])
                 if rows:
                     return _saved(steps, rows, [])
-            _, rows, *told = await transact(connection, [(SQL[v], p) for v, p in statements])
+            _, rows, *told = await session.transact(statements)
             return _saved(steps, rows, [row for rows in told for row in rows])
 
         return await self._run(attempt, patience=None)
 
     async def _claim(self, verb: str, params: dict[str, Any]) -> list[Claimed]:
-        async def attempt(connection: Connection, _again: bool) -> list[Claimed]:
-            _, rows = await transact(connection, [(SQL[verb], params), (SQL["claimed"], params)])
+        async def attempt(session: Session, _again: bool) -> list[Claimed]:
+            _, rows = await session.transact([(verb, params), ("claimed", params)])
             return [claimed_of(row) for row in rows]
 
         return await self._run(attempt, patience=None)
@@ -229,8 +229,8 @@ class Storage:
         """Return claimed tasks that were not begun; they can be claimed again at once."""
         params = {**task_key_columns(tasks), "attempts": 0}
 
-        async def attempt(connection: Connection, _again: bool) -> None:
-            await transact(connection, [(SQL["lock"], params), (SQL["release"], params)])
+        async def attempt(session: Session, _again: bool) -> None:
+            await session.transact([("lock", params), ("release", params)])
 
         await self._run(attempt, patience=self._patience)
 
@@ -245,10 +245,10 @@ class Storage:
         """End the running tasks of dead workers, and those that outlived step_timeout + grace."""
         params = {"lease_age": lease_age, "grace": grace, "limit": limit, "now": now}
 
-        async def attempt(connection: Connection, _again: bool) -> list[Zombie]:
-            async with connection.transaction():
-                ((found),) = await transact(connection, [(SQL["find_zombies"], params)])
-                return await _bury(connection, found, now) if found else []
+        async def attempt(session: Session, _again: bool) -> list[Zombie]:
+            async with session.transaction():
+                ((found),) = await session.transact([("find_zombies", params)])
+                return await _bury(session, found, now) if found else []
 
         return await self._run(attempt, patience=self._patience)
 
@@ -258,8 +258,8 @@ class Storage:
         """Forget dead workers, and answers of removed processes older than `answer_age`."""
         params = {"lease_age": lease_age, "age": answer_age, "now": now}
 
-        async def attempt(connection: Connection, _again: bool) -> None:
-            await transact(connection, [(SQL["drop_workers"], params), (SQL["drop_orphans"], params)])
+        async def attempt(session: Session, _again: bool) -> None:
+            await session.transact([("drop_workers", params), ("drop_orphans", params)])
 
         await self._run(attempt, patience=self._patience)
 
@@ -272,9 +272,9 @@ class Storage:
             "lease": BigintArray([None]),
         }
 
-        async def attempt(connection: Connection, again: bool) -> Removed:
-            locked, rows = await transact(connection, [(SQL["lock"], params), (SQL["remove"], params)])
-            told = grouped(row for row in rows if row["reply_to"])
+        async def attempt(session: Session, again: bool) -> Removed:
+            locked, rows = await session.transact([("lock", params), ("remove", params)])
+            told = grouped(rows)
             return Removed(again or bool(locked[0]["count"]), told.get((namespace, process_id), ()))
 
         return await self._run(attempt, patience=self._patience)
@@ -283,16 +283,16 @@ class Storage:
         """Import a process with its history and timer; False if the id is taken."""
         params = _import_params(item, now)
 
-        async def attempt(connection: Connection, again: bool) -> bool:
-            if again and (await transact(connection, [(SQL["put_own"], params)]))[0]:
+        async def attempt(session: Session, again: bool) -> bool:
+            if again and (await session.transact([("put_own", params)]))[0]:
                 return True
-            async with connection.transaction():
-                (made,) = await transact(connection, [(SQL["put_process"], params)])
+            async with session.transaction():
+                (made,) = await session.transact([("put_process", params)])
                 if made:
-                    rest = [(SQL["put_events"], {**params, **made[0]})]
+                    rest = [("put_events", {**params, **made[0]})]
                     if item.timer is not None:
-                        rest.append((SQL["put_timer"], params))
-                    await transact(connection, rest)
+                        rest.append(("put_timer", params))
+                    await session.transact(rest)
             return bool(made)
 
         return await self._run(attempt, patience=self._patience)
@@ -301,8 +301,8 @@ class Storage:
         """How these tasks stand."""
         params = ref_columns(refs)
 
-        async def attempt(connection: Connection, _again: bool) -> list[Answer]:
-            (rows,) = await transact(connection, [(SQL["replies"], params)])
+        async def attempt(session: Session, _again: bool) -> list[Answer]:
+            (rows,) = await session.transact([("replies", params)])
             return [answer_of(row) for row in rows]
 
         return await self._run(attempt, patience=self._patience)
@@ -310,8 +310,8 @@ class Storage:
     async def execute(self, verb: str, **params: Any) -> list[Row]:
         """Run one of the small statements that concern no process (heartbeat, backlog, …)."""
 
-        async def attempt(connection: Connection, _again: bool) -> list[Row]:
-            (rows,) = await transact(connection, [(SQL[verb], params)])
+        async def attempt(session: Session, _again: bool) -> list[Row]:
+            (rows,) = await session.transact([(verb, params)])
             return rows
 
         return await self._run(attempt, patience=self._patience)
@@ -319,7 +319,7 @@ class Storage:
 
 def _saved(steps: Sequence[Step], rows: Sequence[Row], told: Sequence[Row]) -> list[Saved | LostLease]:
     by_place = {row["ord"]: row for row in rows}
-    cancelled = grouped(row for row in told if row["reply_to"])
+    cancelled = grouped(told)
     return [
         saved_of(step, row, cancelled.get((step.task.namespace, step.task.process_id), ()))
         if (row := by_place.get(place))
@@ -328,7 +328,7 @@ def _saved(steps: Sequence[Step], rows: Sequence[Row], told: Sequence[Row]) -> l
     ]
 
 
-async def _bury(connection: Connection, found: Sequence[Row], now: datetime | None) -> list[Zombie]:
+async def _bury(session: Session, found: Sequence[Row], now: datetime | None) -> list[Zombie]:
     """Carry out the verdicts on zombies whose processes this transaction has locked."""
     broken: list[Row] = []
     retried: list[Row] = []
@@ -339,10 +339,10 @@ async def _bury(connection: Connection, found: Sequence[Row], now: datetime | No
     statements = []
     if broken:
         params = {**_row_keys(broken), "now": now}
-        statements += [(SQL["break_zombies"], params), (SQL["cancel_waiting"], params)]
+        statements += [("break_zombies", params), ("cancel_waiting", params)]
     if retried:
-        statements.append((SQL["release"], {**_row_keys(retried), "attempts": 1}))
-    results = await transact(connection, statements)
+        statements.append(("release", {**_row_keys(retried), "attempts": 1}))
+    results = await session.transact(statements)
     cancelled = grouped(results[1]) if broken else {}
     zombies = []
     for verdict, rows in (

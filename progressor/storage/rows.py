@@ -252,7 +252,8 @@ def grouped(rows: Iterable[Row]) -> dict[tuple[str, str], tuple[TaskRef, ...]]:
     """Cancelled tasks that somebody waits for, by process."""
     found: dict[tuple[str, str], tuple[TaskRef, ...]] = {}
     for row in rows:
-        ref = TaskRef(row["namespace"], row["process_id"], row["task_id"], row["reply_to"])
-        key = ref[:2]
-        found[key] = (*found.get(key, ()), ref)
+        if row["reply_to"]:
+            ref = TaskRef(row["namespace"], row["process_id"], row["task_id"], row["reply_to"])
+            key = ref[:2]
+            found[key] = (*found.get(key, ()), ref)
     return found

@@ -25,7 +25,7 @@ task AS (
     UPDATE tasks AS t
     SET
         status = 'waiting', running_time = NULL, worker_id = NULL, lease = NULL,
-        attempts_count = t.attempts_count + %(attempts)s::integer
+        attempts_count = t.attempts_count + %(attempts)s::bigint
     FROM given_back AS g
     WHERE t.namespace = g.namespace AND t.process_id = g.process_id AND t.task_id = g.task_id
     RETURNING

@@ -1,0 +1,138 @@
+"""How the commands write the logs: readable lines in a terminal, JSON lines everywhere else.
+
+The code base logs to the standard library's loggers, constant messages with fields through `extra`;
+this is the only module that knows structlog. Rule: passwords are struck out whatever logs them, and a
+traceback shows code, never the values of variables.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import sys
+from typing import Literal, TextIO
+
+import structlog
+from structlog.dev import Column, ConsoleRenderer, KeyValueColumnFormatter, plain_traceback
+from structlog.stdlib import ExtraAdder, ProcessorFormatter, add_log_level, add_logger_name
+from structlog.types import EventDict, Processor, WrappedLogger
+
+# Their "info" is about their own inner life.
+_CHATTY = ("alembic", "asyncio", "sqlalchemy", "psycopg")
+# A URL's password may hold anything up to the last @ before the host; in key=value it may be quoted.
+_PASSWORDS = re.compile(
+    r"(?P<url>\b[a-z][a-z0-9+.-]*://[^\s:/@]*:)[^\s/]+(?=@)"
+    r"|(?P<key>\b(?:ssl)?password\s*=\s*)(?:'(?:[^'\\]|\\.)*'|[^\s'&]+)",
+    re.IGNORECASE,
+)
+_LEVELS = {
+    "debug": "\x1b[2m",
+    "info": "\x1b[32m",
+    "warning": "\x1b[33m",
+    "error": "\x1b[31m",
+    "critical": "\x1b[31;1m",
+}
+_DIM, _BOLD, _CYAN, _RESET = "\x1b[2m", "\x1b[1m", "\x1b[36m", "\x1b[0m"
+
+
+def without_passwords(text: str) -> str:
+    """A text in which the passwords of connection strings are struck out."""
+    return _PASSWORDS.sub(lambda found: (found["url"] or found["key"]) + "***", text)
+
+
+def set_up(
+    *,
+    level: str = "info",
+    form: Literal["auto", "console", "json"] = "auto",
+    stream: TextIO | None = None,
+) -> None:
+    """Send all logs and warnings of this process to `stream` (stderr); what was set up before goes."""
+    target = sys.stderr if stream is None else stream
+    terminal = target.isatty()
+    colours = terminal and "NO_COLOR" not in os.environ
+    readable = form == "console" or (form == "auto" and terminal)
+    handler = logging.StreamHandler(target)
+    handler.setFormatter(
+        ProcessorFormatter(
+            foreign_pre_chain=_facts(readable=readable),
+            processors=[
+                ProcessorFormatter.remove_processors_meta,
+                *(_console(colours=colours) if readable else _json()),
+            ],
+        )
+    )
+    root = logging.getLogger()
+    for old in list(root.handlers):
+        root.removeHandler(old)
+    root.addHandler(handler)
+    root.setLevel(level.upper())
+    for name in _CHATTY:
+        logging.getLogger(name).setLevel(max(logging.WARNING, root.level))
+    logging.captureWarnings(capture=True)
+
+
+def _facts(*, readable: bool) -> list[Processor]:
+    fmt = "%H:%M:%S" if readable else "iso"
+    return [
+        # First, so that no field of a caller can pass for one of ours.
+        structlog.processors.EventRenamer("message"),
+        ExtraAdder(),
+        add_log_level,
+        add_logger_name,
+        structlog.processors.TimeStamper(fmt=fmt, utc=not readable, key="timestamp"),
+    ]
+
+
+def _json() -> list[Processor]:
+    return [
+        structlog.processors.format_exc_info,
+        _strike_passwords,
+        structlog.processors.JSONRenderer(default=str, ensure_ascii=False),
+    ]
+
+
+def _console(*, colours: bool) -> list[Processor]:
+    columns = [
+        Column("timestamp", _column(_DIM, colours=colours)),
+        Column(
+            "level", lambda key, level: _column(_LEVELS.get(str(level), ""), colours=colours)(key, level)
+        ),
+        Column("message", _column(_BOLD, colours=colours)),
+        Column("", _column("", colours=colours, named=True)),
+    ]
+    return [
+        _drop_logger_name,
+        structlog.processors.format_exc_info,
+        _strike_passwords,
+        ConsoleRenderer(columns=columns, exception_formatter=plain_traceback, sort_keys=False),
+    ]
+
+
+def _column(style: str, *, colours: bool, named: bool = False) -> KeyValueColumnFormatter:
+    key_style = _CYAN if colours else ""
+    return KeyValueColumnFormatter(
+        key_style=key_style if named else None,
+        value_style=style if colours else "",
+        reset_style=_RESET if colours else "",
+        value_repr=_one_word if named else str,
+    )
+
+
+def _drop_logger_name(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
+    event.pop("logger", None)
+    return event
+
+
+def _strike_passwords(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
+    for key, value in event.items():
+        if isinstance(value, str):
+            event[key] = without_passwords(value)
+    return event
+
+
+def _one_word(value: object) -> str:
+    """A value as it is, or in quotes where it would be misread or would move the cursor."""
+    text = str(value)
+    plain = text.isprintable() and " " not in text and text
+    return text if plain else repr(text)

@@ -1,0 +1,135 @@
+"""`/metrics` and `/health` over HTTP, for Prometheus and for whoever restarts what is ill.
+
+Rule: served by a thread of its own. A handler that blocks the event loop hides no metric, and is seen:
+`/health` asks through the loop, and a loop that does not answer in time is not healthy.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import socket
+import threading
+from collections.abc import Awaitable, Callable
+from concurrent.futures import TimeoutError as NoAnswer
+from dataclasses import asdict
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from types import TracebackType
+from typing import Self
+
+from progressor import metrics
+from progressor.answers import Health
+from progressor.errors import InvalidRequest
+
+log = logging.getLogger("progressor.monitor")
+
+# Less than the patience of those who ask.
+_HEALTH_SECONDS = 2.0
+_CONNECTION_SECONDS = 10.0
+
+Ask = Callable[[], Awaitable[Health]]
+
+
+class Monitor:
+    """Serves from `with` on. Not healthy until `watch` says whom to ask, nor after `leave`."""
+
+    def __init__(self, host: str, port: int) -> None:
+        self._says: str = "starting"
+        self._ask: tuple[asyncio.AbstractEventLoop, Ask] | None = None
+        try:
+            self._server = _Server(host, port, self)
+        except OSError as error:
+            raise InvalidRequest(
+                f"metrics cannot be served on {host}:{port} ({error.strerror or error}): choose another "
+                "port with --metrics-port or PROGRESSOR_METRICS_PORT (0: any free one)",
+                field="metrics_port",
+            ) from None
+        shown = f"[{host}]" if ":" in host else host
+        self.url = f"http://{shown}:{self._server.server_address[1]}"
+
+    def __enter__(self) -> Self:
+        threading.Thread(
+            target=self._server.serve_forever, kwargs={"poll_interval": 0.1}, daemon=True
+        ).start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+
+    def watch(self, ask: Ask) -> None:
+        """Ask this, on the running event loop, how things are."""
+        self._ask = asyncio.get_running_loop(), ask
+
+    def leave(self) -> None:
+        """The service stops: nobody should count on it any more."""
+        self._says, self._ask = "stopping", None
+
+    def health(self) -> Health:
+        """How things are now; called in a thread."""
+        asked = self._ask
+        if asked is None:
+            return Health(False, self._says, 0, ())
+        loop, ask = asked
+        question = _awaited(ask)
+        try:
+            future = asyncio.run_coroutine_threadsafe(question, loop)
+        except RuntimeError:
+            question.close()
+            return Health(False, "stopping", 0, ())
+        try:
+            return future.result(_HEALTH_SECONDS)
+        except NoAnswer:
+            future.cancel()
+            says = f"no answer within {_HEALTH_SECONDS:g} s from the event loop or the database"
+            return Health(False, says, 0, ())
+
+
+async def _awaited(ask: Ask) -> Health:
+    return await ask()
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+
+    def __init__(self, host: str, port: int, monitor: Monitor) -> None:
+        self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        self.monitor = monitor
+        super().__init__((host, port), _Page)
+
+
+class _Page(BaseHTTPRequestHandler):
+    server: _Server
+    timeout = _CONNECTION_SECONDS
+
+    def do_GET(self) -> None:
+        match self.path.partition("?")[0]:
+            case "/metrics":
+                body, content_type = metrics.exposition(self.headers.get("Accept", ""))
+                self._send(HTTPStatus.OK, content_type, body)
+            case "/health":
+                health = self.server.monitor.health()
+                status = HTTPStatus.OK if health.ok else HTTPStatus.SERVICE_UNAVAILABLE
+                self._send(status, "application/json", json.dumps(asdict(health)).encode())
+            case _:
+                self._send(HTTPStatus.NOT_FOUND, "text/plain", b"there are /metrics and /health\n")
+
+    do_HEAD = do_GET
+
+    def _send(self, status: HTTPStatus, content_type: str, body: bytes) -> None:
+        self.send_response(status)
+        self.send_header("Content-Type", content_type)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(body)
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the parent's name
+        log.debug("request served", extra={"request": format % args})

@@ -1,0 +1,125 @@
+"""The settings of a deployment: one class over the variables `PROGRESSOR_*`.
+
+Rule: read only at the edge, by the commands. Everything below takes options as arguments. Secrets stay in
+SecretStr and are in no error text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, ClassVar, Literal, NamedTuple
+
+from pydantic import Field, SecretStr, ValidationError, ValidationInfo, field_validator
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from progressor.config import ConnectionOptions, EngineOptions
+from progressor.errors import InvalidRequest
+
+PREFIX = "PROGRESSOR_"
+_DURATION = "Input should be a duration: seconds (1.5), ISO 8601 (PT1.5S) or hh:mm:ss"
+
+LogLevel = Literal["debug", "info", "warning", "error"]
+LogFormat = Literal["auto", "console", "json"]
+
+
+class Variable(NamedTuple):
+    """One variable, as a help text shows it."""
+
+    name: str
+    default: str
+    description: str
+
+
+class Settings(EngineOptions, BaseSettings):
+    """What the environment says, and what a command line overrides.
+
+    Durations are seconds (`1.5`), ISO 8601 (`PT1.5S`) or `hh:mm:ss`. InvalidRequest names the variable.
+    """
+
+    model_config: ClassVar[SettingsConfigDict] = SettingsConfigDict(
+        env_prefix=PREFIX,
+        env_ignore_empty=True,
+        case_sensitive=False,
+        frozen=True,
+        extra="forbid",
+        hide_input_in_errors=True,
+        use_attribute_docstrings=True,
+    )
+
+    database_url: SecretStr | None = None
+    """Where PostgreSQL is: postgresql://user:password@host:5432/database. Unset: an embedded server."""
+    data_dir: Path | None = None
+    """Where the embedded PostgreSQL keeps its data."""
+    postgres_bin_dir: Path | None = None
+    """Where the embedded PostgreSQL's programs are, if not in one of the usual places."""
+    log_level: LogLevel = "info"
+    """debug, info, warning or error."""
+    log_format: LogFormat = "auto"
+    """console, json, or auto: console in a terminal, JSON lines otherwise."""
+    metrics_port: int | None = Field(default=None, ge=0, le=65535)
+    """Serve /metrics and /health on this port; 0: any free one. Unset: not at all."""
+    # Off and local unless asked for: /health tells what is wrong, which is not for a whole network.
+    metrics_host: str = "127.0.0.1"
+    """The address they are served on; 0.0.0.0 in a container."""
+
+    def __init__(self, **values: Any) -> None:
+        try:
+            BaseSettings.__init__(self, **values)
+        except ValidationError as error:
+            fault = error.errors(include_url=False, include_context=False, include_input=False)[0]
+            field = str(fault["loc"][0]).lower()
+            says = _DURATION if fault["type"].startswith("time_delta") else fault["msg"]
+            raise InvalidRequest(f"{PREFIX}{field.upper()}: {says}", field=field) from None
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _seconds(cls, value: Any, info: ValidationInfo) -> Any:
+        """Read a duration that is written as a number, which pydantic takes from numbers only."""
+        field = cls.model_fields[str(info.field_name)]
+        if field.annotation is not timedelta or not isinstance(value, str):
+            return value
+        return seconds_or_text(value)
+
+    @field_validator("log_level", "log_format", mode="before")
+    @classmethod
+    def _lower(cls, value: Any) -> Any:
+        return value.lower() if isinstance(value, str) else value
+
+    def connection_options(self) -> dict[str, Any]:
+        """The keywords of a Client."""
+        return {name: getattr(self, name) for name in ConnectionOptions.model_fields}
+
+    def engine_options(self) -> dict[str, Any]:
+        """The keywords of an Engine."""
+        return {name: getattr(self, name) for name in EngineOptions.model_fields}
+
+    @classmethod
+    def variables(cls) -> Iterator[Variable]:
+        """All variables with their defaults, never with their values; the most asked for first."""
+        own = [name for name in cls.model_fields if name not in EngineOptions.model_fields]
+        for name in (*own, *EngineOptions.model_fields):
+            field = cls.model_fields[name]
+            text = " ".join((field.description or "").split())
+            yield Variable(f"{PREFIX}{name.upper()}", _shown(field.default), text)
+
+
+def seconds_or_text(text: str) -> float | str:
+    """A duration's text as seconds if it is a number; pydantic reads the other spellings."""
+    try:
+        return float(text)
+    except ValueError:
+        return text
+
+
+def _shown(default: Any) -> str:
+    match default:
+        case None:
+            return ""
+        case bool():
+            return str(default).lower()
+        case timedelta():
+            return f"{default.total_seconds():g}"
+        case _:
+            return str(default)

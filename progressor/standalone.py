@@ -1,0 +1,83 @@
+"""A scanner or a zombie collector as a deployment of its own, without user code.
+
+Rule: it knows the namespaces from the database alone, and serves all of them.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any, Self
+
+from progressor.answers import Health
+from progressor.backend import Backend
+from progressor.client import Client
+from progressor.config import EngineOptions
+from progressor.scanner import Scanner
+from progressor.service import PeriodicService
+from progressor.zombie_collector import ZombieCollector
+
+log = logging.getLogger("progressor.standalone")
+
+Build = Callable[[Backend, EngineOptions], PeriodicService]
+
+
+def scanner(backend: Backend, options: EngineOptions) -> Scanner:
+    """A scanner of all namespaces."""
+    return Scanner(
+        backend.storage,
+        interval=options.scan_interval,
+        lease_age=options.lease_age,
+        wake=backend.wake_worker,
+    )
+
+
+def zombie_collector(backend: Backend, options: EngineOptions) -> ZombieCollector:
+    """A zombie collector of all namespaces."""
+    return ZombieCollector(
+        backend.storage,
+        backend.replies,
+        interval=options.zombie_interval,
+        lease_age=options.lease_age,
+        grace=options.zombie_grace,
+    )
+
+
+class Standalone:
+    """Runs one service: `async with Standalone("postgresql://…", scanner): …`.
+
+    Further keywords are those of EngineOptions.
+    """
+
+    def __init__(self, dsn: str, build: Build, **options: Any) -> None:
+        self.options = EngineOptions(**options)
+        self._dsn = dsn
+        self._make = build
+
+    def _build(self) -> None:
+        self.backend = Backend(self._dsn, self.options)
+        self.service = self._make(self.backend, self.options)
+        self._client = Client.of_engine(self.backend, (), {})
+
+    async def __aenter__(self) -> Self:
+        self._build()
+        await self.backend.start()
+        self.service.start()
+        log.info("service started", extra={"service": self.service.name})
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.service.stop()
+        await self._client.close()
+        await self.backend.stop()
+        log.info("service stopped", extra={"service": self.service.name})
+
+    async def health(self) -> Health:
+        """Whether the database answers, with the right schema, and who serves what."""
+        return await self._client.health()

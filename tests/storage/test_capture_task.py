@@ -1,0 +1,80 @@
+"""capture_task: claim one task by its id, if it is the next of its process and due."""
+
+from __future__ import annotations
+
+from progressor.model import TaskType
+from progressor.storage.items import TaskRef
+from progressor.storage.operations import Storage
+from tests.support import (
+    NS,
+    SECOND,
+    T0,
+    Held,
+    Tables,
+    held,
+    hold,
+    init,
+    number,
+    request,
+    set_timer,
+    start,
+    wait,
+)
+
+
+async def capture(storage: Storage, ref: TaskRef, *, seconds: int = 0) -> Held | None:
+    found = await storage.capture_task(ref, worker_id="w2", lease=number(), now=T0 + seconds * SECOND)
+    return None if found is None else held(found)
+
+
+async def test_captures_a_waiting_call(storage: Storage, tables: Tables) -> None:
+    """A waiting call moves to the worker that asked for it."""
+    await start(storage)
+    ref = await wait(storage, request(worker_id=None, args=b"1"))
+    step = await capture(storage, ref)
+    assert step is not None
+    assert (step.task.task_id, step.task.worker_id, step.task.args) == (ref.task_id, "w2", b"1")
+    assert tables.outline()[-1] == ("call", "running")
+    assert await capture(storage, ref) is None
+
+
+async def test_captures_a_due_timer(storage: Storage, tables: Tables) -> None:
+    """A timer is captured when it is due, not before."""
+    await start(storage, "p1", set_timer(SECOND))
+    ref = TaskRef(NS, "p1", tables.schedule()[0]["task_id"])
+    assert await capture(storage, ref) is None
+    step = await capture(storage, ref, seconds=1)
+    assert step is not None
+    assert step.task.task_type is TaskType.TIMEOUT
+
+
+async def test_leaves_what_is_not_next(storage: Storage, tables: Tables) -> None:
+    """A call behind another, or on a busy process, and a blocked timer are not captured."""
+    await start(storage, "mail", set_timer(SECOND))
+    await wait(storage, request("mail", worker_id=None))
+    second = await wait(storage, request("mail"))
+    await hold(storage, init("busy"))
+    behind = await wait(storage, request("busy"))
+    timer = TaskRef(NS, "mail", tables.schedule("mail")[0]["task_id"])
+    before = tables.everything()
+    for ref in (second, behind, timer):
+        assert await capture(storage, ref, seconds=9) is None
+    assert tables.everything() == before
+
+
+async def test_leaves_what_is_not_there(storage: Storage) -> None:
+    """A task that ended, or never was, or is another process's, is not captured."""
+    await start(storage)
+    ref = await wait(storage, request(worker_id=None))
+    assert await capture(storage, ref._replace(process_id="p2")) is None
+    assert await capture(storage, ref._replace(namespace="shop.other")) is None
+    assert await capture(storage, ref._replace(task_id=2**40)) is None
+    assert await capture(storage, ref._replace(task_id=ref.task_id - 1)) is None
+
+
+async def test_paused_namespace(storage: Storage, tables: Tables) -> None:
+    """In a paused namespace nothing is captured."""
+    await start(storage)
+    ref = await wait(storage, request(worker_id=None))
+    tables.set_namespace(paused=True)
+    assert await capture(storage, ref) is None

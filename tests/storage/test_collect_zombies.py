@@ -1,0 +1,304 @@
+"""collect_zombies: what a dead worker ran ends, by the namespace's policy; live work is untouched."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+import pytest
+
+from progressor.model import TaskType
+from progressor.storage.items import LostLease, TaskRef, Zombie
+from progressor.storage.operations import Storage
+from tests.support import (
+    NS,
+    SECOND,
+    T0,
+    WORKER,
+    Held,
+    Tables,
+    break_process,
+    claim_calls,
+    claim_timers,
+    hold,
+    init,
+    repair,
+    request,
+    save,
+    set_timer,
+    start,
+    unlock,
+    wait,
+)
+
+AGE = timedelta(seconds=30)
+GRACE = timedelta(seconds=10)
+DEAD = T0 + AGE + SECOND
+OVERDUE = T0 + timedelta(seconds=60) + GRACE + SECOND
+
+
+async def collect(storage: Storage, now: datetime = DEAD, *, limit: int = 100) -> list[Zombie]:
+    return await storage.collect_zombies(lease_age=AGE, grace=GRACE, limit=limit, now=now)
+
+
+@pytest.fixture
+def known(tables: Tables) -> Tables:
+    """A namespace that a worker registered, and a worker whose last sign is of T0."""
+    tables.set_namespace()
+    tables.set_worker()
+    return tables
+
+
+def zombie(step: Held, verdict: str = "error") -> Zombie:
+    return Zombie(step.ref, step.task.task_type, verdict)  # type: ignore[arg-type]
+
+
+# who is a zombie
+
+
+async def test_live_worker_is_untouched(storage: Storage, known: Tables) -> None:
+    """While the heartbeat is young and the step in time, nothing is collected."""
+    await hold(storage, init())
+    before = known.everything()
+    assert await collect(storage, T0 + AGE) == []
+    known.set_worker(seen_at=T0 + AGE)
+    assert await collect(storage, T0 + 2 * AGE) == []
+    assert known.everything() == before
+
+
+async def test_dead_worker(storage: Storage, known: Tables) -> None:
+    """The task of a worker whose heartbeat is too old ends in error and breaks its process."""
+    step = await hold(storage, init())
+    assert await collect(storage) == [zombie(step)]
+    row = known.process()
+    assert row is not None
+    assert (row["status"], row["previous_status"], row["status_changed_at"]) == (
+        "error",
+        "init",
+        DEAD,
+    )
+    assert (row["detail"], row["corrupted_by"]) == ("zombie detected", step.task.task_id)
+    task = known.task(step.task.task_id)
+    assert task is not None
+    assert (task["status"], task["error"], task["finished_time"]) == (
+        "error",
+        "zombie detected",
+        DEAD,
+    )
+    assert await collect(storage) == []
+
+
+async def test_missing_worker_row(storage: Storage, tables: Tables) -> None:
+    """A worker that left without its row is dead when the age of a lease has passed, not before."""
+    tables.set_namespace()
+    step = await hold(storage, init())
+    assert await collect(storage, T0 + AGE) == []
+    assert await collect(storage, DEAD) == [zombie(step)]
+
+
+async def test_outlived_step(storage: Storage, known: Tables) -> None:
+    """A task that outlived step_timeout and grace is a zombie, however alive its worker is."""
+    step = await hold(storage, init())
+    known.set_worker(seen_at=OVERDUE)
+    assert await collect(storage, OVERDUE - 2 * SECOND) == []
+    assert await collect(storage, OVERDUE) == [zombie(step)]
+
+
+async def test_step_timeout_is_the_namespaces(storage: Storage, known: Tables) -> None:
+    """Each namespace's own step_timeout counts."""
+    known.set_namespace("shop.fast", step_timeout=0.5)
+    await hold(storage, init("slow"))
+    fast = await hold(storage, init("fast", namespace="shop.fast"))
+    now = T0 + GRACE + SECOND
+    known.set_worker(seen_at=now)
+    assert await collect(storage, now) == [zombie(fast)]
+
+
+async def test_a_long_chain_is_no_zombie(storage: Storage, known: Tables) -> None:
+    """The age of a step counts from its own begin, not from that of its chain."""
+    step = await hold(storage, init())
+    decision = set_timer(timedelta(0))
+    await save(storage, step, decision, now=OVERDUE - SECOND)
+    known.set_worker(seen_at=OVERDUE)
+    assert await collect(storage, OVERDUE) == []
+
+
+async def test_a_restart_of_postgresql_is_no_death(storage: Storage, tables: Tables) -> None:
+    """Nobody could renew a heartbeat while PostgreSQL was down: its age counts from the restart."""
+    tables.set_namespace(step_timeout=3600)
+    (begin,) = tables.execute("SELECT pg_postmaster_start_time() AS at")
+    long_ago = begin["at"] - timedelta(seconds=50)
+    tables.set_worker(seen_at=long_ago)
+    step = await hold(storage, init(), now=long_ago)
+    assert await collect(storage, begin["at"] + AGE) == []
+    assert await collect(storage, begin["at"] + AGE + SECOND) == [zombie(step)]
+
+
+# on_zombie = error
+
+
+async def test_error_cancels_what_waits(storage: Storage, known: Tables) -> None:
+    """All that waits on the broken process is cancelled, and those who wait for answers are named."""
+    await start(storage, "p1", set_timer(SECOND))
+    step = await hold(storage, request(metadata={"reply_to": "c0"}))
+    told = await wait(storage, request(metadata={"reply_to": "c1"}))
+    await wait(storage, request())
+    (found,) = await collect(storage)
+    assert found.task == step.ref._replace(reply_to="c0")
+    assert found.cancelled == (TaskRef(NS, "p1", told.task_id, "c1"),)
+    assert known.outline()[1:] == [
+        ("timeout", "cancelled"),
+        ("call", "error"),
+        ("call", "cancelled"),
+        ("call", "cancelled"),
+    ]
+    assert {row["error"] for row in known.tasks()[1:]} == {"zombie detected"}
+
+
+async def test_error_of_a_repair(storage: Storage, known: Tables) -> None:
+    """A lost repair leaves the reason why the process broke; another repair can begin."""
+    broken_by = await break_process(storage)
+    before = known.process()
+    assert before is not None
+    step = await hold(storage, repair())
+    assert await collect(storage) == [zombie(step)]
+    assert known.process() == before
+    assert before["corrupted_by"] == broken_by
+    await hold(storage, repair())
+
+
+async def test_error_of_a_timer_can_be_repaired(storage: Storage, known: Tables) -> None:
+    """A process whose timer was lost is broken by that timer: simple_repair sets it again."""
+    await start(storage, "p1", set_timer(SECOND))
+    await claim_timers(storage, now=T0 + SECOND)
+    await collect(storage, DEAD + SECOND)
+    await storage.simple_repair([repair()], now=DEAD)
+    assert known.outline()[-1] == ("timeout", "waiting")
+
+
+# on_zombie = retry
+
+
+async def test_retry_runs_again(storage: Storage, known: Tables) -> None:
+    """The task goes back to the schedule with one attempt more; the process lives on."""
+    known.set_namespace(on_zombie="retry")
+    await start(storage, "p1", set_timer(SECOND))
+    step = await hold(storage, request(metadata={"reply_to": "c0"}, args=b"1"))
+    waiting = await wait(storage, request())
+    before = known.process()
+    expected = Zombie(step.ref._replace(reply_to="c0"), TaskType.CALL, "retry")
+    assert await collect(storage) == [expected]
+    assert known.process() == before
+    (again,) = await claim_calls(storage, worker_id="w2", now=DEAD)
+    assert (again.task.task_id, again.task.attempts_count) == (step.task.task_id, 1)
+    assert (again.task.args, again.task.reply_to) == (b"1", "c0")
+    saved = await save(storage, again, unlock(), now=DEAD)
+    assert saved.continuation is not None
+    assert saved.continuation.task_id == waiting.task_id
+
+
+async def test_retry_of_a_timer_lets_calls_go_first(storage: Storage, known: Tables) -> None:
+    """A lost timer goes back behind the calls that came meanwhile."""
+    known.set_namespace(on_zombie="retry")
+    await start(storage, "p1", set_timer(SECOND))
+    await claim_timers(storage, now=T0 + SECOND)
+    await wait(storage, request())
+    await collect(storage, DEAD + SECOND)
+    assert known.outline()[1:] == [("timeout", "blocked"), ("call", "waiting")]
+    assert len(await claim_calls(storage)) == 1
+
+
+@pytest.mark.parametrize("kind", ["init", "repair"])
+async def test_retry_of_any_type(storage: Storage, known: Tables, kind: str) -> None:
+    """Inits and repairs are retried too, in the status that their process has."""
+    known.set_namespace(on_zombie="retry")
+    if kind == "repair":
+        await break_process(storage)
+        step = await hold(storage, repair())
+    else:
+        step = await hold(storage, init())
+    before = known.process()
+    assert await collect(storage) == [zombie(step, "retry")]
+    assert known.process() == before
+    assert len(await claim_calls(storage)) == 1
+
+
+async def test_retries_exhausted(storage: Storage, known: Tables) -> None:
+    """When the policy's attempts are used up, the process breaks after all."""
+    known.set_namespace(on_zombie="retry", max_attempts=3)
+    await storage.prepare_init([init(worker_id=None)], now=T0)
+    verdicts = []
+    for _ in range(3):
+        await claim_calls(storage)
+        (found,) = await collect(storage)
+        verdicts.append(found.verdict)
+    assert verdicts == ["retry", "retry", "error"]
+    row = known.process()
+    assert row is not None
+    assert row["detail"] == "zombie detected"
+
+
+async def test_retries_without_a_limit(storage: Storage, known: Tables) -> None:
+    """A policy without max_attempts retries for ever."""
+    known.set_namespace(on_zombie="retry", max_attempts=None)
+    step = await hold(storage, init())
+    known.execute("UPDATE tasks SET attempts_count = 1000000")
+    assert await collect(storage) == [zombie(step, "retry")]
+
+
+# fencing and batches
+
+
+@pytest.mark.parametrize("policy", ["error", "retry"])
+async def test_a_zombie_that_comes_back_saves_nothing(storage: Storage, known: Tables, policy: str) -> None:
+    """A worker that was taken for dead has lost its lease: its result is not written."""
+    known.set_namespace(on_zombie=policy)
+    step = await hold(storage, init())
+    await collect(storage)
+    before = known.everything()
+    assert await storage.save_result([step.step(set_timer(SECOND))], now=DEAD) == [LostLease()]
+    await storage.hand_back([step.task])
+    assert known.everything() == before
+
+
+async def test_a_batch_of_both_policies(storage: Storage, known: Tables) -> None:
+    """Zombies of namespaces with different policies, among live work, are judged each by its own."""
+    known.set_namespace("shop.retry", on_zombie="retry")
+    known.set_worker("alive", seen_at=DEAD)
+    dead = await hold(storage, init("a"))
+    retried = await hold(storage, init("b", namespace="shop.retry"))
+    unknown = await hold(storage, init("c", namespace="shop.unknown"))
+    alive = await hold(storage, init("d", worker_id="alive"))
+    told = await wait(storage, request("a", metadata={"reply_to": "c1"}))
+    found = {each.task.process_id: each for each in await collect(storage)}
+    assert found == {
+        "a": Zombie(dead.ref, TaskType.INIT, "error", (told._replace(reply_to="c1"),)),
+        "b": zombie(retried, "retry"),
+        "c": zombie(unknown),
+    }
+    await save(storage, alive, unlock())
+
+
+async def test_limit(storage: Storage, known: Tables) -> None:
+    """A collection takes at most the limit; the next one goes on."""
+    for place in range(5):
+        await hold(storage, init(f"p{place}"))
+    assert [len(await collect(storage, limit=2)) for _ in range(4)] == [2, 2, 1, 0]
+
+
+async def test_two_hundred(storage: Storage, known: Tables) -> None:
+    """A worker that dies with two hundred tasks is buried in one transaction."""
+    await storage.prepare_init([init(f"p{place}") for place in range(200)], now=T0)
+    assert len(await collect(storage, limit=1000)) == 200
+    (row,) = known.execute("SELECT count(*) AS n FROM processes WHERE status = 'error'")
+    assert row["n"] == 200
+
+
+async def test_worker_id_is_no_substitute_for_a_lease(storage: Storage, known: Tables) -> None:
+    """A task that a live worker took over from a dead one is not collected."""
+    step = await hold(storage, init())
+    await storage.hand_back([step.task])
+    known.set_worker("alive", seen_at=DEAD)
+    (again,) = await claim_calls(storage, worker_id="alive", now=T0 + SECOND)
+    assert await collect(storage) == []
+    await save(storage, again, unlock())
+    assert WORKER != again.task.worker_id

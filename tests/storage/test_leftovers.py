@@ -1,0 +1,146 @@
+"""drop_leftovers and the small statements around workers and namespaces."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from progressor.storage.operations import Storage
+from tests.support import (
+    NS,
+    SECOND,
+    T0,
+    Tables,
+    claim_calls,
+    hold,
+    init,
+    refuse_init,
+    removed,
+    request,
+    save,
+    set_timer,
+    start,
+    unlock,
+)
+
+AGE = timedelta(seconds=30)
+DAY = timedelta(days=1)
+
+
+async def drop(storage: Storage, after: timedelta) -> None:
+    await storage.drop_leftovers(lease_age=AGE, answer_age=DAY, now=T0 + after)
+
+
+async def test_answers_of_removed_processes_end(storage: Storage, tables: Tables) -> None:
+    """Answers that a removed process left are dropped after their age, not before."""
+    await start(storage)
+    await save(storage, await hold(storage, request()), removed())
+    await save(storage, await hold(storage, init("refused")), refuse_init())
+    await drop(storage, DAY)
+    assert len(tables.everything()["tasks"]) == 2
+    await drop(storage, DAY + SECOND)
+    assert tables.everything()["tasks"] == []
+
+
+async def test_answers_of_living_processes_stay(storage: Storage, tables: Tables) -> None:
+    """The history of a living process is never dropped."""
+    await start(storage)
+    await save(storage, await hold(storage, request()), unlock())
+    before = tables.everything()
+    await drop(storage, 10_000 * DAY)
+    assert tables.everything() == before
+
+
+async def test_dead_workers_are_forgotten(storage: Storage, tables: Tables) -> None:
+    """A worker without a sign of life for ten leases is forgotten, once nothing of its runs."""
+    tables.set_namespace()
+    tables.set_worker("dead")
+    tables.set_worker("holds")
+    tables.set_worker("alive", seen_at=T0 + 10 * AGE)
+    await hold(storage, init(worker_id="holds"))
+    await drop(storage, 10 * AGE)
+    assert len(_workers(tables)) == 3
+    await drop(storage, 10 * AGE + SECOND)
+    assert _workers(tables) == ["alive", "holds"]
+    await storage.collect_zombies(lease_age=AGE, grace=AGE, now=T0 + 10 * AGE + SECOND)
+    await drop(storage, 10 * AGE + SECOND)
+    assert _workers(tables) == ["alive"]
+
+
+def _workers(tables: Tables) -> list[str]:
+    rows = tables.execute("SELECT worker_id FROM workers ORDER BY worker_id")
+    return [row["worker_id"] for row in rows]
+
+
+async def test_heartbeat(storage: Storage, tables: Tables) -> None:
+    """A worker makes its row, renews it, and takes it with it."""
+    beat = {"worker_id": "w", "host": "h", "namespaces": [NS]}
+    await storage.execute("heartbeat", **beat, free_slots='{"shop.order": 3}')
+    (first,) = tables.execute("SELECT * FROM workers")
+    assert (first["host"], first["namespaces"], first["free_slots"]) == ("h", [NS], {NS: 3})
+    await storage.execute("heartbeat", **beat, free_slots="{}")
+    (second,) = tables.execute("SELECT * FROM workers")
+    assert second["seen_at"] > first["seen_at"]
+    assert second["started_at"] == first["started_at"]
+    await storage.execute("deregister", worker_id="w")
+    assert tables.execute("SELECT * FROM workers") == []
+
+
+async def test_live_workers(storage: Storage) -> None:
+    """The workers that serve a namespace are listed with their free slots there."""
+    await storage.execute(
+        "heartbeat",
+        worker_id="both",
+        host="h",
+        namespaces=[NS, "shop.other"],
+        free_slots='{"shop.order": 3}',
+    )
+    await storage.execute(
+        "heartbeat", worker_id="other", host="h", namespaces=["shop.other"], free_slots="{}"
+    )
+    live = await storage.execute("live_workers", namespace=NS, lease_age=AGE)
+    assert live == [{"worker_id": "both", "free_slots": 3}]
+    other = await storage.execute("live_workers", namespace="shop.other", lease_age=AGE)
+    assert {row["worker_id"] for row in other} == {"both", "other"}
+
+
+async def test_registering_keeps_the_pause(storage: Storage, tables: Tables) -> None:
+    """A worker that starts says what it serves; an operator's pause stays."""
+    tables.set_namespace(paused=True)
+    await storage.execute(
+        "register_namespace", name=NS, options='{"on_zombie": "retry"}', schemas='{"state": {}}'
+    )
+    (row,) = tables.execute("SELECT * FROM namespaces")
+    assert (row["paused"], row["options"], row["schemas"]) == (
+        True,
+        {"on_zombie": "retry"},
+        {"state": {}},
+    )
+
+
+async def test_backlog(storage: Storage, tables: Tables) -> None:
+    """The scanner learns what can be claimed, since when, and when the next timer is due."""
+    await storage.prepare_init([init("a", worker_id=None)], now=T0)
+    await storage.prepare_init([init("b", worker_id=None)], now=T0 + SECOND)
+    await start(storage, "due", set_timer(SECOND))
+    await start(storage, "later", set_timer(9 * SECOND))
+    await start(storage, "blocked", set_timer(3 * SECOND))
+    await hold(storage, request("blocked"))
+    now = T0 + 2 * SECOND
+    (row,) = await storage.execute("backlog", namespace=NS, most=100, now=now)
+    assert row == {
+        "now": now,
+        "calls_waiting": 2,
+        "calls_oldest": T0,
+        "timers_waiting": 1,
+        "timers_oldest": T0 + SECOND,
+        "next_due": T0 + 9 * SECOND,
+    }
+    (bounded,) = await storage.execute("backlog", namespace=NS, most=1, now=now)
+    assert (bounded["calls_waiting"], bounded["calls_oldest"]) == (1, T0)
+    await claim_calls(storage)
+    (empty,) = await storage.execute("backlog", namespace=NS, most=100, now=T0)
+    assert (empty["calls_waiting"], empty["calls_oldest"], empty["next_due"]) == (
+        0,
+        None,
+        T0 + SECOND,
+    )

@@ -1,0 +1,48 @@
+"""replies: how the tasks that somebody waits for stand."""
+
+from __future__ import annotations
+
+from progressor.model import TaskStatus
+from progressor.storage.items import Answer, TaskRef
+from progressor.storage.operations import Storage
+from tests.support import NS, fail, hold, init, removed, request, save, start, unlock, wait
+
+
+async def test_each_status(storage: Storage) -> None:
+    """Answers come in the order of the questions, one for each, repeated ones too."""
+    await start(storage, "done")
+    done = await hold(storage, request("done"))
+    await save(storage, done, unlock())
+    running = await hold(storage, init("busy"))
+    waiting = await wait(storage, request("busy"))
+    await start(storage, "broken")
+    broken = await hold(storage, request("broken"))
+    cancelled = await wait(storage, request("broken"))
+    await save(storage, broken, fail("KeyError: 'x'"))
+    refs = [cancelled, done.ref, waiting, broken.ref, done.ref, running.ref]
+    assert await storage.replies(refs) == [
+        Answer(TaskStatus.CANCELLED, None, "KeyError: 'x'"),
+        Answer(TaskStatus.FINISHED, b"answer"),
+        Answer(TaskStatus.WAITING),
+        Answer(TaskStatus.ERROR, None, "KeyError: 'x'"),
+        Answer(TaskStatus.FINISHED, b"answer"),
+        Answer(TaskStatus.RUNNING),
+    ]
+
+
+async def test_removed(storage: Storage) -> None:
+    """What went with its process has no status; the step that removed it has its answer."""
+    await start(storage)
+    step = await hold(storage, request())
+    gone = await wait(storage, request())
+    await save(storage, step, removed())
+    assert await storage.replies([gone, step.ref, TaskRef(NS, "never", 1)]) == [
+        Answer(None),
+        Answer(TaskStatus.FINISHED, b"answer"),
+        Answer(None),
+    ]
+
+
+async def test_nothing(storage: Storage) -> None:
+    """No question, no answer."""
+    assert await storage.replies([]) == []

@@ -1,0 +1,141 @@
+"""search_calls: claim the oldest waiting init, call, notify and repair tasks of idle processes."""
+
+from __future__ import annotations
+
+from progressor.model import ProcessStatus, TaskType
+from progressor.storage.operations import Storage
+from tests.support import (
+    NS,
+    SECOND,
+    T0,
+    WORKER,
+    Tables,
+    break_process,
+    claim_calls,
+    claim_timers,
+    events,
+    hold,
+    ids,
+    init,
+    number,
+    repair,
+    request,
+    save,
+    set_timer,
+    start,
+    unlock,
+    wait,
+)
+
+
+async def test_nothing_to_claim(storage: Storage) -> None:
+    """Where nothing waits, nothing is claimed."""
+    assert await claim_calls(storage) == []
+
+
+async def test_claims_with_all_that_the_worker_needs(storage: Storage, tables: Tables) -> None:
+    """A claim carries the task and its process, so that the worker need not read them."""
+    await start(storage, "p1", unlock(aux_state=b"state", metadata={"a": 1}, events=events(2)))
+    asked = request(worker_id=None, key="k", args=b"\x00", context=b"ctx", metadata={"name": "pay"})
+    ref = await wait(storage, asked)
+    lease = number()
+    now = T0 + SECOND
+    (found,) = await storage.search_calls(NS, 5, worker_id="w2", lease=lease, now=now)
+    task, process = found.task, found.process
+    assert (task.task_id, task.task_type, task.name) == (ref.task_id, TaskType.CALL, "pay")
+    assert (task.args, task.context, task.idempotency_key) == (b"\x00", b"ctx", "k")
+    assert (task.scheduled_time, task.running_time) == (T0, now)
+    assert (task.worker_id, task.lease, task.attempts_count) == ("w2", lease, 0)
+    assert (process.status, process.aux_state, process.metadata) == (
+        ProcessStatus.RUNNING,
+        b"state",
+        {"a": 1},
+    )
+    assert process.last_event_id == 2
+    assert tables.outline()[-1] == ("call", "running")
+
+
+async def test_claims_every_mailbox_type(storage: Storage) -> None:
+    """Inits, calls, notifies and repairs are claimed alike; timers are not."""
+    await storage.prepare_init([init("init", worker_id=None)], now=T0)
+    await start(storage, "call")
+    await wait(storage, request("call", worker_id=None))
+    await start(storage, "notify", set_timer(SECOND))
+    await wait(storage, request("notify", TaskType.NOTIFY, worker_id=None))
+    await break_process(storage, "repair")
+    await wait(storage, repair("repair", worker_id=None))
+    await start(storage, "timer", set_timer(SECOND))
+    found = await claim_calls(storage, now=T0 + 2 * SECOND)
+    assert {step.task.task_type for step in found} == {
+        TaskType.INIT,
+        TaskType.CALL,
+        TaskType.NOTIFY,
+        TaskType.REPAIR,
+    }
+
+
+async def test_oldest_first_up_to_the_limit(storage: Storage) -> None:
+    """The limit takes the oldest, by the time of acceptance; the rest stays for the next claim."""
+    order = ["c", "a", "d", "b"]
+    for place, process_id in enumerate(order):
+        asked = init(process_id, worker_id=None)
+        await storage.prepare_init([asked], now=T0 + place * SECOND)
+    first = await claim_calls(storage, 3)
+    assert [step.task.process_id for step in first] == ["c", "a", "d"]
+    assert [step.task.process_id for step in await claim_calls(storage, 3)] == ["b"]
+
+
+async def test_limit_of_none(storage: Storage) -> None:
+    """A worker without a free slot claims nothing."""
+    await storage.prepare_init([init(worker_id=None)], now=T0)
+    assert await claim_calls(storage, 0) == []
+
+
+async def test_one_task_of_a_process(storage: Storage) -> None:
+    """Of a long mailbox only the first is claimed, and the next only after it is saved."""
+    await start(storage)
+    refs = [await wait(storage, request(worker_id=None)) for _ in range(3)]
+    (first,) = await claim_calls(storage)
+    assert first.task.task_id == refs[0].task_id
+    assert await claim_calls(storage) == []
+    await save(storage, first, unlock(), keeps_slot=False)
+    assert ids(await claim_calls(storage)) == [refs[1].task_id]
+
+
+async def test_call_goes_before_a_due_timer(storage: Storage) -> None:
+    """While a call waits, the timer of its process is not claimed, however due it is."""
+    await start(storage, "p1", set_timer(SECOND))
+    await wait(storage, request(worker_id=None))
+    assert await claim_timers(storage, now=T0 + 2 * SECOND) == []
+    assert len(await claim_calls(storage)) == 1
+
+
+async def test_other_namespaces_are_left(storage: Storage) -> None:
+    """A worker claims what it serves."""
+    await storage.prepare_init([init(worker_id=None, namespace="shop.other")], now=T0)
+    assert await claim_calls(storage) == []
+
+
+async def test_paused_namespace(storage: Storage, tables: Tables) -> None:
+    """In a paused namespace nothing is claimed until it goes on."""
+    await storage.prepare_init([init(worker_id=None)], now=T0)
+    tables.set_namespace(paused=True)
+    assert await claim_calls(storage) == []
+    tables.set_namespace(paused=False)
+    assert len(await claim_calls(storage)) == 1
+
+
+async def test_two_hundred(storage: Storage, tables: Tables) -> None:
+    """A large claim takes each task once, all under one lease."""
+    await storage.prepare_init([init(f"p{place}", worker_id=None) for place in range(200)], now=T0)
+    found = await claim_calls(storage, 150)
+    assert len({step.task.process_id for step in found}) == 150
+    assert len({step.task.lease for step in found}) == 1
+    assert len(await claim_calls(storage, 150, worker_id="w2")) == 50
+
+
+async def test_leases_are_apart(storage: Storage) -> None:
+    """A claim returns what it took, not what the worker holds from other claims."""
+    await hold(storage, init("held", worker_id=WORKER))
+    await storage.prepare_init([init("waiting", worker_id=None)], now=T0)
+    assert [step.task.process_id for step in await claim_calls(storage)] == ["waiting"]
