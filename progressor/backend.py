@@ -40,7 +40,7 @@ class Backend:
         self.committed = GroupCommit(self.storage)
         self.reads = Reads(self.dsn, patience=options.patience, session_state=options.signals)
         self.replies = Replies(
-            self.committed, poll_interval=options.reply_poll_interval, announce=self._announce
+            self.storage, poll_interval=options.reply_poll_interval, announce=self._announce
         )
         self.ring: Callable[[str, Kind], None] = lambda _namespace, _kind: None
         self.signals: Signals | None = None
@@ -49,11 +49,14 @@ class Backend:
                 self.storage,
                 self.dsn,
                 self.owner_id,
-                on_wake=lambda namespace, kind: self.ring(namespace, kind),
+                on_wake=self._heard,
                 on_replies=self.replies.hint,
                 on_gap=self.replies.look_at_all,
             )
         self._wakes = Wakes(self.storage, self.signals, options.lease_age)
+
+    def _heard(self, namespace: str, kind: Kind) -> None:
+        self.ring(namespace, kind)
 
     @property
     def channel(self) -> str | None:

@@ -17,7 +17,13 @@ from progressor import metrics
 from progressor.answers import Health, Page, TraceEntry
 from progressor.backend import Backend
 from progressor.codec import Codec, Wire, json_object
-from progressor.config import ConnectionOptions, check_namespace, check_text
+from progressor.config import (
+    ConnectionOptions,
+    check_count,
+    check_moment,
+    check_namespace,
+    check_text,
+)
 from progressor.errors import (
     InvalidRequest,
     ProcessAlreadyExists,
@@ -65,7 +71,6 @@ class Client:
     ) -> None:
         backend = Backend(dsn, ConnectionOptions(**options))
         self._attach(backend, namespaces, codec, pools={})
-        self._owns_backend = True
 
     def _attach(
         self,
@@ -80,19 +85,8 @@ class Client:
         self._namespaces = {namespace.name: namespace for namespace in namespaces}
         self._wire = Wire(codec)
 
-    @classmethod
-    def of_engine(
-        cls, backend: Backend, namespaces: Iterable[Namespace], pools: Mapping[str, Pool]
-    ) -> Self:
-        """A client whose requests run in this process's own pools, where a slot is free."""
-        client = cls.__new__(cls)
-        client._attach(backend, namespaces, None, pools=pools)
-        client._owns_backend = False
-        return client
-
     async def __aenter__(self) -> Self:
-        if self._owns_backend:
-            await self._backend.start()
+        await self._backend.start()
         return self
 
     async def __aexit__(
@@ -106,8 +100,7 @@ class Client:
     async def close(self) -> None:
         """Close the connections; requests that were accepted go on."""
         await self._requests.stop()
-        if self._owns_backend:
-            await self._backend.stop()
+        await self._backend.stop()
 
     def process(self, namespace: str, process_id: str) -> ProcessHandle:
         """One process, for methods without the first two arguments."""
@@ -223,6 +216,8 @@ class Client:
         """A process with a range of its history (`range=None`: none); waits for a running init."""
         check_namespace(namespace)
         check_text("process_id", process_id)
+        if range is not None and not isinstance(range, HistoryRange):
+            raise InvalidRequest("range must be a HistoryRange or None", field="range")
         snapshot = await self._initialised(namespace, process_id, self._requests.seconds(timeout))
         if range is not None:
             events = await self._backend.reads.events(
@@ -286,6 +281,9 @@ class Client:
         """The tasks of a process in their order, at most `limit` behind task id `after`."""
         check_namespace(namespace)
         check_text("process_id", process_id)
+        check_count("after", after, least=0)
+        if limit is not None:
+            check_count("limit", limit, least=0)
         rows = await self._backend.reads.trace(namespace, process_id, after=after, limit=limit)
         if not rows and await self._backend.reads.process(namespace, process_id) is None:
             await self._requests.check_namespace(namespace)
@@ -309,11 +307,10 @@ class Client:
             check_namespace(namespace)
         if status is not None and status not in tuple(ProcessStatus):
             raise InvalidRequest("status must be init, running or error", field="status")
-        if not 1 <= limit <= MOST_ITEMS:
-            raise InvalidRequest(f"limit must be from 1 to {MOST_ITEMS}", field="limit")
+        check_count("limit", limit, least=1, most=MOST_ITEMS)
         for field, moment in (("created_after", created_after), ("created_before", created_before)):
-            if moment is not None and moment.tzinfo is None:
-                raise InvalidRequest(f"{field} must be an aware datetime", field=field)
+            if moment is not None:
+                check_moment(field, moment)
         snapshots, following = await self._backend.reads.search(
             namespace=namespace,
             status=status,
@@ -347,6 +344,22 @@ class Client:
             return Health(False, str(error), 0, ())
         row = rows[0]
         return Health(True, None, row["workers"], tuple(row["namespaces"] or ()))
+
+
+class EngineClient(Client):
+    """The client of an engine: its requests run in this process's own pools, where a slot is free."""
+
+    def __init__(
+        self, backend: Backend, namespaces: Iterable[Namespace], pools: Mapping[str, Pool]
+    ) -> None:
+        self._attach(backend, namespaces, None, pools=pools)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def close(self) -> None:
+        """Give up what is not yet accepted; the engine closes the rest."""
+        await self._requests.stop()
 
 
 def _on(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
@@ -112,6 +112,23 @@ def check_namespace(name: object) -> str:
             field="namespace",
         )
     return name
+
+
+def check_count(field: str, value: object, *, least: int, most: int | None = None) -> int:
+    """A whole number within bounds, or InvalidRequest."""
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise InvalidRequest(f"{field} must be a whole number, not {type(value).__name__}", field=field)
+    if value < least or (most is not None and value > most):
+        bounds = f"{least} or more" if most is None else f"from {least} to {most}"
+        raise InvalidRequest(f"{field} must be {bounds}, not {value}", field=field)
+    return value
+
+
+def check_moment(field: str, value: object) -> datetime:
+    """An aware datetime, or InvalidRequest."""
+    if not isinstance(value, datetime) or value.utcoffset() is None:
+        raise InvalidRequest(f"{field} must be an aware datetime (with tzinfo)", field=field)
+    return value
 
 
 def check_text(field: str, value: object, *, limit: int = MAX_ID_LENGTH) -> str:

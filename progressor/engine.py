@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from progressor.backend import Backend
-from progressor.client import Client
+from progressor.client import EngineClient
 from progressor.config import EngineOptions
 from progressor.errors import InvalidRequest
 from progressor.heartbeat import Heartbeat
@@ -60,7 +60,7 @@ class Engine:
             for namespace in self.namespaces
         }
         backend.ring = self._ring
-        self.client = Client.of_engine(backend, self.namespaces, self.pools)
+        self.client = EngineClient(backend, self.namespaces, self.pools)
         beats = Beats(
             backend.dsn,
             worker_id=backend.owner_id,
@@ -102,8 +102,8 @@ class Engine:
 
     @property
     def busy(self) -> int:
-        """How many slots are taken: by steps that run, and by claims under way."""
-        return sum(pool.size - pool.free for pool in self.pools.values())
+        """How many chains of steps run."""
+        return sum(pool.busy for pool in self.pools.values())
 
     def _free_slots(self) -> dict[str, int]:
         return {name: max(0, pool.free) for name, pool in self.pools.items()}
@@ -111,9 +111,13 @@ class Engine:
     async def __aenter__(self) -> Self:
         self._build()
         await self.backend.start()
-        for namespace in self.namespaces:
-            await self._register(namespace)
-        await self._heartbeat.start()
+        try:
+            for namespace in self.namespaces:
+                await self._register(namespace)
+            await self._heartbeat.start()
+        except BaseException:
+            await self.backend.stop()
+            raise
         for namespace in self.namespaces:
             pool = self.pools[namespace.name]
             pool.start(

@@ -57,7 +57,7 @@ async def perform(
     process: Snapshot,
     task: Task,
     *,
-    timeout: timedelta | float,  # noqa: ASYNC109  # running out of time is an outcome, not an error
+    timeout: timedelta | float,  # running out of time is an outcome, not an error
 ) -> Outcome:
     """Run the handler for at most `timeout` (timedelta or seconds) and say how it ended."""
     if task.task_type is TaskType.REMOVE:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import is_dataclass
 from datetime import datetime
 from typing import Any, Literal
+
+from pydantic import BaseModel
 
 from progressor.codec import Wire, encode_json, json_object
 from progressor.config import check_text
@@ -30,6 +33,8 @@ def import_of(
         raise InvalidRequest("status must be running or error", field="status")
     if action is not None and not isinstance(action, SetTimer | UnsetTimer):
         raise InvalidRequest("action must be SetTimer, UnsetTimer or None", field="action")
+    if isinstance(events, str | bytes | Mapping) or not isinstance(events, Iterable):
+        raise InvalidRequest("events must be a list of dicts, models or Events", field="events")
     timer = action if isinstance(action, SetTimer) else None
     if timer is not None and status == "error":
         raise InvalidRequest("a broken process has no timer", field="action")
@@ -64,8 +69,14 @@ def _event(event: Any, wire: Wire, field: str) -> Event:
             payload = {key: value for key, value in event.items() if key != "name"}
             if "name" in event:
                 metadata["name"] = check_text(f"{field}.name", event["name"])
-        case _:
+        case BaseModel():
             metadata["name"] = type(event).__name__
+        case _ if is_dataclass(event) and not isinstance(event, type):
+            metadata["name"] = type(event).__name__
+        case _:
+            raise InvalidRequest(
+                f"{field} must be a dict, a model or an Event, not {type(event).__name__}", field=field
+            )
     if timestamp is not None and (not isinstance(timestamp, datetime) or timestamp.tzinfo is None):
         raise InvalidRequest(f"{field}.timestamp must be an aware datetime", field=field)
     data = payload if isinstance(payload, bytes) else encode_json(payload, field=field)

@@ -90,14 +90,18 @@ class HistoryRange:
     direction: Literal["forward", "backward"] = "forward"
 
     def __post_init__(self) -> None:
-        if self.offset < 0:
+        if not _is_count(self.offset):
             raise InvalidRequest("HistoryRange.offset must be 0 or more", field="offset")
-        if self.limit is not None and self.limit < 0:
+        if self.limit is not None and not _is_count(self.limit):
             raise InvalidRequest("HistoryRange.limit must be 0 or more, or None", field="limit")
         if self.direction not in ("forward", "backward"):
             raise InvalidRequest(
                 "HistoryRange.direction must be 'forward' or 'backward'", field="direction"
             )
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ from concurrent.futures import TimeoutError as NoAnswer
 from dataclasses import asdict
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from socketserver import TCPServer
 from types import TracebackType
 from typing import Self
 
@@ -104,6 +105,13 @@ class _Server(ThreadingHTTPServer):
         self.monitor = monitor
         super().__init__((host, port), _Page)
 
+    def server_bind(self) -> None:
+        # Without the parent's look-up of the host's name, which may take long and is not needed.
+        TCPServer.server_bind(self)
+
+    def handle_error(self, request: object, client_address: object) -> None:  # noqa: ARG002
+        log.debug("request failed", exc_info=True)
+
 
 class _Page(BaseHTTPRequestHandler):
     server: _Server
@@ -121,7 +129,8 @@ class _Page(BaseHTTPRequestHandler):
             case _:
                 self._send(HTTPStatus.NOT_FOUND, "text/plain", b"there are /metrics and /health\n")
 
-    do_HEAD = do_GET
+    def do_HEAD(self) -> None:
+        self.do_GET()
 
     def _send(self, status: HTTPStatus, content_type: str, body: bytes) -> None:
         self.send_response(status)

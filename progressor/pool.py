@@ -24,8 +24,10 @@ from progressor.worker import Worker
 
 log = logging.getLogger("progressor.pool")
 
-# A chain of steps gives its slot back after so many when no slot is free.
-MAX_CHAIN = 100
+# A chain of steps gives its slot back after so many when no slot is free and others may wait.
+MAX_CHAIN = 16
+# A loop's timer may be a little early; PostgreSQL's clock decides what is due.
+_MARGIN = 0.001
 # Timers that fall due later than this are left to the scanner.
 _HORIZON = 60.0
 
@@ -63,6 +65,11 @@ class Pool:
         self._busy_gauge = metrics.SLOTS.labels(name, "busy")
         self._free_gauge = metrics.SLOTS.labels(name, "free")
 
+    @property
+    def busy(self) -> int:
+        """How many chains of steps run."""
+        return len(self._chains)
+
     def start(self, worker: Worker) -> None:
         self._worker = worker
         self._rung = {"calls", "timers"}
@@ -78,7 +85,7 @@ class Pool:
         """A timer that this pool set falls due after `delay`."""
         seconds = delay.total_seconds()
         if seconds <= _HORIZON:
-            at = asyncio.get_running_loop().time() + max(0.0, seconds)
+            at = asyncio.get_running_loop().time() + max(0.0, seconds + _MARGIN)
             earliest = not self._due or at < self._due[0]
             heapq.heappush(self._due, at)
             if earliest:
@@ -117,7 +124,8 @@ class Pool:
         steps = 0
         while held is not None:
             steps += 1
-            keeps_slot = not self.stopping and (steps < MAX_CHAIN or self.free > 0)
+            others_wait = self.free <= 0 and bool(self._rung)
+            keeps_slot = not self.stopping and not (others_wait and steps >= MAX_CHAIN)
             held = await worker.step(held, keeps_slot=keeps_slot)
             if not keeps_slot:
                 # What it would have gone on with, waits for whoever is free.
@@ -138,7 +146,12 @@ class Pool:
             self._busy_gauge.set(self.size - self.free)
             self._free_gauge.set(self.free)
             if self.free > 0 and self._rung:
-                await self._claim_once()
+                try:
+                    await self._claim_once()
+                except Exception:
+                    # A defect of ours must not make the worker deaf for ever.
+                    log.exception("claiming failed, going on")
+                    await asyncio.sleep(1)
 
     def _jittered_poll(self) -> float:
         return self._poll_interval * random.uniform(0.8, 1.2)  # noqa: S311 - jitter

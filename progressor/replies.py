@@ -12,14 +12,15 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from datetime import timedelta
 
-from progressor.errors import ProgressorError
-from progressor.storage.batching import GroupCommit
+from progressor.errors import ProgressorError, StorageUnavailable
 from progressor.storage.items import Answer, TaskRef
+from progressor.storage.operations import Storage
 
 log = logging.getLogger("progressor.replies")
 
 Key = tuple[str, str, int]
 _MOST_EARLY = 10_000
+_MOST_LOOKED_AT = 500
 
 
 class _Waiter:
@@ -35,7 +36,7 @@ class Replies:
 
     def __init__(
         self,
-        storage: GroupCommit,
+        storage: Storage,
         *,
         poll_interval: timedelta,
         announce: Callable[[str, str, int], None],
@@ -47,19 +48,23 @@ class Replies:
         self._by_id: dict[int, Key] = {}
         # Hints that came before their waiter: a task can end before its request's answer is back.
         self._early: OrderedDict[int, bool] = OrderedDict()
-        self._poller: asyncio.Task[None] | None = None
-        self._lookups: set[asyncio.Task[None]] = set()
+        self._wanted: set[Key] = set()
+        self._asked = asyncio.Event()
+        self._tasks: list[asyncio.Task[None]] = []
 
     def start(self) -> None:
-        self._poller = asyncio.create_task(self._poll())
+        self._tasks = [asyncio.create_task(self._poll()), asyncio.create_task(self._look_forever())]
 
     async def stop(self) -> None:
-        tasks = [task for task in (self._poller, *self._lookups) if task is not None]
-        for task in tasks:
+        """Those who still wait are told that this process stops waiting, not that their task failed."""
+        for task in self._tasks:
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await asyncio.gather(*self._tasks, return_exceptions=True)
         for waiter in list(self._waiters.values()):
-            waiter.answer.cancel()
+            if not waiter.answer.done():
+                waiter.answer.set_exception(
+                    StorageUnavailable("closed before the answer came: ask again with the same key")
+                )
 
     async def wait(self, ref: TaskRef) -> Answer:
         """The answer of a task, once it is final; any number of callers may wait for one task."""
@@ -115,23 +120,32 @@ class Replies:
 
     def look_at_all(self) -> None:
         """Hints may have been missed: look for every waiter."""
-        self._look(list(self._waiters))
+        self._look(self._waiters)
 
-    def _look(self, keys: list[Key]) -> None:
-        for key in keys:
-            task = asyncio.create_task(self._look_up(key))
-            self._lookups.add(task)
-            task.add_done_callback(self._lookups.discard)
+    def _look(self, keys: Iterable[Key]) -> None:
+        self._wanted.update(keys)
+        if self._wanted:
+            self._asked.set()
 
-    async def _look_up(self, key: Key) -> None:
-        ref = TaskRef(*key)
+    async def _look_forever(self) -> None:
+        while True:
+            await self._asked.wait()
+            self._asked.clear()
+            # What is asked for meanwhile goes together in the next round.
+            wanted, self._wanted = list(self._wanted), set()
+            for start in range(0, len(wanted), _MOST_LOOKED_AT):
+                await self._look_at(wanted[start : start + _MOST_LOOKED_AT])
+
+    async def _look_at(self, keys: list[Key]) -> None:
+        refs = [TaskRef(*key) for key in keys]
         try:
-            answer = await self._storage.reply(ref)
+            answers = await self._storage.replies(refs)
         except ProgressorError as error:
-            log.warning("reply not read", extra={"error": type(error).__name__})
+            log.warning("replies not read, a poll will", extra={"error": type(error).__name__})
             return
-        if answer.status is None or answer.status.is_final:
-            self._resolve(ref, answer)
+        for ref, answer in zip(refs, answers, strict=True):
+            if answer.status is None or answer.status.is_final:
+                self._resolve(ref, answer)
 
     async def _poll(self) -> None:
         while True:

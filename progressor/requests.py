@@ -71,7 +71,7 @@ class Requests:
         _check_name(namespace)
         check_text("process_id", process_id)
         metadata = {}
-        if name is not None:
+        if name is not None or task_type in (TaskType.CALL, TaskType.NOTIFY):
             metadata["name"] = check_text("name", name)
         if task_type is not TaskType.NOTIFY and self._backend.channel is not None:
             metadata["reply_to"] = self._backend.channel

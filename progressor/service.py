@@ -52,7 +52,8 @@ class PeriodicService(ABC):
                         extra={"service": self.name, "error": f"{type(error).__name__}"},
                     )
                 failing = True
-            except Exception:  # a bug must not end the net behind everything else in silence
+            except Exception:
+                # A defect of ours must not end the service.
                 log.exception("service round failed, going on", extra={"service": self.name})
             else:
                 if failing:

@@ -10,7 +10,6 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Self
 
-from progressor.answers import Health
 from progressor.backend import Backend
 from progressor.client import Client
 from progressor.config import EngineOptions
@@ -47,7 +46,7 @@ def zombie_collector(backend: Backend, options: EngineOptions) -> ZombieCollecto
 class Standalone:
     """Runs one service: `async with Standalone("postgresql://…", scanner): …`.
 
-    Further keywords are those of EngineOptions.
+    Further keywords are those of EngineOptions. `client` asks about the same database.
     """
 
     def __init__(self, dsn: str, build: Build, **options: Any) -> None:
@@ -58,7 +57,7 @@ class Standalone:
     def _build(self) -> None:
         self.backend = Backend(self._dsn, self.options)
         self.service = self._make(self.backend, self.options)
-        self._client = Client.of_engine(self.backend, (), {})
+        self.client = Client.of_engine(self.backend, (), {})
 
     async def __aenter__(self) -> Self:
         self._build()
@@ -74,10 +73,6 @@ class Standalone:
         trace: TracebackType | None,
     ) -> None:
         await self.service.stop()
-        await self._client.close()
+        await self.client.close()
         await self.backend.stop()
         log.info("service stopped", extra={"service": self.service.name})
-
-    async def health(self) -> Health:
-        """Whether the database answers, with the right schema, and who serves what."""
-        return await self._client.health()

@@ -13,7 +13,7 @@ from dataclasses import replace
 from datetime import timedelta
 
 from progressor import metrics
-from progressor.errors import InvalidRequest
+from progressor.errors import InvalidRequest, StorageUnavailable
 from progressor.handler import perform
 from progressor.model import (
     Decision,
@@ -73,10 +73,16 @@ class Worker:
         if wanted is None:
             return held.process
         process = held.process
-        events = await self._reads.events(
-            process.namespace, process.process_id, wanted, last=process.last_event_id
-        )
-        return replace(held.process, history=events)
+        while True:
+            try:
+                events = await self._reads.events(
+                    process.namespace, process.process_id, wanted, last=process.last_event_id
+                )
+            except StorageUnavailable:
+                # The task is in our hands: letting it go would leave it running with nobody to run it.
+                log.warning("history not read, going on", extra=_fields(held.task))
+            else:
+                return replace(process, history=events)
 
     async def _perform(self, task: Task, process: Snapshot) -> Outcome:
         began = asyncio.get_running_loop().time()

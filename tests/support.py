@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, LiteralString, NamedTuple
@@ -28,8 +27,6 @@ from progressor.model import (
     Task,
     TaskType,
 )
-from progressor.storage.connections import Connections
-from progressor.storage.session import Session
 from progressor.storage.items import (
     Claimed,
     Continue,
@@ -242,23 +239,6 @@ async def claim_timers(
 ) -> list[Held]:
     found = await storage.search_timers(NS, limit, worker_id=worker_id, lease=number(), now=now)
     return [held(each) for each in found]
-
-
-class LossyConnections(Connections):
-    """Loses a connection after the server committed (`late`), or before it does (`early`)."""
-
-    early = late = 0
-
-    @asynccontextmanager
-    async def acquire(self) -> AsyncIterator[Session]:
-        async with super().acquire() as connection:
-            if self.early:
-                self.early -= 1
-                raise psycopg.OperationalError("the connection was lost")
-            yield connection
-            if self.late:
-                self.late -= 1
-                raise psycopg.OperationalError("the connection was lost at COMMIT")
 
 
 async def eventually(condition: Callable[[], Any], text: str) -> None:

@@ -56,9 +56,10 @@ class Found:
     differences: list[str] = field(default_factory=list)
 
 
-async def compare(client: Client, customers: Sequence[Customer], progress: Progress) -> tuple[list[Line], Found]:
+async def compare(
+    client: Client, customers: Sequence[Customer], progress: Progress
+) -> tuple[list[Line], Found]:
     """Read every process of the run and compare it with its lines of the file."""
-    progress.activity = "checking every history against the file"
     known = {process_id(progress.run, customer): customer for customer in customers}
     found = Found()
     reads = asyncio.Semaphore(READS_AT_ONCE)
@@ -67,6 +68,7 @@ async def compare(client: Client, customers: Sequence[Customer], progress: Progr
         async with reads:
             process = await client.get(NAMESPACE, process_id)
         _look_at(process, known.get(process_id), found)
+        progress.activity = f"checked {found.processes:,} of {len(known):,} histories against the file"
 
     async with asyncio.TaskGroup() as checks:
         for each in await _processes_of(client, progress.run):
@@ -131,12 +133,12 @@ def _lines(customers: Sequence[Customer], progress: Progress, found: Found) -> l
         Line("purchase events", len(purchases), found.purchases),
         Line("CDs", sum(each.cds for each in purchases), found.cds),
         Line("dollars", sum(each.cents for each in purchases), found.cents, in_cents=True),
-        Line("customers whose events are their lines of the file", everybody, found.as_in_file),
+        Line("histories as in the file", everybody, found.as_in_file),
         Line("gapless histories", everybody, found.gapless),
-        Line("customers quiet at the end, by their timers", everybody, found.quiet_at_end),
+        Line("customers quiet at the end", everybody, found.quiet_at_end),
         Line("broken processes", 0, found.broken),
-        Line("purchases answered with the running total", len(purchases), progress.purchases),
+        Line("running totals answered", len(purchases), progress.purchases),
         Line("requests refused", troubles.count_refusals(customers), progress.refusals),
-        Line("processes broken on purpose and repaired", troubles.count_repairs(customers), progress.repairs),
+        Line("broken on purpose and repaired", troubles.count_repairs(customers), progress.repairs),
         Line("requests asked twice, done once", sum(map(troubles.asks_twice, purchases)), progress.asked_twice),
     ]

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import Any
 
 from rich.console import Console
 from rich.table import Table
@@ -61,7 +62,7 @@ class Report:
 
     def show(self, console: Console) -> None:
         """The report for people."""
-        table = Table(title="The processes against the file", title_justify="left", width=100)
+        table = Table(title="The processes against the file", title_justify="left")
         table.add_column("")
         table.add_column("the file", justify="right")
         table.add_column("the processes", justify="right")
@@ -82,9 +83,11 @@ class Report:
         console.print("[bold green]All agree.[/]" if self.agrees else "[bold red]Not all agree.[/]")
 
 
-async def run(dsn: str, console: Console, *, most: int | None = None, forget: bool = False) -> Report:
+async def run(
+    dsn: str, console: Console, *, most: int | None = None, forget: bool = False, **options: Any
+) -> Report:
     """Replay the file on a migrated database and check it; `most`: only so many customers."""
-    async with Engine(dsn, [shop]) as engine:
+    async with Engine(dsn, [shop], **options) as engine:
         if forget:
             console.print(f"removed {await forget_runs(engine.client):,} customers of earlier runs")
         return await replay(engine.client, read_customers(most=most), console)

@@ -13,7 +13,7 @@ from progressor import Namespace, Process, Reject
 
 NAMESPACE = "shop.customer"
 
-# Time is compressed: ten milliseconds stand for a day, so that eighteen months pass in seconds.
+# Time is compressed: a day takes twenty milliseconds, so that eighteen months pass in eleven seconds.
 DAY = timedelta(milliseconds=20)
 QUIET_AFTER = 30 * DAY
 

@@ -23,6 +23,7 @@ from .shop import NAMESPACE
 SCREEN_INTERVAL = 0.2
 LINE_INTERVAL = 1.0
 RATE_WINDOW = 2.0
+SCREEN_WIDTH = 80
 TASK_TYPES = ("init", "call", "timeout", "repair")
 
 
@@ -77,8 +78,8 @@ async def show(progress: Progress, meter: Meter, console: Console) -> None:
     """Show the run until cancelled."""
     if not console.is_terminal:
         while True:
-            console.print(as_line(progress, meter.read()), soft_wrap=True)
             await asyncio.sleep(LINE_INTERVAL)
+            console.print(as_line(progress, meter.read()), soft_wrap=True)
     with Live(console=console, auto_refresh=False) as live:
         try:
             while True:
@@ -134,7 +135,7 @@ def as_screen(progress: Progress, reading: Reading) -> Panel:
         Group(bar, "", numbers, "", recent),
         title=f"run {progress.run}: {progress.activity}",
         subtitle=f"{reading.seconds:.1f} s",
-        width=100,
+        width=SCREEN_WIDTH,
         padding=(1, 2),
     )
 

@@ -13,9 +13,9 @@ from collections.abc import Awaitable, Callable, Hashable, Sequence
 from typing import Generic, TypeVar
 
 from progressor import metrics
-from progressor.errors import InvalidRequest
+from progressor.errors import InvalidRequest, StorageUnavailable
 from progressor.model import TaskType
-from progressor.storage.items import Answer, LostLease, Prepared, Request, Saved, Step, TaskRef
+from progressor.storage.items import LostLease, Prepared, Request, Saved, Step
 from progressor.storage.operations import Storage
 
 Item = TypeVar("Item")
@@ -80,13 +80,13 @@ class Batcher(Generic[Item, Result]):
         self._waiting.extendleft(reversed(left))
         return batch
 
-    async def _fly(self, batch: list[tuple[Item, asyncio.Future[Result]]]) -> None:
+    async def _fly(self, batch: list[tuple[Item, asyncio.Future[Result]]]) -> None:  # noqa: C901 - all ends
         metrics.BATCH_SIZE.labels(self._verb).observe(len(batch))
         try:
             results = await self._run([item for item, _ in batch])
         except asyncio.CancelledError:
             for _, answer in batch:
-                answer.cancel()
+                _fail(answer, _closed())
             raise
         except InvalidRequest as error:
             if len(batch) == 1:
@@ -105,12 +105,16 @@ class Batcher(Generic[Item, Result]):
     async def stop(self) -> None:
         """Give up what flies and what waits; what was committed stays committed."""
         for _, answer in self._waiting:
-            answer.cancel()
+            _fail(answer, _closed())
         self._waiting.clear()
         flights = list(self._flights)
         for flight in flights:
             flight.cancel()
         await asyncio.gather(*flights, return_exceptions=True)
+
+
+def _closed() -> StorageUnavailable:
+    return StorageUnavailable("closed while the request was under way: ask again with the same key")
 
 
 def _fail(answer: asyncio.Future[Result], error: Exception) -> None:
@@ -127,7 +131,6 @@ class GroupCommit:
         self._repairs = Batcher("prepare_repair", storage.prepare_repair, _key_of)
         self._simple_repairs = Batcher("simple_repair", storage.simple_repair, _process_of)
         self._steps = Batcher("save_result", storage.save_result, _step_process)
-        self._replies = Batcher("replies", storage.replies, lambda ref: ref)
 
     async def prepare(self, request: Request) -> Prepared:
         """Persist a request for a handler."""
@@ -149,10 +152,6 @@ class GroupCommit:
         """End a step."""
         return await self._steps.submit(step)
 
-    async def reply(self, ref: TaskRef) -> Answer:
-        """How a task stands."""
-        return await self._replies.submit(ref)
-
     async def stop(self) -> None:
         """Give up what is under way."""
         for batcher in (
@@ -161,7 +160,6 @@ class GroupCommit:
             self._repairs,
             self._simple_repairs,
             self._steps,
-            self._replies,
         ):
             await batcher.stop()
 

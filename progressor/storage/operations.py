@@ -45,6 +45,7 @@ from progressor.storage.rows import (
     Row,
     answer_of,
     claimed_of,
+    ending_columns,
     grouped,
     json_text,
     prepared_of,
@@ -159,14 +160,15 @@ class Storage:
     ) -> list[Saved | LostLease]:
         """End steps and hand out their continuations; at most one item per process in a batch."""
         params = {**step_columns(steps), "now": now}
-        statements = [("lock", params), ("save_result", params)]
+        statements = [("lock", params)]
         for verb, disposition in (
             ("cancel_waiting", Disposition.FAIL),
             ("remove", Disposition.REMOVE),
         ):
-            ended = [step.task for step in steps if step.decision.disposition is disposition]
+            ended = [step for step in steps if step.decision.disposition is disposition]
             if ended:
-                statements.append((verb, {**task_key_columns(ended), "now": now}))
+                statements.append((verb, {**ending_columns(ended), "now": now}))
+        statements.append(("save_result", params))
 
         async def attempt(session: Session, again: bool) -> list[Saved | LostLease]:
             # The first try of a repeated batch is all there or not there at all.
@@ -174,7 +176,7 @@ class Storage:
                 (rows,) = await session.transact([("saved", params)])
                 if rows:
                     return _saved(steps, rows, [])
-            _, rows, *told = await session.transact(statements)
+            _, *told, rows = await session.transact(statements)
             return _saved(steps, rows, [row for rows in told for row in rows])
 
         return await self._run(attempt, patience=None)
@@ -269,6 +271,7 @@ class Storage:
             "namespace": TextArray([namespace]),
             "process_id": TextArray([process_id]),
             "task_id": BigintArray([None]),
+            "worker_id": TextArray([None]),
             "lease": BigintArray([None]),
         }
 
@@ -338,15 +341,16 @@ async def _bury(session: Session, found: Sequence[Row], now: datetime | None) ->
         (retried if again else broken).append(row)
     statements = []
     if broken:
-        params = {**_row_keys(broken), "now": now}
-        statements += [("break_zombies", params), ("cancel_waiting", params)]
+        detail = TextArray(["zombie detected"] * len(broken))
+        params = {**_row_keys(broken), "detail": detail, "now": now}
+        statements += [("cancel_waiting", params), ("break_zombies", params)]
     if retried:
         statements.append(("release", {**_row_keys(retried), "attempts": 1}))
     results = await session.transact(statements)
-    cancelled = grouped(results[1]) if broken else {}
+    cancelled = grouped(results[0]) if broken else {}
     zombies = []
     for verdict, rows in (
-        ("error", results[0] if broken else []),
+        ("error", results[1] if broken else []),
         ("retry", results[-1] if retried else []),
     ):
         for row in rows:
@@ -361,6 +365,7 @@ def _row_keys(rows: Sequence[Row]) -> dict[str, Any]:
         "namespace": TextArray([row["namespace"] for row in rows]),
         "process_id": TextArray([row["process_id"] for row in rows]),
         "task_id": BigintArray([row["task_id"] for row in rows]),
+        "worker_id": TextArray([row["worker_id"] for row in rows]),
         "lease": BigintArray([row["lease"] for row in rows]),
     }
 

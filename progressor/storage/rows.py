@@ -10,6 +10,7 @@ from pydantic_core import to_json
 
 from progressor.model import (
     Decision,
+    Disposition,
     Metadata,
     ProcessStatus,
     Snapshot,
@@ -103,13 +104,14 @@ def _event_columns(steps: Sequence[Step]) -> Columns:
     events = [
         (step.task, event_id, event)
         for step in steps
-        if step.decision.events
+        if step.decision.events and step.decision.disposition is not Disposition.REMOVE
         for event_id, event in enumerate(step.decision.events, start=step.process.last_event_id + 1)
     ]
     return {
         "event_namespace": TextArray([task.namespace for task, _, _ in events]),
         "event_process_id": TextArray([task.process_id for task, _, _ in events]),
         "event_task_id": BigintArray([task.task_id for task, _, _ in events]),
+        "event_worker_id": TextArray([task.worker_id for task, _, _ in events]),
         "event_lease": BigintArray([task.lease for task, _, _ in events]),
         "event_id": BigintArray([event_id for _, event_id, _ in events]),
         "event_metadata": TextArray([json_text(event.metadata) for _, _, event in events]),
@@ -131,7 +133,16 @@ def task_key_columns(tasks: Iterable[Task]) -> Columns:
         "namespace": TextArray([task.namespace for task in listed]),
         "process_id": TextArray([task.process_id for task in listed]),
         "task_id": BigintArray([task.task_id for task in listed]),
+        "worker_id": TextArray([task.worker_id for task in listed]),
         "lease": BigintArray([task.lease for task in listed]),
+    }
+
+
+def ending_columns(steps: Sequence[Step]) -> Columns:
+    """The keys of steps that end their processes, and why."""
+    return {
+        **task_key_columns(step.task for step in steps),
+        "detail": TextArray([step.decision.reply.error for step in steps]),
     }
 
 

@@ -8,6 +8,7 @@ from collections import defaultdict, deque
 from collections.abc import Awaitable, Callable
 from datetime import datetime, timedelta
 from typing import Any, TypeVar
+from uuid import uuid4
 
 from pydantic import BaseModel
 
@@ -183,6 +184,19 @@ async def until_waiting(client: Client, process_id: str, count: int, *, namespac
 async def timers(client: Client, process_id: str, *, namespace: str = NS) -> list[TraceEntry]:
     """A process's timers, whatever became of them."""
     return [t for t in await client.trace(namespace, process_id) if t.task_type is TaskType.TIMEOUT]
+
+
+async def until_past(client: Client, moment: datetime, *, namespace: str = NS) -> None:
+    """Return when PostgreSQL's clock, read off a process put for the purpose, is behind a moment."""
+
+    async def now() -> datetime:
+        process_id = f"clock-{uuid4()}"
+        await client.put(namespace, process_id)
+        created_at = (await client.get(namespace, process_id)).created_at
+        await client.remove(namespace, process_id)
+        return created_at
+
+    await until(now, lambda now: now > moment)
 
 
 async def outline(client: Client, process_id: str, *, namespace: str = NS) -> list[tuple[str, str]]:

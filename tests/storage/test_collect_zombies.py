@@ -133,7 +133,7 @@ async def test_a_restart_of_postgresql_is_no_death(storage: Storage, tables: Tab
     assert await collect(storage, begin["at"] + AGE + SECOND) == [zombie(step)]
 
 
-# on_zombie = error
+# the policy that breaks
 
 
 async def test_error_cancels_what_waits(storage: Storage, known: Tables) -> None:
@@ -175,7 +175,7 @@ async def test_error_of_a_timer_can_be_repaired(storage: Storage, known: Tables)
     assert known.outline()[-1] == ("timeout", "waiting")
 
 
-# on_zombie = retry
+# the policy that retries
 
 
 async def test_retry_runs_again(storage: Storage, known: Tables) -> None:
@@ -301,4 +301,4 @@ async def test_worker_id_is_no_substitute_for_a_lease(storage: Storage, known: T
     (again,) = await claim_calls(storage, worker_id="alive", now=T0 + SECOND)
     assert await collect(storage) == []
     await save(storage, again, unlock())
-    assert WORKER != again.task.worker_id
+    assert again.task.worker_id != WORKER

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
+from progressor.storage.arrays import TextArray
 from progressor.storage.operations import Storage
 from tests.support import (
     NS,
@@ -73,7 +74,7 @@ def _workers(tables: Tables) -> list[str]:
 
 async def test_heartbeat(storage: Storage, tables: Tables) -> None:
     """A worker makes its row, renews it, and takes it with it."""
-    beat = {"worker_id": "w", "host": "h", "namespaces": [NS]}
+    beat = {"worker_id": "w", "host": "h", "namespaces": TextArray([NS])}
     await storage.execute("heartbeat", **beat, free_slots='{"shop.order": 3}')
     (first,) = tables.execute("SELECT * FROM workers")
     assert (first["host"], first["namespaces"], first["free_slots"]) == ("h", [NS], {NS: 3})
@@ -91,11 +92,11 @@ async def test_live_workers(storage: Storage) -> None:
         "heartbeat",
         worker_id="both",
         host="h",
-        namespaces=[NS, "shop.other"],
+        namespaces=TextArray([NS, "shop.other"]),
         free_slots='{"shop.order": 3}',
     )
     await storage.execute(
-        "heartbeat", worker_id="other", host="h", namespaces=["shop.other"], free_slots="{}"
+        "heartbeat", worker_id="other", host="h", namespaces=TextArray(["shop.other"]), free_slots="{}"
     )
     live = await storage.execute("live_workers", namespace=NS, lease_age=AGE)
     assert live == [{"worker_id": "both", "free_slots": 3}]

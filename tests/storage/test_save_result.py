@@ -132,7 +132,7 @@ async def test_many_events_in_one_step(storage: Storage, tables: Tables) -> None
     assert (row["n"], row["high"]) == (33_000, 33_000)
 
 
-# continue
+# A new timer: continue.
 
 
 async def test_continue_due_now(storage: Storage, tables: Tables) -> None:
@@ -230,7 +230,7 @@ async def test_continue_lets_a_call_go_first(storage: Storage, tables: Tables, a
     ]
 
 
-# unlock
+# No action: unlock.
 
 
 async def test_unlock_without_anything(storage: Storage, tables: Tables) -> None:
@@ -298,7 +298,7 @@ async def test_refused_call_changes_nothing(storage: Storage, tables: Tables) ->
     assert answer.refusal() == Refusal("poor", {"missing": 3})
 
 
-# suspend
+# No timer: suspend.
 
 
 async def test_suspend_cancels_the_timer(storage: Storage, tables: Tables) -> None:
@@ -331,7 +331,7 @@ async def test_suspend_runs_the_next_call(storage: Storage, tables: Tables) -> N
     assert tables.schedule() == []
 
 
-# rerun
+# After a repair: rerun.
 
 
 async def test_rerun_after_a_timer(storage: Storage, tables: Tables) -> None:
@@ -380,7 +380,7 @@ async def test_rerun_without_a_slot(storage: Storage, tables: Tables) -> None:
     assert tables.outline()[-1] == ("timeout", "waiting")
 
 
-# retry
+# A failed timer: retry.
 
 
 async def test_retry_later(storage: Storage, tables: Tables) -> None:
@@ -425,7 +425,7 @@ async def test_retry_succeeds(storage: Storage, tables: Tables) -> None:
     assert (row["status"], row["error"], row["attempts_count"]) == ("finished", None, 1)
 
 
-# fail
+# A fault: fail.
 
 
 async def test_fail_breaks_the_process(storage: Storage, tables: Tables) -> None:
@@ -478,7 +478,7 @@ async def test_fail_of_an_init(storage: Storage, tables: Tables) -> None:
     assert tables.outline() == [("init", "error"), ("call", "cancelled")]
 
 
-# remove
+# The end: remove.
 
 
 async def test_remove_leaves_only_the_answer(storage: Storage, tables: Tables) -> None:
@@ -524,7 +524,7 @@ async def test_second_life(storage: Storage, tables: Tables) -> None:
     assert tables.outline() == [("call", "finished"), ("call", "finished")]
 
 
-# giving the slot back
+# Giving the slot back.
 
 
 @pytest.mark.parametrize("decision", [unlock(), set_timer(timedelta(0)), suspend()])
@@ -547,7 +547,7 @@ async def test_without_a_slot_a_due_timer_waits(storage: Storage) -> None:
     assert len(await claim_timers(storage)) == 1
 
 
-# batches
+# Batches.
 
 
 async def test_batch_of_all_dispositions(storage: Storage, tables: Tables) -> None:

@@ -1,15 +1,19 @@
--- A process broke in this transaction: cancel all that waits on it, and say whom to tell.
+-- Processes break in this transaction: cancel all that waits on them, and say whom to tell. It comes
+-- before the statement that ends the steps, while their running rows, the fence, are still held.
 WITH gone AS (
     DELETE FROM schedule AS s
     USING
-        unnest(%(namespace)s::text[], %(process_id)s::text[], %(task_id)s::bigint[])
-        AS i (namespace, process_id, task_id)
-    JOIN processes AS p
+        unnest(
+            %(namespace)s::text[], %(process_id)s::text[], %(task_id)s::bigint[],
+            %(worker_id)s::text[], %(lease)s::bigint[], %(detail)s::text[]
+        ) AS i (namespace, process_id, task_id, worker_id, lease, detail)
+    JOIN running AS r
         ON
-            p.namespace = i.namespace AND p.process_id = i.process_id
-            AND p.status = 'error' AND p.corrupted_by = i.task_id
+            r.namespace = i.namespace AND r.process_id = i.process_id
+            AND r.task_id = i.task_id AND r.lease = i.lease
+            AND r.worker_id IS NOT DISTINCT FROM i.worker_id
     WHERE s.namespace = i.namespace AND s.process_id = i.process_id
-    RETURNING s.namespace, s.process_id, s.task_id, p.detail
+    RETURNING s.namespace, s.process_id, s.task_id, i.detail
 )
 
 UPDATE tasks AS t

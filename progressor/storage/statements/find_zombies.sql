@@ -5,6 +5,7 @@ SELECT
     r.namespace,
     r.process_id,
     r.task_id,
+    r.worker_id,
     r.lease,
     coalesce(n.options ->> 'on_zombie', 'error') AS on_zombie,
     (n.options -> 'retry_policy' ->> 'max_attempts')::bigint AS max_attempts,

@@ -1,17 +1,20 @@
--- Delete processes and all their rows, and say whom to tell. With a task_id it is the end of that step
--- (of this lease, if the fence let it pass): its task row stays, orphaned, for the caller's answer.
+-- Delete processes and all their rows, and say whom to tell. With a task_id it is the end of that step,
+-- if its running row, the fence, is still held: that row and the task's stay for save_result, which comes
+-- next, and the task's then stays, orphaned, for the caller's answer.
 WITH item AS MATERIALIZED (
     SELECT i.*
     FROM unnest(
-        %(namespace)s::text[], %(process_id)s::text[], %(task_id)s::bigint[], %(lease)s::bigint[]
-    ) AS i (namespace, process_id, task_id, lease)
+        %(namespace)s::text[], %(process_id)s::text[], %(task_id)s::bigint[],
+        %(worker_id)s::text[], %(lease)s::bigint[]
+    ) AS i (namespace, process_id, task_id, worker_id, lease)
     WHERE
         i.task_id IS NULL
         OR EXISTS (
-            SELECT FROM tasks AS t
+            SELECT FROM running AS r
             WHERE
-                t.namespace = i.namespace AND t.process_id = i.process_id
-                AND t.task_id = i.task_id AND t.lease = i.lease AND t.status <> 'running'
+                r.namespace = i.namespace AND r.process_id = i.process_id
+                AND r.task_id = i.task_id AND r.lease = i.lease
+                AND r.worker_id IS NOT DISTINCT FROM i.worker_id
         )
 ),
 
@@ -36,7 +39,7 @@ waiting AS (
 step AS (
     DELETE FROM running AS r
     USING item AS i
-    WHERE r.namespace = i.namespace AND r.process_id = i.process_id
+    WHERE i.task_id IS NULL AND r.namespace = i.namespace AND r.process_id = i.process_id
 ),
 
 answer AS (

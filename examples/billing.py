@@ -1,0 +1,91 @@
+"""Subscriptions as processes: run it with `python examples/billing.py`.
+
+It uses the PostgreSQL of PROGRESSOR_DATABASE_URL, or starts an embedded one.
+"""
+
+import asyncio
+from datetime import timedelta
+
+from pydantic import BaseModel
+
+from progressor import Engine, Namespace, Process, Reject, Rejected, RetryPolicy
+from progressor.cli.database import database
+from progressor.settings import Settings
+from progressor.storage import migrations
+
+MONTH = timedelta(seconds=1)  # of this example; timedelta(days=30) works the same
+PRICES = {"basic": 5, "pro": 30}
+
+
+class Subscription(BaseModel):
+    plan: str
+    balance: int = 0
+
+
+class Open(BaseModel):
+    plan: str
+
+
+class Pay(BaseModel):
+    amount: int
+
+
+billing = Namespace("billing.subscription", state=Subscription, retry_policy=RetryPolicy(max_attempts=1))
+
+
+@billing.init
+async def open(process: Process[Subscription], args: Open) -> None:
+    process.state = Subscription(plan=args.plan)
+    process.emit("opened", plan=args.plan)
+    process.set_timer(after=MONTH)
+
+
+@billing.call
+async def pay(process: Process[Subscription], args: Pay) -> int:
+    if args.amount <= 0:
+        raise Reject("amount must be positive")
+    process.state.balance += args.amount
+    process.emit("paid", amount=args.amount)
+    return process.state.balance
+
+
+@billing.timeout
+async def bill(process: Process[Subscription]) -> None:
+    price = PRICES[process.state.plan]  # an unknown plan breaks the process
+    process.state.balance -= price
+    process.emit("billed", price=price)
+    process.set_timer(after=MONTH)
+
+
+@billing.repair
+async def fix(process: Process[Subscription], args: Open) -> None:
+    process.state.plan = args.plan
+    process.emit("plan corrected", plan=args.plan)
+
+
+async def main(dsn: str) -> None:
+    async with Engine(dsn, [billing]) as engine:
+        acme = engine.client.process("billing.subscription", "acme")
+        await acme.start(Open(plan="platinum"), idempotency_key="signup-17")
+        print("balance:", await acme.call("pay", Pay(amount=100), idempotency_key="payment-1"))
+        print("asked again:", await acme.call("pay", Pay(amount=100), idempotency_key="payment-1"))
+        try:
+            await acme.call("pay", Pay(amount=-1))
+        except Rejected as refusal:
+            print("refused:", refusal.reason)
+
+        await asyncio.sleep(1.2 * MONTH.total_seconds())
+        print("a month later:", (await acme.get()).detail)  # there is no price of "platinum"
+        await acme.repair(Open(plan="pro"))  # and the timer that broke it runs again
+
+        await asyncio.sleep(0.5 * MONTH.total_seconds())
+        process = await acme.get()
+        print("balance:", process.state.balance)
+        print("history:", ", ".join(f"{event.event_id} {event.name}" for event in process.history))
+        await acme.remove()  # so that the next run begins anew
+
+
+if __name__ == "__main__":
+    with database(Settings()) as (dsn, _):
+        migrations.upgrade(dsn)
+        asyncio.run(main(dsn))

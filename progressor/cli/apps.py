@@ -1,0 +1,113 @@
+"""Finds the namespaces that `module:attribute` names.
+
+Rule: a wrong name is a usage error that says what there is instead; an error of the user's code is shown
+with its traceback, from the user's first line on.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import sys
+import traceback
+from collections.abc import Iterable
+from operator import attrgetter
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import typer
+
+from progressor.cli.output import error_line
+from progressor.namespace import Namespace
+
+_HINT = "APP"
+
+
+def load(app: str) -> list[Namespace]:
+    """The namespaces of `module:attribute`, or all that stand in `module`."""
+    name, colon, attribute = app.partition(":")
+    if not name or (colon and not attribute):
+        raise _wrong("write it as module:attribute, for example billing.app:namespaces")
+    if name.endswith(".py") or "/" in name:
+        dotted = name.removesuffix(".py").removeprefix("./").replace("/", ".")
+        raise _wrong(f"write the module, not the file: {dotted}{colon}{attribute}")
+    folder = str(Path.cwd())
+    if folder not in sys.path:
+        sys.path.insert(0, folder)
+    module = _import(name)
+    return _named(module, attribute) if colon else _all(module)
+
+
+def _wrong(text: str) -> typer.BadParameter:
+    return typer.BadParameter(text, param_hint=_HINT)
+
+
+def _import(name: str) -> ModuleType:
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name is not None and f"{name}.".startswith(f"{error.name}."):
+            raise _wrong(
+                f"there is no module {error.name!r}, neither in {Path.cwd()} nor among the installed ones"
+            ) from None
+        raise _failed(name, error) from None
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - the user's module may raise anything
+        raise _failed(name, error) from None
+
+
+def _failed(name: str, error: BaseException) -> typer.Exit:
+    """Show an error of the user's module without our frames and those of the import machinery."""
+    frame = error.__traceback__
+    while frame is not None and _is_machinery(frame.tb_frame.f_code.co_filename):
+        frame = frame.tb_next
+    # Without a frame of the user's there is the place in its text (SyntaxError).
+    for text in traceback.format_exception(type(error), error, frame):
+        typer.echo(text, nl=False, err=True)
+    error_line(f"importing {name!r} raised {type(error).__name__}, see the traceback above")
+    return typer.Exit(1)
+
+
+def _is_machinery(file: str) -> bool:
+    return file.startswith("<frozen importlib") or file in (__file__, importlib.__file__)
+
+
+def _named(module: ModuleType, attribute: str) -> list[Namespace]:
+    try:
+        found = attrgetter(attribute)(module)
+    except AttributeError:
+        raise _wrong(
+            f"module {module.__name__!r} has no attribute {attribute!r}{_others(module)}"
+        ) from None
+    if isinstance(found, Namespace):
+        return [found]
+    if isinstance(found, list | tuple) and found and all(isinstance(each, Namespace) for each in found):
+        return list(found)
+    raise _wrong(
+        f"{module.__name__}:{attribute} must be a Namespace or a list of Namespaces, "
+        f"not {_kind(found)}{_others(module)}"
+    )
+
+
+def _kind(found: Any) -> str:
+    if isinstance(found, list | tuple):
+        odd = next((each for each in found if not isinstance(each, Namespace)), None)
+        kind = type(found).__name__
+        return f"an empty {kind}" if odd is None else f"a {kind} with a {type(odd).__name__}"
+    return f"a {type(found).__name__}"
+
+
+def _all(module: ModuleType) -> list[Namespace]:
+    found = _unique(value for value in vars(module).values() if isinstance(value, Namespace))
+    if not found:
+        raise _wrong(f"module {module.__name__!r} has no Namespace of its own: name it as module:attribute")
+    return found
+
+
+def _unique(namespaces: Iterable[Namespace]) -> list[Namespace]:
+    return list({id(namespace): namespace for namespace in namespaces}.values())
+
+
+def _others(module: ModuleType) -> str:
+    names = [name for name, value in vars(module).items() if isinstance(value, Namespace)]
+    return f"; it has the namespaces {', '.join(names)}" if names else ""

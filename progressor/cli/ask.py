@@ -1,0 +1,222 @@
+"""The commands that change a process: start, call, notify, repair, simple-repair, put, remove."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated, Any, Literal
+
+import typer
+
+from progressor.cli.asking import ask
+from progressor.cli.options import (
+    ASKING,
+    Args,
+    AsJson,
+    Context,
+    IdempotencyKey,
+    Metadata,
+    NamespaceName,
+    ProcessId,
+    Timeout,
+    read_duration,
+    read_json,
+    read_moment,
+    read_object,
+    with_settings,
+)
+from progressor.cli.output import print_json, stdout, visible
+from progressor.errors import InvalidRequest
+from progressor.model import SetTimer
+from progressor.settings import Settings
+
+CallName = Annotated[str, typer.Argument(metavar="NAME", show_default=False, help="The call's name.")]
+
+
+@with_settings(ASKING)
+def start(
+    namespace: NamespaceName,
+    process_id: ProcessId,
+    args: Args = None,
+    *,
+    metadata: Metadata = None,
+    idempotency_key: IdempotencyKey = None,
+    context: Context = None,
+    timeout: Timeout = None,
+    json: AsJson = False,
+    settings: Settings,
+) -> None:
+    """Create a process, run its init, and print its answer."""
+    given = read_json(args, "ARGS")
+    of_process = read_object(metadata, "--metadata")
+    common = _common(idempotency_key, context, timeout)
+    answer = ask(
+        settings,
+        lambda client: client.start(namespace, process_id, given, metadata=of_process, **common),
+    )
+    _print_answer(answer, f"started {namespace}/{process_id}", machine=json)
+
+
+@with_settings(ASKING)
+def call(
+    namespace: NamespaceName,
+    process_id: ProcessId,
+    name: CallName,
+    args: Args = None,
+    *,
+    idempotency_key: IdempotencyKey = None,
+    context: Context = None,
+    timeout: Timeout = None,
+    json: AsJson = False,
+    settings: Settings,
+) -> None:
+    """Run a call on a process, and print its answer."""
+    given = read_json(args, "ARGS")
+    common = _common(idempotency_key, context, timeout)
+    answer = ask(settings, lambda client: client.call(namespace, process_id, name, given, **common))
+    _print_answer(answer, f"called {name} of {namespace}/{process_id}", machine=json)
+
+
+@with_settings(ASKING)
+def notify(
+    namespace: NamespaceName,
+    process_id: ProcessId,
+    name: CallName,
+    args: Args = None,
+    *,
+    idempotency_key: IdempotencyKey = None,
+    context: Context = None,
+    timeout: Timeout = None,
+    json: AsJson = False,
+    settings: Settings,
+) -> None:
+    """Put a call into the mailbox of a process, and wait for no answer."""
+    given = read_json(args, "ARGS")
+    common = _common(idempotency_key, context, timeout)
+    ask(settings, lambda client: client.notify(namespace, process_id, name, given, **common))
+    _print_answer(None, f"accepted {name} for {namespace}/{process_id}", machine=json)
+
+
+@with_settings(ASKING)
+def repair(
+    namespace: NamespaceName,
+    process_id: ProcessId,
+    args: Args = None,
+    *,
+    idempotency_key: IdempotencyKey = None,
+    context: Context = None,
+    timeout: Timeout = None,
+    json: AsJson = False,
+    settings: Settings,
+) -> None:
+    """Run the repair handler of a broken process, and print its answer."""
+    given = read_json(args, "ARGS")
+    common = _common(idempotency_key, context, timeout)
+    answer = ask(settings, lambda client: client.repair(namespace, process_id, given, **common))
+    _print_answer(answer, f"repaired {namespace}/{process_id}", machine=json)
+
+
+@with_settings(ASKING)
+def simple_repair(
+    namespace: NamespaceName,
+    process_id: ProcessId,
+    *,
+    idempotency_key: IdempotencyKey = None,
+    context: Context = None,
+    timeout: Timeout = None,
+    json: AsJson = False,
+    settings: Settings,
+) -> None:
+    """Put a broken process back to running; a timer that broke it is due again at once."""
+    common = _common(idempotency_key, context, timeout)
+    ask(settings, lambda client: client.simple_repair(namespace, process_id, **common))
+    _print_answer(None, f"repaired {namespace}/{process_id}", machine=json)
+
+
+@with_settings(ASKING)
+def put(
+    namespace: NamespaceName,
+    process_id: ProcessId,
+    state: Annotated[
+        str | None,
+        typer.Argument(metavar="[STATE]", show_default=False, help="JSON, or @file, or - for stdin."),
+    ] = None,
+    *,
+    events: Annotated[
+        str | None,
+        typer.Option(help='A JSON list of its events, oldest first: [{"name": "opened", "plan": "pro"}].'),
+    ] = None,
+    metadata: Metadata = None,
+    status: Annotated[Literal["running", "error"], typer.Option()] = "running",
+    timer_at: Annotated[str | None, typer.Option(help="When its timer is due, in ISO 8601.")] = None,
+    timer_after: Annotated[str | None, typer.Option(help="In how long its timer is due.")] = None,
+    json: AsJson = False,
+    settings: Settings,
+) -> None:
+    """Import a process as it is: no handler runs."""
+    given = read_json(state, "STATE")
+    history = read_json(events, "--events") or []
+    if not isinstance(history, list):
+        raise typer.BadParameter("it must be a JSON list", param_hint="--events")
+    of_process = read_object(metadata, "--metadata")
+    timer = _timer(timer_at, timer_after)
+    ask(
+        settings,
+        lambda client: client.put(
+            namespace,
+            process_id,
+            state=given,
+            events=history,
+            action=timer,
+            metadata=of_process,
+            status=status,
+        ),
+    )
+    _print_answer(None, f"imported {namespace}/{process_id}", machine=json)
+
+
+@with_settings(ASKING)
+def remove(
+    namespace: NamespaceName,
+    process_id: ProcessId,
+    *,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    json: AsJson = False,
+    settings: Settings,
+) -> None:
+    """Delete a process with its history and its tasks, whatever it does. Asks first in a terminal."""
+    if not yes and sys.stdin.isatty():
+        typer.confirm(
+            f"Delete {visible(namespace)}/{visible(process_id)} with its whole history?",
+            abort=True,
+            err=True,
+        )
+    ask(settings, lambda client: client.remove(namespace, process_id))
+    _print_answer(None, f"removed {namespace}/{process_id}", machine=json)
+
+
+def _common(idempotency_key: str | None, context: str | None, timeout: str | None) -> dict[str, Any]:
+    return {
+        "idempotency_key": idempotency_key,
+        "context": read_json(context, "--context"),
+        "timeout": read_duration(timeout, "--timeout"),
+    }
+
+
+def _timer(at: str | None, after: str | None) -> SetTimer | None:
+    if at is None and after is None:
+        return None
+    if at is not None and after is not None:
+        raise typer.BadParameter("give one of --timer-at and --timer-after", param_hint="--timer-at")
+    moment, delay = read_moment(at, "--timer-at"), read_duration(after, "--timer-after")
+    try:
+        return SetTimer(at=moment, after=delay)
+    except InvalidRequest as error:
+        raise typer.BadParameter(str(error), param_hint="--timer-at") from None
+
+
+def _print_answer(answer: Any, done: str, *, machine: bool) -> None:
+    """The answer as JSON; without one, what was done, or `null` for machines."""
+    if answer is None and not machine:
+        stdout().print(visible(done), soft_wrap=True)
+    else:
+        print_json(answer, machine=machine)

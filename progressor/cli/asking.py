@@ -1,0 +1,28 @@
+"""Puts one question to a client, and waits for the answer."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+from progressor import logs
+from progressor.cli.database import database
+from progressor.client import Client
+from progressor.settings import Settings
+
+T = TypeVar("T")
+
+
+def ask(settings: Settings, question: Callable[[Client], Awaitable[T]]) -> T:
+    """The answer; a ProgressorError is the caller's."""
+    # Who asks wants the answer: only warnings go before it, unless more was asked for.
+    level = settings.log_level if "log_level" in settings.model_fields_set else "warning"
+    logs.set_up(level=level, form=settings.log_format)
+
+    async def run(dsn: str) -> T:
+        async with Client(dsn, **settings.connection_options()) as client:
+            return await question(client)
+
+    with database(settings) as found:
+        return asyncio.run(run(found.dsn))

@@ -1,0 +1,39 @@
+"""Which database a command works on: the configured one, or the embedded one, started or shared."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import NamedTuple
+from urllib.parse import quote
+
+from progressor.embedded import EmbeddedPostgres, default_data_dir
+from progressor.settings import Settings
+from progressor.storage.dsn import parsed
+
+
+class Database(NamedTuple):
+    """A DSN, which holds a secret, and a name for it that holds none."""
+
+    dsn: str
+    shown: str
+
+
+@contextmanager
+def database(settings: Settings) -> Iterator[Database]:
+    """The database of these settings, for as long as the block runs."""
+    if settings.database_url is not None:
+        dsn = settings.database_url.get_secret_value()
+        yield Database(dsn, _without_secrets(dsn))
+        return
+    folder = settings.data_dir or default_data_dir()
+    with EmbeddedPostgres(folder, bin_dir=settings.postgres_bin_dir) as dsn:
+        yield Database(dsn, f"embedded PostgreSQL in {folder}")
+
+
+def _without_secrets(dsn: str) -> str:
+    """User, host, port and name: what tells databases apart, and nothing else."""
+    parts = parsed(dsn)
+    user = f"{quote(str(parts['user']))}@" if "user" in parts else ""
+    port = f":{parts['port']}" if "port" in parts else ""
+    return f"postgresql://{user}{parts.get('host', '')}{port}/{parts.get('dbname', '')}"

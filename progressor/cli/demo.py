@@ -1,0 +1,91 @@
+"""`progressor demo`: the example `examples/cdnow`, from a checkout or from the wheel.
+
+Rule: the example is imported, never copied: what runs is what stands in the example's folder.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import logging
+import signal
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.logging import RichHandler
+
+from progressor.cli.database import database
+from progressor.cli.options import DatabaseUrl, DataDir, read_settings
+from progressor.settings import Settings
+from progressor.storage import migrations
+
+# The view shows what breaks on purpose; the log would show it again, with tracebacks.
+_SHOWN_BY_THE_VIEW = ("progressor.handler", "progressor.worker")
+_INTERRUPTED = 130
+
+
+def demo(
+    *,
+    customers: Annotated[
+        int | None, typer.Option(min=1, help="Replay only so many customers.", show_default="all")
+    ] = None,
+    forget: Annotated[bool, typer.Option("--forget", help="First remove the earlier runs.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
+    database_url: DatabaseUrl = None,
+    data_dir: DataDir = None,
+) -> None:
+    """Replay a shop's 6,919 purchases as processes, and check every one of them.
+
+    Exit status 0 only if everything is as the file says.
+    """
+    settings = read_settings(database_url=database_url, data_dir=data_dir)
+    console = Console(stderr=json, highlight=False)
+    _log_above_the_view(console)
+    signal.signal(signal.SIGTERM, _interrupt)
+    try:
+        report = _run(settings, console, most=customers, forget=forget)
+    except KeyboardInterrupt:
+        console.print("Stopped. What was accepted is kept; another run begins with new customers.")
+        raise typer.Exit(_INTERRUPTED) from None
+    if json:
+        typer.echo(report.as_json())
+    else:
+        report.show(console)
+    raise typer.Exit(0 if report.agrees else 1)
+
+
+def _run(settings: Settings, console: Console, **options: Any) -> Any:
+    """Run the example on the configured database, or on the embedded PostgreSQL; its report."""
+    if settings.database_url is None:
+        console.print("Starting the embedded PostgreSQL.")
+    with database(settings) as found:
+        console.print(f"Running on {found.shown}.", markup=False, soft_wrap=True)
+        migrations.upgrade(found.dsn)
+        options |= settings.engine_options() | {"scanner": True, "zombie_collector": True}
+        return asyncio.run(_example().run(found.dsn, console, **options))
+
+
+def _example() -> Any:
+    """The example's main module: in a wheel inside the package, in a checkout beside it."""
+    package = Path(__file__).resolve().parents[1]
+    inside = package / "examples"
+    folder = inside if inside.is_dir() else package.parent / "examples"
+    sys.path.insert(0, str(folder))
+    return importlib.import_module("cdnow.main")
+
+
+def _log_above_the_view(console: Console) -> None:
+    handler = RichHandler(logging.WARNING, console, show_path=False)
+    logging.basicConfig(
+        level=logging.WARNING, format="%(name)s: %(message)s", handlers=[handler], force=True
+    )
+    for name in _SHOWN_BY_THE_VIEW:
+        logging.getLogger(name).setLevel(logging.CRITICAL)
+
+
+def _interrupt(_signal: int, _frame: object) -> None:
+    """SIGTERM does what Ctrl-C does: the first one stops cleanly, the second one at once."""
+    signal.raise_signal(signal.SIGINT)

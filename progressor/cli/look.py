@@ -1,0 +1,121 @@
+"""The commands that only look: get, trace, search."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import typer
+
+from progressor.cli import views
+from progressor.cli.asking import ask
+from progressor.cli.options import (
+    ASKING,
+    AsJson,
+    NamespaceName,
+    ProcessId,
+    Timeout,
+    read_duration,
+    read_moment,
+    read_object,
+    with_settings,
+)
+from progressor.cli.output import note, print_json, stdout
+from progressor.model import HistoryRange
+from progressor.settings import Settings
+
+# What a person reads of a history that has no end; machines get all unless they say how much.
+_SHOWN = 20
+
+
+@with_settings(ASKING)
+def get(
+    namespace: NamespaceName,
+    process_id: ProcessId,
+    *,
+    offset: Annotated[int, typer.Option(min=0, help="Skip so many events.")] = 0,
+    limit: Annotated[
+        int | None,
+        typer.Option(min=0, show_default=f"all as JSON, else the last {_SHOWN}", help="At most so many."),
+    ] = None,
+    direction: Annotated[
+        Literal["forward", "backward"], typer.Option(help="Oldest or newest events first.")
+    ] = "forward",
+    timeout: Timeout = None,
+    json: AsJson = False,
+    settings: Settings,
+) -> None:
+    """Show a process: status, state, metadata, history."""
+    seconds = read_duration(timeout, "--timeout")
+    newest = not json and limit is None and not offset and direction == "forward"
+    wanted = (
+        HistoryRange(limit=_SHOWN, direction="backward")
+        if newest
+        else HistoryRange(offset, limit, direction)
+    )
+    process = ask(settings, lambda client: client.get(namespace, process_id, range=wanted, timeout=seconds))
+    if json:
+        print_json(views.process_plain(process), machine=True)
+    else:
+        events = process.history[::-1] if newest else process.history
+        stdout().print(views.process_view(process, events))
+
+
+@with_settings(ASKING)
+def trace(
+    namespace: NamespaceName,
+    process_id: ProcessId,
+    *,
+    after: Annotated[int, typer.Option(min=0, help="Only tasks behind this task id.")] = 0,
+    limit: Annotated[int | None, typer.Option(min=1, help="At most so many tasks.")] = None,
+    json: AsJson = False,
+    settings: Settings,
+) -> None:
+    """Show all that was ever asked of a process, and what came of it."""
+    entries = ask(settings, lambda client: client.trace(namespace, process_id, after=after, limit=limit))
+    if json:
+        print_json([views.entry_plain(entry) for entry in entries], machine=True)
+    else:
+        stdout().print(views.trace_view(entries))
+
+
+@with_settings(ASKING)
+def search(
+    *,
+    namespace: Annotated[str | None, typer.Option("--namespace", "-n", help="Only of this one.")] = None,
+    status: Annotated[Literal["init", "running", "error"] | None, typer.Option("--status", "-s")] = None,
+    metadata: Annotated[
+        str | None, typer.Option(help="A JSON object: only processes whose metadata contains it.")
+    ] = None,
+    created_after: Annotated[str | None, typer.Option(help="ISO 8601.")] = None,
+    created_before: Annotated[str | None, typer.Option(help="ISO 8601.")] = None,
+    limit: Annotated[int, typer.Option(help="At most so many, up to 1000.")] = 100,
+    cursor: Annotated[str | None, typer.Option(help="Go on where the page before ended.")] = None,
+    json: AsJson = False,
+    settings: Settings,
+) -> None:
+    """List processes, by namespace and creation."""
+    wanted = read_object(metadata, "--metadata")
+    since = read_moment(created_after, "--created-after")
+    until = read_moment(created_before, "--created-before")
+    page = ask(
+        settings,
+        lambda client: client.search(
+            namespace=namespace,
+            status=status,
+            metadata=wanted,
+            created_after=since,
+            created_before=until,
+            limit=limit,
+            cursor=cursor,
+        ),
+    )
+    if json:
+        items = [views.process_plain(process, history=False) for process in page.items]
+        print_json({"items": items, "cursor": page.cursor}, machine=True)
+        return
+    if not page.items:
+        note("no process found")
+        return
+    stdout().print(views.search_view(page.items))
+    if page.cursor is not None:
+        note(f"there are more: --cursor {page.cursor}")

@@ -1,0 +1,73 @@
+"""The command `progressor`: every command is registered here, by the group that its help shows it in."""
+
+from __future__ import annotations
+
+from importlib.metadata import PackageNotFoundError, version
+from typing import Annotated
+
+import typer
+
+from progressor.cli import ask, look, maintain, serve
+from progressor.cli.group import ASK, LOOK, MAINTAIN, RUN, Commands
+
+app = typer.Typer(
+    cls=Commands,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+for _panel, _commands in {
+    RUN: {
+        "dev": serve.dev,
+        "worker": serve.worker,
+        "scanner": serve.scanner,
+        "zombie-collector": serve.zombie_collector,
+    },
+    ASK: {
+        "start": ask.start,
+        "call": ask.call,
+        "notify": ask.notify,
+        "repair": ask.repair,
+        "simple-repair": ask.simple_repair,
+        "put": ask.put,
+        "remove": ask.remove,
+    },
+    LOOK: {"get": look.get, "trace": look.trace, "search": look.search},
+    MAINTAIN: {"migrate": maintain.migrate},
+}.items():
+    for _name, _command in _commands.items():
+        app.command(_name, rich_help_panel=_panel)(_command)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"progressor {_version()}")
+        raise typer.Exit
+
+
+def _version() -> str:
+    try:
+        return version("progressor")
+    except PackageNotFoundError:
+        return "(not installed)"
+
+
+@app.callback()
+def progressor(
+    version: Annotated[  # noqa: ARG001 - handled by its callback
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version.")
+    ] = False,
+) -> None:
+    """Durable processes on PostgreSQL: each with an id, a state, a history, a timer and a mailbox.
+
+    Without PROGRESSOR_DATABASE_URL an embedded PostgreSQL is used, shared by all commands of this user.
+    """
+
+
+def main() -> None:
+    """The entry point."""
+    app(prog_name="progressor")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,48 @@
+"""The commands that look after a database: migrate."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from progressor import logs
+from progressor.cli.database import database
+from progressor.cli.options import ASKING, AsJson, with_settings
+from progressor.cli.output import print_json, stdout
+from progressor.settings import Settings
+from progressor.storage import migrations
+
+
+@with_settings(ASKING)
+def migrate(
+    *,
+    revision: Annotated[
+        str, typer.Option(help="head, base, or a revision; going down drops what newer ones hold.")
+    ] = "head",
+    check: Annotated[
+        bool, typer.Option("--check", help="Change nothing; status 1 unless the schema is this release's.")
+    ] = False,
+    sql: Annotated[
+        bool, typer.Option("--sql", help="Print the SQL for an empty database, and need none.")
+    ] = False,
+    json: AsJson = False,
+    settings: Settings,
+) -> None:
+    """Bring the database's schema to the one of this release; safe to run from many places at once."""
+    if sql:
+        typer.echo(migrations.sql(), nl=False)
+        return
+    logs.set_up(level=settings.log_level, form=settings.log_format)
+    with database(settings) as found:
+        if check:
+            migrations.check(found.dsn)
+            before = after = migrations.head()
+        else:
+            before, after = migrations.upgrade(found.dsn, revision)
+    if json:
+        print_json({"from": before, "to": after, "database": found.shown}, machine=True)
+    elif before == after:
+        stdout().print(f"{found.shown}: nothing to do, it is at {after}", soft_wrap=True)
+    else:
+        stdout().print(f"{found.shown}: {before or 'empty'} → {after or 'empty'}", soft_wrap=True)

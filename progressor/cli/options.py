@@ -1,0 +1,200 @@
+"""The options that commands share, and how their texts become values.
+
+Rule: what cannot be understood is a usage error that names the option, before anything is asked.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import json
+import sys
+from collections.abc import Callable, Mapping
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Annotated, Any, NoReturn
+
+import typer
+from pydantic import TypeAdapter, ValidationError
+
+from progressor.errors import InvalidRequest
+from progressor.settings import Settings, seconds_or_text
+
+MACHINE = "progressor.machine"
+
+_DATABASE, _LOGS, _METRICS = "Database", "Logs", "Metrics"
+
+
+def _remember(context: typer.Context, value: bool) -> bool:
+    context.meta[MACHINE] = value
+    return value
+
+
+App = Annotated[
+    str,
+    typer.Argument(
+        metavar="APP",
+        show_default=False,
+        help="module:attribute, a Namespace or a list of them; or a module, for all that it has.",
+    ),
+]
+NamespaceName = Annotated[str, typer.Argument(metavar="NAMESPACE", show_default=False)]
+ProcessId = Annotated[str, typer.Argument(metavar="PROCESS_ID", show_default=False)]
+Args = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="[ARGS]",
+        show_default=False,
+        help="JSON, or @file, or - for stdin. A text is JSON too: '\"text\"'.",
+    ),
+]
+AsJson = Annotated[
+    bool, typer.Option("--json", callback=_remember, help="Answers and errors as JSON, for machines.")
+]
+IdempotencyKey = Annotated[
+    str | None,
+    typer.Option("--idempotency-key", help="Repeating with the same key never does a thing twice."),
+]
+Context = Annotated[
+    str | None, typer.Option("--context", help="JSON that the handler finds in process.context.")
+]
+Metadata = Annotated[
+    str | None, typer.Option("--metadata", help="A JSON object that search finds the process by.")
+]
+Timeout = Annotated[
+    str | None,
+    typer.Option("--timeout", help="How long to wait for the answer: seconds, ISO 8601 or hh:mm:ss."),
+]
+DatabaseUrl = Annotated[
+    str | None,
+    typer.Option(
+        "--database-url",
+        metavar="URL",
+        rich_help_panel=_DATABASE,
+        help="PROGRESSOR_DATABASE_URL, which keeps a password out of the list of processes. "
+        "Neither: an embedded PostgreSQL.",
+    ),
+]
+DataDir = Annotated[
+    Path | None,
+    typer.Option("--data-dir", rich_help_panel=_DATABASE, help="Where the embedded PostgreSQL stands."),
+]
+LogLevel = Annotated[
+    str | None, typer.Option("--log-level", rich_help_panel=_LOGS, help="debug, info, warning, error.")
+]
+LogFormat = Annotated[
+    str | None, typer.Option("--log-format", rich_help_panel=_LOGS, help="auto, console, json.")
+]
+MetricsPort = Annotated[
+    int | None,
+    typer.Option(
+        "--metrics-port",
+        rich_help_panel=_METRICS,
+        help="Serve /metrics and /health here; 0: on any free port.",
+    ),
+]
+MetricsHost = Annotated[
+    str | None,
+    typer.Option("--metrics-host", rich_help_panel=_METRICS, help="127.0.0.1 unless set otherwise."),
+]
+
+
+ASKING: Mapping[str, Any] = {"database_url": DatabaseUrl, "data_dir": DataDir, "log_level": LogLevel}
+SERVING: Mapping[str, Any] = {
+    **ASKING,
+    "log_format": LogFormat,
+    "metrics_port": MetricsPort,
+    "metrics_host": MetricsHost,
+}
+
+
+def with_settings(shared: Mapping[str, Any]) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Give a command these options too; it gets them, over the environment, as `settings`.
+
+    Those of the command's own options that settings have under the same name are settings as well.
+    """
+
+    def decorate(function: Callable[..., None]) -> Callable[..., None]:
+        signature = inspect.signature(function, eval_str=True)
+        own = [each for each in signature.parameters.values() if each.name != "settings"]
+        more = [
+            inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=option)
+            for name, option in shared.items()
+        ]
+        settable = {*shared, *(each.name for each in own if each.name in Settings.model_fields)}
+
+        @functools.wraps(function)
+        def command(**given: Any) -> None:
+            settings = read_settings(**{name: given.pop(name) for name in settable})
+            function(settings=settings, **given)
+
+        vars(command)["__signature__"] = signature.replace(parameters=[*own, *more])
+        command.__annotations__ = {each.name: each.annotation for each in (*own, *more)}
+        return command
+
+    return decorate
+
+
+def read_settings(**given: Any) -> Settings:
+    """The settings: the environment, and over it the options that were given."""
+    try:
+        return Settings(**{name: value for name, value in given.items() if value is not None})
+    except InvalidRequest as error:
+        raise typer.BadParameter(str(error)) from None
+
+
+def read_json(text: str | None, hint: str) -> Any:
+    """The value of JSON text, of `@file`, or of stdin (`-`)."""
+    if text is None:
+        return None
+    try:
+        if text == "-":
+            text = sys.stdin.read()
+        elif text.startswith("@"):
+            text = Path(text[1:]).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise typer.BadParameter(f"{text} cannot be read: {error}", param_hint=hint) from None
+    try:
+        return json.loads(text, parse_constant=_refuse_constant)
+    except RecursionError:
+        raise typer.BadParameter("it is nested too deeply", param_hint=hint) from None
+    except ValueError as error:
+        raise typer.BadParameter(
+            f"it is not JSON ({error}); texts stand in double quotes: '\"text\"'", param_hint=hint
+        ) from None
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise ValueError(f"there is no {name} in JSON")
+
+
+def read_object(text: str | None, hint: str) -> dict[str, Any] | None:
+    """The value of JSON text, which must be an object."""
+    value = read_json(text, hint)
+    if value is not None and not isinstance(value, dict):
+        raise typer.BadParameter("it must be a JSON object: '{\"key\": 1}'", param_hint=hint)
+    return value
+
+
+def read_duration(text: str | None, hint: str) -> timedelta | None:
+    """A duration: seconds, ISO 8601 or hh:mm:ss."""
+    if text is None:
+        return None
+    try:
+        return TypeAdapter(timedelta).validate_python(seconds_or_text(text))
+    except ValidationError:
+        raise typer.BadParameter(
+            "it must be a duration: seconds (1.5), ISO 8601 (PT1.5S) or hh:mm:ss", param_hint=hint
+        ) from None
+
+
+def read_moment(text: str | None, hint: str) -> datetime | None:
+    """A time in ISO 8601; without an offset it is this machine's."""
+    if text is None:
+        return None
+    try:
+        return datetime.fromisoformat(text).astimezone()
+    except (ValueError, OverflowError):
+        raise typer.BadParameter(
+            "it must be a time in ISO 8601: 2026-02-28T12:00:00+00:00", param_hint=hint
+        ) from None

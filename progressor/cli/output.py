@@ -1,0 +1,101 @@
+"""How results and errors reach people and machines.
+
+Rule: results on stdout, everything else on stderr. What comes from the database moves no cursor: control
+characters are shown, not sent.
+"""
+
+from __future__ import annotations
+
+import base64
+import dataclasses
+import json
+from datetime import datetime, timedelta
+from enum import Enum
+from typing import Any
+
+from rich.console import Console
+from rich.text import Text
+
+_WIDTH_OF_FILES = 140
+
+
+def stdout() -> Console:
+    """Where results go; made anew each time, because tests change the stream."""
+    return _console(stderr=False)
+
+
+def stderr() -> Console:
+    """Where all else goes."""
+    return _console(stderr=True)
+
+
+def _console(*, stderr: bool) -> Console:
+    console = Console(stderr=stderr, highlight=False, markup=False, emoji=False)
+    if not console.is_terminal:
+        console.width = max(console.width, _WIDTH_OF_FILES)
+    return console
+
+
+def error_line(text: str) -> None:
+    """Say what is wrong, on stderr."""
+    line = Text.assemble(("error: ", "bold red"), visible(text, keep_lines=True))
+    stderr().print(line, soft_wrap=True)
+
+
+def note(text: str) -> None:
+    """Say something by the way, on stderr."""
+    stderr().print(Text(visible(text), style="dim"), soft_wrap=True)
+
+
+def print_json(value: Any, *, machine: bool) -> None:
+    """A value as JSON: one line for machines, indented and coloured in a terminal."""
+    console = stdout()
+    if machine or not console.is_terminal:
+        console.print(Text(json.dumps(plain(value), ensure_ascii=False)), soft_wrap=True)
+    else:
+        console.print_json(json.dumps(plain(value)), ensure_ascii=False)
+
+
+def plain(value: Any) -> Any:
+    """A value in the words of JSON: times in ISO 8601, durations in seconds, bytes in base64."""
+    match value:
+        case None | bool() | int() | float():
+            return value
+        case Enum():
+            return plain(value.value)
+        case str():
+            return value
+        case bytes():
+            return {"base64": base64.b64encode(value).decode()}
+        case datetime():
+            return value.isoformat()
+        case timedelta():
+            return value.total_seconds()
+        case dict():
+            return {str(key): plain(part) for key, part in value.items()}
+        case list() | tuple():
+            return [plain(part) for part in value]
+        case _ if dataclasses.is_dataclass(value) and not isinstance(value, type):
+            return {field.name: plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
+        case _:
+            raise TypeError(f"{type(value).__name__} has no JSON form")
+
+
+def visible(text: str, *, keep_lines: bool = False) -> str:
+    """A text with its control characters shown."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() or (keep_lines and c == "\n") else repr(c)[1:-1] for c in text)
+
+
+def short(value: Any, limit: int = 60) -> str:
+    """A value on one line of a table."""
+    if value is None:
+        return ""
+    text = visible(value if isinstance(value, str) else json.dumps(plain(value), ensure_ascii=False))
+    return text if len(text) <= limit else f"{text[: limit - 1]}…"
+
+
+def clock(moment: datetime | None) -> str:
+    """A time as this machine's user reads it."""
+    return "" if moment is None else moment.astimezone().strftime("%Y-%m-%d %H:%M:%S")

@@ -1,0 +1,118 @@
+"""Runs a service until it is told to stop: gracefully at the first signal, at once at the second.
+
+Rule: the signals are handled by Python and not by the event loop, so that a handler that blocks the loop
+cannot keep the second one from working. A stop is bounded, whatever hangs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import threading
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, suppress
+from datetime import timedelta
+from types import FrameType, TracebackType
+from typing import Any, NoReturn, Self, TypeVar
+
+T = TypeVar("T")
+
+log = logging.getLogger("progressor.cli")
+
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+# What a stop may take beyond the steps' own grace: connections, an outage, threads of the user's.
+_BEYOND_GRACE = timedelta(seconds=40)
+
+
+class Runner:
+    """`with Runner(...) as runner: runner.run(service, ...)`; signals are its own within the block.
+
+    `stopping` is called once, at the first signal, with the signal's name.
+    """
+
+    def __init__(self, *, grace: timedelta, stopping: Callable[[str], None]) -> None:
+        self._grace = grace
+        self._stopping = stopping
+        self._before: dict[int, Any] = {}
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._asked = asyncio.Event()
+        self._entering: asyncio.Task[Any] | None = None
+        self._signal: int | None = None
+
+    def __enter__(self) -> Self:
+        self._before = {each: signal.signal(each, self._on_signal) for each in _SIGNALS}
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        for each, before in self._before.items():
+            signal.signal(each, before)
+
+    def run(self, service: AbstractAsyncContextManager[T], started: Callable[[T], None]) -> None:
+        """Enter the service, say so, and leave it when a signal comes."""
+        with asyncio.Runner(loop_factory=_loop_factory()) as runner, suppress(_StoppedEarly):
+            runner.run(self._until_asked(service, started))
+
+    async def _until_asked(
+        self, service: AbstractAsyncContextManager[T], started: Callable[[T], None]
+    ) -> None:
+        self._loop = asyncio.get_running_loop()
+        async with AsyncExitStack() as stack:
+            self._entering = asyncio.current_task()
+            try:
+                running = await stack.enter_async_context(service)
+            except asyncio.CancelledError:
+                raise _StoppedEarly from None
+            self._entering = None
+            started(running)
+            await self._asked.wait()
+
+    def _on_signal(self, signum: int, _frame: FrameType | None) -> None:
+        if self._signal is not None:
+            _leave(signum)
+        if self._loop is None:
+            # Nothing runs yet, or only what blocks: as if this were not here.
+            signal.signal(signum, self._before[signum])
+            signal.raise_signal(signum)
+            return
+        self._signal = signum
+        limit = (self._grace + _BEYOND_GRACE).total_seconds()
+        last_resort = threading.Timer(limit, _give_up, [signum])
+        last_resort.daemon = True
+        last_resort.start()
+        if not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._begin_to_stop, signal.Signals(signum).name)
+
+    def _begin_to_stop(self, name: str) -> None:
+        self._stopping(name)
+        self._asked.set()
+        if self._entering is not None:
+            self._entering.cancel()
+
+
+class _StoppedEarly(Exception):
+    """A signal came before the service had started."""
+
+
+def _give_up(signum: int) -> None:
+    log.error("not stopped in time, leaving")
+    _leave(signum)
+
+
+def _leave(signum: int) -> NoReturn:
+    os._exit(128 + signum)
+
+
+def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    try:
+        import uvloop  # noqa: PLC0415 - not there on every platform
+    except ImportError:
+        return None
+    factory: Callable[[], asyncio.AbstractEventLoop] = uvloop.new_event_loop
+    return factory

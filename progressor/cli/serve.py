@@ -1,0 +1,163 @@
+"""The commands that run until they are told to stop: dev, worker, scanner, zombie-collector."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from contextlib import ExitStack
+from typing import Annotated, Any
+
+import typer
+
+from progressor import logs
+from progressor.cli import apps
+from progressor.cli.banner import banner
+from progressor.cli.database import Database, database
+from progressor.cli.options import SERVING, App, with_settings
+from progressor.cli.output import note, stderr
+from progressor.cli.running import Runner
+from progressor.engine import Engine
+from progressor.monitor import Monitor
+from progressor.namespace import Namespace
+from progressor.settings import Settings
+from progressor.standalone import Standalone
+from progressor.standalone import scanner as build_scanner
+from progressor.standalone import zombie_collector as build_zombie_collector
+from progressor.storage import migrations
+
+log = logging.getLogger("progressor.cli")
+
+Service = Engine | Standalone
+
+
+@with_settings(SERVING)
+def dev(app: App, *, settings: Settings) -> None:
+    """Serve APP with everything in one process: an embedded PostgreSQL, migrated, workers and metrics."""
+    if settings.metrics_port is None:
+        settings = settings.model_copy(update={"metrics_port": 0})
+    namespaces = _load(app, settings)
+
+    def build(found: Database) -> Engine:
+        before, after = migrations.upgrade(found.dsn)
+        if before != after:
+            log.info("database migrated", extra={"before": before, "after": after})
+        return Engine(
+            found.dsn, namespaces, **settings.engine_options() | {"scanner": True, "zombie_collector": True}
+        )
+
+    _serve("dev", settings, build, namespaces=namespaces)
+
+
+@with_settings(SERVING)
+def worker(
+    app: App,
+    *,
+    scanner: Annotated[  # noqa: ARG001 - a setting
+        bool | None,
+        typer.Option("--scanner/--no-scanner", help="Scan in this process.", show_default="scan"),
+    ] = None,
+    zombie_collector: Annotated[  # noqa: ARG001 - a setting
+        bool | None,
+        typer.Option(
+            "--zombie-collector/--no-zombie-collector",
+            help="Collect zombies in this process.",
+            show_default="collect",
+        ),
+    ] = None,
+    settings: Settings,
+) -> None:
+    """Run the handlers of APP, with a scanner and a zombie collector unless told otherwise."""
+    namespaces = _load(app, settings)
+
+    def build(found: Database) -> Engine:
+        return Engine(found.dsn, namespaces, **settings.engine_options())
+
+    _serve("worker", settings, build)
+
+
+@with_settings(SERVING)
+def scanner(*, settings: Settings) -> None:
+    """Watch the schedule of all namespaces and wake their workers; needs no APP."""
+    _set_up_logs(settings)
+
+    def build(found: Database) -> Standalone:
+        return Standalone(found.dsn, build_scanner, **settings.engine_options())
+
+    _serve("scanner", settings, build)
+
+
+@with_settings(SERVING)
+def zombie_collector(*, settings: Settings) -> None:
+    """Take tasks from dead workers, in all namespaces; needs no APP."""
+    _set_up_logs(settings)
+
+    def build(found: Database) -> Standalone:
+        return Standalone(found.dsn, build_zombie_collector, **settings.engine_options())
+
+    _serve("zombie-collector", settings, build)
+
+
+def _set_up_logs(settings: Settings) -> None:
+    logs.set_up(level=settings.log_level, form=settings.log_format)
+
+
+def _load(app: str, settings: Settings) -> list[Namespace]:
+    # First the logs: what the user's module says while it is imported belongs there too.
+    _set_up_logs(settings)
+    return apps.load(app)
+
+
+def _serve(
+    command: str,
+    settings: Settings,
+    build: Callable[[Database], Service],
+    *,
+    namespaces: list[Namespace] | None = None,
+) -> None:
+    """Serve until told to stop; with `namespaces`, say in a terminal what there is and what to try."""
+    with ExitStack() as stack:
+        monitor: Monitor | None = None
+        running: list[Service] = []
+
+        def stopping(signal_name: str) -> None:
+            if monitor is not None:
+                monitor.leave()
+            _say_stopping(signal_name, sum(service.busy for service in running), settings)
+
+        def started(service: Service) -> None:
+            running.append(service)
+            if monitor is not None:
+                monitor.watch(service.client.health)
+            _say_started(command, found, monitor, namespaces)
+
+        runner = stack.enter_context(Runner(grace=settings.stop_grace, stopping=stopping))
+        found = stack.enter_context(database(settings))
+        if settings.metrics_port is not None:
+            monitor = stack.enter_context(Monitor(settings.metrics_host, settings.metrics_port))
+        runner.run(build(found), started)
+
+
+def _say_started(
+    command: str, found: Database, monitor: Monitor | None, namespaces: list[Namespace] | None
+) -> None:
+    if namespaces is not None and stderr().is_terminal:
+        banner(namespaces, found, monitor)
+        return
+    places: dict[str, Any] = {"database": found.shown}
+    if monitor is not None:
+        places |= {"metrics": f"{monitor.url}/metrics", "health": f"{monitor.url}/health"}
+    log.info("serving", extra={"command": command, **places})
+
+
+def _say_stopping(signal_name: str, steps: int, settings: Settings) -> None:
+    seconds = settings.stop_grace.total_seconds()
+    if stderr().is_terminal:
+        awaited = (
+            f"finishing {steps} step{'s' * (steps != 1)} (at most {seconds:g} s)" if steps else "stopping"
+        )
+        note(f"{awaited}, press Ctrl-C again to leave at once")
+    else:
+        log.info(
+            "finishing steps, a second signal leaves at once",
+            extra={"signal": signal_name, "steps": steps, "at_most_seconds": seconds},
+        )
