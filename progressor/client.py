@@ -332,7 +332,7 @@ class Client:
             await self._requests.check_namespace(namespace)
             raise ProcessNotFound(namespace, process_id)
         took = (asyncio.get_running_loop().time() - began) * 1000
-        metrics.PROCESS_REMOVING.labels(namespace).observe(took)
+        metrics.child(metrics.PROCESS_REMOVING, namespace).observe(took)
         for ref in removed.cancelled:
             self._backend.replies.look(ref)
 

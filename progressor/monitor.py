@@ -10,6 +10,7 @@ import asyncio
 import json
 import logging
 import socket
+import sys
 import threading
 from collections.abc import Awaitable, Callable
 from concurrent.futures import TimeoutError as NoAnswer
@@ -110,7 +111,7 @@ class _Server(ThreadingHTTPServer):
         TCPServer.server_bind(self)
 
     def handle_error(self, request: object, client_address: object) -> None:  # noqa: ARG002
-        log.debug("request failed", exc_info=True)
+        log.debug("request failed", extra={"error": repr(sys.exception())})
 
 
 class _Page(BaseHTTPRequestHandler):

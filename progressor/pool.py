@@ -106,7 +106,8 @@ class Pool:
 
     def run(self, held: Claimed) -> None:
         """Begin a chain of steps in a slot that was reserved."""
-        chain = asyncio.create_task(self._run_chain(held))
+        begin = self._hand_back if self.stopping else self._run_chain
+        chain = asyncio.create_task(begin(held))
         self._chains.add(chain)
         chain.add_done_callback(self._chain_ended)
 
@@ -182,16 +183,12 @@ class Pool:
                 self.release(slots - len(found))
             if len(found) == slots:
                 self.ring(kind)
-            await self._begin(found)
-
-    async def _begin(self, found: list[Claimed]) -> None:
-        if not self.stopping:
             for held in found:
                 self.run(held)
-        elif found:
-            # Claimed while the stop was called: somebody else shall have them.
-            await self._storage.hand_back([held.task for held in found])
-            self.release(len(found))
+
+    async def _hand_back(self, held: Claimed) -> None:
+        # It came into our hands while the stop was called: somebody else shall have it.
+        await self._storage.hand_back([held.task])
 
     async def _search(self, kind: Kind, limit: int) -> list[Claimed]:
         loop = asyncio.get_running_loop()
@@ -199,17 +196,20 @@ class Pool:
         search = self._storage.search_calls if kind == "calls" else self._storage.search_timers
         found = await search(self.namespace.name, limit, worker_id=self.worker_id, lease=new_lease())
         histogram = metrics.CALLS_SCANNING if kind == "calls" else metrics.TIMERS_SCANNING
-        histogram.labels(self.namespace.name).observe((loop.time() - began) * 1000)
+        metrics.child(histogram, self.namespace.name).observe((loop.time() - began) * 1000)
         return found
 
     async def stop(self, grace: timedelta) -> bool:
         """Stop claiming and let what runs finish; True if all of it did within `grace`."""
         self.stopping = True
         self._bell.set()
-        under_way = {*self._chains, *([self._claims] if self._claims is not None else [])}
-        if not under_way:
-            return True
-        _, unfinished = await asyncio.wait(under_way, timeout=grace.total_seconds())
+        unfinished: set[asyncio.Task[None]] = set()
+        if self._claims is not None:
+            # First the claims: what they bring is handed back.
+            _, unfinished = await asyncio.wait({self._claims}, timeout=grace.total_seconds())
+        if self._chains:
+            _, running = await asyncio.wait(self._chains, timeout=grace.total_seconds())
+            unfinished |= running
         for task in unfinished:
             task.cancel()
         await asyncio.gather(*unfinished, return_exceptions=True)

@@ -123,16 +123,22 @@ class Requests:
             async with asyncio.timeout_at(deadline):
                 return await self._backend.replies.wait(ref)
         except TimeoutError:
-            raise unanswered(request, ref.task_id) from None
+            raise ReplyTimeout(
+                request.namespace,
+                request.process_id,
+                idempotency_key=request.idempotency_key,
+                task_id=ref.task_id,
+            ) from None
 
     async def simple_repair(self, request: Request, timeout: Timeout) -> None:
         """Repair without a handler: done when it is accepted."""
         await self.check_namespace(request.namespace)
+        seconds = self.seconds(timeout)
         try:
-            async with asyncio.timeout(self.seconds(timeout)):
+            async with asyncio.timeout(seconds):
                 outcome = await self._backend.committed.simple_repair(request)
         except TimeoutError:
-            raise unanswered(request, None) from None
+            raise _not_accepted(request, seconds) from None
         if isinstance(outcome, NotPrepared):
             raise not_prepared(request, outcome)
         self._backend.ring(request.namespace, "timers")
@@ -148,12 +154,7 @@ class Requests:
             async with asyncio.timeout(min(seconds, patience)):
                 prepared = await asyncio.shield(accepting)
         except TimeoutError:
-            if seconds <= patience:
-                raise unanswered(request, None) from None
-            raise StorageUnavailable(
-                f"PostgreSQL did not take the request within {patience:g} s; it may still go "
-                f"through: ask again with idempotency_key={request.idempotency_key!r}"
-            ) from None
+            raise _not_accepted(request, min(seconds, patience)) from None
         if isinstance(prepared, NotPrepared):
             raise not_prepared(request, prepared)
         return prepared
@@ -174,7 +175,7 @@ class Requests:
             prepared = await self._backend.committed.prepare(request)
         took = (loop.time() - began) * 1000
         kind = request.task_type.value
-        metrics.REQUEST_PREPARING.labels(request.namespace, kind).observe(took)
+        metrics.child(metrics.REQUEST_PREPARING, request.namespace, kind).observe(took)
         if isinstance(prepared, Postpone):
             self._backend.ring(request.namespace, "calls")
             if pool is None or pool.free <= 0:
@@ -208,10 +209,8 @@ def _request_hash(task_type: TaskType, name: str | None, args: bytes | None) -> 
     return hashlib.sha256(head + b"\0" + (args or b"")).digest()
 
 
-def unanswered(request: Request, task_id: int | None) -> ReplyTimeout:
-    return ReplyTimeout(
-        request.namespace,
-        request.process_id,
-        idempotency_key=request.idempotency_key,
-        task_id=task_id,
+def _not_accepted(request: Request, seconds: float) -> StorageUnavailable:
+    return StorageUnavailable(
+        f"PostgreSQL did not take the request within {seconds:g} s; it may still go through: "
+        f"ask again with idempotency_key={request.idempotency_key!r}"
     )

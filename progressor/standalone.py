@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from progressor.backend import Backend
-from progressor.client import Client
+from progressor.client import EngineClient
 from progressor.config import EngineOptions
 from progressor.scanner import Scanner
 from progressor.service import PeriodicService
@@ -54,10 +54,15 @@ class Standalone:
         self._dsn = dsn
         self._make = build
 
+    @property
+    def busy(self) -> int:
+        """How many steps run: none ever."""
+        return 0
+
     def _build(self) -> None:
         self.backend = Backend(self._dsn, self.options)
         self.service = self._make(self.backend, self.options)
-        self.client = Client.of_engine(self.backend, (), {})
+        self.client = EngineClient(self.backend, (), {})
 
     async def __aenter__(self) -> Self:
         self._build()

@@ -88,7 +88,7 @@ class Worker:
         began = asyncio.get_running_loop().time()
         outcome = await perform(self._namespace, process, task, timeout=self._options.step_timeout)
         took = (asyncio.get_running_loop().time() - began) * 1000
-        metrics.TASK_PROCESSING.labels(task.namespace, task.task_type.value).observe(took)
+        metrics.child(metrics.TASK_PROCESSING, task.namespace, task.task_type.value).observe(took)
         return outcome
 
     async def _save(self, step: Step) -> Saved | LostLease:
@@ -100,9 +100,9 @@ class Worker:
             saved = await self._storage.save_result(self._unsaveable(step, error))
         took = (asyncio.get_running_loop().time() - began) * 1000
         namespace, kind = step.task.namespace, step.decision.disposition
-        metrics.TASK_COMPLETION.labels(namespace, kind.value).observe(took)
+        metrics.child(metrics.TASK_COMPLETION, namespace, kind.value).observe(took)
         if kind is Disposition.REMOVE:
-            metrics.PROCESS_REMOVING.labels(namespace).observe(took)
+            metrics.child(metrics.PROCESS_REMOVING, namespace).observe(took)
         if isinstance(saved, LostLease):
             metrics.LOST_LEASES.labels(namespace).inc()
             log.warning("lease lost, result dropped", extra=_fields(step.task))

@@ -52,7 +52,7 @@ class ZombieCollector(PeriodicService):
         )
         took = (loop.time() - began) * 1000
         for namespace in {zombie.task.namespace for zombie in zombies}:
-            metrics.ZOMBIE_COLLECTION.labels(namespace).observe(took)
+            metrics.child(metrics.ZOMBIE_COLLECTION, namespace).observe(took)
         for zombie in zombies:
             self._report(zombie)
         await self._storage.drop_leftovers(lease_age=self._lease_age, answer_age=_ANSWER_AGE)

@@ -80,9 +80,7 @@ async def _processes_of(client: Client, run: str) -> list[str]:
     ids: list[str] = []
     cursor: str | None = None
     while True:
-        page = await client.search(
-            namespace=NAMESPACE, metadata={"run": run}, limit=PAGE, cursor=cursor
-        )
+        page = await client.search(namespace=NAMESPACE, metadata={"run": run}, limit=PAGE, cursor=cursor)
         ids += [process.process_id for process in page.items]
         cursor = page.cursor
         if cursor is None:
@@ -140,5 +138,9 @@ def _lines(customers: Sequence[Customer], progress: Progress, found: Found) -> l
         Line("running totals answered", len(purchases), progress.purchases),
         Line("requests refused", troubles.count_refusals(customers), progress.refusals),
         Line("broken on purpose and repaired", troubles.count_repairs(customers), progress.repairs),
-        Line("requests asked twice, done once", sum(map(troubles.asks_twice, purchases)), progress.asked_twice),
+        Line(
+            "requests asked twice, done once",
+            sum(map(troubles.asks_twice, purchases)),
+            progress.asked_twice,
+        ),
     ]

@@ -42,7 +42,9 @@ class Report:
     @property
     def agrees(self) -> bool:
         """Whether everything is as the file says, and timers fired."""
-        return all(line.agrees for line in self.lines) and not self.differences and self.found.went_quiet > 0
+        return (
+            all(line.agrees for line in self.lines) and not self.differences and self.found.went_quiet > 0
+        )
 
     def as_json(self) -> str:
         """The report for programs."""

@@ -26,7 +26,7 @@ class Purchase:
 
 @dataclass(frozen=True, slots=True)
 class Customer:
-    """A customer and all that he bought, in the order in which he bought it."""
+    """A customer with all purchases, in their order."""
 
     number: int
     purchases: tuple[Purchase, ...]

@@ -22,6 +22,7 @@ from .shop import DAY, JAMMED_TILL, NAMESPACE, Buy, Fix, Refund, Total
 
 AT_ONCE = 100
 OPEN_TILL = 1
+SEARCH_INTERVAL = 0.05
 
 
 @dataclass
@@ -72,7 +73,7 @@ class Replay:
         self.progress = Progress(run, expected, self._first)
 
     async def run(self) -> None:
-        """Let every customer buy all he bought; returns when all have."""
+        """Let every customer buy everything; returns when all have."""
         calendar = Calendar(self._first, day=self._day)
         async with asyncio.TaskGroup() as shop:
             for customer in self._customers:
@@ -84,10 +85,13 @@ class Replay:
         loud = {"run": self.progress.run, "quiet": False}
         try:
             async with asyncio.timeout(patience.total_seconds()):
-                while (await self._client.search(namespace=NAMESPACE, metadata=loud, limit=1)).items:
-                    await asyncio.sleep(0.05)
+                while await self._some(loud):  # noqa: ASYNC110 - the database knows
+                    await asyncio.sleep(SEARCH_INTERVAL)
         except TimeoutError:
             self.progress.problems.append(f"not everybody went quiet within {patience}")
+
+    async def _some(self, metadata: dict[str, Any]) -> bool:
+        return bool((await self._client.search(namespace=NAMESPACE, metadata=metadata, limit=1)).items)
 
     async def _live(self, customer: Customer, calendar: Calendar) -> None:
         process = self._client.process(NAMESPACE, process_id(self.progress.run, customer))
@@ -119,13 +123,9 @@ class Replay:
         self.progress.customers += purchase.number == 1
         self.progress.day = max(self.progress.day, purchase.day)
 
-    async def _ask(
-        self, process: ProcessHandle, purchase: Purchase, *, till: int, attempt: int
-    ) -> Total:
+    async def _ask(self, process: ProcessHandle, purchase: Purchase, *, till: int, attempt: int) -> Total:
         """One attempt at a purchase, under a key of its own: asked again, it is not bought again."""
-        args = Buy(
-            line=purchase.line, day=purchase.day, cds=purchase.cds, cents=purchase.cents, till=till
-        )
+        args = Buy(line=purchase.line, day=purchase.day, cds=purchase.cds, cents=purchase.cents, till=till)
         key = f"line-{purchase.line}-attempt-{attempt}"
         metadata = {"run": self.progress.run, "quiet": False}
 

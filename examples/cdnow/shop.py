@@ -63,7 +63,7 @@ class Purchased(BaseModel):
 
 
 class Fix(BaseModel):
-    """What an operator changes when he repairs a customer."""
+    """What an operator changes to repair a customer."""
 
     limit: int
 

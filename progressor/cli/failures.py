@@ -6,11 +6,11 @@ repeat; 2 is a command line that cannot be understood.
 
 from __future__ import annotations
 
-import json
+from collections.abc import Mapping
 
 import typer
 
-from progressor.cli.output import error_line, plain
+from progressor.cli.output import error_line, to_json
 from progressor.errors import (
     HandlerFailed,
     NamespaceNotFound,
@@ -35,11 +35,20 @@ EXIT_STATUS = (
     ("130, 143", "left at once, on a second Ctrl-C or SIGTERM"),
 )
 
+_HINTS: Mapping[type[ProgressorError], str] = {
+    NamespaceNotFound: "`progressor worker APP` is one",
+    ProcessNotFound: "`progressor search` lists those that there are",
+    ProcessAlreadyExists: "take another id, or look at it with `progressor get`",
+    ProcessBroken: "see why with `progressor trace`, then `progressor repair` or `simple-repair`",
+    ProcessNotBroken: "there is nothing to repair",
+    HandlerFailed: "see `progressor trace` and the log of the worker",
+}
+
 
 def report(error: ProgressorError, *, machine: bool) -> int:
     """Print the error on stderr; the exit status for it."""
     if machine:
-        typer.echo(json.dumps(_fields(error), ensure_ascii=False), err=True)
+        typer.echo(to_json(_fields(error)), err=True)
     else:
         hint = _hint(error)
         text = without_passwords(str(error))
@@ -48,25 +57,11 @@ def report(error: ProgressorError, *, machine: bool) -> int:
 
 
 def _fields(error: ProgressorError) -> dict[str, object]:
-    facts = {name: plain(value) for name, value in vars(error).items() if not name.startswith("_")}
+    facts = {name: value for name, value in vars(error).items() if not name.startswith("_")}
     return {"error": type(error).__name__, "message": without_passwords(str(error)), **facts}
 
 
 def _hint(error: ProgressorError) -> str:
-    match error:
-        case NamespaceNotFound():
-            return "`progressor worker APP` is one"
-        case ProcessNotFound():
-            return f"`progressor search --namespace {error.namespace}` lists those that there are"
-        case ProcessAlreadyExists():
-            return "take another id, or look at it with `progressor get`"
-        case ProcessBroken():
-            return "see why with `progressor trace`, then use `progressor repair` or `simple-repair`"
-        case ProcessNotBroken():
-            return "there is nothing to repair"
-        case Rejected() if error.details:
-            return json.dumps(plain(error.details), ensure_ascii=False)
-        case HandlerFailed():
-            return "see `progressor trace` and the log of the worker"
-        case _:
-            return ""
+    if isinstance(error, Rejected) and error.details:
+        return to_json(error.details)
+    return next((hint for kind, hint in _HINTS.items() if isinstance(error, kind)), "")

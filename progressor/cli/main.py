@@ -54,7 +54,7 @@ def _version() -> str:
 
 @app.callback()
 def progressor(
-    version: Annotated[  # noqa: ARG001 - handled by its callback
+    version: Annotated[
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version.")
     ] = False,
 ) -> None:

@@ -35,14 +35,15 @@ def migrate(
         return
     logs.set_up(level=settings.log_level, form=settings.log_format)
     with database(settings) as found:
-        if check:
-            migrations.check(found.dsn)
-            before = after = migrations.head()
-        else:
-            before, after = migrations.upgrade(found.dsn, revision)
+        before, after = _checked(found.dsn) if check else migrations.upgrade(found.dsn, revision)
     if json:
         print_json({"from": before, "to": after, "database": found.shown}, machine=True)
     elif before == after:
         stdout().print(f"{found.shown}: nothing to do, it is at {after}", soft_wrap=True)
     else:
         stdout().print(f"{found.shown}: {before or 'empty'} → {after or 'empty'}", soft_wrap=True)
+
+
+def _checked(dsn: str) -> tuple[str | None, str | None]:
+    migrations.check(dsn)
+    return migrations.head(), migrations.head()

@@ -7,10 +7,8 @@ characters are shown, not sent.
 from __future__ import annotations
 
 import base64
-import dataclasses
 import json
 from datetime import datetime, timedelta
-from enum import Enum
 from typing import Any
 
 from rich.console import Console
@@ -51,33 +49,26 @@ def print_json(value: Any, *, machine: bool) -> None:
     """A value as JSON: one line for machines, indented and coloured in a terminal."""
     console = stdout()
     if machine or not console.is_terminal:
-        console.print(Text(json.dumps(plain(value), ensure_ascii=False)), soft_wrap=True)
+        console.print(Text(to_json(value)), soft_wrap=True)
     else:
-        console.print_json(json.dumps(plain(value)), ensure_ascii=False)
+        console.print_json(to_json(value), ensure_ascii=False)
 
 
-def plain(value: Any) -> Any:
-    """A value in the words of JSON: times in ISO 8601, durations in seconds, bytes in base64."""
+def to_json(value: Any, *, indent: int | None = None) -> str:
+    """JSON text: times in ISO 8601, durations in seconds, bytes as {"base64": …}."""
+    return json.dumps(value, ensure_ascii=False, indent=indent, default=_plain)
+
+
+def _plain(value: Any) -> Any:
     match value:
-        case None | bool() | int() | float():
-            return value
-        case Enum():
-            return plain(value.value)
-        case str():
-            return value
         case bytes():
             return {"base64": base64.b64encode(value).decode()}
         case datetime():
             return value.isoformat()
         case timedelta():
             return value.total_seconds()
-        case dict():
-            return {str(key): plain(part) for key, part in value.items()}
-        case list() | tuple():
-            return [plain(part) for part in value]
-        case _ if dataclasses.is_dataclass(value) and not isinstance(value, type):
-            return {field.name: plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
         case _:
+            # A view forgot to say how: a bug, and better seen than printed as a repr.
             raise TypeError(f"{type(value).__name__} has no JSON form")
 
 
@@ -92,7 +83,7 @@ def short(value: Any, limit: int = 60) -> str:
     """A value on one line of a table."""
     if value is None:
         return ""
-    text = visible(value if isinstance(value, str) else json.dumps(plain(value), ensure_ascii=False))
+    text = visible(value if isinstance(value, str) else to_json(value))
     return text if len(text) <= limit else f"{text[: limit - 1]}…"
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from contextlib import ExitStack
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 import typer
 
@@ -27,7 +27,7 @@ from progressor.storage import migrations
 
 log = logging.getLogger("progressor.cli")
 
-Service = Engine | Standalone
+S = TypeVar("S", Engine, Standalone)
 
 
 @with_settings(SERVING)
@@ -110,30 +110,31 @@ def _load(app: str, settings: Settings) -> list[Namespace]:
 def _serve(
     command: str,
     settings: Settings,
-    build: Callable[[Database], Service],
+    build: Callable[[Database], S],
     *,
     namespaces: list[Namespace] | None = None,
 ) -> None:
     """Serve until told to stop; with `namespaces`, say in a terminal what there is and what to try."""
     with ExitStack() as stack:
         monitor: Monitor | None = None
-        running: list[Service] = []
+        running: list[S] = []
 
         def stopping(signal_name: str) -> None:
             if monitor is not None:
                 monitor.leave()
             _say_stopping(signal_name, sum(service.busy for service in running), settings)
 
-        def started(service: Service) -> None:
+        runner = stack.enter_context(Runner(grace=settings.stop_grace, stopping=stopping))
+        found = stack.enter_context(database(settings))
+        if settings.metrics_port is not None:
+            monitor = stack.enter_context(Monitor(settings.metrics_host, settings.metrics_port))
+
+        def started(service: S) -> None:
             running.append(service)
             if monitor is not None:
                 monitor.watch(service.client.health)
             _say_started(command, found, monitor, namespaces)
 
-        runner = stack.enter_context(Runner(grace=settings.stop_grace, stopping=stopping))
-        found = stack.enter_context(database(settings))
-        if settings.metrics_port is not None:
-            monitor = stack.enter_context(Monitor(settings.metrics_host, settings.metrics_port))
         runner.run(build(found), started)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
@@ -13,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from progressor.answers import TraceEntry
-from progressor.cli.output import clock, plain, short, visible
+from progressor.cli.output import clock, short, to_json, visible
 from progressor.model import Event, ProcessStatus, TaskStatus
 from progressor.process import Process
 
@@ -45,16 +44,14 @@ def process_plain(process: Process[Any], *, history: bool = True) -> dict[str, A
     }
     if history:
         facts["history"] = [_event_plain(event) for event in process.history]
-    plain_facts: dict[str, Any] = plain(facts)
-    return plain_facts
+    return facts
 
 
 def entry_plain(entry: TraceEntry) -> dict[str, Any]:
     """A task of a trace in the words of JSON."""
     facts = {field.name: getattr(entry, field.name) for field in dataclasses.fields(entry)}
     facts["events"] = [_event_plain(event) for event in entry.events]
-    plain_facts: dict[str, Any] = plain(facts)
-    return plain_facts
+    return facts
 
 
 def _event_plain(event: Event) -> dict[str, Any]:
@@ -171,5 +168,4 @@ def _status(status: str, more: str = "") -> Text:
 
 
 def _json(value: Any) -> Text:
-    text = json.dumps(plain(value), ensure_ascii=False, indent=2)
-    return Text(visible(text, keep_lines=True))
+    return Text(visible(to_json(value, indent=2), keep_lines=True))

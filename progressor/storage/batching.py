@@ -81,7 +81,7 @@ class Batcher(Generic[Item, Result]):
         return batch
 
     async def _fly(self, batch: list[tuple[Item, asyncio.Future[Result]]]) -> None:  # noqa: C901 - all ends
-        metrics.BATCH_SIZE.labels(self._verb).observe(len(batch))
+        metrics.child(metrics.BATCH_SIZE, self._verb).observe(len(batch))
         try:
             results = await self._run([item for item, _ in batch])
         except asyncio.CancelledError:

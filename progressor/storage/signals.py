@@ -108,9 +108,9 @@ class Signals:
             return
         took = (loop.time() - began) * 1000
         for namespace in set(wakes.values()):
-            metrics.NOTIFICATION.labels(namespace, "wake").observe(took)
+            metrics.child(metrics.NOTIFICATION, namespace, "wake").observe(took)
         for namespace in {name for ids in replies.values() for name in ids.values()}:
-            metrics.NOTIFICATION.labels(namespace, "reply").observe(took)
+            metrics.child(metrics.NOTIFICATION, namespace, "reply").observe(took)
 
     async def _notify(self, messages: list[tuple[str, str]]) -> None:
         await self._storage.execute(

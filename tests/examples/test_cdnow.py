@@ -1,0 +1,155 @@
+"""The shop of `examples/cdnow`: a part of the file through the code that `progressor demo` runs."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+from rich.console import Console
+
+from examples.cdnow import troubles
+from examples.cdnow.check import compare
+from examples.cdnow.main import Report, forget_runs, replay
+from examples.cdnow.purchases import read_customers
+from examples.cdnow.shop import NAMESPACE, shop
+from progressor import Client, Engine, ProcessNotFound, Rejected
+
+QUICK = timedelta(milliseconds=1)
+
+
+def console() -> Console:
+    return Console(quiet=True)
+
+
+async def replay_of(client: Client, customers: int) -> Report:
+    return await replay(client, read_customers(most=customers), console(), day=QUICK)
+
+
+def test_the_file_has_the_totals_that_are_published_of_it() -> None:
+    customers = read_customers()
+    purchases = [each for customer in customers for each in customer.purchases]
+
+    assert len(customers) == 2_357
+    assert len(purchases) == 6_919
+    assert sum(each.cds for each in purchases) == 16_479
+    assert sum(each.cents for each in purchases) == 244_091_94
+    assert [each.line for each in purchases] == list(range(1, 6_920))
+
+
+def test_every_kind_of_trouble_is_in_the_file_and_in_its_first_250_customers() -> None:
+    for customers in (read_customers(), read_customers(most=250)):
+        purchases = [each for customer in customers for each in customer.purchases]
+        for trouble in (
+            troubles.asks_for_nothing,
+            troubles.asks_too_much_back,
+            troubles.asks_twice,
+            troubles.meets_jammed_till,
+        ):
+            assert any(map(trouble, purchases))
+        assert any(troubles.is_over_limit(c, each) for c in customers for each in c.purchases)
+
+
+async def test_the_processes_agree_with_the_file(dsn: str) -> None:
+    async with Engine(dsn, [shop]) as engine:
+        report = await replay_of(engine.client, 250)
+
+    assert report.differences == []
+    assert [line for line in report.lines if not line.agrees] == []
+    assert report.found.processes == 250
+    assert report.found.went_quiet >= 250
+    assert report.agrees
+    assert json.loads(report.as_json())["agrees"] is True
+
+
+async def test_a_second_run_begins_anew_beside_the_first(dsn: str) -> None:
+    async with Engine(dsn, [shop]) as engine:
+        first = await replay_of(engine.client, 5)
+        second = await replay_of(engine.client, 5)
+
+        assert first.agrees
+        assert second.agrees
+        assert first.progress.run != second.progress.run
+        assert await forget_runs(engine.client) == 10
+        assert (await engine.client.search(namespace=NAMESPACE)).items == []
+
+
+async def test_a_difference_from_the_file_is_found_and_told(dsn: str) -> None:
+    customers = read_customers(most=5)
+    async with Engine(dsn, [shop]) as engine:
+        report = await replay(engine.client, customers, console(), day=QUICK)
+        other, *same = customers
+        first, *later = other.purchases
+        cheaper = replace(other, purchases=(replace(first, cents=first.cents - 1), *later))
+        lines, found = await compare(engine.client, [cheaper, *same], report.progress)
+
+    assert [line.what for line in lines if not line.agrees] == ["dollars", "histories as in the file"]
+    (difference,) = found.differences
+    assert f"{report.progress.run}-0001" in difference
+
+
+async def test_a_customer_that_the_engine_lost_is_found(dsn: str) -> None:
+    customers = read_customers(most=3)
+    async with Engine(dsn, [shop]) as engine:
+        report = await replay(engine.client, customers, console(), day=QUICK)
+        await engine.client.remove(NAMESPACE, f"{report.progress.run}-0002")
+        lines, _ = await compare(engine.client, customers, report.progress)
+
+    assert {"processes", "purchase events", "CDs"} <= {line.what for line in lines if not line.agrees}
+
+
+async def test_an_unplanned_failure_is_a_difference(dsn: str) -> None:
+    customers = read_customers(most=2)
+    customer = customers[0]
+    bad = replace(customer, purchases=(replace(customer.purchases[0], cds=0), *customer.purchases[1:]))
+    async with Engine(dsn, [shop]) as engine:
+        report = await replay(engine.client, [bad, customers[1]], console(), day=QUICK)
+
+    assert not report.agrees
+    assert any("a purchase needs at least one CD" in each for each in report.differences)
+
+
+async def test_money_is_given_back_up_to_what_was_paid(dsn: str) -> None:
+    async with Engine(dsn, [shop]) as engine:
+        customer = engine.client.process(NAMESPACE, "one")
+        await customer.start({"line": 1, "day": "1997-01-01", "cds": 2, "cents": 500})
+
+        assert (await customer.call("refund", {"cents": 200}))["cents"] == 300
+        with pytest.raises(Rejected) as refusal:
+            await customer.call("refund", {"cents": 301})
+
+    assert refusal.value.details == {"paid": 300, "asked": 301}
+
+
+async def test_a_refused_start_leaves_no_customer(dsn: str) -> None:
+    async with Engine(dsn, [shop]) as engine:
+        customer = engine.client.process(NAMESPACE, "none")
+        with pytest.raises(Rejected):
+            await customer.start({"line": 1, "day": "1997-01-01", "cds": 0, "cents": 0})
+        with pytest.raises(ProcessNotFound):
+            await customer.get()
+
+
+def test_ctrl_c_stops_the_demo_cleanly(dsn: str) -> None:
+    demo = subprocess.Popen(
+        [sys.executable, "-m", "progressor", "demo", "--customers", "20"],
+        env={**os.environ, "PROGRESSOR_DATABASE_URL": dsn},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    assert demo.stdout is not None
+    for line in demo.stdout:
+        if "purchases" in line:
+            break
+    demo.send_signal(signal.SIGINT)
+    rest, _ = demo.communicate(timeout=60)
+
+    assert "Stopped." in rest
+    assert "Traceback" not in rest
+    assert demo.returncode == 130
