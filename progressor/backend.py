@@ -80,9 +80,9 @@ class Backend:
         await self._connections.close()
         await self.reads.close()
 
-    def wake(self, namespace: str) -> None:
-        """A call of this namespace waits: tell one worker."""
-        self._wakes.wake(namespace)
+    def wake(self, namespace: str, kind: Kind = "calls") -> None:
+        """A call of this namespace waits, or a timer is due: tell one worker."""
+        self._wakes.wake(namespace, kind)
 
     def wake_worker(self, worker_id: str, namespace: str, kind: Kind) -> None:
         """Hint to one worker, which may be this process."""
@@ -97,22 +97,22 @@ class Backend:
 
 
 class Wakes:
-    """Chooses which worker hears of a waiting call: one with room, so that one call wakes one worker."""
+    """Chooses which worker hears of new work: one with room, so that one call wakes one worker."""
 
     def __init__(self, storage: Storage, signals: Signals | None, lease_age: timedelta) -> None:
         self._storage = storage
         self._signals = signals
         self._lease_age = lease_age
         self._workers: dict[str, tuple[float, list[tuple[str, int]]]] = {}
-        self._wanted: dict[str, asyncio.Task[None]] = {}
+        self._wanted: dict[tuple[str, Kind], asyncio.Task[None]] = {}
 
-    def wake(self, namespace: str) -> None:
-        if self._signals is not None and namespace not in self._wanted:
-            task = asyncio.create_task(self._wake(namespace, self._signals))
-            self._wanted[namespace] = task
-            task.add_done_callback(lambda _: self._wanted.pop(namespace, None))
+    def wake(self, namespace: str, kind: Kind) -> None:
+        if self._signals is not None and (namespace, kind) not in self._wanted:
+            task = asyncio.create_task(self._wake(namespace, kind, self._signals))
+            self._wanted[namespace, kind] = task
+            task.add_done_callback(lambda _: self._wanted.pop((namespace, kind), None))
 
-    async def _wake(self, namespace: str, signals: Signals) -> None:
+    async def _wake(self, namespace: str, kind: Kind, signals: Signals) -> None:
         try:
             workers = await self._live(namespace)
         except ProgressorError as error:
@@ -121,7 +121,7 @@ class Wakes:
         if workers:
             weights = [max(free, 0.1) for _, free in workers]
             ((worker_id, _),) = random.choices(workers, weights)  # noqa: S311 - a spread
-            signals.wake(worker_id, namespace, "calls")
+            signals.wake(worker_id, namespace, kind)
 
     async def _live(self, namespace: str) -> list[tuple[str, int]]:
         now = asyncio.get_running_loop().time()

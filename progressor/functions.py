@@ -9,6 +9,7 @@ from __future__ import annotations
 import inspect
 import typing
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from functools import partial
 from types import FrameType, SimpleNamespace
 from typing import Any
@@ -157,6 +158,9 @@ def _locals_of(target: Callable[..., Any]) -> Mapping[str, Any]:
     while frame is not None and frame.f_globals.get("__name__") in _OWN_MODULES:
         frame = frame.f_back
     around = {} if frame is None else dict(frame.f_locals)
-    if hasattr(target, "__closure__"):
-        around |= inspect.getclosurevars(target).nonlocals
+    cells = getattr(target, "__closure__", None) or ()
+    for name, cell in zip(target.__code__.co_freevars if cells else (), cells, strict=True):
+        # A cell is empty as long as what it is named for is not yet defined.
+        with suppress(ValueError):
+            around[name] = cell.cell_contents
     return around

@@ -142,6 +142,8 @@ class Requests:
         if isinstance(outcome, NotPrepared):
             raise not_prepared(request, outcome)
         self._backend.ring(request.namespace, "timers")
+        if request.namespace not in self._pools:
+            self._backend.wake(request.namespace, "timers")
 
     async def accept(self, request: Request, seconds: float) -> Continue | Postpone | Duplicate:
         """Persist the request. It is carried through even if the caller gives up meanwhile."""

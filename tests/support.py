@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, LiteralString, NamedTuple
@@ -15,6 +16,7 @@ from typing import Any, LiteralString, NamedTuple
 import psycopg
 from psycopg.rows import dict_row
 
+from progressor.doctor import examine
 from progressor.model import (
     Decision,
     Disposition,
@@ -27,6 +29,7 @@ from progressor.model import (
     Task,
     TaskType,
 )
+from progressor.storage.connections import Connections
 from progressor.storage.items import (
     Claimed,
     Continue,
@@ -39,6 +42,7 @@ from progressor.storage.items import (
     TaskRef,
 )
 from progressor.storage.operations import Storage
+from progressor.storage.session import Session
 
 NS = "shop.order"
 T0 = datetime(2040, 1, 1, 12, 0, 0, 123457, tzinfo=UTC)
@@ -241,6 +245,32 @@ async def claim_timers(
     return [held(each) for each in found]
 
 
+async def nothing() -> None:
+    """What happens by default between a lost answer and the second try."""
+
+
+class LossyConnections(Connections):
+    """Loses a connection after the server committed (`late`), or before it got anything (`early`).
+
+    `meanwhile` happens between the loss and the second try.
+    """
+
+    early = late = 0
+    meanwhile: Callable[[], Awaitable[object]] = staticmethod(nothing)
+
+    @asynccontextmanager
+    async def acquire(self) -> AsyncIterator[Session]:
+        async with super().acquire() as session:
+            if self.early:
+                self.early -= 1
+                raise psycopg.OperationalError("the connection was lost")
+            yield session
+            if self.late:
+                self.late -= 1
+                await self.meanwhile()
+                raise psycopg.OperationalError("the connection was lost at COMMIT")
+
+
 async def eventually(condition: Callable[[], Any], text: str) -> None:
     """Poll until something can be observed that no signal announces."""
     async with asyncio.timeout(30):
@@ -256,6 +286,7 @@ class Tables:
     """The rows of one process, table by table."""
 
     def __init__(self, connection: psycopg.Connection) -> None:
+        self.connection = connection
         self._cursor = connection.cursor(row_factory=dict_row)
 
     def execute(self, sql: LiteralString, *params: Any) -> list[Row]:
@@ -343,109 +374,9 @@ class Tables:
         )
 
 
-INVARIANTS: dict[str, LiteralString] = {
-    "a waiting task has its row in schedule, and only a waiting task has": """
-        SELECT * FROM (SELECT * FROM tasks WHERE status = 'waiting') AS t
-        FULL JOIN schedule AS s USING (namespace, process_id, task_id)
-        WHERE t.status IS NULL OR s.status IS NULL
-            OR (t.task_type, t.scheduled_time) <> (s.task_type, s.scheduled_time)
-    """,
-    "a running task has its row in running, and only a running task has": """
-        SELECT * FROM (SELECT * FROM tasks WHERE status = 'running') AS t
-        FULL JOIN running AS r USING (namespace, process_id, task_id)
-        WHERE t.status IS NULL OR r.lease IS NULL
-            OR (t.task_type, t.worker_id, t.lease, t.running_time)
-            IS DISTINCT FROM (r.task_type, r.worker_id, r.lease, r.running_time)
-    """,
-    "a final task has its finished_time, and only a final task has": """
-        SELECT * FROM tasks
-        WHERE (status IN ('finished', 'error', 'cancelled')) <> (finished_time IS NOT NULL)
-    """,
-    "one task runs on a process": """
-        SELECT namespace, process_id FROM tasks WHERE status = 'running'
-        GROUP BY namespace, process_id HAVING count(*) > 1
-    """,
-    "a process has one live timer": """
-        SELECT namespace, process_id FROM tasks
-        WHERE status IN ('waiting', 'running') AND task_type IN ('timeout', 'remove')
-        GROUP BY namespace, process_id HAVING count(*) > 1
-    """,
-    "events are numbered from 1 to last_event_id without a gap": """
-        SELECT p.*, e.* FROM processes AS p
-        FULL JOIN (
-            SELECT namespace, process_id, count(*) AS n, min(event_id) AS low, max(event_id) AS high
-            FROM events GROUP BY namespace, process_id
-        ) AS e USING (namespace, process_id)
-        WHERE p.status IS NULL OR coalesce(e.n, 0) <> p.last_event_id
-            OR coalesce(e.high, 0) <> p.last_event_id OR coalesce(e.low, 1) <> 1
-    """,
-    "what is left of a removed process are answers that are final": """
-        SELECT * FROM tasks AS t LEFT JOIN processes AS p USING (namespace, process_id)
-        WHERE (p.status IS NULL AND NOT t.orphaned) OR (t.orphaned AND t.finished_time IS NULL)
-    """,
-    "what may be claimed is the next task of an idle process: its oldest call, else its timer": """
-        SELECT * FROM (
-            SELECT
-                s.*,
-                (s.task_id = first_value(s.task_id) OVER mailbox_first) AND r.task_id IS NULL
-                AS is_next
-            FROM schedule AS s LEFT JOIN running AS r USING (namespace, process_id)
-            WINDOW mailbox_first AS (
-                PARTITION BY s.namespace, s.process_id
-                ORDER BY s.task_type IN ('timeout', 'remove'), s.task_id
-            )
-        ) AS s
-        WHERE s.claimable <> s.is_next
-    """,
-    "a timer is blocked while a call waits or a task runs, and only then": """
-        SELECT * FROM schedule AS s
-        WHERE s.task_type IN ('timeout', 'remove') AND (s.status = 'blocked') <> (
-            EXISTS (SELECT FROM running AS r
-                WHERE (r.namespace, r.process_id) = (s.namespace, s.process_id))
-            OR EXISTS (SELECT FROM schedule AS o
-                WHERE (o.namespace, o.process_id) = (s.namespace, s.process_id)
-                AND o.task_type NOT IN ('timeout', 'remove'))
-        )
-    """,
-    "a call runs before those that came later": """
-        SELECT * FROM running AS r JOIN schedule AS s USING (namespace, process_id)
-        WHERE r.task_type NOT IN ('timeout', 'remove') AND s.task_id < r.task_id
-            AND s.task_type NOT IN ('timeout', 'remove')
-    """,
-    "on a broken process waits or runs nothing but one repair, and repairs are nowhere else": """
-        SELECT * FROM (
-            SELECT namespace, process_id, task_type FROM schedule
-            UNION ALL SELECT namespace, process_id, task_type FROM running
-        ) AS t
-        JOIN processes AS p USING (namespace, process_id)
-        WHERE (p.status = 'error') <> (t.task_type = 'repair')
-    """,
-    "a process is in init as long as its init task waits or runs": """
-        SELECT * FROM (SELECT * FROM processes WHERE status = 'init') AS p
-        FULL JOIN (
-            SELECT namespace, process_id, task_id FROM tasks
-            WHERE task_type = 'init' AND status IN ('waiting', 'running')
-        ) AS t USING (namespace, process_id)
-        WHERE p.status IS NULL OR t.task_id IS NULL
-    """,
-    "detail and corrupted_by belong to a broken process, and what corrupted it ended in error": """
-        SELECT * FROM processes AS p
-        WHERE (p.status <> 'error' AND (p.detail IS NOT NULL OR p.corrupted_by IS NOT NULL))
-            OR (p.corrupted_by IS NOT NULL AND NOT EXISTS (
-                SELECT FROM tasks AS t
-                WHERE (t.namespace, t.process_id, t.task_id, t.status)
-                    = (p.namespace, p.process_id, p.corrupted_by, 'error')
-            ))
-    """,
-}
-
-
 def check_invariants(dsn: str) -> None:
     """Whatever happened, these hold in between any two transactions."""
-    with psycopg.connect(dsn, autocommit=True, row_factory=dict_row) as connection:
-        broken = {
-            rule: rows for rule, sql in INVARIANTS.items() if (rows := connection.execute(sql).fetchmany(5))
-        }
+    broken = {each.name: each.findings for each in examine(dsn).invariants if not each.holds}
     assert not broken, broken
 
 

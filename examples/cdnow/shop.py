@@ -125,7 +125,7 @@ def sell(process: Process[Customer], args: Buy) -> Total:
     if args.till == JAMMED_TILL:
         raise TillJamError(f"till {args.till} is jammed")
     if args.cents > customer.limit:
-        raise OverLimitError(f"{args.cents} cents are over the limit of {customer.limit}")
+        raise OverLimitError(f"{args.cents} cents, the limit is {customer.limit}")
     customer.purchases += 1
     customer.cds += args.cds
     customer.cents += args.cents

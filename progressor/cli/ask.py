@@ -154,7 +154,7 @@ def put(
 ) -> None:
     """Import a process as it is: no handler runs."""
     given = read_json(state, "STATE")
-    history = read_json(events, "--events") or []
+    history = [] if events is None else read_json(events, "--events")
     if not isinstance(history, list):
         raise typer.BadParameter("it must be a JSON list", param_hint="--events")
     of_process = read_object(metadata, "--metadata")

@@ -18,7 +18,7 @@ from rich.console import Console
 from rich.logging import RichHandler
 
 from progressor.cli.database import database
-from progressor.cli.options import DatabaseUrl, DataDir, read_settings
+from progressor.cli.options import AsJson, DatabaseUrl, DataDir, with_settings
 from progressor.settings import Settings
 from progressor.storage import migrations
 
@@ -27,21 +27,20 @@ _SHOWN_BY_THE_VIEW = ("progressor.handler", "progressor.worker")
 _INTERRUPTED = 130
 
 
+@with_settings({"database_url": DatabaseUrl, "data_dir": DataDir})
 def demo(
     *,
     customers: Annotated[
         int | None, typer.Option(min=1, help="Replay only so many customers.", show_default="all")
     ] = None,
     forget: Annotated[bool, typer.Option("--forget", help="First remove the earlier runs.")] = False,
-    json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
-    database_url: DatabaseUrl = None,
-    data_dir: DataDir = None,
+    json: AsJson = False,
+    settings: Settings,
 ) -> None:
     """Replay a shop's 6,919 purchases as processes, and check every one of them.
 
     Exit status 0 only if everything is as the file says.
     """
-    settings = read_settings(database_url=database_url, data_dir=data_dir)
     console = Console(stderr=json, highlight=False)
     _log_above_the_view(console)
     signal.signal(signal.SIGTERM, _interrupt)

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from progressor.cli import ask, look, maintain, serve
+from progressor.cli import ask, doctor, look, maintain, serve
 from progressor.cli.group import ASK, LOOK, MAINTAIN, RUN, Commands
 
 app = typer.Typer(
@@ -33,7 +33,7 @@ for _panel, _commands in {
         "remove": ask.remove,
     },
     LOOK: {"get": look.get, "trace": look.trace, "search": look.search},
-    MAINTAIN: {"migrate": maintain.migrate},
+    MAINTAIN: {"migrate": maintain.migrate, "doctor": doctor.doctor},
 }.items():
     for _name, _command in _commands.items():
         app.command(_name, rich_help_panel=_panel)(_command)

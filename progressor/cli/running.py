@@ -29,7 +29,7 @@ _BEYOND_GRACE = timedelta(seconds=40)
 class Runner:
     """`with Runner(...) as runner: runner.run(service, ...)`; signals are its own within the block.
 
-    `stopping` is called once, at the first signal, with the signal's name.
+    `stopping` is called once, at the first signal, with the signal's name, in a thread of its own.
     """
 
     def __init__(self, *, grace: timedelta, stopping: Callable[[str], None]) -> None:
@@ -38,6 +38,7 @@ class Runner:
         self._before: dict[int, Any] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
         self._asked = asyncio.Event()
+        self._left = threading.Event()
         self._entering: asyncio.Task[Any] | None = None
         self._signal: int | None = None
 
@@ -51,6 +52,7 @@ class Runner:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        self._left.set()
         for each, before in self._before.items():
             signal.signal(each, before)
 
@@ -82,15 +84,18 @@ class Runner:
             signal.raise_signal(signum)
             return
         self._signal = signum
-        limit = (self._grace + _BEYOND_GRACE).total_seconds()
-        last_resort = threading.Timer(limit, _give_up, [signum])
-        last_resort.daemon = True
-        last_resort.start()
+        # A thread says so: this may have interrupted a write to the same stream.
+        threading.Thread(target=self._see_through, args=[signum], daemon=True).start()
         if not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(self._begin_to_stop, signal.Signals(signum).name)
+            self._loop.call_soon_threadsafe(self._begin_to_stop)
 
-    def _begin_to_stop(self, name: str) -> None:
-        self._stopping(name)
+    def _see_through(self, signum: int) -> None:
+        self._stopping(signal.Signals(signum).name)
+        if not self._left.wait((self._grace + _BEYOND_GRACE).total_seconds()):
+            log.error("not stopped in time, leaving")
+            _leave(signum)
+
+    def _begin_to_stop(self) -> None:
         self._asked.set()
         if self._entering is not None:
             self._entering.cancel()
@@ -98,11 +103,6 @@ class Runner:
 
 class _StoppedEarly(Exception):
     """A signal came before the service had started."""
-
-
-def _give_up(signum: int) -> None:
-    log.error("not stopped in time, leaving")
-    _leave(signum)
 
 
 def _leave(signum: int) -> NoReturn:

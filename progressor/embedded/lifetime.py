@@ -6,6 +6,7 @@ library only, nothing of progressor.
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 import signal
@@ -100,7 +101,8 @@ def stop_server(folder: Path) -> bool:
             pid = server_pid(folder)
             if pid is not None and pid != told:
                 told = pid
-                os.kill(pid, sign)
+                with contextlib.suppress(ProcessLookupError):  # it ended in this moment
+                    os.kill(pid, sign)
             time.sleep(POLL_SECONDS)
     return not is_alive(folder)
 
@@ -122,12 +124,13 @@ def _works_on(data: Path, pid: int) -> bool:
     if not Path("/proc/self").exists():
         return True
     try:
-        return (process / "cwd").samefile(data)
-    except FileNotFoundError:
+        try:
+            return (process / "cwd").samefile(data)
+        except PermissionError:
+            # In a container root may lack the right to trace; the command line is open to all.
+            return os.fsencode(data) in (process / "cmdline").read_bytes()
+    except (FileNotFoundError, ProcessLookupError):
         return False  # gone, or defunct
-    except PermissionError:
-        # In a container root may lack the right to trace; the command line is open to everybody.
-        return os.fsencode(data) in (process / "cmdline").read_bytes()
 
 
 def _pid_file(folder: Path) -> list[str]:

@@ -107,6 +107,7 @@ async def test_waiting_callers_of_a_process_that_breaks_fail_at_once(serve: Make
     breaking = asyncio.create_task(client.call(NS, "p", "act", Act(gate="g", fail="bad luck")))
     await scripted.gates["g"].entered()
     waiting = [asyncio.create_task(client.call(NS, "p", "act", Act())) for _ in range(5)]
+    await until_waiting(client, "p", 5)
     await client.notify(NS, "p", "act", Act())
     await until_waiting(client, "p", 6)
     scripted.gates["g"].open()

@@ -133,7 +133,7 @@ class Race:
         return bool(
             self._tables.execute(
                 """
-                SELECT FROM pg_stat_activity
+                SELECT pid FROM pg_stat_activity
                 WHERE datname = current_database() AND wait_event_type = 'Lock'
                 """
             )

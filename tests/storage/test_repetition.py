@@ -5,15 +5,12 @@ Rule: the second try reports the success of the first, and nothing is there twic
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator
 from datetime import timedelta
 
-import psycopg
 import pytest
 
 from progressor.model import Decision, Event, TaskStatus, TaskType
-from progressor.storage.connections import Connections
 from progressor.storage.items import (
     Answer,
     Continue,
@@ -28,13 +25,13 @@ from progressor.storage.items import (
     Saved,
 )
 from progressor.storage.operations import Storage
-from progressor.storage.session import Session
 from tests.support import (
     NS,
     SECOND,
     T0,
     WORKER,
     Held,
+    LossyConnections,
     Tables,
     break_process,
     claim_calls,
@@ -61,32 +58,6 @@ from tests.support import (
     unlock,
     wait,
 )
-
-
-async def nothing() -> None:
-    """What happens by default between a lost answer and the second try."""
-
-
-class LossyConnections(Connections):
-    """Loses a connection after the server committed (`late`), or before it got anything (`early`).
-
-    `meanwhile` happens between the loss and the second try.
-    """
-
-    early = late = 0
-    meanwhile: Callable[[], Awaitable[object]] = staticmethod(nothing)
-
-    @asynccontextmanager
-    async def acquire(self) -> AsyncIterator[Session]:
-        async with super().acquire() as session:
-            if self.early:
-                self.early -= 1
-                raise psycopg.OperationalError("the connection was lost")
-            yield session
-            if self.late:
-                self.late -= 1
-                await self.meanwhile()
-                raise psycopg.OperationalError("the connection was lost at COMMIT")
 
 
 @pytest.fixture

@@ -1,0 +1,22 @@
+"""`python -m progressor.bench`: measures one case that it is told on stdin, and says the figures."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from progressor.bench.cases import WORKLOADS
+from progressor.bench.children import heard, say
+from progressor.bench.loops import new_loop
+
+
+def main() -> None:
+    """One case, one answer."""
+    logging.basicConfig(level=logging.ERROR)
+    told = heard()
+    with asyncio.Runner(loop_factory=new_loop()) as runner:
+        say(runner.run(WORKLOADS[told["workload"]](told["dsn"], **told["params"])))
+
+
+if __name__ == "__main__":
+    main()

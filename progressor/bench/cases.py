@@ -1,0 +1,92 @@
+"""What there is to measure: every workload at every size, and how long it takes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from progressor.bench import chain, memory, requests, timers
+from progressor.bench.databases import Kind
+from progressor.bench.measure import Figures
+from progressor.bench.rows import Sizes
+
+OWN = "progressor"
+
+WORKLOADS: Mapping[str, Callable[..., Coroutine[Any, Any, Figures]]] = {
+    "chain": chain.chain,
+    "start": requests.start,
+    "call": requests.call,
+    "distance": requests.distance,
+    "drain": timers.drain,
+    "late": timers.late,
+    "claim": timers.claim,
+    "memory": memory.memory,
+}
+"""The functions that measure, by the name under which a child process is told of them."""
+
+GROUPS: Mapping[str, str] = {
+    "chain": "N processes, each a sequence of steps without delay: one 64-byte event and a new state each",
+    "start": "C clients start trivial processes and wait for the answer",
+    "call": "C clients call existing processes and wait for the answer; one event a call",
+    "timers": "many due at once; some that fall due beside many that wait; what a claim costs",
+    "age": "the chain, with long histories and with big tables",
+    "distance": "start and call with 1 ms added to each round trip to PostgreSQL",
+    "memory": "what a worker holds, idle and with many steps at once",
+}
+"""The workloads as a user chooses them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One thing to measure: a contestant at a workload of one size."""
+
+    group: str
+    name: str
+    workload: str
+    params: Mapping[str, Any] = field(default_factory=dict)
+    database: Kind = "fresh"
+    contestant: str = OWN
+    command: tuple[str, ...] = ()
+    """What to run instead of the engine's own child; it is told the same on stdin."""
+
+    @property
+    def key(self) -> str:
+        return f"{self.name} {self.contestant}"
+
+
+def own_cases(sizes: Sizes, *, seconds: float, only: Iterable[str] = ()) -> Iterator[Case]:
+    """The engine's own workloads; `only` takes names of groups and of cases."""
+    wanted = set(only)
+    for case in _all(sizes, seconds):
+        if not wanted or {case.group, case.name} & wanted:
+            yield case
+
+
+def _all(sizes: Sizes, seconds: float) -> Iterator[Case]:
+    timed: dict[str, Any] = {"seconds": seconds, "warmup": min(1.0, seconds)}
+    for n in (1, 50, 200, 1000):
+        yield Case("chain", f"chain-{n}", "chain", {"processes": n, **timed})
+    for n in (1, 32, 200):
+        yield Case("start", f"start-{n}", "start", {"clients": n, **timed})
+    for n in (1, 32, 200):
+        yield Case("call", f"call-{n}", "call", {"clients": n, **timed})
+    for n in (1, 32):
+        yield Case("call", f"call-{n}-elsewhere", "call", {"clients": n, "where": "elsewhere", **timed})
+    yield Case("call", "call-32-one-process", "call", {"clients": 32, "processes": 1, **timed})
+    yield Case("timers", "timers-drain", "drain", {"due": sizes.due})
+    for by in ("worker", "others"):
+        params = {"falling": sizes.falling, "seconds": max(2.0, 2 * seconds), "by": by}
+        yield Case("timers", f"timers-late-{by}", "late", params, "waiting")
+    claims = {"claims": max(10, sizes.falling // 5)}
+    yield Case("timers", "timers-claim", "claim", claims)
+    yield Case("timers", "timers-claim-waiting", "claim", claims, "waiting")
+    # The same histories in all three, but for their length.
+    for events in sorted({10, sizes.history // 30, sizes.history}):
+        yield Case("age", f"age-{events}", "chain", {"processes": 8, "history": events, **timed})
+    yield Case("age", "age-tables", "chain", {"processes": 200, **timed}, "aged")
+    yield Case("age", "age-tables-empty", "chain", {"processes": 200, **timed})
+    for what in ("start", "call"):
+        params = {"what": what, "round_trip_ms": 1.0, **timed}
+        yield Case("distance", f"distance-{what}", "distance", params)
+    yield Case("memory", "memory", "memory", {"in_flight": sizes.in_flight})

@@ -1,0 +1,70 @@
+"""Other OS processes of a benchmark: told what to do on stdin, heard on stdout, ended with their stdin.
+
+Rule: a DSN holds a password, so it is never on a command line.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+
+class Child:
+    """A process that answers a line with a line of JSON."""
+
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        self._process = process
+
+    async def ask(self, question: Any) -> Any:
+        """Send one line, and read one."""
+        if self._process.stdin is None or self._process.stdout is None:
+            raise RuntimeError("a child without pipes")
+        self._process.stdin.write(json.dumps(question).encode() + b"\n")
+        await self._process.stdin.drain()
+        answer = await self._process.stdout.readline()
+        if not answer:
+            raise RuntimeError(f"the child ended with status {await self._process.wait()}")
+        return json.loads(answer)
+
+
+@asynccontextmanager
+async def child(module: str, first: Any) -> AsyncIterator[Child]:
+    """Run `python -m module`; it is ready when it has answered its first line."""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-m",
+        module,
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        env=os.environ | {"PYTHONUNBUFFERED": "1"},
+    )
+    try:
+        one = Child(process)
+        await one.ask(first)
+        yield one
+    finally:
+        if process.stdin is not None:
+            process.stdin.close()
+        try:
+            async with asyncio.timeout(40):
+                await process.wait()
+        except TimeoutError:
+            process.kill()
+            await process.wait()
+
+
+def say(answer: Any) -> None:
+    """The child's side: one line of JSON."""
+    sys.stdout.write(json.dumps(answer) + "\n")
+    sys.stdout.flush()
+
+
+def heard() -> Any:
+    """The child's side: the next line, or None when the parent is done with it."""
+    line = sys.stdin.readline()
+    return json.loads(line) if line else None

@@ -1,0 +1,112 @@
+"""Databases for measuring: what the server is, made fresh for each sample, dropped afterwards.
+
+Rule: nothing is measured on a server whose commits are not durable, and no database is touched that was
+not made in here.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import secrets
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, Literal
+
+from progressor.bench.rows import LOADS, Sizes
+from progressor.errors import InvalidRequest
+from progressor.storage import migrations
+from progressor.storage.dsn import parsed
+
+Kind = Literal["empty", "fresh", "waiting", "aged"]
+
+_PREFIX = "progressor_bench_"
+_DURABLE = ("fsync", "synchronous_commit", "full_page_writes")
+
+
+def run_sql(dsn: str, statement: str, **params: Any) -> list[dict[str, Any]]:
+    """Run one statement outside of a transaction; its rows."""
+    with migrations.connect(dsn) as connection:
+        autocommit = connection.execution_options(isolation_level="AUTOCOMMIT")
+        result = autocommit.exec_driver_sql(statement, params or None)
+        if not result.returns_rows:
+            return []
+        return [dict(row) for row in result.mappings()]
+
+
+def with_database(dsn: str, name: str, **changes: str) -> str:
+    """The same server, another database (and, if given, another host or port)."""
+    parts: Mapping[str, Any] = {**parsed(dsn), **changes, "dbname": name}
+    quoted = {key: str(value).replace("\\", "\\\\").replace("'", "\\'") for key, value in parts.items()}
+    return " ".join(f"{key}='{value}'" for key, value in quoted.items())
+
+
+class Server:
+    """A PostgreSQL on which the user may create databases."""
+
+    def __init__(self, dsn: str, sizes: Sizes) -> None:
+        self._dsn = dsn
+        self._sizes = sizes
+        self._kept: dict[Kind, str] = {}
+
+    def facts(self) -> dict[str, Any]:
+        """What a reader of figures must know of the machine and the server."""
+        return {
+            "cores": len(os.sched_getaffinity(0)),
+            "machine": f"{platform.system()} {platform.release()} {platform.machine()}",
+            "python": platform.python_version(),
+            **{
+                name: run_sql(self._dsn, f"SHOW {name}")[0][name]
+                for name in ("server_version", "shared_buffers", "max_wal_size", "wal_level", *_DURABLE)
+            },
+        }
+
+    def require_durable(self) -> None:
+        """Refuse a server that answers before a commit is safe."""
+        for name in _DURABLE:
+            if run_sql(self._dsn, f"SHOW {name}")[0][name] != "on":
+                raise InvalidRequest(
+                    f"{name} is not on: this benchmark measures durable commits only", field=name
+                )
+
+    @contextmanager
+    def database(self, kind: Kind) -> Iterator[str]:
+        """A database for one sample. The big ones are loaded once and kept until `close`."""
+        if kind in LOADS:
+            if kind not in self._kept:
+                self._kept[kind] = self._loaded(kind)
+            yield with_database(self._dsn, self._kept[kind])
+            return
+        name = self._create()
+        try:
+            dsn = with_database(self._dsn, name)
+            if kind != "empty":
+                migrations.upgrade(dsn)
+            yield dsn
+        finally:
+            self._drop(name)
+
+    def close(self) -> None:
+        """Drop what was kept."""
+        while self._kept:
+            _, name = self._kept.popitem()
+            self._drop(name)
+
+    def _create(self) -> str:
+        name = _PREFIX + secrets.token_hex(6)
+        run_sql(self._dsn, f"CREATE DATABASE {name}")
+        return name
+
+    def _loaded(self, kind: Kind) -> str:
+        name = self._create()
+        try:
+            dsn = with_database(self._dsn, name)
+            migrations.upgrade(dsn)
+            LOADS[kind](lambda statement, **params: run_sql(dsn, statement, **params), self._sizes)
+        except BaseException:
+            self._drop(name)
+            raise
+        return name
+
+    def _drop(self, name: str) -> None:
+        run_sql(self._dsn, f"DROP DATABASE IF EXISTS {name} WITH (FORCE)")

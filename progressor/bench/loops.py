@@ -1,0 +1,15 @@
+"""The event loop that everything is measured on: the one that the command line serves with."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+
+def new_loop() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    """uvloop's where it is installed; None: asyncio's own."""
+    try:
+        import uvloop  # noqa: PLC0415 - not on every platform
+    except ImportError:
+        return None
+    return uvloop.new_event_loop

@@ -1,0 +1,130 @@
+"""Runs cases in turn, each in an OS process and on a database of its own, and keeps what they say."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import statistics
+import subprocess
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from progressor.bench.cases import OWN, Case
+from progressor.bench.databases import Server
+from progressor.bench.measure import Figures
+
+Heard = Callable[[Case, "Figures | str"], None]
+
+_PATIENCE = 900.0
+
+
+@dataclass(frozen=True, slots=True)
+class Results:
+    """All samples of a run, by case, in the order in which they were taken."""
+
+    facts: dict[str, Any]
+    cases: list[Case]
+    samples: dict[str, list[Figures]] = field(default_factory=dict)
+    failures: dict[str, list[str]] = field(default_factory=dict)
+
+    def median(self, key: str) -> Figures:
+        """The median of each figure of one case; empty if it has no sample."""
+        taken = self.samples.get(key, [])
+        names = taken[0] if taken else ()
+        return {name: statistics.median(each[name] for each in taken if name in each) for name in names}
+
+    def figure(self, name: str, figure: str, contestant: str = OWN) -> float | None:
+        """One median, or None."""
+        return self.median(f"{name} {contestant}").get(figure)
+
+    def ratio(self, above: tuple[str, str, str], below: tuple[str, str, str]) -> float | None:
+        """One median by another, each named by case, figure and contestant.
+
+        Of each round the ratio is taken first, and then the median of these: the two sides of one round
+        met the same machine.
+        """
+        sides = [
+            [each.get(figure) for each in self.samples.get(f"{name} {contestant}", [])]
+            for name, figure, contestant in (above, below)
+        ]
+        pairs = [a / b for a, b in zip(*sides, strict=False) if a is not None and b]
+        return statistics.median(pairs) if pairs else None
+
+    def as_json(self) -> dict[str, Any]:
+        """Everything, for a file."""
+        return {
+            "facts": self.facts,
+            "cases": [
+                {
+                    "name": case.name,
+                    "contestant": case.contestant,
+                    "workload": case.workload,
+                    "params": dict(case.params),
+                    "median": self.median(case.key),
+                    "samples": self.samples.get(case.key, []),
+                    "failures": self.failures.get(case.key, []),
+                }
+                for case in self.cases
+            ],
+        }
+
+
+def run(
+    server: Server, cases: Sequence[Case], *, repeats: int, began: Callable[[Case], None], heard: Heard
+) -> Results:
+    """Each case once, then each once more, so that all of them meet the same weather."""
+    results = Results({**server.facts(), "repeats": repeats}, list(cases))
+    for _ in range(repeats):
+        for case in cases:
+            began(case)
+            try:
+                with server.database(case.database) as dsn:
+                    figures = sample(case, dsn)
+            except (SampleFailed, subprocess.TimeoutExpired) as error:
+                results.failures.setdefault(case.key, []).append(str(error))
+                heard(case, str(error))
+            else:
+                results.samples.setdefault(case.key, []).append(figures)
+                heard(case, figures)
+    return results
+
+
+class SampleFailed(Exception):
+    """A case that could not be measured, with the end of what it said."""
+
+
+def sample(case: Case, dsn: str) -> Figures:
+    """What one child process measures."""
+    command = case.command or (sys.executable, "-m", "progressor.bench")
+    told = {"workload": case.workload, "dsn": dsn, "params": dict(case.params)}
+    done = subprocess.run(  # noqa: S603 - a module of ours
+        command,
+        input=json.dumps(told) + "\n",
+        capture_output=True,
+        text=True,
+        timeout=_PATIENCE,
+        check=False,
+    )
+    answer = _last_line(done.stdout.splitlines())
+    if done.returncode or answer is None:
+        said = (done.stderr or done.stdout).strip().splitlines()
+        raise SampleFailed(said[-1] if said else f"status {done.returncode}")
+    return answer
+
+
+def _last_line(lines: Iterable[str]) -> Figures | None:
+    answer = None
+    for line in lines:
+        # Some peers print to stdout.
+        with contextlib.suppress(ValueError):
+            answer = json.loads(line)
+    return answer if isinstance(answer, dict) else None
+
+
+def pin(cpus: Sequence[int]) -> None:
+    """Keep this process, and the children it will have, on these CPUs: the same for all contestants."""
+    if cpus and hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, cpus)

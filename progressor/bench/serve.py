@@ -1,0 +1,21 @@
+"""`python -m progressor.bench.serve`: a worker in an OS process of its own, for clients of another one."""
+
+from __future__ import annotations
+
+import asyncio
+
+from progressor.bench import flows
+from progressor.bench.children import heard, say
+from progressor.bench.loops import new_loop
+from progressor.engine import Engine
+
+
+async def _serve(dsn: str) -> None:
+    async with Engine(dsn, [flows.entity(concurrency=flows.CONCURRENCY)]):
+        say("serving")
+        await asyncio.to_thread(heard)
+
+
+if __name__ == "__main__":
+    with asyncio.Runner(loop_factory=new_loop()) as runner:
+        runner.run(_serve(heard()))

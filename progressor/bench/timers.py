@@ -1,0 +1,118 @@
+"""timers: many due at once, a few falling due beside a million that wait, and what a claim costs."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import time
+from datetime import UTC, datetime, timedelta
+from typing import Any, Literal
+
+from progressor.bench import flows
+from progressor.bench.chain import Inconsistent
+from progressor.bench.databases import run_sql
+from progressor.bench.measure import Figures, Meter, spread, until
+from progressor.bench.rows import add_timers
+from progressor.config import ConnectionOptions
+from progressor.engine import Engine
+from progressor.storage.connections import Connections
+from progressor.storage.operations import Storage
+
+# How late the step began, and how late its result was on its way to PostgreSQL.
+_LATENESS = """
+SELECT
+    extract(epoch FROM t.running_time - t.scheduled_time)::float8 AS begun,
+    extract(epoch FROM t.finished_time - t.scheduled_time)::float8 AS ended
+FROM tasks AS t
+WHERE
+    t.namespace = %(namespace)s AND t.process_id >= %(prefix)s AND t.process_id < %(prefix)s || '~'
+    AND t.task_type = 'timeout' AND t.status = 'finished'
+ORDER BY ended
+"""
+
+
+def _run(dsn: str) -> Any:
+    return lambda statement, **params: run_sql(dsn, statement, **params)
+
+
+async def _fired(steps: flows.Steps, count: int, engine: Engine) -> None:
+    await until(lambda: steps.count == count and not engine.busy)
+
+
+async def drain(dsn: str, *, due: int) -> Figures:
+    """Timers that are all due when the worker comes; until the last one is saved."""
+    prefix = f"due-{secrets.token_hex(4)}-"
+    await asyncio.to_thread(add_timers, _run(dsn), prefix, due, first=-60.0)
+    steps = flows.Steps()
+    async with Engine(dsn, [flows.timers(steps, concurrency=flows.CONCURRENCY)]) as engine:
+        async with Meter(dsn) as meter:
+            before = steps.count
+            await _fired(steps, due, engine)
+            counted = due - before
+        _check(len(_lateness(dsn, prefix)), due)
+    return meter.per(counted)
+
+
+async def late(
+    dsn: str, *, falling: int, seconds: float, warmup: float = 2.0, by: Literal["worker", "others"]
+) -> Figures:
+    """Timers that fall due evenly over the time: how late their steps begin and end.
+
+    Set `by` the steps of this worker, or by others: rows that only a scan can find.
+    """
+    prefix = f"late-{secrets.token_hex(4)}-"
+    steps = flows.Steps()
+    gap = seconds / falling
+    async with Engine(dsn, [flows.timers(steps, concurrency=flows.CONCURRENCY)]) as engine:
+        if by == "worker":
+            now = run_sql(dsn, "SELECT clock_timestamp() AS now")[0]["now"]
+            first = now.astimezone(UTC) + timedelta(seconds=warmup)
+            await asyncio.gather(
+                *(
+                    _start(engine, f"{prefix}{i}", first + timedelta(seconds=i * gap))
+                    for i in range(falling)
+                )
+            )
+        else:
+            await asyncio.to_thread(add_timers, _run(dsn), prefix, falling, first=warmup, gap=gap)
+        await _fired(steps, falling, engine)
+    rows = _lateness(dsn, prefix)
+    _check(len(rows), falling)
+    begun = sorted(row["begun"] for row in rows)
+    return {"count": float(len(rows))} | spread(begun) | spread([row["ended"] for row in rows], "ended_")
+
+
+async def _start(engine: Engine, process_id: str, at: datetime) -> None:
+    await engine.client.start(flows.TIMERS, process_id, {"at": at.isoformat()})
+
+
+def _lateness(dsn: str, prefix: str) -> list[dict[str, Any]]:
+    return run_sql(dsn, _LATENESS, namespace=flows.TIMERS, prefix=prefix)
+
+
+def _check(found: int, expected: int) -> None:
+    if found != expected:
+        raise Inconsistent(f"{expected} timers should have fired, {found} did")
+
+
+async def claim(dsn: str, *, claims: int, limit: int = 50) -> Figures:
+    """Claims of so many due timers each, and claims that find nothing."""
+    prefix = f"claim-{secrets.token_hex(4)}-"
+    await asyncio.to_thread(add_timers, _run(dsn), prefix, claims * limit, first=-60.0)
+    connections = Connections(dsn, limit=2)
+    storage = Storage(connections, patience=ConnectionOptions().patience)
+    try:
+        full = sorted([await _claim(storage, limit, expected=limit) for _ in range(claims)])
+        empty = sorted([await _claim(storage, limit, expected=0) for _ in range(claims)])
+    finally:
+        await connections.close()
+        run_sql(dsn, "DELETE FROM running")
+    return {"count": float(claims)} | spread(full) | spread(empty, "empty_")
+
+
+async def _claim(storage: Storage, limit: int, *, expected: int) -> float:
+    began = time.perf_counter()
+    found = await storage.search_timers(flows.TIMERS, limit, worker_id="bench", lease=secrets.randbits(62))
+    took = time.perf_counter() - began
+    _check(len(found), expected)
+    return took

@@ -1,0 +1,99 @@
+"""The command that looks whether the tables are as the engine promises."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+from rich.text import Text
+
+from progressor import logs
+from progressor.cli.database import database
+from progressor.cli.failures import REFUSED, report
+from progressor.cli.options import ASKING, AsJson, read_duration, with_settings
+from progressor.cli.output import print_json, stdout, visible
+from progressor.doctor import Invariant, Report, examine
+from progressor.errors import ProgressorError
+from progressor.settings import Settings
+from progressor.storage import migrations
+from progressor.storage.checks import Finding
+
+_FINDINGS, _NOT_EXAMINED = 1, 2
+# So many rounds of a collector may pass before what it did not collect is a finding.
+_ROUNDS = 3
+
+
+@with_settings(ASKING)
+def doctor(
+    *,
+    namespace: Annotated[str | None, typer.Option("--namespace", "-n", help="Only this one.")] = None,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Leave out what reads all tasks, events or processes.")
+    ] = False,
+    most: Annotated[int, typer.Option(min=1, help="Show at most so many findings of each.")] = 10,
+    slack: Annotated[
+        str | None,
+        typer.Option(
+            help="How late the zombie collector may be: a duration.",
+            show_default=f"{_ROUNDS} times PROGRESSOR_ZOMBIE_INTERVAL",
+        ),
+    ] = None,
+    json: AsJson = False,
+    settings: Settings,
+) -> None:
+    """Check every invariant of the tables, in one snapshot; nothing is changed.
+
+    Exit status 0 if all hold, 1 if one does not, 75 without a database, 2 if it cannot be examined.
+    """
+    logs.set_up(level=settings.log_level, form=settings.log_format)
+    late = read_duration(slack, "--slack")
+    try:
+        with database(settings) as found:
+            migrations.check(found.dsn)
+            outcome = examine(
+                found.dsn,
+                namespace=namespace,
+                quick=quick,
+                most=most,
+                lease_age=settings.lease_age,
+                grace=settings.zombie_grace,
+                slack=settings.zombie_interval * _ROUNDS if late is None else late,
+            )
+    except ProgressorError as error:
+        # A status of 1 says that something was found.
+        status = report(error, machine=json)
+        raise typer.Exit(_NOT_EXAMINED if status == REFUSED else status) from None
+    if json:
+        print_json({"clean": outcome.is_clean, "invariants": outcome.invariants}, machine=True)
+    else:
+        stdout().print(_view(outcome), soft_wrap=True)
+    if not outcome.is_clean:
+        raise typer.Exit(_FINDINGS)
+
+
+def _view(outcome: Report) -> Text:
+    width = max(len(invariant.name) for invariant in outcome.invariants)
+    lines = [line for invariant in outcome.invariants for line in _lines(invariant, width)]
+    broken = sum(not invariant.holds for invariant in outcome.invariants)
+    if broken:
+        lines.append(
+            Text(f"{broken} of {len(outcome.invariants)} invariants do not hold", style="bold red")
+        )
+    else:
+        lines.append(Text(f"all {len(outcome.invariants)} invariants hold", style="bold green"))
+    return Text("\n").join(lines)
+
+
+def _lines(invariant: Invariant, width: int) -> list[Text]:
+    verdict = ("ok    ", "green") if invariant.holds else ("BROKEN", "bold red")
+    lines = [Text.assemble(verdict, f"  {invariant.name:{width}}  ", (invariant.rule, "dim"))]
+    lines += [Text(f"        {_finding(finding)}") for finding in invariant.findings]
+    if invariant.more:
+        lines.append(Text("        … and more"))
+    return lines
+
+
+def _finding(finding: Finding) -> str:
+    where = "" if finding.process_id is None else f"{finding.namespace}/{finding.process_id}"
+    task = "" if finding.task_id is None else f" task {finding.task_id}"
+    return visible(f"{where}{task}: {finding.found}" if where else finding.found)

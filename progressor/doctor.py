@@ -1,0 +1,82 @@
+"""The doctor: looks whether everything that the engine promises of its tables is so, and changes nothing.
+
+Rule: one snapshot, read-only. A finding is a defect of the engine, of the storage below it, or of a hand
+that wrote into the tables; never something that a busy system passes through.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from progressor.config import check_count, check_namespace
+from progressor.storage import checks
+from progressor.storage.checks import Finding
+from progressor.storage.dsn import with_defaults
+
+_MOST = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Invariant:
+    """What must hold, and the first findings that contradict it; `seconds` is how long the look took."""
+
+    name: str
+    rule: str
+    findings: tuple[Finding, ...]
+    more: bool
+    seconds: float
+
+    @property
+    def holds(self) -> bool:
+        """Whether nothing contradicts it."""
+        return not self.findings
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """All invariants that were looked at."""
+
+    invariants: tuple[Invariant, ...]
+
+    @property
+    def is_clean(self) -> bool:
+        """Whether all of them hold."""
+        return all(invariant.holds for invariant in self.invariants)
+
+
+def examine(
+    dsn: str,
+    *,
+    namespace: str | None = None,
+    quick: bool = False,
+    most: int = _MOST,
+    lease_age: timedelta = timedelta(seconds=15),
+    grace: timedelta = timedelta(seconds=10),
+    slack: timedelta = timedelta(seconds=15),
+    now: datetime | None = None,
+) -> Report:
+    """Examine a database, or one namespace of it; at most `most` findings of each invariant.
+
+    `quick` leaves out what reads all tasks, events or processes. A task of a dead worker is a finding when
+    it is older than `lease_age` and `slack`, one that runs too long when it outlived its step_timeout,
+    `grace` and `slack`: `slack` is what a zombie collector needs. Raises StorageUnavailable and
+    SchemaMismatch.
+    """
+    if namespace is not None:
+        check_namespace(namespace)
+    check_count("most", most, least=1)
+    params = {
+        "namespace": namespace,
+        "lease_age": lease_age,
+        "grace": grace,
+        "slack": slack,
+        "now": now,
+    }
+    wanted = [check for check in checks.CHECKS if check.is_quick or not quick]
+    return Report(
+        tuple(
+            Invariant(check.name, check.rule, tuple(findings), more, seconds)
+            for check, findings, more, seconds in checks.run(with_defaults(dsn), wanted, params, most=most)
+        )
+    )

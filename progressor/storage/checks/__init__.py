@@ -1,0 +1,94 @@
+"""The invariants of the tables, one SQL file each, and their examination in one snapshot.
+
+Rule: a file begins with the invariant in words, then `-- Reads:` what it reads; it selects `namespace`,
+`process_id`, `task_id` and `found`, one row for each thing that contradicts it. Nothing here writes.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from importlib.resources import files
+from typing import Any, NamedTuple
+
+import psycopg
+from psycopg.rows import class_row
+
+from progressor.errors import SchemaMismatch, StorageUnavailable
+
+
+class Check(NamedTuple):
+    """One invariant: `rule` says it in words, `sql` finds what contradicts it."""
+
+    name: str
+    rule: str
+    reads: str
+    sql: str
+
+    @property
+    def is_quick(self) -> bool:
+        """Whether its cost depends only on how much waits and runs, not on all that ever happened."""
+        return "all " not in self.reads
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One contradiction: where, and what was found there."""
+
+    namespace: str | None
+    process_id: str | None
+    task_id: int | None
+    found: str
+
+
+class Findings(NamedTuple):
+    """The first findings of one check, whether there are more, and how long it took."""
+
+    check: Check
+    findings: Sequence[Finding]
+    more: bool
+    seconds: float
+
+
+def _read(name: str, sql: str) -> Check:
+    lines = [line[3:] for line in sql.splitlines() if line.startswith("-- ")]
+    place = next(place for place, line in enumerate(lines) if line.startswith("Reads: "))
+    rule = " ".join(lines[:place])
+    return Check(name, rule, lines[place].removeprefix("Reads: ").removesuffix("."), sql)
+
+
+CHECKS: tuple[Check, ...] = tuple(
+    _read(path.name.removesuffix(".sql"), path.read_text(encoding="utf-8"))
+    for path in sorted(files(__package__).iterdir(), key=lambda path: path.name)
+    if path.name.endswith(".sql")
+)
+
+
+def run(dsn: str, checks: Sequence[Check], params: Mapping[str, Any], *, most: int) -> Iterator[Findings]:
+    """The findings of each check, at most `most` of each, all in one snapshot of the database."""
+    try:
+        with psycopg.connect(dsn, application_name="progressor doctor", connect_timeout=10) as connection:
+            # One snapshot for all checks: a busy system gives no false alarm.
+            connection.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
+            connection.read_only = True
+            # All rows of a cursor are wanted, so the planner shall not hurry to the first.
+            connection.execute("SET LOCAL cursor_tuple_fraction = 1")
+            for check in checks:
+                yield _findings(connection, check, params, most)
+    except (psycopg.errors.UndefinedTable, psycopg.errors.UndefinedColumn) as error:
+        raise SchemaMismatch(f"{error.diag.message_primary}: run `progressor migrate`") from error
+    except psycopg.Error as error:
+        says = error.diag.message_primary or type(error).__name__
+        raise StorageUnavailable(f"PostgreSQL did not let the tables be examined: {says}") from error
+
+
+def _findings(
+    connection: psycopg.Connection[Any], check: Check, params: Mapping[str, Any], most: int
+) -> Findings:
+    began = time.monotonic()
+    # A cursor on the server: of a million findings only the first ones travel.
+    with connection.cursor(name="findings", row_factory=class_row(Finding)) as cursor:
+        cursor.execute(check.sql.encode(), params)
+        found = cursor.fetchmany(most + 1)
+    return Findings(check, found[:most], len(found) > most, time.monotonic() - began)

@@ -1,0 +1,372 @@
+"""What handlers may be and do: sync and async, typed and raw, with and without history."""
+
+import asyncio
+import threading
+from datetime import timedelta
+from typing import Any
+
+import psycopg
+import pytest
+from pydantic import BaseModel
+
+from progressor import (
+    Engine,
+    Event,
+    HandlerFailed,
+    HistoryRange,
+    Intent,
+    InvalidRequest,
+    Namespace,
+    Process,
+    ProcessBroken,
+    ProcessStatus,
+    Reject,
+    Rejected,
+    SetTimer,
+    Task,
+)
+from tests.acceptance.conftest import MakeClient, MakeEngine, Options
+from tests.acceptance.support import until
+
+SHORT = timedelta(milliseconds=80)
+
+
+async def test_events_by_name_and_by_model(serve: MakeClient) -> None:
+    """`emit(name, **payload)` and `emit(model)` append events; the name stands in the metadata."""
+
+    class Paid(BaseModel):
+        amount: int
+
+    namespace = Namespace("ns")
+
+    @namespace.init
+    async def init(process: Process) -> None:
+        process.emit("opened", plan="pro", seats=[1, 2])
+        process.emit(Paid(amount=7))
+        process.emit("bare")
+
+    client = await serve(namespace)
+    await client.start("ns", "p")
+    history = (await client.get("ns", "p")).history
+    assert [(e.event_id, e.name, e.payload, e.metadata) for e in history] == [
+        (1, "opened", {"plan": "pro", "seats": [1, 2]}, {"name": "opened"}),
+        (2, "Paid", {"amount": 7}, {"name": "Paid"}),
+        (3, "bare", {}, {"name": "bare"}),
+    ]
+    assert len({event.timestamp for event in history}) == 1
+
+
+async def test_states_plain_and_none(serve: MakeClient) -> None:
+    """Without `state=` the state is any JSON, changed in place or assigned; or none at all."""
+    plain, none = Namespace("plain"), Namespace("none")
+
+    @plain.init
+    async def init(process: Process, args: dict[str, Any]) -> None:
+        process.state = {"items": [args]}
+
+    @plain.call
+    async def add(process: Process, args: str) -> int:
+        process.state["items"].append(args)
+        return len(process.state["items"])
+
+    @none.init
+    async def init_none(process: Process) -> None:
+        assert process.state is None
+
+    client = await serve(plain, none)
+    await client.start("plain", "p", {"a": 1})
+    assert await client.call("plain", "p", "add", "b") == 2
+    assert (await client.get("plain", "p")).state == {"items": [{"a": 1}, "b"]}
+    await client.start("none", "p")
+    assert (await client.get("none", "p")).state is None
+
+
+async def test_what_a_handler_sees(serve: MakeClient) -> None:
+    """In a handler the process has its id, namespace, status, task, now and counters."""
+    seen: dict[str, Any] = {}
+    namespace = Namespace("ns")
+
+    @namespace.init
+    async def init(process: Process) -> None:
+        seen["init"] = (process.process_id, process.namespace, process.status, process.last_event_id)
+        process.emit("e")
+
+    @namespace.call
+    async def look(process: Process) -> None:
+        seen["call"] = (process.status, process.last_event_id, process.task.name, process.history)
+        seen["now"] = process.now
+
+    client = await serve(namespace)
+    await client.start("ns", "p")
+    await client.call("ns", "p", "look", idempotency_key="k")
+    assert seen["init"] == ("p", "ns", ProcessStatus.INIT, 0)
+    assert seen["call"] == (ProcessStatus.RUNNING, 1, "look", ())
+    assert seen["now"] == (await client.trace("ns", "p"))[-1].running_time
+
+
+async def test_history_of_the_namespace_and_of_one_call(serve: MakeClient) -> None:
+    """Handlers get the range of events that their namespace or their decorator says, and no more."""
+    seen: dict[str, list[int]] = {}
+    namespace = Namespace("ns", history=HistoryRange(limit=2, direction="backward"))
+
+    def look(name: str, **options: Any) -> None:
+        @namespace.call(name=name, **options)
+        async def call(process: Process) -> None:
+            seen[name] = [event.event_id for event in process.history]
+            process.emit("looked", by=name)
+
+    look("default")
+    look("everything", history=HistoryRange())
+    look("nothing", history=None)
+    look("some", history=HistoryRange(offset=1, limit=3))
+    client = await serve(namespace)
+    await client.put("ns", "p", events=[{"name": f"e{number}"} for number in range(1, 6)])
+    for name in ("default", "everything", "nothing", "some", "default"):
+        await client.call("ns", "p", name)
+        if name == "default":
+            latest = seen["default"]
+    assert seen["everything"] == [1, 2, 3, 4, 5, 6]
+    assert (seen["nothing"], seen["some"], latest) == ([], [2, 3, 4], [9, 8])
+
+
+async def test_history_along_a_chain_of_steps(serve: MakeClient) -> None:
+    """A worker that goes on from step to step shows each of them the events of the last one."""
+    seen: list[list[str | None]] = []
+    namespace = Namespace("ns", history=HistoryRange())
+
+    @namespace.init
+    async def init(process: Process) -> None:
+        process.state = 0
+        process.emit("start")
+        process.set_timer(after=timedelta(0))
+
+    @namespace.timeout
+    async def tick(process: Process) -> None:
+        seen.append([event.name for event in process.history])
+        process.state += 1
+        process.emit(f"tick{process.state}")
+        if process.state < 3:
+            process.set_timer(after=timedelta(0))
+
+    client = await serve(namespace)
+    await client.start("ns", "p")
+    await until(lambda: client.get("ns", "p"), lambda process: process.last_event_id == 4)
+    assert seen == [["start"], ["start", "tick1"], ["start", "tick1", "tick2"]]
+
+
+async def test_sync_handlers_run_in_threads(serve: MakeClient) -> None:
+    """A plain function is a handler too; it runs in a thread, and others go on while it blocks."""
+    namespace = Namespace("ns")
+    inside, proceed = threading.Event(), threading.Event()
+    threads: list[threading.Thread] = []
+
+    @namespace.init
+    def init(process: Process) -> None:
+        process.state = 1
+
+    @namespace.call
+    def block(process: Process) -> int:
+        threads.append(threading.current_thread())
+        inside.set()
+        assert proceed.wait(30)
+        process.state += 1
+        return process.state
+
+    @namespace.call
+    async def quick(process: Process) -> str:
+        return "quick"
+
+    client = await serve(namespace)
+    await client.start("ns", "blocked")
+    await client.start("ns", "free")
+    blocked = asyncio.create_task(client.call("ns", "blocked", "block"))
+    await asyncio.to_thread(inside.wait, 30)
+    assert await client.call("ns", "free", "quick") == "quick"
+    assert not blocked.done()
+    proceed.set()
+    assert await blocked == 2
+    assert threading.main_thread() not in threads
+
+
+async def test_sync_handlers_reject_and_fail(serve: MakeClient) -> None:
+    """What a handler raises in its thread counts as it does in any other."""
+    namespace = Namespace("ns")
+
+    @namespace.init
+    def init(process: Process, args: str) -> None:
+        if args == "reject":
+            raise Reject("in a thread", size=1)
+        raise KeyError(args)
+
+    client = await serve(namespace)
+    with pytest.raises(Rejected, match="in a thread"):
+        await client.start("ns", "p", "reject")
+    with pytest.raises(HandlerFailed, match="KeyError: 'fail'"):
+        await client.start("ns", "p", "fail")
+
+
+async def test_step_timeout_cancels_an_async_handler(serve: MakeClient) -> None:
+    """A handler that outlives its step_timeout is cancelled; that is a failure."""
+    namespace = Namespace("ns", step_timeout=SHORT)
+    ended: list[str] = []
+
+    @namespace.init
+    async def init(process: Process) -> None:
+        process.emit("never")
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            ended.append("cancelled")
+            raise
+
+    client = await serve(namespace)
+    with pytest.raises(HandlerFailed, match="StepTimeout"):
+        await client.start("ns", "p")
+    assert ended == ["cancelled"]
+    process = await client.get("ns", "p")
+    assert (process.status, process.last_event_id) == (ProcessStatus.ERROR, 0)
+
+
+async def test_step_timeout_drops_a_sync_handlers_late_result(serve: MakeClient) -> None:
+    """A blocking handler that is too late fails; what it returns afterwards changes nothing."""
+    namespace = Namespace("ns", step_timeout=SHORT)
+    proceed, ended = threading.Event(), threading.Event()
+
+    @namespace.call
+    def block(process: Process) -> None:
+        process.emit("late")
+        process.state = "late"
+        proceed.wait(30)
+        ended.set()
+
+    client = await serve(namespace)
+    await client.put("ns", "p", state="fine")
+    with pytest.raises(HandlerFailed, match="StepTimeout"):
+        await client.call("ns", "p", "block")
+    before = await client.get("ns", "p")
+    proceed.set()
+    await asyncio.to_thread(ended.wait, 30)
+    await client.simple_repair("ns", "p")
+    process = await client.get("ns", "p")
+    assert (process.state, process.last_event_id) == ("fine", 0)
+    assert before.detail.startswith("StepTimeout")
+
+
+class Raw:
+    """A handler in bytes: it counts in its state, and answers what it got."""
+
+    async def process(self, task: Task, process: Process) -> Intent:
+        if task.args == b"\xff reject":
+            raise Reject("no")
+        if task.args == b"\xff wrong":
+            return Intent(response="not bytes")  # type: ignore[arg-type]
+        count = (process.aux_state or b"") + b"\x00"
+        return Intent(
+            events=(Event(b"\xfe" + (task.args or b"-"), {"name": task.task_type.value}),),
+            action=SetTimer(after=timedelta(0)) if task.args == b"\xff timer" else None,
+            response=b"\x01\x02" + (task.args or b""),
+            aux_state=count,
+            metadata={"count": len(count)},
+        )
+
+
+async def test_a_raw_handler_speaks_bytes(serve: MakeClient) -> None:
+    """`Namespace(handler=…)` passes bytes through: args, response, state and events, whatever they are."""
+    client = await serve(Namespace("raw", handler=Raw()))
+    assert await client.start("raw", "p", b"\xff\x00") == b"\x01\x02\xff\x00"
+    assert await client.call("raw", "p", "any name", b"\xff timer") == b"\x01\x02\xff timer"
+    process = await until(lambda: client.get("raw", "p"), lambda process: process.last_event_id == 3)
+    assert [(e.name, e.payload) for e in process.history] == [
+        ("init", b"\xfe\xff\x00"), ("call", b"\xfe\xff timer"), ("timeout", b"\xfe-"),
+    ]  # fmt: skip
+    assert (process.aux_state, process.metadata) == (b"\x00\x00\x00", {"count": 3})
+    with pytest.raises(Rejected):
+        await client.call("raw", "p", "any", b"\xff reject")
+    with pytest.raises(HandlerFailed, match=r"Intent\.response must be bytes"):
+        await client.call("raw", "p", "any", b"\xff wrong")
+    with pytest.raises(ProcessBroken):
+        await client.call("raw", "p", "any", b"")
+
+
+class Xor:
+    """A toy cipher."""
+
+    def encode(self, data: bytes, /) -> bytes:
+        return b"\x00" + bytes(byte ^ 0x55 for byte in data)
+
+    def decode(self, data: bytes, /) -> bytes:
+        return bytes(byte ^ 0x55 for byte in data[1:])
+
+
+async def test_a_codec_hides_everything(engine: MakeEngine, client: MakeClient, dsn: str) -> None:
+    """With a codec nothing that handlers and callers exchange can be read in the tables."""
+    namespace = Namespace("ns", codec=Xor())
+
+    @namespace.init
+    async def init(process: Process, args: str) -> str:
+        process.state = {"kept": args}
+        process.emit("secret", text=args)
+        return args
+
+    @namespace.call
+    async def echo(process: Process, args: list[str]) -> list[str]:
+        return [process.state["kept"], *args, process.context]
+
+    await engine(namespace)
+    asker = await client(codec=Xor())
+    assert await asker.start("ns", "p", "sesame", idempotency_key="k") == "sesame"
+    assert await asker.call("ns", "p", "echo", ["sesame"], context="sesame") == ["sesame"] * 3
+    assert await asker.start("ns", "p", "sesame", idempotency_key="k") == "sesame"
+    await asker.put("ns", "q", state="sesame", events=[{"name": "e", "payload": "sesame"}])
+    process = await asker.get("ns", "p")
+    assert (process.state, process.history[0].payload) == ({"kept": "sesame"}, {"text": "sesame"})
+    assert [entry.args for entry in await asker.trace("ns", "p")] == ["sesame", ["sesame"]]
+    with psycopg.connect(dsn) as connection:
+        for table in ("processes", "tasks", "events"):
+            rows = connection.execute(f"SELECT convert_from({table}::text::bytea, 'UTF8') FROM {table}")
+            text = str(rows.fetchall())
+            assert "sesame" not in text
+            assert b"sesame".hex() not in text
+    with pytest.raises(InvalidRequest, match="args"):
+        await (await client()).start("ns", "r", "sesame")
+
+
+async def test_handlers_change_while_processes_live(
+    dsn: str, mode: Options, client: MakeClient
+) -> None:
+    """New code of a namespace takes over the processes of the old one: state, history and timers."""
+
+    class State(BaseModel):
+        version: int
+        added: str = "default"
+
+    old, new = Namespace("ns"), Namespace("ns", state=State)
+
+    @old.init
+    async def init(process: Process) -> None:
+        process.state = {"version": 1}
+        process.emit("opened")
+        process.set_timer(after=timedelta(milliseconds=200))
+
+    @old.call
+    async def version(process: Process) -> int:
+        return process.state["version"]
+
+    @new.call(name="version")
+    async def version_of_new(process: Process[State]) -> str:
+        process.state.version = 2
+        return process.state.added
+
+    @new.timeout
+    async def fire(process: Process[State]) -> None:
+        process.emit("fired", added=process.state.added)
+
+    asker = await client()
+    async with Engine(dsn, [old], **mode):
+        await asker.start("ns", "p")
+        assert await asker.call("ns", "p", "version") == 1
+    async with Engine(dsn, [new], **mode):
+        assert await asker.call("ns", "p", "version") == "default"
+        process = await until(lambda: asker.get("ns", "p"), lambda process: process.last_event_id == 2)
+    assert [event.name for event in process.history] == ["opened", "fired"]
+    assert process.state == {"version": 2, "added": "default"}

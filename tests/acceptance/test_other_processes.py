@@ -1,0 +1,207 @@
+"""Engines and clients in other OS processes, killed and frozen: steps are kept, and never done twice."""
+
+import asyncio
+import json
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import pytest
+
+from progressor import HandlerFailed, ProcessBroken, ProcessStatus, TaskStatus
+from tests.acceptance.conftest import MakeClient, MakeEngine, Options
+from tests.acceptance.other_process import NS, Work, namespace_of, read_options
+from tests.acceptance.support import DEADLINE, Scripted, until, until_status, until_waiting
+
+ROOT = Path(__file__).parents[2]
+LEASE_AGE = 0.6
+QUICK = {
+    "lease_age": LEASE_AGE,
+    "heartbeat_interval": 0.1,
+    "zombie_interval": 0.1,
+}
+
+
+class Other:
+    """Another OS process and what it says."""
+
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        self._process = process
+        self.pid = process.pid
+
+    async def says(self, text: str) -> str:
+        """Return the first line from now on that holds a text."""
+        assert self._process.stdout is not None
+        heard = []
+        async with asyncio.timeout(DEADLINE):
+            while line := (await self._process.stdout.readline()).decode():
+                if text in line:
+                    return line
+                heard.append(line)
+        raise AssertionError(f"it ended without saying {text!r}: {''.join(heard)}")
+
+    async def kill(self) -> None:
+        """SIGKILL, if it still lives."""
+        if self._process.returncode is None:
+            self._process.kill()
+        await self._process.wait()
+        # Reading to the end closes the pipe.
+        assert self._process.stdout is not None
+        await self._process.stdout.read()
+
+
+Run = Callable[..., Awaitable[Other]]
+
+
+@pytest.fixture
+def options(mode: Options) -> dict[str, object]:
+    """The mode's options in seconds, as they go over a command line."""
+    return {n: v if isinstance(v, bool) else v.total_seconds() for n, v in mode.items()}
+
+
+@pytest.fixture
+async def run(dsn: str, stack: AsyncExitStack) -> AsyncIterator[Run]:
+    """`await run("serve", …)`: another OS process, killed after the test."""
+    async with AsyncExitStack() as others:
+
+        async def start(what: str, *arguments: str) -> Other:
+            process = await asyncio.create_subprocess_exec(
+                sys.executable, "-m", "tests.acceptance.other_process", what, dsn, *arguments,
+                cwd=ROOT,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=asyncio.subprocess.STDOUT,
+                env={**os.environ, "PYTHONPATH": str(ROOT)},
+            )  # fmt: skip
+            other = Other(process)
+            others.push_async_callback(other.kill)
+            return other
+
+        yield start
+
+
+@pytest.fixture
+def victim(run: Run, options: dict[str, object]) -> Run:
+    """`await victim(on_zombie)`: an engine in another OS process."""
+
+    async def start(on_zombie: str) -> Other:
+        other = await run("serve", on_zombie, json.dumps({**options, **QUICK}))
+        await other.says("ready")
+        return other
+
+    return start
+
+
+@pytest.fixture
+def rescuer(engine: MakeEngine) -> Callable[[str], Awaitable[object]]:
+    """`await rescuer(on_zombie)`: an engine in this process, which collects what the victim leaves."""
+
+    async def start(on_zombie: str) -> object:
+        namespace = namespace_of(on_zombie=on_zombie, victim=False)
+        return await engine(namespace, **read_options(json.dumps(QUICK)))
+
+    return start
+
+
+async def test_a_client_in_another_process(
+    engine: MakeEngine, run: Run, options: dict[str, object]
+) -> None:
+    """A client that shares nothing with the workers, not even the OS process, starts and calls."""
+    await engine(Scripted().namespace)
+    only = {name: value for name, value in options.items() if name != "scan_interval"}
+    other = await run("ask", json.dumps(only))
+    answers = json.loads(await other.says("["))
+    assert sorted(answers) == [1, 2, 3, 4, 5, 6]
+
+
+async def test_an_engine_in_another_process(victim: Run, client: MakeClient) -> None:
+    """An engine in another OS process serves the clients of this one."""
+    await victim("error")
+    asker = await client()
+    await asker.start(NS, "p")
+    answers = await asyncio.gather(*(asker.call(NS, "p", "work", Work()) for _ in range(5)))
+    assert sorted(answers) == [1, 2, 3, 4, 5]
+
+
+@pytest.mark.parametrize("kind", ["call", "timeout"])
+async def test_a_killed_engine_under_retry(
+    victim: Run, rescuer: Run, client: MakeClient, kind: str
+) -> None:
+    """The work of an engine that was killed completes elsewhere, once; its caller gets the answer."""
+    asker, other = await client(), await victim("retry")
+    await asker.start(NS, "p")
+    if kind == "call":
+        calling = asyncio.create_task(asker.call(NS, "p", "work", Work(hold="/nowhere")))
+    else:
+        calling = asyncio.create_task(asker.call(NS, "p", "arm"))
+    await other.says("begun p")
+    waiting = asyncio.create_task(asker.call(NS, "p", "work", Work()))
+    await until_waiting(asker, "p", 1, namespace=NS)
+    await rescuer("retry")
+    os.kill(other.pid, signal.SIGKILL)
+    await asyncio.gather(calling, waiting)
+    process = await until(lambda: asker.get(NS, "p"), lambda process: process.state == 2)
+    assert [event.event_id for event in process.history] == [1, 2]
+    assert process.status is ProcessStatus.RUNNING
+    (again,) = [task for task in await asker.trace(NS, "p") if task.attempts_count]
+    assert (again.task_type, again.status, again.attempts_count) == (kind, TaskStatus.FINISHED, 1)
+
+
+async def test_a_killed_engine_under_error(victim: Run, rescuer: Run, client: MakeClient) -> None:
+    """Under on_zombie=error the process breaks, all its callers are told, and a repair revives it."""
+    asker, other = await client(), await victim("error")
+    await asker.start(NS, "p")
+    calling = asyncio.create_task(asker.call(NS, "p", "work", Work(hold="/nowhere")))
+    await other.says("begun p")
+    waiting = asyncio.create_task(asker.call(NS, "p", "work", Work()))
+    await until_waiting(asker, "p", 1, namespace=NS)
+    await rescuer("error")
+    os.kill(other.pid, signal.SIGKILL)
+    with pytest.raises(HandlerFailed, match="zombie detected"):
+        await calling
+    with pytest.raises(ProcessBroken, match="zombie detected"):
+        await waiting
+    process = await asker.get(NS, "p")
+    zombie = (await asker.trace(NS, "p"))[1]
+    assert (process.status, process.detail) == (ProcessStatus.ERROR, "zombie detected")
+    assert (process.corrupted_by, zombie.error) == (zombie.task_id, "zombie detected")
+    await asker.repair(NS, "p")
+    assert await asker.call(NS, "p", "work", Work()) == 1
+
+
+async def test_a_frozen_engine_is_fenced_off(
+    victim: Run, rescuer: Run, client: MakeClient, tmp_path: Path
+) -> None:
+    """What an engine brings home after it was given up is dropped: the work was done elsewhere."""
+    asker, other = await client(), await victim("retry")
+    await asker.start(NS, "p")
+    hold = tmp_path / "hold"
+    calling = asyncio.create_task(asker.call(NS, "p", "work", Work(hold=str(hold))))
+    await other.says("begun p")
+    running = await rescuer("retry")
+    os.kill(other.pid, signal.SIGSTOP)
+    assert await calling == 1
+    before = await asker.get(NS, "p")
+    hold.touch()
+    os.kill(other.pid, signal.SIGCONT)
+    await other.says("lease lost, result dropped")
+    assert (await asker.get(NS, "p")).snapshot == before.snapshot
+    # It lives on, and works.
+    await running.stop()
+    assert await asker.call(NS, "p", "work", Work()) == 2
+
+
+async def test_a_blocked_event_loop_is_no_death(
+    victim: Run, rescuer: Run, client: MakeClient
+) -> None:
+    """A handler that blocks its engine's event loop for longer than a lease is not taken for a zombie."""
+    asker, other = await client(), await victim("error")
+    await asker.start(NS, "p")
+    calling = asyncio.create_task(asker.call(NS, "p", "work", Work(block=3 * LEASE_AGE)))
+    await other.says("begun p")
+    await rescuer("error")
+    assert await calling == 1
+    await until_status(asker, "p", "running", namespace=NS)
+    assert [task.error for task in await asker.trace(NS, "p")] == [None, None]

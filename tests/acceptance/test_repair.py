@@ -1,0 +1,149 @@
+"""Broken processes and their repair."""
+
+import asyncio
+
+import pytest
+
+from progressor import Client, HandlerFailed, ProcessNotBroken, ProcessStatus, Rejected
+from tests.acceptance.conftest import MakeClient
+from tests.acceptance.support import (
+    NS,
+    Act,
+    Scripted,
+    outline,
+    timers,
+    until_events,
+    until_status,
+)
+
+ONCE = {"max_attempts": 1}
+
+
+async def broken_by_timer(client: Client, scripted: Scripted, **act: object) -> int:
+    """Start a process that its timer breaks; the timer's task id."""
+    scripted.faults["p"].append(ValueError("timer broke it"))
+    await client.start(NS, "p", Act(after=0, **act))
+    await until_status(client, "p", "error")
+    (timer,) = await timers(client, "p")
+    return timer.task_id
+
+
+async def test_a_failed_repair_leaves_everything_as_it_was(serve: MakeClient) -> None:
+    """A repair that raises or refuses leaves status, detail and corrupted_by; another one may follow."""
+    scripted = Scripted(retry_policy=ONCE)
+    client = await serve(scripted.namespace)
+    task_id = await broken_by_timer(client, scripted)
+    before = await client.get(NS, "p")
+    assert (before.corrupted_by, before.detail) == (task_id, "ValueError: timer broke it")
+    with pytest.raises(HandlerFailed, match="worse"):
+        await client.repair(NS, "p", Act(emit="no", add=1, fail="worse"))
+    assert (await client.get(NS, "p")).snapshot == before.snapshot
+    with pytest.raises(Rejected, match="not mine"):
+        await client.repair(NS, "p", Act(emit="no", add=1, reject="not mine"))
+    assert (await client.get(NS, "p")).snapshot == before.snapshot
+    assert await client.repair(NS, "p", Act(add=2)) == 2
+    await until_events(client, "p", "fired")
+
+
+async def test_repair_without_action_reruns_the_broken_timer(serve: MakeClient) -> None:
+    """A repair that says nothing of timers lets the timer that broke the process run again at once."""
+    scripted = Scripted(retry_policy=ONCE)
+    client = await serve(scripted.namespace)
+    await broken_by_timer(client, scripted, then=Act(emit="at last"))
+    await client.repair(NS, "p", Act(emit="mended"))
+    await until_events(client, "p", "mended", "at last")
+    process = await client.get(NS, "p")
+    assert (process.status, process.detail, process.corrupted_by) == (ProcessStatus.RUNNING, None, None)
+    assert (await outline(client, "p"))[-1] == ("timeout", "finished")
+
+
+async def test_repair_with_an_action_obeys_it(serve: MakeClient) -> None:
+    """A repair that sets or unsets a timer decides what becomes of the one that broke the process."""
+    scripted = Scripted(retry_policy=ONCE)
+    client = await serve(scripted.namespace)
+    await broken_by_timer(client, scripted)
+    await client.repair(NS, "p", Act(emit="mended", unset=True))
+    assert [timer.status for timer in await timers(client, "p")] == ["error"]
+    await client.call(NS, "p", "act", Act(after=0))
+    await until_events(client, "p", "mended", "fired")
+    scripted.faults["p"].append(ValueError("again"))
+    await client.call(NS, "p", "act", Act(after=0))
+    await until_status(client, "p", "error")
+    await client.repair(NS, "p", Act(after=0.02, then=Act(emit="other")))
+    await until_events(client, "p", "mended", "fired", "other")
+
+
+async def test_repair_may_remove(serve: MakeClient) -> None:
+    """A repair handler can end its process for good."""
+    scripted = Scripted(retry_policy=ONCE)
+    client = await serve(scripted.namespace)
+    await broken_by_timer(client, scripted)
+    assert await client.repair(NS, "p", Act(add=1, remove=True)) == 1
+    assert (await client.search(namespace=NS)).items == []
+
+
+async def test_repair_after_a_broken_call_runs_no_timer(serve: MakeClient) -> None:
+    """A process that a call broke has no timer to run again: its timer was cancelled with the rest."""
+    client = await serve(Scripted().namespace)
+    await client.start(NS, "p", Act(after=3600))
+    await client.notify(NS, "p", "act", Act(fail="oops"))
+    await until_status(client, "p", "error")
+    await client.repair(NS, "p", Act(emit="mended"))
+    assert [timer.status for timer in await timers(client, "p")] == ["cancelled"]
+    assert await client.call(NS, "p", "act", Act(add=1)) == 1
+
+
+async def test_simple_repair_after_a_timer_makes_it_due(serve: MakeClient) -> None:
+    """simple_repair of a process that its timer broke gives it a fresh timer, due now."""
+    scripted = Scripted(retry_policy=ONCE)
+    client = await serve(scripted.namespace)
+    task_id = await broken_by_timer(client, scripted)
+    await client.simple_repair(NS, "p")
+    await until_events(client, "p", "fired")
+    first, second = await timers(client, "p")
+    assert (first.task_id, first.status) == (task_id, "error")
+    assert (second.status, second.attempts_count) == ("finished", 0)
+
+
+async def test_simple_repair_after_a_call_runs_nothing(serve: MakeClient) -> None:
+    """simple_repair of a process that a call broke only puts it back to running."""
+    scripted = Scripted()
+    client = await serve(scripted.namespace)
+    await client.start(NS, "p", Act())
+    await client.notify(NS, "p", "act", Act(fail="oops"))
+    await until_status(client, "p", "error")
+    await client.simple_repair(NS, "p")
+    assert await outline(client, "p") == [
+        ("init", "finished"), ("notify", "error"), ("repair", "finished"),
+    ]  # fmt: skip
+    process = await client.get(NS, "p")
+    assert (process.status, process.previous_status) == ("running", "error")
+    assert (process.detail, process.corrupted_by) == (None, None)
+
+
+async def test_one_repair_at_a_time(serve: MakeClient) -> None:
+    """While one repair runs another one is told ProcessNotBroken, and calls that the process is broken."""
+    scripted = Scripted()
+    client = await serve(scripted.namespace)
+    await client.start(NS, "p", Act())
+    await client.notify(NS, "p", "act", Act(fail="oops"))
+    await until_status(client, "p", "error")
+    repairing = asyncio.create_task(client.repair(NS, "p", Act(gate="g", add=1)))
+    await scripted.gates["g"].entered()
+    for second in (client.repair(NS, "p", Act()), client.simple_repair(NS, "p")):
+        with pytest.raises(ProcessNotBroken):
+            await second
+    scripted.gates["g"].open()
+    assert await repairing == 1
+
+
+async def test_repair_after_a_broken_init(serve: MakeClient) -> None:
+    """A process whose init failed exists, broken, and a repair brings it to life."""
+    namespace = Scripted()
+    client = await serve(namespace.namespace)
+    with pytest.raises(HandlerFailed):
+        await client.start(NS, "p", Act(fail="at birth"))
+    process = await client.get(NS, "p")
+    assert (process.status, process.previous_status, process.state) == ("error", "init", None)
+    await client.simple_repair(NS, "p")
+    assert (await client.get(NS, "p")).status is ProcessStatus.RUNNING

@@ -1,0 +1,217 @@
+"""Commands that ask: start, call, notify, repair, simple-repair, put, remove, get, trace, search."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import NS, Ended, run
+
+Ask = Callable[..., Ended]
+
+
+@pytest.fixture
+def placed(ask: Ask, order: str) -> str:
+    """A process that runs."""
+    assert ask("start", NS, order, '{"item": "tea"}').status == 0
+    return order
+
+
+@pytest.fixture
+def broken(ask: Ask, placed: str) -> str:
+    """A process that broke."""
+    assert ask("call", NS, placed, "lose").status == 1
+    return placed
+
+
+def test_start_and_call(ask: Ask, order: str) -> None:
+    started = ask("start", NS, order, '{"item": "tea"}', "--metadata", '{"color": "green"}')
+    assert started == (0, f"started {NS}/{order}\n", "")
+    assert ask("call", NS, order, "pay", '{"amount": 10}') == (0, "10\n", "")
+    assert ask("call", NS, order, "pay", '{"amount": 5}', "--json") == (0, "15\n", "")
+    found = ask("get", NS, order, "--json").json
+    assert found["state"] == {"item": "tea", "paid": 15}
+    assert found["metadata"] == {"color": "green", "item": "tea"}
+
+
+def test_the_same_key_does_nothing_twice(ask: Ask, placed: str) -> None:
+    for _ in range(2):
+        paid = ask("call", NS, placed, "pay", '{"amount": 10}', "--idempotency-key", "k1")
+        assert (paid.status, paid.out) == (0, "10\n")
+    other = ask("call", NS, placed, "pay", '{"amount": 11}', "--idempotency-key", "k1", "--json")
+    assert other.status == 1
+    assert json.loads(other.err)["error"] == "IdempotencyConflict"
+
+
+def test_args_come_from_text_file_and_stdin(ask: Ask, placed: str, tmp_path: Path) -> None:
+    file = tmp_path / "args.json"
+    file.write_text('["file"]')
+    context = ("--context", '{"user": "me"}', "--timeout", "PT20S", "--json")
+    for args, stdin, expected in (
+        ('"text"', "", "text"),
+        (f"@{file}", "", ["file"]),
+        ("-", '{"from": "stdin"}', {"from": "stdin"}),
+    ):
+        answer = ask("call", NS, placed, "echo", args, *context, stdin=stdin)
+        assert answer.json == {"args": expected, "context": {"user": "me"}}, answer.err
+
+
+def test_notify_waits_for_no_answer(ask: Ask, placed: str) -> None:
+    accepted = ask("notify", NS, placed, "pay", '{"amount": 3}')
+    assert accepted == (0, f"accepted pay for {NS}/{placed}\n", "")
+    # Calls run in their order: this one is behind it.
+    assert ask("call", NS, placed, "pay", '{"amount": 1}').out == "4\n"
+
+
+def test_repair(ask: Ask, broken: str) -> None:
+    refused = ask("call", NS, broken, "pay", '{"amount": 1}')
+    assert refused.status == 1
+    assert "is broken: ValueError: the parcel is lost; see why with `progressor trace`" in refused.err
+    assert ask("repair", NS, broken, '{"who": "postman"}').out == '"found by postman"\n'
+    again = ask("repair", NS, broken, '{"who": "postman"}')
+    assert (again.status, "is not broken" in again.err) == (1, True)
+
+
+def test_simple_repair(ask: Ask, broken: str) -> None:
+    assert ask("simple-repair", NS, broken, "--json") == (0, "null\n", "")
+    assert ask("get", NS, broken, "--json").json["status"] == "running"
+
+
+def test_put_and_remove(ask: Ask, order: str) -> None:
+    events = '[{"name": "placed", "payload": {"item": "tea"}}]'
+    state = '{"item": "tea", "paid": 7}'
+    later = ("--timer-after", "P30D")
+    imported = ask("put", NS, order, state, "--events", events, "--metadata", '{"old": true}', *later)
+    assert imported == (0, f"imported {NS}/{order}\n", "")
+    found = ask("get", NS, order, "--json").json
+    assert (found["state"]["paid"], found["history"][0]["name"]) == (7, "placed")
+    assert ask("call", NS, order, "pay", '{"amount": 1}').out == "8\n"
+    assert ask("remove", NS, order) == (0, f"removed {NS}/{order}\n", "")
+    gone = ask("get", NS, order)
+    assert gone.status == 1
+    assert gone.err.startswith(f"error: no process {NS}/'{order}'; `progressor search`")
+
+
+def test_get_for_people(ask: Ask, placed: str) -> None:
+    """Without a limit a person sees the newest events, the oldest of them first."""
+    assert ask("call", NS, placed, "pay", '{"amount": 10}').status == 0
+    shown = ask("get", NS, placed).out
+    assert f"{NS}/{placed}" in shown
+    assert "running since" in shown
+    assert '"paid": 10' in shown
+    assert shown.index("placed") < shown.index("paid  ")
+    some = ask("get", NS, placed, "--limit", "1", "--direction", "backward", "--json").json
+    assert [event["event_id"] for event in some["history"]] == [2]
+
+
+def test_trace(ask: Ask, broken: str) -> None:
+    entries = ask("trace", NS, broken, "--json").json
+    assert [(each["task_type"], each["name"], each["status"]) for each in entries] == [
+        ("init", None, "finished"),
+        ("call", "lose", "error"),
+    ]
+    assert entries[0]["events"][0]["payload"] == {"item": "tea"}
+    assert entries[1]["error"] == "ValueError: the parcel is lost"
+    shown = ask("trace", NS, broken).out
+    assert "call lose" in shown
+    assert "the parcel is lost" in shown
+    after = ask("trace", NS, broken, "--after", str(entries[0]["task_id"]), "--limit", "1", "--json")
+    assert [each["name"] for each in after.json] == ["lose"]
+
+
+def test_search(ask: Ask, broken: str) -> None:
+    found = ask("search", "--namespace", NS, "--status", "error", "--metadata", '{"item": "tea"}', "--json")
+    assert broken in [each["process_id"] for each in found.json["items"]]
+    assert broken in ask("search", "-n", NS, "-s", "error").out
+    assert ask("search", "--created-before", "2020-01-01").err == "no process found\n"
+
+
+def test_search_goes_on_where_a_page_ended(ask: Ask, placed: str) -> None:
+    assert ask("start", "shop.cart", placed).status == 0
+    page = ask("search", "--limit", "1", "--json").json
+    following = ask("search", "--limit", "1", "--cursor", page["cursor"], "--json").json
+    assert following["items"][0]["process_id"] != page["items"][0]["process_id"] or (
+        following["items"][0]["namespace"] != page["items"][0]["namespace"]
+    )
+    assert "--cursor" in ask("search", "--limit", "1").err
+
+
+def test_errors_for_machines_are_typed(ask: Ask, placed: str) -> None:
+    refused = ask("call", NS, placed, "pay", '{"amount": 0}', "--json")
+    assert (refused.status, refused.out) == (1, "")
+    error = json.loads(refused.err)
+    assert error["error"] == "Rejected"
+    assert error["reason"] == "amount must be positive"
+    assert error["details"] == {"minimum": 1}
+
+
+def test_errors_for_people_are_one_line(ask: Ask, placed: str) -> None:
+    refused = ask("call", NS, placed, "pay", '{"amount": 0}')
+    assert refused.status == 1
+    assert refused.err == (
+        f"error: process {NS}/'{placed}' refused the request: amount must be positive; {{\"minimum\": 1}}\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("args", "says"),
+    [
+        (("start", NS, "p", "{item"), "it is not JSON"),
+        (("start", NS, "p", "NaN"), "there is no NaN in JSON"),
+        (("start", NS, "p", "@/nowhere.json"), "cannot be read"),
+        (("start", NS, "p", "--metadata", "[1]"), "must be a JSON object"),
+        (("start", NS, "p", "--timeout", "soon"), "must be a duration"),
+        (("put", NS, "p", "--events", "{}"), "must be a JSON list"),
+        (("put", NS, "p", "--timer-at", "x"), "must be a time in ISO 8601"),
+        (("put", NS, "p", "--timer-at", "2030-01-01", "--timer-after", "1"), "give one of"),
+        (("search", "--status", "happy"), "'happy' is not one of"),
+        (("call", NS, "p"), "Missing argument"),
+        (("fly",), "No such command"),
+    ],
+)
+def test_usage_errors(progressor: Ask, args: tuple[str, ...], says: str) -> None:
+    """What cannot be understood needs no database, and has a status of its own."""
+    wrong = progressor(*args, COLUMNS="200")
+    assert wrong.status == 2
+    assert says in wrong.err
+
+
+def test_a_wrong_setting_is_a_usage_error(progressor: Ask) -> None:
+    wrong = progressor("search", PROGRESSOR_PATIENCE="ages", COLUMNS="200")
+    assert wrong.status == 2
+    assert "PROGRESSOR_PATIENCE: Input should be a duration" in wrong.err
+
+
+def test_unknown_namespace(ask: Ask) -> None:
+    unknown = ask("start", "shop.nowhere", "p")
+    assert unknown.status == 1
+    assert "namespace 'shop.nowhere' is not known in this database" in unknown.err
+
+
+def test_no_answer_in_time_may_be_asked_again(ask: Ask, placed: str, tmp_path: Path) -> None:
+    """Status 75; the same key then gets the answer."""
+    gate = tmp_path / "gate"
+    wait = ("call", NS, placed, "wait", json.dumps(str(gate)), "--idempotency-key", "w1")
+    late = ask(*wait, "--timeout", "0.2")
+    assert late.status == 75
+    assert "ask again with idempotency_key='w1'" in late.err
+    gate.touch()
+    assert ask(*wait).out == '"waited"\n'
+
+
+def test_no_database_may_be_asked_again() -> None:
+    lost = run("search", PROGRESSOR_DATABASE_URL="postgresql://postgres@127.0.0.1:1/db")
+    assert lost.status == 75
+    assert lost.err.startswith("error: PostgreSQL cannot be reached")
+
+
+def test_control_characters_are_shown_not_sent(ask: Ask, order: str) -> None:
+    """What stands in the database cannot steer the terminal of who looks at it."""
+    assert ask("start", NS, order, json.dumps({"item": "\x1b[2Jtea"})).status == 0
+    for command in ("get", "trace"):
+        shown = ask(command, NS, order).out
+        assert "\x1b" not in shown
+        assert "\\x1b[2Jtea" in shown or "\\u001b[2Jtea" in shown

@@ -1,0 +1,52 @@
+"""What the command says of itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from progressor.cli import group
+from progressor.cli.main import app
+from progressor.settings import Settings
+from tests.cli.conftest import Ended, run
+
+Command = Callable[..., Ended]
+
+
+def test_help_teaches(progressor: Command) -> None:
+    shown = progressor("--help", COLUMNS="120").out
+    for part in ("Run", "Ask", "Look", "Maintain", "Examples", "Exit status", "Settings"):
+        assert part in shown
+    assert all(variable.name in shown for variable in Settings.variables())
+    assert all(command.name in shown for command in app.registered_commands if command.name)
+
+
+def test_help_shows_defaults_and_no_values(progressor: Command) -> None:
+    shown = progressor("--help", PROGRESSOR_DATABASE_URL="postgresql://u:s3cr3t@h/db", COLUMNS="150").out
+    assert "s3cr3t" not in shown
+    assert "How often a worker says that it lives. [3]" in shown
+
+
+@pytest.mark.parametrize("command", [command.name for command in app.registered_commands])
+def test_every_command_has_a_help(progressor: Command, command: str) -> None:
+    shown = progressor(command, "--help", COLUMNS="120")
+    assert shown.status == 0
+    assert "--database-url" in shown.out
+
+
+def test_version() -> None:
+    shown = run("--version")
+    assert (shown.status, shown.out.startswith("progressor ")) == (0, True)
+
+
+def test_no_command_shows_the_help(progressor: Command) -> None:
+    assert "Examples" in progressor().out
+
+
+def test_a_late_command_that_is_not_installed_is_left_out(
+    progressor: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(group.LATE, "not_installed", group.RUN)
+    assert "not_installed" not in progressor("--help").out
+    assert progressor("not_installed").status == 2

@@ -1,0 +1,111 @@
+"""/metrics and /health: what they say of a service that starts, runs, hangs and stops."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+
+import pytest
+
+from progressor import monitor as monitor_module
+from progressor.answers import Health
+from progressor.errors import InvalidRequest
+from progressor.monitor import Monitor
+
+
+@pytest.fixture
+def monitor() -> Iterator[Monitor]:
+    with Monitor("127.0.0.1", 0) as running:
+        yield running
+
+
+def _get(url: str, *, accept: str = "", method: str = "GET") -> tuple[int, str, bytes]:
+    request = urllib.request.Request(url, headers={"Accept": accept}, method=method)
+    try:
+        with urllib.request.urlopen(request, timeout=10) as answer:
+            return answer.status, answer.headers["Content-Type"], answer.read()
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, error.headers["Content-Type"], error.read()
+
+
+async def _health(monitor: Monitor) -> tuple[int, dict[str, object]]:
+    status, content_type, body = await asyncio.to_thread(_get, f"{monitor.url}/health")
+    assert content_type == "application/json"
+    return status, json.loads(body)
+
+
+async def _well() -> Health:
+    return Health(True, None, 2, ("shop",))
+
+
+async def test_health_through_the_life_of_a_service(monitor: Monitor) -> None:
+    status, said = await _health(monitor)
+    assert (status, said["detail"]) == (503, "starting")
+    monitor.watch(_well)
+    assert await _health(monitor) == (
+        200,
+        {"ok": True, "detail": None, "workers": 2, "namespaces": ["shop"]},
+    )
+    monitor.leave()
+    status, said = await _health(monitor)
+    assert (status, said["detail"]) == (503, "stopping")
+
+
+async def test_ill_is_503(monitor: Monitor) -> None:
+    async def ill() -> Health:
+        return Health(False, "PostgreSQL did not answer", 0, ())
+
+    monitor.watch(ill)
+    status, said = await _health(monitor)
+    assert (status, said["detail"]) == (503, "PostgreSQL did not answer")
+
+
+async def test_no_answer_is_503(monitor: Monitor, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A loop that is blocked, or a database that hangs, is not healthy; metrics are still to be had."""
+
+    async def never() -> Health:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    monkeypatch.setattr(monitor_module, "_HEALTH_SECONDS", 0.05)
+    monitor.watch(never)
+    status, said = await _health(monitor)
+    assert status == 503
+    assert str(said["detail"]).startswith("no answer within 0.05 s")
+    assert _get(f"{monitor.url}/metrics")[0] == 200, "the loop is blocked by this very request"
+
+
+def test_metrics_in_both_formats(monitor: Monitor) -> None:
+    status, content_type, body = _get(f"{monitor.url}/metrics")
+    assert (status, content_type.startswith("text/plain")) == (200, True)
+    assert b"# TYPE progressor_loop_lag_ms histogram" in body
+    _, content_type, body = _get(f"{monitor.url}/metrics", accept="application/openmetrics-text")
+    assert content_type.startswith("application/openmetrics-text")
+    assert body.endswith(b"# EOF\n")
+
+
+def test_other_paths_and_heads(monitor: Monitor) -> None:
+    assert _get(f"{monitor.url}/")[0] == 404
+    assert _get(f"{monitor.url}/metrics", method="HEAD")[::2] == (200, b"")
+
+
+def test_a_taken_port_is_refused(monitor: Monitor) -> None:
+    port = int(monitor.url.rpartition(":")[2])
+    with pytest.raises(InvalidRequest, match="--metrics-port"):
+        Monitor("127.0.0.1", port)
+
+
+@pytest.mark.skipif(not socket.has_ipv6, reason="this machine has no IPv6")
+def test_ipv6() -> None:
+    try:
+        running = Monitor("::1", 0)
+    except InvalidRequest:
+        pytest.skip("this machine has no IPv6 loopback")
+    with running:
+        assert running.url.startswith("http://[::1]:")
+        assert _get(f"{running.url}/health")[0] == 503

@@ -1,0 +1,241 @@
+"""Commands that run until they are told to stop."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import select
+import signal
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from progressor.model import SetTimer
+from progressor.monitor import Monitor
+from progressor.sync import SyncClient
+from tests.cli.conftest import DEADLINE_SECONDS, HERE, NS, Ended, Running, environment, run
+
+Spawn = Callable[..., Running]
+Command = Callable[..., Ended]
+
+
+def _get(url: str) -> tuple[int, str]:
+    with urllib.request.urlopen(url, timeout=DEADLINE_SECONDS) as answer:
+        return answer.status, answer.read().decode()
+
+
+def _begin_step(dsn: str, call: str, args: object = None) -> None:
+    with SyncClient(dsn) as client:
+        client.start(NS, "p1", {"item": "tea"})
+        client.notify(NS, "p1", call, args)
+
+
+def test_worker_finishes_its_step_on_sigterm(spawn: Spawn, dsn: str, tmp_path: Path) -> None:
+    """The first signal lets the step end, hands nothing out twice, and leaves with status 0."""
+    worker = spawn("worker", "shop:orders", PROGRESSOR_DATABASE_URL=dsn)
+    worker.wait_for("serving")
+    gate = tmp_path / "gate"
+    _begin_step(dsn, "wait", str(gate))
+    worker.wait_for("step begun")
+    worker.signal(signal.SIGTERM)
+    assert worker.fields_of("finishing steps")["steps"] == 1
+    gate.touch()
+    assert worker.end() == 0, worker.output
+    assert "engine stopped" in worker.output
+    with SyncClient(dsn) as client:
+        last = client.trace(NS, "p1")[-1]
+    assert (last.status, last.response) == ("finished", "waited")
+    with psycopg.connect(dsn) as connection:
+        assert connection.execute("SELECT FROM workers").rowcount == 0
+
+
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+def test_second_signal_leaves_at_once(spawn: Spawn, dsn: str, number: signal.Signals, status: int) -> None:
+    """Also when a handler blocks the event loop."""
+    worker = spawn("worker", "shop:orders", PROGRESSOR_DATABASE_URL=dsn)
+    worker.wait_for("serving")
+    _begin_step(dsn, "hog")
+    worker.wait_for("step begun")
+    worker.signal(number)
+    worker.wait_for("finishing steps")
+    worker.signal(number)
+    assert worker.end() == status
+
+
+def test_signal_while_starting(spawn: Spawn) -> None:
+    """A service that never gets ready can be stopped."""
+    code = (
+        "import asyncio, contextlib, datetime\n"
+        "from progressor.cli.running import Runner\n"
+        "@contextlib.asynccontextmanager\n"
+        "async def service():\n"
+        "    print('entering', flush=True)\n"
+        "    await asyncio.Event().wait()\n"
+        "    yield\n"
+        "with Runner(grace=datetime.timedelta(1), stopping=lambda name: None) as runner:\n"
+        "    runner.run(service(), print)\n"
+        "print('left', flush=True)\n"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, env=environment()
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "entering\n"
+        process.terminate()
+        assert process.communicate(timeout=DEADLINE_SECONDS)[0] == "left\n"
+        assert process.returncode == 0
+
+
+def test_worker_serves_metrics_and_health(spawn: Spawn, dsn: str) -> None:
+    worker = spawn("worker", "shop:both", "--metrics-port", "0", PROGRESSOR_DATABASE_URL=dsn)
+    places = worker.fields_of('"serving"')
+    _begin_step(dsn, "pay", {"amount": 1})
+    status, text = _get(places["metrics"])
+    assert status == 200
+    assert "progressor_request_preparing_duration_ms" in text
+    assert 'progressor_slots{prg_namespace="shop.order"' in text
+    status, text = _get(places["health"])
+    assert status == 200
+    assert json.loads(text) == {
+        "ok": True,
+        "detail": None,
+        "workers": 1,
+        "namespaces": ["shop.cart", "shop.order"],
+    }
+
+
+def test_scanner_wakes_a_worker_without_one(spawn: Spawn, dsn: str) -> None:
+    """A timer that another process set is heard of through the scanner alone."""
+    hour = {"PROGRESSOR_SCAN_INTERVAL": "PT1H", "PROGRESSOR_DATABASE_URL": dsn}
+    worker = spawn("worker", "shop:orders", "--no-scanner", **hour)
+    worker.wait_for("serving")
+    scanner = spawn(
+        "scanner", "--metrics-port", "0", PROGRESSOR_DATABASE_URL=dsn, PROGRESSOR_SCAN_INTERVAL="0.2"
+    )
+    health = scanner.fields_of('"serving"')["health"]
+    with SyncClient(dsn) as client:
+        client.put(NS, "p1", state={"item": "tea"}, action=SetTimer(after=timedelta(milliseconds=50)))
+    worker.wait_for("expired")
+    assert json.loads(_get(health)[1])["workers"] == 1
+    scanner.signal(signal.SIGINT)
+    assert scanner.end() == 0, scanner.output
+
+
+def test_zombie_collector_takes_from_the_dead(spawn: Spawn, dsn: str, tmp_path: Path) -> None:
+    """A caller of a killed worker's process is told, and not left to wait."""
+    env = {"PROGRESSOR_DATABASE_URL": dsn, "PROGRESSOR_HEARTBEAT_INTERVAL": "0.1"}
+    worker = spawn("worker", "shop:orders", "--no-zombie-collector", **env)
+    worker.wait_for("serving")
+    _begin_step(dsn, "wait", str(tmp_path / "gate"))
+    worker.wait_for("step begun")
+    collector = spawn(
+        "zombie-collector",
+        PROGRESSOR_DATABASE_URL=dsn,
+        PROGRESSOR_ZOMBIE_INTERVAL="0.1",
+        PROGRESSOR_LEASE_AGE="1",
+    )
+    collector.wait_for("serving")
+    worker.kill()
+    assert collector.fields_of("zombie detected")["process_id"] == "p1"
+    with SyncClient(dsn) as client:
+        assert client.get(NS, "p1").detail == "zombie detected"
+    collector.signal(signal.SIGTERM)
+    assert collector.end() == 0, collector.output
+
+
+def test_dev_brings_its_own_database(spawn: Spawn, data_dir: Path) -> None:
+    """No setting at all: PostgreSQL starts, is migrated, shared with other commands, and ends."""
+    env = {"PROGRESSOR_DATA_DIR": str(data_dir), "PROGRESSOR_POSTGRES_BIN_DIR": ""}
+    dev = spawn("dev", "shop:both", **env)
+    assert dev.fields_of("database migrated")["before"] is None
+    places = dev.fields_of('"serving"')
+    assert str(data_dir) in places["database"]
+    assert json.loads(_get(places["health"])[1])["ok"]
+    started = run("start", NS, "p1", '{"item": "tea"}', **env)
+    assert (started.status, started.out) == (0, f"started {NS}/p1\n"), started.err
+    dev.signal(signal.SIGINT)
+    assert dev.end() == 0, dev.output
+    assert "embedded PostgreSQL stopped" in dev.output
+    assert not list(data_dir.glob("pg*/data/postmaster.pid"))
+
+
+def test_dev_shows_where_things_are_in_a_terminal(dsn: str) -> None:
+    terminal, its_end = pty.openpty()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "progressor", "dev", "shop:orders"],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=its_end,
+        cwd=HERE,
+        env=environment(PROGRESSOR_DATABASE_URL=dsn, COLUMNS="200", NO_COLOR="1", TERM="xterm"),
+    )
+    os.close(its_end)
+    try:
+        said = _read_until(terminal, 'progressor start shop.order first \'{"item": "…"}\'')
+        assert "http://127.0.0.1:" in said
+        assert '{"' not in said.split("Progressor")[0], "a terminal gets readable log lines"
+        process.send_signal(signal.SIGINT)
+        _read_until(terminal, "press Ctrl-C again to leave at once")
+        assert process.wait(DEADLINE_SECONDS) == 0
+    finally:
+        process.kill()
+        process.wait()
+        os.close(terminal)
+
+
+def _read_until(terminal: int, text: str) -> str:
+    said = b""
+    deadline = time.monotonic() + DEADLINE_SECONDS
+    while (left := deadline - time.monotonic()) > 0:
+        if not select.select([terminal], [], [], left)[0]:
+            break
+        try:
+            said += os.read(terminal, 65536)
+        except OSError:
+            break
+        if text in said.decode(errors="ignore"):
+            return said.decode()
+    raise AssertionError(f"{text!r} was not said: {said.decode()}")
+
+
+@pytest.mark.parametrize("command", [["worker", "shop"], ["scanner"], ["zombie-collector"]])
+def test_an_old_schema_is_refused(
+    progressor: Command, monkeypatch: pytest.MonkeyPatch, empty_dsn: str, command: list[str]
+) -> None:
+    monkeypatch.chdir(HERE)
+    refused = progressor(*command, PROGRESSOR_DATABASE_URL=empty_dsn)
+    assert refused.status == 1
+    assert refused.err.endswith("run `progressor migrate`\n")
+
+
+def test_a_taken_port_is_an_error_that_says_what_to_do(progressor: Command, dsn: str) -> None:
+    with Monitor("127.0.0.1", 0) as other:
+        port = other.url.rpartition(":")[2]
+        refused = progressor("scanner", "--metrics-port", port, PROGRESSOR_DATABASE_URL=dsn)
+    assert refused.status == 1
+    assert "choose another port with --metrics-port" in refused.err
+
+
+def test_passwords_are_said_nowhere(spawn: Spawn, progressor: Command, dsn: str) -> None:
+    """Neither when all is well, nor when nothing is, at the most talkative level."""
+    secret = "s3cr3t-word"
+    known = dsn.replace("postgres@", f"postgres:{secret}@", 1)
+    worker = spawn("worker", "shop", "--log-level", "debug", PROGRESSOR_DATABASE_URL=known)
+    worker.wait_for("serving")
+    worker.signal(signal.SIGTERM)
+    assert worker.end() == 0
+    nowhere = f"postgresql://postgres:{secret}@127.0.0.1:1/db"
+    lost = run("scanner", "--log-level", "debug", PROGRESSOR_DATABASE_URL=nowhere)
+    wrong = progressor("search", "--database-url", f"postgresql://x:{secret}@[::/db")
+    helped = progressor("worker", "--help", PROGRESSOR_DATABASE_URL=known)
+    assert (lost.status, wrong.status, helped.status) == (75, 1, 0)
+    said = worker.output + "".join(each.out + each.err for each in (lost, wrong, helped))
+    assert secret not in said

@@ -1,0 +1,54 @@
+"""A process that dies: `python -m tests.crash.child ROLE POINT NTH DSN`."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from typing import Any
+
+from progressor import Client, Engine
+from progressor.pool import Pool
+from progressor.standalone import Standalone, scanner, zombie_collector
+from tests.crash import points
+from tests.crash.ledger import CLIENT_OPTIONS, OPTIONS, account, use_all
+
+
+async def main(role: str, point: str, nth: int, dsn: str) -> None:
+    points.arm(point, nth=nth)
+    match role:
+        case "worker":
+            async with Engine(dsn, [account()], zombie_collector=False, **OPTIONS):
+                await asyncio.Event().wait()
+        case "engine client":
+            async with Engine(dsn, [account()], zombie_collector=False, **OPTIONS) as engine:
+                await use_all(engine.client)
+        case "client":
+            async with Client(dsn, **CLIENT_OPTIONS) as client:
+                await use_all(client)
+        case "scanner" | "collector":
+            build = scanner if role == "scanner" else zombie_collector
+            async with Standalone(dsn, build, **OPTIONS):
+                await asyncio.Event().wait()
+        case "stop":
+            claimed = _stop_at_the_first_claim()
+            async with Engine(dsn, [account()], zombie_collector=False, **OPTIONS):
+                await claimed.wait()
+
+
+def _stop_at_the_first_claim() -> asyncio.Event:
+    """The stop comes while a claim is under way: what it brings must be handed back."""
+    claimed, search = asyncio.Event(), Pool._search
+
+    async def stopping_search(self: Pool, *args: Any) -> Any:
+        found = await search(self, *args)
+        if found:
+            self.stopping = True
+            claimed.set()
+        return found
+
+    Pool._search = stopping_search  # type: ignore[method-assign]
+    return claimed
+
+
+if __name__ == "__main__":
+    asyncio.run(main(sys.argv[1], sys.argv[2], int(sys.argv[3]), sys.argv[4]))

@@ -1,0 +1,75 @@
+"""The work of the crash tests: accounts that are opened, take deposits, and tick once by a timer."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+from typing import Any
+
+from progressor import Client, Namespace, Process, ReplyTimeout, StorageUnavailable
+
+ACCOUNTS = ("a", "b", "c")
+DEPOSITS = (1, 2, 3, 4)
+NAMESPACE = "crash.account"
+
+# Short, so that a test of a death takes a second; long enough for a busy machine's heartbeat.
+OPTIONS: dict[str, Any] = {
+    "lease_age": timedelta(seconds=1.5),
+    "heartbeat_interval": timedelta(seconds=0.2),
+    "zombie_interval": timedelta(seconds=0.25),
+    "scan_interval": timedelta(seconds=0.3),
+}
+CLIENT_OPTIONS: dict[str, Any] = {"lease_age": OPTIONS["lease_age"]}
+
+
+def account() -> Namespace:
+    ns = Namespace(NAMESPACE, on_zombie="retry", concurrency=10)
+
+    @ns.init
+    async def open_account(process: Process[Any], args: dict[str, int]) -> str:
+        process.state = {"balance": 0, "ticks": 0}
+        process.emit("opened")
+        process.set_timer(after=timedelta(milliseconds=args["tick_ms"]))
+        return "opened"
+
+    @ns.call
+    async def deposit(process: Process[Any], args: dict[str, int]) -> int:
+        process.state["balance"] += args["amount"]
+        process.emit("deposited", amount=args["amount"])
+        return int(process.state["balance"])
+
+    @ns.timeout
+    async def tick(process: Process[Any]) -> None:
+        process.state["ticks"] += 1
+        process.emit("ticked")
+
+    return ns
+
+
+async def persistently(ask: Any) -> Any:
+    """What a careful caller does: ask again under the same key until there is an answer."""
+    while True:
+        try:
+            return await ask()
+        except (ReplyTimeout, StorageUnavailable):
+            await asyncio.sleep(0)
+
+
+async def use(client: Client, account_id: str) -> list[int]:
+    """Open an account and make the deposits, each under its key; the balances answered."""
+    of = client.process(NAMESPACE, account_id)
+    await persistently(
+        lambda: of.start({"tick_ms": 5}, idempotency_key=f"open-{account_id}", timeout=5)
+    )
+    return [
+        await persistently(
+            lambda amount=amount: of.call(
+                "deposit", {"amount": amount}, idempotency_key=f"{account_id}-{amount}", timeout=5
+            )
+        )
+        for amount in DEPOSITS
+    ]
+
+
+async def use_all(client: Client) -> list[list[int]]:
+    return await asyncio.gather(*(use(client, account_id) for account_id in ACCOUNTS))

@@ -1,0 +1,147 @@
+"""The named points at which a process can die: before, in the middle of, and after each commit, send and reply.
+
+A point is `place:phase`. For a storage verb the phases are `before` (nothing was sent), `sent` (the whole
+transaction is on its way, its answer unread: committed or not, the dead cannot know) and `after` (it is
+committed and known). For a function they are `before` and `after`. Nothing of this is in the product: the
+points are laid around its functions in a child process.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Callable
+from typing import Any
+
+from progressor import handler, replies, worker
+from progressor.storage import signals
+from progressor.storage.beats import Beats
+from progressor.storage.session import Session
+
+DEAD = 86
+
+# What a worker's process does in a run with calls of another process and a timer.
+WORKER = [
+    *(f"search_calls:{phase}" for phase in ("before", "sent", "after")),
+    *(f"search_timers:{phase}" for phase in ("before", "sent", "after")),
+    *(f"save_result:{phase}" for phase in ("before", "sent", "after")),
+    *(f"perform:{phase}" for phase in ("before", "after")),
+    *(f"tell:{phase}" for phase in ("before", "after")),
+    *(f"notify:{phase}" for phase in ("before", "sent", "after")),
+    *(f"register_namespace:{phase}" for phase in ("before", "sent", "after")),
+    *(f"heartbeat:{phase}" for phase in ("before", "after")),
+    *(f"backlog:{phase}" for phase in ("before", "sent", "after")),
+]
+# What a process does that asks its own engine.
+ENGINE_CLIENT = [
+    *(f"prepare_init:{phase}" for phase in ("before", "sent", "after")),
+    *(f"prepare_call:{phase}" for phase in ("before", "sent", "after")),
+]
+# What a client's process does.
+CLIENT = [
+    *(f"prepare_init:{phase}" for phase in ("before", "sent", "after")),
+    *(f"prepare_call:{phase}" for phase in ("before", "sent", "after")),
+    *(f"live_workers:{phase}" for phase in ("before", "sent", "after")),
+    *(f"notify:{phase}" for phase in ("before", "sent", "after")),
+    *(f"replies:{phase}" for phase in ("before", "sent", "after")),
+]
+SCANNER = [
+    *(f"backlog:{phase}" for phase in ("before", "sent", "after")),
+    *(f"live_workers:{phase}" for phase in ("before", "sent", "after")),
+]
+COLLECTOR = [
+    *(f"find_zombies:{phase}" for phase in ("before", "sent", "after")),
+    *(f"release:{phase}" for phase in ("before", "sent", "after")),
+    *(f"commit:{phase}" for phase in ("before", "sent", "after")),
+]
+STOP = [
+    *(f"hand_back:{phase}" for phase in ("before", "sent", "after")),
+    *(f"deregister:{phase}" for phase in ("before", "after")),
+]
+
+
+def arm(point: str, *, nth: int = 1) -> None:
+    """Let this process die when it comes to the point for the n-th time."""
+    place, phase = point.split(":")
+    left = nth
+
+    def reached() -> None:
+        nonlocal left
+        left -= 1
+        if left == 0:
+            os._exit(DEAD)
+
+    match place:
+        case "perform":
+            _wrap_async(handler, "perform", phase, reached)
+            worker.perform = handler.perform
+        case "tell":
+            _wrap(replies.Replies, "tell", phase, reached)
+        case "heartbeat" | "deregister":
+            _wrap(Beats, {"heartbeat": "beat", "deregister": "leave"}[place], phase, reached)
+        case "hand_back":
+            _arm_verb("release", phase, reached)
+        case "notify":
+            assert hasattr(signals.Signals, "_notify")
+            _arm_verb("notify", phase, reached)
+        case _:
+            _arm_verb(place, phase, reached)
+
+
+def _arm_verb(verb: str, phase: str, reached: Callable[[], None]) -> None:
+    transact, flush = Session.transact, Session._flush
+    under_way: set[int] = set()
+
+    async def dying_transact(self: Session, statements: Any) -> Any:
+        hit = any(name == verb for name, _ in statements)
+        if hit:
+            if phase == "before":
+                reached()
+            # Prepared first, in a round trip of its own: the flush that follows is the transaction's.
+            await self._prepare(statements)
+            under_way.add(id(self))
+        try:
+            result = await transact(self, statements)
+        finally:
+            under_way.discard(id(self))
+        if hit and phase == "after":
+            reached()
+        return result
+
+    async def dying_flush(self: Session) -> None:
+        await flush(self)
+        if phase == "sent" and id(self) in under_way:
+            reached()
+
+    Session.transact = dying_transact  # type: ignore[method-assign]
+    Session._flush = dying_flush  # type: ignore[method-assign]
+
+
+def _wrap(owner: Any, name: str, phase: str, reached: Callable[[], None]) -> None:
+    original = getattr(owner, name)
+
+    @functools.wraps(original)
+    def dying(*args: Any, **kwargs: Any) -> Any:
+        if phase == "before":
+            reached()
+        result = original(*args, **kwargs)
+        if phase == "after":
+            reached()
+        return result
+
+    setattr(owner, name, dying)
+
+
+def _wrap_async(owner: Any, name: str, phase: str, reached: Callable[[], None]) -> None:
+    original = getattr(owner, name)
+
+    @functools.wraps(original)
+    async def dying(*args: Any, **kwargs: Any) -> Any:
+        if phase == "before":
+            reached()
+        result = await original(*args, **kwargs)
+        if phase == "after":
+            reached()
+        return result
+
+    setattr(owner, name, dying)

@@ -1,0 +1,147 @@
+"""A process dies at every named point, and nothing is lost or doubled.
+
+Each test kills a real process with os._exit at one point, lets another process go on without any help,
+and then compares answers, balances and histories to the last event; the tables' invariants must hold.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections import Counter
+from datetime import timedelta
+from itertools import accumulate
+from pathlib import Path
+
+import pytest
+
+from progressor import Client, Engine, SetTimer
+from tests.crash import points
+from tests.crash.ledger import ACCOUNTS, CLIENT_OPTIONS, DEPOSITS, NAMESPACE, OPTIONS, account, use_all
+from tests.support import check_invariants
+
+
+ANSWERS = [list(accumulate(DEPOSITS))] * len(ACCOUNTS)
+TIMER = "t"
+PROJECT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+async def known(dsn: str) -> str:
+    """A database whose namespace is known, with one timer due, and no worker."""
+    async with Engine(dsn, [account()], **OPTIONS):
+        pass
+    async with Client(dsn, **CLIENT_OPTIONS) as client:
+        await client.put(
+            NAMESPACE,
+            TIMER,
+            state={"balance": 0, "ticks": 0},
+            events=[{"name": "opened"}],
+            action=SetTimer(after=timedelta(0)),
+        )
+    return dsn
+
+
+async def die(role: str, point: str, dsn: str, *, nth: int = 1) -> None:
+    """Run a process until it dies at the point; anything else is an error of the test."""
+    child = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "tests.crash.child", role, point, str(nth), dsn, cwd=PROJECT
+    )
+    try:
+        async with asyncio.timeout(30):
+            assert await child.wait() == points.DEAD, f"the point {point} was not reached"
+    finally:
+        if child.returncode is None:
+            child.kill()
+            await child.wait()
+
+
+async def settled(client: Client, account_id: str, ticks: int = 1) -> Counter[str | None]:
+    """The events of an account by name, once its timer has fired."""
+    async with asyncio.timeout(30):
+        while True:
+            process = await client.get(NAMESPACE, account_id)
+            if process.state["ticks"] >= ticks:
+                break
+            await asyncio.sleep(0.02)
+    assert [event.event_id for event in process.history] == list(range(1, process.last_event_id + 1))
+    assert process.state == {
+        "balance": 0 if account_id == TIMER else sum(DEPOSITS),
+        "ticks": 1,
+    }
+    return Counter(event.name for event in process.history)
+
+
+async def check(dsn: str, *, accounts: bool = True) -> None:
+    """Every account has exactly its events, and the tables hold together."""
+    async with Client(dsn, **CLIENT_OPTIONS) as client:
+        assert await settled(client, TIMER) == {"opened": 1, "ticked": 1}
+        for account_id in ACCOUNTS if accounts else ():
+            events = await settled(client, account_id)
+            assert events == {"opened": 1, "deposited": len(DEPOSITS), "ticked": 1}
+    check_invariants(dsn)
+
+
+@pytest.mark.parametrize("point", points.WORKER)
+async def test_a_worker_dies(known: str, point: str) -> None:
+    """Another worker goes on with what a dead one held; its callers get every answer, once."""
+    async with Client(known, **CLIENT_OPTIONS) as client:
+        asking = asyncio.create_task(use_all(client))
+        await die("worker", point, known)
+        async with Engine(known, [account()], **OPTIONS):
+            assert await asking == ANSWERS
+            await check(known)
+
+
+@pytest.mark.parametrize("point", points.ENGINE_CLIENT)
+async def test_an_engine_dies_with_its_own_requests(known: str, point: str) -> None:
+    """Who asks again under the same keys gets the answers of what had been done, and the rest is done."""
+    # The starts share one transaction; of the deposits, the first are done when a later one dies.
+    await die("engine client", point, known, nth=1 if point.startswith("prepare_init") else 2)
+    async with Engine(known, [account()], **OPTIONS) as engine:
+        assert await use_all(engine.client) == ANSWERS
+        await check(known)
+
+
+@pytest.mark.parametrize("point", points.CLIENT)
+async def test_a_client_dies(known: str, point: str) -> None:
+    """Another client that asks under the same keys gets the same answers, and nothing runs twice."""
+    async with Engine(known, [account()], **OPTIONS):
+        await die("client", point, known, nth=1)
+        async with Client(known, **CLIENT_OPTIONS) as client:
+            assert await use_all(client) == ANSWERS
+        await check(known)
+
+
+@pytest.mark.parametrize("point", points.SCANNER)
+async def test_a_scanner_dies(known: str, point: str) -> None:
+    """A scanner holds nothing: without it, work goes on."""
+    async with Client(known, **CLIENT_OPTIONS) as client:
+        asking = asyncio.create_task(use_all(client))
+        # A worker that is not there any more: the scanner has somebody to wake.
+        await die("worker", "perform:before", known)
+        await die("scanner", point, known)
+        async with Engine(known, [account()], **OPTIONS):
+            assert await asking == ANSWERS
+            await check(known)
+
+
+@pytest.mark.parametrize("point", points.COLLECTOR)
+async def test_a_zombie_collector_dies(known: str, point: str) -> None:
+    """A collector that dies while it buries leaves the dead as they were, or buried: never half."""
+    async with Client(known, **CLIENT_OPTIONS) as client:
+        asking = asyncio.create_task(use_all(client))
+        await die("worker", "perform:before", known)
+        await die("collector", point, known)
+        check_invariants(known)
+        async with Engine(known, [account()], **OPTIONS):
+            assert await asking == ANSWERS
+            await check(known)
+
+
+@pytest.mark.parametrize("point", points.STOP)
+async def test_a_worker_dies_while_it_stops(known: str, point: str) -> None:
+    """What a stopping worker was about to hand back is not lost with it."""
+    await die("stop", point, known)
+    async with Engine(known, [account()], **OPTIONS):
+        await check(known, accounts=False)

@@ -1,0 +1,112 @@
+"""The code of the pages runs as it stands, and prints what the pages say."""
+
+from __future__ import annotations
+
+import ast
+import asyncio
+import inspect
+import os
+import re
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from progressor import Engine, Namespace
+from tests.docs.pages import ROOT, Block, blocks, name_of, pages, read
+
+_URL = re.compile(r"postgresql://[^\"'\s]+")
+_PRINTS = re.compile(r"^\s*print\(.*\)  # (.+)$", re.M)
+_WITH_CODE = [page for page in pages() if any(block.runs for block in blocks(page, "python"))]
+# Run as a script of its own, below.
+_SCRIPTS = ("README.md",)
+
+
+@pytest.mark.parametrize(
+    "page", [page for page in _WITH_CODE if name_of(page) not in _SCRIPTS], ids=name_of
+)
+async def test_the_page_runs(
+    page: Path, dsn: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All blocks of a page run in their order, in one module; a comment behind a print is its output."""
+    module = ModuleType("page")
+    monkeypatch.setitem(sys.modules, "page", module)
+    listed = [block for block in blocks(page, "python") if block.runs]
+    with ExitStack() as stack:
+        for block in listed:
+            await _execute(block, module, dsn)
+            if block.note == "served":
+                stack.enter_context(_served(module, dsn))
+    said = [line for block in listed for line in _PRINTS.findall(block.code)]
+    assert capsys.readouterr().out.splitlines() == said
+
+
+async def _execute(block: Block, module: ModuleType, dsn: str) -> None:
+    # Blank lines, so that a traceback names the line of the page.
+    text = "\n" * (block.line - 1) + _URL.sub(dsn, block.code)
+    code = compile(text, block.page, "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+    result = eval(code, vars(module))
+    if inspect.isawaitable(result):
+        await result
+
+
+@contextmanager
+def _served(module: ModuleType, dsn: str) -> Iterator[None]:
+    """An engine in a thread of its own, because pages with SyncClient block theirs."""
+    namespaces = [value for value in vars(module).values() if isinstance(value, Namespace)]
+    started = threading.Event()
+    stop: list[Any] = []
+
+    async def serve() -> None:
+        stopped = asyncio.Event()
+        stop.extend((asyncio.get_running_loop(), stopped))
+        async with Engine(dsn, namespaces):
+            started.set()
+            await stopped.wait()
+
+    thread = threading.Thread(target=asyncio.run, args=(serve(),))
+    thread.start()
+    try:
+        assert started.wait(20)
+        yield
+    finally:
+        loop, stopped = stop
+        loop.call_soon_threadsafe(stopped.set)
+        thread.join(20)
+
+
+def test_the_readmes_example_is_the_examples_file() -> None:
+    """README shows all of examples/billing.py, and nothing else."""
+    (shown,) = [b for b in blocks(ROOT / "README.md", "python") if b.note == "examples/billing.py"]
+    assert shown.code == read("examples/billing.py")
+
+
+def test_the_readmes_example_runs_as_it_stands(dsn: str, tmp_path: Path) -> None:
+    """Saved to a file and run as a script, README's first code prints what README says."""
+    readme = ROOT / "README.md"
+    (example,) = [block for block in blocks(readme, "python") if block.runs]
+    script = tmp_path / "billing.py"
+    script.write_text(example.code, encoding="utf-8")
+    ran = subprocess.run(
+        [sys.executable, script],
+        env={**os.environ, "PROGRESSOR_DATABASE_URL": dsn, "PYTHONPATH": str(ROOT)},
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    assert ran.stdout in [block.code for block in blocks(readme, "text")]
+
+
+def test_what_is_not_run_says_why() -> None:
+    """Each block that is left out names its reason, and nothing is misspelled."""
+    for page in pages():
+        for block in blocks(page, "python"):
+            assert block.note in ("", "served", "examples/billing.py") or not block.runs, name_of(page)
