@@ -20,12 +20,11 @@ from progressor.errors import InvalidRequest
 from progressor.heartbeat import Heartbeat
 from progressor.namespace import Namespace
 from progressor.pool import Pool
-from progressor.scanner import Scanner
 from progressor.service import PeriodicService
+from progressor.standalone import scanner, zombie_collector
 from progressor.storage.beats import Beats
 from progressor.storage.signals import Kind
 from progressor.worker import Worker
-from progressor.zombie_collector import ZombieCollector
 
 log = logging.getLogger("progressor.engine")
 
@@ -71,28 +70,11 @@ class Engine:
         self._services = self._build_services()
 
     def _build_services(self) -> list[PeriodicService]:
-        options, backend = self.options, self.backend
         services: list[PeriodicService] = []
-        if options.scanner:
-            services.append(
-                Scanner(
-                    backend.storage,
-                    interval=options.scan_interval,
-                    lease_age=options.lease_age,
-                    wake=backend.wake_worker,
-                    namespaces=list(self.pools),
-                )
-            )
-        if options.zombie_collector:
-            services.append(
-                ZombieCollector(
-                    backend.storage,
-                    backend.replies,
-                    interval=options.zombie_interval,
-                    lease_age=options.lease_age,
-                    grace=options.zombie_grace,
-                )
-            )
+        if self.options.scanner:
+            services.append(scanner(self.backend, self.options, list(self.pools)))
+        if self.options.zombie_collector:
+            services.append(zombie_collector(self.backend, self.options))
         return services
 
     def _ring(self, namespace: str, kind: Kind) -> None:

@@ -128,6 +128,10 @@ class Pool:
             others_wait = self.free <= 0 and bool(self._rung)
             keeps_slot = not self.stopping and not (others_wait and steps >= MAX_CHAIN)
             held = await worker.step(held, keeps_slot=keeps_slot)
+            if held is not None and self.stopping:
+                # The stop came during the step: what it would go on with was not begun.
+                await self._hand_back(held)
+                return
             if not keeps_slot:
                 # What it would have gone on with, waits for whoever is free.
                 self.ring("calls")

@@ -122,7 +122,8 @@ class Requests:
         try:
             async with asyncio.timeout_at(deadline):
                 return await self._backend.replies.wait(ref)
-        except TimeoutError:
+        except (TimeoutError, StorageUnavailable):
+            # Out of patience, or closed meanwhile: either way it was accepted and goes on.
             raise ReplyTimeout(
                 request.namespace,
                 request.process_id,

@@ -6,7 +6,7 @@ Rule: it knows the namespaces from the database alone, and serves all of them.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Any, Self
 
@@ -22,13 +22,14 @@ log = logging.getLogger("progressor.standalone")
 Build = Callable[[Backend, EngineOptions], PeriodicService]
 
 
-def scanner(backend: Backend, options: EngineOptions) -> Scanner:
-    """A scanner of all namespaces."""
+def scanner(backend: Backend, options: EngineOptions, namespaces: Sequence[str] | None = None) -> Scanner:
+    """A scanner of these namespaces, or of all."""
     return Scanner(
         backend.storage,
         interval=options.scan_interval,
         lease_age=options.lease_age,
         wake=backend.wake_worker,
+        namespaces=namespaces,
     )
 
 

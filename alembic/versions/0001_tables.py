@@ -69,13 +69,9 @@ def upgrade() -> None:
         ),
         sa.Column("corrupted_by", sa.BigInteger(), nullable=True),
         sa.Column("last_event_id", sa.BigInteger(), server_default=sa.text("0"), nullable=False),
-        sa.CheckConstraint(
-            "status IN ('init', 'running', 'error')", name=op.f("processes_status_check")
-        ),
+        sa.CheckConstraint("status IN ('init', 'running', 'error')", name=op.f("processes_status_check")),
         sa.CheckConstraint("last_event_id >= 0", name=op.f("processes_last_event_id_check")),
-        sa.CheckConstraint(
-            "length(process_id) BETWEEN 1 AND 256", name=op.f("processes_process_id_check")
-        ),
+        sa.CheckConstraint("length(process_id) BETWEEN 1 AND 256", name=op.f("processes_process_id_check")),
         sa.PrimaryKeyConstraint("namespace", "process_id", name=op.f("processes_pkey")),
         postgresql_with={
             "fillfactor": "70",
@@ -226,7 +222,7 @@ def upgrade() -> None:
     op.create_index(
         "tasks_orphaned",
         "tasks",
-        ["namespace", "process_id", "task_id"],
+        ["finished_time"],
         unique=False,
         postgresql_where=sa.text("orphaned"),
     )
@@ -247,9 +243,7 @@ def upgrade() -> None:
             server_default=sa.text("now()"),
             nullable=False,
         ),
-        sa.Column(
-            "seen_at", sa.DateTime(timezone=True), server_default=sa.text("now()"), nullable=False
-        ),
+        sa.Column("seen_at", sa.DateTime(timezone=True), server_default=sa.text("now()"), nullable=False),
         sa.PrimaryKeyConstraint("worker_id", name=op.f("workers_pkey")),
         comment="One row per live worker process, renewed by its heartbeat thread.",
         postgresql_with={"fillfactor": "50", "autovacuum_vacuum_scale_factor": "0.0"},
@@ -290,9 +284,7 @@ def downgrade() -> None:
         postgresql_ops={"metadata": "jsonb_path_ops"},
     )
     op.drop_index("processes_by_creation", table_name="processes")
-    op.drop_index(
-        "processes_broken", table_name="processes", postgresql_where=sa.text("status = 'error'")
-    )
+    op.drop_index("processes_broken", table_name="processes", postgresql_where=sa.text("status = 'error'"))
     op.drop_table("processes")
     op.drop_table("namespaces")
     op.drop_table("events")

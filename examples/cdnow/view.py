@@ -130,7 +130,12 @@ def as_screen(progress: Progress, reading: Reading) -> Panel:
         ProgressBar(total=progress.expected, completed=progress.purchases),
         f"{progress.purchases:,} of {progress.expected:,} purchases",
     )
-    recent = Text("\n".join(progress.recent) or "nothing went wrong yet", style="dim", no_wrap=True, overflow="ellipsis")
+    recent = Text(
+        "\n".join(progress.recent) or "nothing went wrong yet",
+        style="dim",
+        no_wrap=True,
+        overflow="ellipsis",
+    )
     return Panel(
         Group(bar, "", numbers, "", recent),
         title=f"run {progress.run}: {progress.activity}",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import time
 from collections.abc import Awaitable, Callable, Sequence
@@ -20,7 +21,10 @@ _PAGE = os.sysconf("SC_PAGE_SIZE")
 _PROBE = """
 SELECT
     pg_wal_lsn_diff(pg_current_wal_insert_lsn(), '0/0')::float8 AS wal,
-    (SELECT array_agg(pid) FROM pg_stat_activity) AS pids
+    (
+        SELECT array_agg(pid) FROM pg_stat_activity
+        WHERE datname = current_database() OR datname IS NULL
+    ) AS pids
 """
 
 
@@ -40,16 +44,14 @@ def resident() -> int:
     return int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1]) * _PAGE
 
 
-def _server_seconds(pids: Sequence[int]) -> float | None:
-    """CPU seconds of the server's processes so far; None where they cannot be seen."""
-    total = 0
+def _cpu_seconds(pids: Sequence[int]) -> dict[int, float]:
+    """CPU seconds of processes so far; nothing of those that cannot be seen from here."""
+    seconds = {}
     for pid in pids:
-        try:
+        with contextlib.suppress(OSError):
             fields = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
-        except OSError:
-            continue
-        total += int(fields[11]) + int(fields[12])
-    return total / _TICK if total else None
+            seconds[pid] = (int(fields[11]) + int(fields[12])) / _TICK
+    return seconds
 
 
 class Meter:
@@ -76,9 +78,9 @@ class Meter:
         if error is None:
             self._after = await asyncio.to_thread(self._probe)
 
-    def _probe(self) -> tuple[float, float | None]:
+    def _probe(self) -> tuple[float, dict[int, float]]:
         (row,) = run_sql(self._dsn, _PROBE)
-        return row["wal"], _server_seconds(row["pids"])
+        return row["wal"], _cpu_seconds(row["pids"])
 
     def per(self, count: int) -> Figures:
         """The rate of `count` things in the block, and the cost of each."""
@@ -92,8 +94,9 @@ class Meter:
             "client_cpu_us": self._cpu / count * 1e6,
             "wal_bytes": (wal - wal_then) / count,
         }
-        if server is not None and server_then is not None:
-            figures["server_cpu_us"] = (server - server_then) / count * 1e6
+        if server:
+            used = sum(seconds - server_then.get(pid, 0.0) for pid, seconds in server.items())
+            figures["server_cpu_us"] = used / count * 1e6
         return figures
 
 

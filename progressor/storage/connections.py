@@ -23,6 +23,7 @@ SELECT
     set_config('enable_hashjoin', 'off', FALSE),
     set_config('enable_mergejoin', 'off', FALSE),
     set_config('enable_bitmapscan', 'off', FALSE),
+    set_config('enable_material', 'off', FALSE),
     set_config('jit', 'off', FALSE),
     set_config('TimeZone', 'UTC', FALSE)
 """

@@ -164,13 +164,7 @@ tasks = Table(
         unique=True,
         postgresql_where=text("idempotency_key IS NOT NULL"),
     ),
-    Index(
-        "tasks_orphaned",
-        "namespace",
-        "process_id",
-        "task_id",
-        postgresql_where=text("orphaned"),
-    ),
+    Index("tasks_orphaned", "finished_time", postgresql_where=text("orphaned")),
     # Inserted, perhaps claimed, finished: two or three versions, best on one page.
     postgresql_with={
         "fillfactor": "80",

@@ -120,7 +120,7 @@ class Signals:
         )
 
     async def _listen(self) -> None:
-        pause = 0.05
+        pause, deaf = 0.05, False
         while True:
             try:
                 async with await psycopg.AsyncConnection.connect(
@@ -132,11 +132,14 @@ class Signals:
                     # What was said while nobody listened is found by looking.
                     self._on_gap()
                     self.listening.set()
-                    pause = 0.05
+                    pause, deaf = 0.05, False
                     await self._hear(connection)
                 log.warning("listener fell silent, made anew", extra={"channel": self.channel})
             except (psycopg.Error, OSError) as error:
-                log.warning("listener lost, made anew", extra={"error": type(error).__name__})
+                # Said once an outage, not once a try.
+                if not deaf:
+                    log.warning("listener lost, made anew", extra={"error": type(error).__name__})
+                deaf = True
             finally:
                 self.listening.clear()
             await asyncio.sleep(pause)

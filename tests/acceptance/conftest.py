@@ -52,7 +52,8 @@ def engine(dsn: str, mode: Options, stack: AsyncExitStack) -> MakeEngine:
     """`await engine(namespace, …, option=…)`: a running engine, stopped after the test."""
 
     async def make(*namespaces: Namespace, **options: Any) -> Engine:
-        return await stack.enter_async_context(Engine(dsn, namespaces, **{**mode, **options}))
+        chosen = {"stop_grace": timedelta(seconds=5), **mode, **options}
+        return await stack.enter_async_context(Engine(dsn, namespaces, **chosen))
 
     return make
 

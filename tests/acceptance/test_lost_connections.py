@@ -15,7 +15,7 @@ HOUR = timedelta(hours=1)
 LISTENERS = """
     SELECT pid FROM pg_stat_activity
     WHERE datname = current_database() AND application_name = 'progressor listener'
-        AND query LIKE 'LISTEN%' AND state = 'idle'
+        AND query LIKE 'LISTEN%%' AND state = 'idle'
 """
 TERMINATE_ALL = """
     SELECT pg_terminate_backend(pid) FROM pg_stat_activity

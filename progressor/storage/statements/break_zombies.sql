@@ -6,7 +6,7 @@ WITH zombie AS (
         %(namespace)s::text[], %(process_id)s::text[], %(task_id)s::bigint[], %(lease)s::bigint[]
     ) AS i (namespace, process_id, task_id, lease)
     WHERE
-        r.namespace = i.namespace AND r.process_id = i.process_id
+        r.namespace = ANY (ARRAY[i.namespace]) AND r.process_id = ANY (ARRAY[i.process_id])
         AND r.task_id = i.task_id AND r.lease = i.lease
     RETURNING r.namespace, r.process_id, r.task_id
 ),
@@ -24,7 +24,7 @@ process AS (
         detail = CASE WHEN p.status = 'error' THEN p.detail ELSE 'zombie detected' END,
         corrupted_by = CASE WHEN p.status = 'error' THEN p.corrupted_by ELSE z.task_id END
     FROM zombie AS z
-    WHERE p.namespace = z.namespace AND p.process_id = z.process_id
+    WHERE p.namespace = ANY (ARRAY[z.namespace]) AND p.process_id = ANY (ARRAY[z.process_id])
     RETURNING p.namespace, p.process_id, z.task_id
 )
 
@@ -33,5 +33,7 @@ SET
     status = 'error', finished_time = coalesce(%(now)s::timestamptz, now()),
     error = 'zombie detected', lease = NULL
 FROM process AS z
-WHERE t.namespace = z.namespace AND t.process_id = z.process_id AND t.task_id = z.task_id
+WHERE
+    t.namespace = ANY (ARRAY[z.namespace]) AND t.process_id = ANY (ARRAY[z.process_id])
+    AND t.task_id = z.task_id
 RETURNING t.namespace, t.process_id, t.task_id, t.task_type, t.metadata ->> 'reply_to' AS reply_to

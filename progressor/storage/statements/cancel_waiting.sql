@@ -9,10 +9,10 @@ WITH gone AS (
         ) AS i (namespace, process_id, task_id, worker_id, lease, detail)
     JOIN running AS r
         ON
-            r.namespace = i.namespace AND r.process_id = i.process_id
+            r.namespace = ANY (ARRAY[i.namespace]) AND r.process_id = ANY (ARRAY[i.process_id])
             AND r.task_id = i.task_id AND r.lease = i.lease
             AND r.worker_id IS NOT DISTINCT FROM i.worker_id
-    WHERE s.namespace = i.namespace AND s.process_id = i.process_id
+    WHERE s.namespace = ANY (ARRAY[i.namespace]) AND s.process_id = ANY (ARRAY[i.process_id])
     RETURNING s.namespace, s.process_id, s.task_id, i.detail
 )
 
@@ -22,5 +22,7 @@ SET
     finished_time = coalesce(%(now)s::timestamptz, now()),
     error = gone.detail
 FROM gone
-WHERE t.namespace = gone.namespace AND t.process_id = gone.process_id AND t.task_id = gone.task_id
+WHERE
+    t.namespace = ANY (ARRAY[gone.namespace]) AND t.process_id = ANY (ARRAY[gone.process_id])
+    AND t.task_id = gone.task_id
 RETURNING t.namespace, t.process_id, t.task_id, t.metadata ->> 'reply_to' AS reply_to

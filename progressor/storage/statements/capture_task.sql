@@ -4,7 +4,8 @@
 WITH due AS MATERIALIZED (
     SELECT s.namespace, s.process_id, s.task_id, s.task_type
     FROM schedule AS s
-    JOIN processes AS p ON p.namespace = s.namespace AND p.process_id = s.process_id
+    JOIN processes AS p ON p.namespace = ANY (ARRAY[s.namespace])
+    AND p.process_id = ANY (ARRAY[s.process_id])
     WHERE
         s.namespace = %(namespace)s::text AND s.process_id = %(process_id)s::text
         AND s.task_id = %(task_id)s::bigint AND s.claimable
@@ -31,10 +32,14 @@ started AS (
         status = 'running', running_time = c.running_time,
         worker_id = %(worker_id)s::text, lease = %(lease)s::bigint
     FROM captured AS c
-    WHERE t.namespace = c.namespace AND t.process_id = c.process_id AND t.task_id = c.task_id
+    WHERE
+        t.namespace = ANY (ARRAY[c.namespace]) AND t.process_id = ANY (ARRAY[c.process_id])
+        AND t.task_id = c.task_id
     RETURNING t.namespace, t.process_id, t.task_id
 )
 
 DELETE FROM schedule AS s
 USING started AS c
-WHERE s.namespace = c.namespace AND s.process_id = c.process_id AND s.task_id = c.task_id
+WHERE
+    s.namespace = ANY (ARRAY[c.namespace]) AND s.process_id = ANY (ARRAY[c.process_id])
+    AND s.task_id = c.task_id

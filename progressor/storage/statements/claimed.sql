@@ -26,7 +26,10 @@ SELECT
     p.last_event_id
 FROM running AS r
 JOIN tasks AS t
-    ON t.namespace = r.namespace AND t.process_id = r.process_id AND t.task_id = r.task_id
-JOIN processes AS p ON p.namespace = r.namespace AND p.process_id = r.process_id
+    ON
+        t.namespace = ANY (ARRAY[r.namespace]) AND t.process_id = ANY (ARRAY[r.process_id])
+        AND t.task_id = r.task_id
+JOIN processes AS p ON p.namespace = ANY (ARRAY[r.namespace])
+AND p.process_id = ANY (ARRAY[r.process_id])
 WHERE r.worker_id = %(worker_id)s::text AND r.lease = %(lease)s::bigint
 ORDER BY t.scheduled_time, t.task_id

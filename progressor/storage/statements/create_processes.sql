@@ -13,8 +13,8 @@ WHERE
     NOT EXISTS (
         SELECT FROM tasks AS t
         WHERE
-            t.namespace = i.namespace AND t.process_id = i.process_id
+            t.namespace = ANY (ARRAY[i.namespace]) AND t.process_id = ANY (ARRAY[i.process_id])
             AND t.idempotency_key = i.idempotency_key
     )
-ORDER BY i.namespace, i.process_id
+ORDER BY i.namespace COLLATE "C", i.process_id COLLATE "C"
 ON CONFLICT DO NOTHING

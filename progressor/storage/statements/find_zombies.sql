@@ -11,9 +11,12 @@ SELECT
     (n.options -> 'retry_policy' ->> 'max_attempts')::bigint AS max_attempts,
     t.attempts_count
 FROM running AS r
-JOIN processes AS p ON p.namespace = r.namespace AND p.process_id = r.process_id
+JOIN processes AS p ON p.namespace = ANY (ARRAY[r.namespace])
+AND p.process_id = ANY (ARRAY[r.process_id])
 JOIN tasks AS t
-    ON t.namespace = r.namespace AND t.process_id = r.process_id AND t.task_id = r.task_id
+    ON
+        t.namespace = ANY (ARRAY[r.namespace]) AND t.process_id = ANY (ARRAY[r.process_id])
+        AND t.task_id = r.task_id
 LEFT JOIN workers AS w ON w.worker_id = r.worker_id
 LEFT JOIN namespaces AS n ON n.name = r.namespace
 WHERE

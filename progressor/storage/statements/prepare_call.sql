@@ -6,12 +6,15 @@ WITH item AS MATERIALIZED (
         i.*,
         row_number() OVER (PARTITION BY i.namespace, i.process_id ORDER BY i.ord) = 1
         AND NOT EXISTS (
-            SELECT FROM running AS r WHERE r.namespace = i.namespace AND r.process_id = i.process_id
+            SELECT FROM running AS r
+            WHERE
+                r.namespace = ANY (ARRAY[i.namespace])
+                AND r.process_id = ANY (ARRAY[i.process_id])
         )
         AND NOT EXISTS (
             SELECT FROM schedule AS s
             WHERE
-                s.namespace = i.namespace AND s.process_id = i.process_id
+                s.namespace = ANY (ARRAY[i.namespace]) AND s.process_id = ANY (ARRAY[i.process_id])
                 AND s.task_type IN ('init', 'call', 'notify', 'repair')
         ) AS is_next
     FROM unnest(
@@ -25,13 +28,13 @@ WITH item AS MATERIALIZED (
     )
     JOIN processes AS p
         ON
-            p.namespace = i.namespace AND p.process_id = i.process_id
+            p.namespace = ANY (ARRAY[i.namespace]) AND p.process_id = ANY (ARRAY[i.process_id])
             AND p.status IN ('init', 'running')
     WHERE
         NOT EXISTS (
             SELECT FROM tasks AS t
             WHERE
-                t.namespace = i.namespace AND t.process_id = i.process_id
+                t.namespace = ANY (ARRAY[i.namespace]) AND t.process_id = ANY (ARRAY[i.process_id])
                 AND t.idempotency_key = i.idempotency_key
         )
     ORDER BY i.ord
@@ -77,8 +80,9 @@ blocked_timer AS (
     FROM placed AS i
     WHERE
         i.is_next
-        AND s.namespace = i.namespace AND s.process_id = i.process_id
-        AND s.task_type IN ('timeout', 'remove')
+        AND s.namespace = ANY (ARRAY[i.namespace]) AND s.process_id = ANY (ARRAY[i.process_id])
+        -- Not "IN ('timeout', 'remove')": the key finds the one row, not the index of all timers.
+        AND s.task_type NOT IN ('init', 'call', 'notify', 'repair')
 )
 
 INSERT INTO schedule (

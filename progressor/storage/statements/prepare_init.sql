@@ -19,13 +19,21 @@ WITH item AS MATERIALIZED (
         has_worker, worker_id, lease
     )
     JOIN processes AS p
-        ON p.namespace = i.namespace AND p.process_id = i.process_id AND p.status = 'init'
+        ON
+            p.namespace = ANY (ARRAY[i.namespace]) AND p.process_id = ANY (ARRAY[i.process_id])
+            AND p.status = 'init'
     WHERE
         NOT EXISTS (
-            SELECT FROM running AS r WHERE r.namespace = i.namespace AND r.process_id = i.process_id
+            SELECT FROM running AS r
+            WHERE
+                r.namespace = ANY (ARRAY[i.namespace])
+                AND r.process_id = ANY (ARRAY[i.process_id])
         )
         AND NOT EXISTS (
-            SELECT FROM schedule AS s WHERE s.namespace = i.namespace AND s.process_id = i.process_id
+            SELECT FROM schedule AS s
+            WHERE
+                s.namespace = ANY (ARRAY[i.namespace])
+                AND s.process_id = ANY (ARRAY[i.process_id])
         )
 ),
 

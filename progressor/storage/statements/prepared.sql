@@ -24,13 +24,14 @@ SELECT
 FROM unnest(
     %(namespace)s::text[], %(process_id)s::text[], %(idempotency_key)s::text[], %(lease)s::bigint[]
 ) WITH ORDINALITY AS i (namespace, process_id, idempotency_key, lease, ord)
-LEFT JOIN processes AS p ON p.namespace = i.namespace AND p.process_id = i.process_id
+LEFT JOIN processes AS p ON p.namespace = ANY (ARRAY[i.namespace])
+AND p.process_id = ANY (ARRAY[i.process_id])
 LEFT JOIN tasks AS t
     ON
-        t.namespace = i.namespace AND t.process_id = i.process_id
+        t.namespace = ANY (ARRAY[i.namespace]) AND t.process_id = ANY (ARRAY[i.process_id])
         AND t.idempotency_key = i.idempotency_key
 LEFT JOIN running AS r
     ON
-        r.namespace = i.namespace AND r.process_id = i.process_id
+        r.namespace = ANY (ARRAY[i.namespace]) AND r.process_id = ANY (ARRAY[i.process_id])
         AND r.task_id = t.task_id AND r.lease = i.lease
 ORDER BY i.ord

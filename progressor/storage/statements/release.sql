@@ -6,7 +6,7 @@ WITH given_back AS (
         %(namespace)s::text[], %(process_id)s::text[], %(task_id)s::bigint[], %(lease)s::bigint[]
     ) AS i (namespace, process_id, task_id, lease)
     WHERE
-        r.namespace = i.namespace AND r.process_id = i.process_id
+        r.namespace = ANY (ARRAY[i.namespace]) AND r.process_id = ANY (ARRAY[i.process_id])
         AND r.task_id = i.task_id AND r.lease = i.lease
     RETURNING
         r.namespace, r.process_id, r.task_id, r.task_type,
@@ -15,7 +15,7 @@ WITH given_back AS (
             SELECT min(s.task_id)
             FROM schedule AS s
             WHERE
-                s.namespace = r.namespace AND s.process_id = r.process_id
+                s.namespace = ANY (ARRAY[r.namespace]) AND s.process_id = ANY (ARRAY[r.process_id])
                 AND s.task_type IN ('init', 'call', 'notify', 'repair')
                 AND r.task_type IN ('timeout', 'remove')
         ) AS call_id
@@ -27,7 +27,9 @@ task AS (
         status = 'waiting', running_time = NULL, worker_id = NULL, lease = NULL,
         attempts_count = t.attempts_count + %(attempts)s::bigint
     FROM given_back AS g
-    WHERE t.namespace = g.namespace AND t.process_id = g.process_id AND t.task_id = g.task_id
+    WHERE
+        t.namespace = ANY (ARRAY[g.namespace]) AND t.process_id = ANY (ARRAY[g.process_id])
+        AND t.task_id = g.task_id
     RETURNING
         g.namespace, g.process_id, g.task_id, g.task_type, g.call_id,
         t.scheduled_time, t.metadata ->> 'reply_to' AS reply_to
@@ -49,7 +51,8 @@ head AS (
     SET claimable = TRUE
     FROM task AS t
     WHERE
-        s.namespace = t.namespace AND s.process_id = t.process_id AND s.task_id = t.call_id
+        s.namespace = ANY (ARRAY[t.namespace])
+        AND s.process_id = ANY (ARRAY[t.process_id]) AND s.task_id = t.call_id
 )
 
 SELECT namespace, process_id, task_id, task_type, reply_to FROM task

@@ -12,7 +12,7 @@ WITH item AS MATERIALIZED (
         OR EXISTS (
             SELECT FROM running AS r
             WHERE
-                r.namespace = i.namespace AND r.process_id = i.process_id
+                r.namespace = ANY (ARRAY[i.namespace]) AND r.process_id = ANY (ARRAY[i.process_id])
                 AND r.task_id = i.task_id AND r.lease = i.lease
                 AND r.worker_id IS NOT DISTINCT FROM i.worker_id
         )
@@ -21,38 +21,42 @@ WITH item AS MATERIALIZED (
 process AS (
     DELETE FROM processes AS p
     USING item AS i
-    WHERE p.namespace = i.namespace AND p.process_id = i.process_id
+    WHERE p.namespace = ANY (ARRAY[i.namespace]) AND p.process_id = ANY (ARRAY[i.process_id])
 ),
 
 event AS (
     DELETE FROM events AS e
     USING item AS i
-    WHERE e.namespace = i.namespace AND e.process_id = i.process_id
+    WHERE e.namespace = ANY (ARRAY[i.namespace]) AND e.process_id = ANY (ARRAY[i.process_id])
 ),
 
 waiting AS (
     DELETE FROM schedule AS s
     USING item AS i
-    WHERE s.namespace = i.namespace AND s.process_id = i.process_id
+    WHERE s.namespace = ANY (ARRAY[i.namespace]) AND s.process_id = ANY (ARRAY[i.process_id])
 ),
 
 step AS (
     DELETE FROM running AS r
     USING item AS i
-    WHERE i.task_id IS NULL AND r.namespace = i.namespace AND r.process_id = i.process_id
+    WHERE
+        i.task_id IS NULL AND r.namespace = ANY (ARRAY[i.namespace])
+        AND r.process_id = ANY (ARRAY[i.process_id])
 ),
 
 answer AS (
     UPDATE tasks AS t
     SET orphaned = TRUE
     FROM item AS i
-    WHERE t.namespace = i.namespace AND t.process_id = i.process_id AND t.task_id = i.task_id
+    WHERE
+        t.namespace = ANY (ARRAY[i.namespace]) AND t.process_id = ANY (ARRAY[i.process_id])
+        AND t.task_id = i.task_id
 )
 
 DELETE FROM tasks AS t
 USING item AS i
 WHERE
-    t.namespace = i.namespace AND t.process_id = i.process_id
+    t.namespace = ANY (ARRAY[i.namespace]) AND t.process_id = ANY (ARRAY[i.process_id])
     AND t.task_id IS DISTINCT FROM i.task_id AND NOT t.orphaned
 RETURNING
     t.namespace, t.process_id, t.task_id,

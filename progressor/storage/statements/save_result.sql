@@ -17,10 +17,12 @@ WITH item AS MATERIALIZED (
                 FROM processes AS p
                 JOIN tasks AS t
                     ON
-                        t.namespace = p.namespace AND t.process_id = p.process_id
+                        t.namespace = ANY (ARRAY[p.namespace])
+                        AND t.process_id = ANY (ARRAY[p.process_id])
                         AND t.task_id = p.corrupted_by
                 WHERE
-                    p.namespace = i.namespace AND p.process_id = i.process_id
+                    p.namespace = ANY (ARRAY[i.namespace])
+                    AND p.process_id = ANY (ARRAY[i.process_id])
                     AND t.task_type IN ('timeout', 'remove')
             )
         END AS new_timer_type,
@@ -46,19 +48,20 @@ WITH item AS MATERIALIZED (
     )
     JOIN running AS r
         ON
-            r.namespace = i.namespace AND r.process_id = i.process_id
+            r.namespace = ANY (ARRAY[i.namespace]) AND r.process_id = ANY (ARRAY[i.process_id])
             AND r.task_id = i.task_id AND r.lease = i.lease
             -- Not "=": the planner shall look the row up by its key, not by its worker.
             AND r.worker_id IS NOT DISTINCT FROM i.worker_id
     LEFT JOIN schedule AS old_timer
         ON
-            old_timer.namespace = i.namespace AND old_timer.process_id = i.process_id
+            old_timer.namespace = ANY (ARRAY[i.namespace])
+            AND old_timer.process_id = ANY (ARRAY[i.process_id])
             AND old_timer.task_type IN ('timeout', 'remove')
     LEFT JOIN LATERAL (
         SELECT s.task_id, s.task_type
         FROM schedule AS s
         WHERE
-            s.namespace = i.namespace AND s.process_id = i.process_id
+            s.namespace = ANY (ARRAY[i.namespace]) AND s.process_id = ANY (ARRAY[i.process_id])
             AND s.task_type IN ('init', 'call', 'notify', 'repair')
             AND i.disposition NOT IN ('fail', 'remove')
         ORDER BY s.task_id
@@ -109,7 +112,7 @@ process AS (
     FROM placed AS i
     WHERE
         i.status IS NOT NULL
-        AND p.namespace = i.namespace AND p.process_id = i.process_id
+        AND p.namespace = ANY (ARRAY[i.namespace]) AND p.process_id = ANY (ARRAY[i.process_id])
 ),
 
 event AS (
@@ -124,7 +127,7 @@ event AS (
     ) AS e (namespace, process_id, task_id, worker_id, lease, event_id, metadata, payload)
     JOIN running AS r
         ON
-            r.namespace = e.namespace AND r.process_id = e.process_id
+            r.namespace = ANY (ARRAY[e.namespace]) AND r.process_id = ANY (ARRAY[e.process_id])
             AND r.task_id = e.task_id AND r.lease = e.lease
             AND r.worker_id IS NOT DISTINCT FROM e.worker_id
 ),
@@ -147,7 +150,9 @@ ended_task AS (
         response = i.response,
         error = i.error
     FROM placed AS i
-    WHERE t.namespace = i.namespace AND t.process_id = i.process_id AND t.task_id = i.task_id
+    WHERE
+        t.namespace = ANY (ARRAY[i.namespace]) AND t.process_id = ANY (ARRAY[i.process_id])
+        AND t.task_id = i.task_id
 ),
 
 cancelled_timer AS (
@@ -158,14 +163,17 @@ cancelled_timer AS (
     FROM placed AS i
     WHERE
         i.drops_old_timer
-        AND t.namespace = i.namespace AND t.process_id = i.process_id AND t.task_id = i.old_timer_id
+        AND t.namespace = ANY (ARRAY[i.namespace]) AND t.process_id = ANY (ARRAY[i.process_id])
+        AND t.task_id = i.old_timer_id
 ),
 
 started_task AS (
     UPDATE tasks AS t
     SET status = 'running', running_time = i.now, worker_id = i.worker_id, lease = i.lease + 1
     FROM placed AS i
-    WHERE t.namespace = i.namespace AND t.process_id = i.process_id AND t.task_id = i.next_id
+    WHERE
+        t.namespace = ANY (ARRAY[i.namespace]) AND t.process_id = ANY (ARRAY[i.process_id])
+        AND t.task_id = i.next_id
 ),
 
 new_timer_task AS (
@@ -188,7 +196,7 @@ unscheduled AS (
     DELETE FROM schedule AS s
     USING placed AS i
     WHERE
-        s.namespace = i.namespace AND s.process_id = i.process_id
+        s.namespace = ANY (ARRAY[i.namespace]) AND s.process_id = ANY (ARRAY[i.process_id])
         AND s.task_id IN (i.next_id, CASE WHEN i.drops_old_timer THEN i.old_timer_id END)
     RETURNING s.task_id
 ),
@@ -217,7 +225,7 @@ resumed AS (
     FROM placed AS i
     WHERE
         i.next_id IS NULL
-        AND s.namespace = i.namespace AND s.process_id = i.process_id
+        AND s.namespace = ANY (ARRAY[i.namespace]) AND s.process_id = ANY (ARRAY[i.process_id])
         AND s.task_id = CASE
             WHEN i.call_id IS NOT NULL THEN i.call_id
             WHEN NOT i.drops_old_timer AND i.disposition NOT IN ('fail', 'remove')
@@ -239,7 +247,7 @@ continued AS (
     FROM placed AS i
     WHERE
         i.next_id IS NOT NULL
-        AND r.namespace = i.namespace AND r.process_id = i.process_id
+        AND r.namespace = ANY (ARRAY[i.namespace]) AND r.process_id = ANY (ARRAY[i.process_id])
 ),
 
 released AS (
@@ -247,7 +255,7 @@ released AS (
     USING placed AS i
     WHERE
         i.next_id IS NULL
-        AND r.namespace = i.namespace AND r.process_id = i.process_id
+        AND r.namespace = ANY (ARRAY[i.namespace]) AND r.process_id = ANY (ARRAY[i.process_id])
 )
 
 SELECT
@@ -269,4 +277,6 @@ SELECT
     coalesce(t.attempts_count, 0) AS attempts_count
 FROM placed AS i
 LEFT JOIN tasks AS t
-    ON t.namespace = i.namespace AND t.process_id = i.process_id AND t.task_id = i.next_id
+    ON
+        t.namespace = ANY (ARRAY[i.namespace]) AND t.process_id = ANY (ARRAY[i.process_id])
+        AND t.task_id = i.next_id

@@ -4,7 +4,7 @@
 SELECT
     i.ord,
     coalesce(%(now)s::timestamptz, now()) AS now,
-    timer.scheduled_time AS due,
+    CASE WHEN timer.claimable THEN timer.scheduled_time END AS due,
     r.task_id AS next_id,
     r.task_type AS next_type,
     next_task.args,
@@ -19,16 +19,19 @@ FROM unnest(
 ) WITH ORDINALITY AS i (namespace, process_id, task_id, lease, ord)
 JOIN tasks AS t
     ON
-        t.namespace = i.namespace AND t.process_id = i.process_id AND t.task_id = i.task_id
+        t.namespace = ANY (ARRAY[i.namespace])
+        AND t.process_id = ANY (ARRAY[i.process_id]) AND t.task_id = i.task_id
         AND t.lease = i.lease AND t.status <> 'running'
 LEFT JOIN running AS r
     ON
-        r.namespace = i.namespace AND r.process_id = i.process_id AND r.lease = i.lease + 1
+        r.namespace = ANY (ARRAY[i.namespace])
+        AND r.process_id = ANY (ARRAY[i.process_id]) AND r.lease = i.lease + 1
 LEFT JOIN schedule AS timer
     ON
-        timer.namespace = i.namespace AND timer.process_id = i.process_id
-        AND timer.task_type IN ('timeout', 'remove') AND timer.claimable
+        timer.namespace = ANY (ARRAY[i.namespace]) AND timer.process_id = ANY (ARRAY[i.process_id])
+        AND timer.task_type IN ('timeout', 'remove')
 LEFT JOIN tasks AS next_task
     ON
-        next_task.namespace = r.namespace AND next_task.process_id = r.process_id
+        next_task.namespace = ANY (ARRAY[r.namespace])
+        AND next_task.process_id = ANY (ARRAY[r.process_id])
         AND next_task.task_id = r.task_id

@@ -13,23 +13,32 @@ WITH item AS MATERIALIZED (
         %(lease)s::bigint[]
     ) AS i (namespace, process_id, metadata, idempotency_key, request_hash, context, lease)
     JOIN processes AS p
-        ON p.namespace = i.namespace AND p.process_id = i.process_id AND p.status = 'error'
+        ON
+            p.namespace = ANY (ARRAY[i.namespace]) AND p.process_id = ANY (ARRAY[i.process_id])
+            AND p.status IS NOT DISTINCT FROM 'error'
     LEFT JOIN tasks AS broken_by
         ON
-            broken_by.namespace = i.namespace AND broken_by.process_id = i.process_id
+            broken_by.namespace = ANY (ARRAY[i.namespace])
+            AND broken_by.process_id = ANY (ARRAY[i.process_id])
             AND broken_by.task_id = p.corrupted_by
             AND broken_by.task_type IN ('timeout', 'remove')
     WHERE
         NOT EXISTS (
-            SELECT FROM running AS r WHERE r.namespace = i.namespace AND r.process_id = i.process_id
+            SELECT FROM running AS r
+            WHERE
+                r.namespace = ANY (ARRAY[i.namespace])
+                AND r.process_id = ANY (ARRAY[i.process_id])
         )
         AND NOT EXISTS (
-            SELECT FROM schedule AS s WHERE s.namespace = i.namespace AND s.process_id = i.process_id
+            SELECT FROM schedule AS s
+            WHERE
+                s.namespace = ANY (ARRAY[i.namespace])
+                AND s.process_id = ANY (ARRAY[i.process_id])
         )
         AND NOT EXISTS (
             SELECT FROM tasks AS t
             WHERE
-                t.namespace = i.namespace AND t.process_id = i.process_id
+                t.namespace = ANY (ARRAY[i.namespace]) AND t.process_id = ANY (ARRAY[i.process_id])
                 AND t.idempotency_key = i.idempotency_key
         )
 ),
@@ -40,7 +49,7 @@ process AS (
         status = 'running', previous_status = 'error', status_changed_at = i.now,
         detail = NULL, corrupted_by = NULL
     FROM item AS i
-    WHERE p.namespace = i.namespace AND p.process_id = i.process_id
+    WHERE p.namespace = ANY (ARRAY[i.namespace]) AND p.process_id = ANY (ARRAY[i.process_id])
 ),
 
 repair_task AS (

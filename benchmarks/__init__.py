@@ -1,0 +1,1 @@
+"""The engine beside the field: `python -m benchmarks`, or `make bench`."""

@@ -1,0 +1,145 @@
+"""PostgreSQL restarts under load, politely and by a crash; nobody has to help the engine.
+
+Rule: the server is one of this file's own, since others may use the one that all tests share.
+"""
+
+import asyncio
+import os
+import signal
+import tempfile
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from progressor import Client, Engine, HistoryRange, ProcessStatus, StorageUnavailable
+from progressor.embedded import EmbeddedPostgres, lifetime
+from progressor.storage import migrations
+from tests.acceptance.conftest import Options
+from tests.acceptance.support import DEADLINE, Act, Scripted, until
+from tests.support import check_invariants
+
+SECOND = timedelta(seconds=1)
+
+
+class Server:
+    """A PostgreSQL to stop and to start."""
+
+    def __init__(self, home: Path) -> None:
+        self._embedded = EmbeddedPostgres(home)
+        self.dsn = self._embedded.start()
+        (self._folder,) = home.glob("pg*")
+        migrations.upgrade(self.dsn)
+
+    async def stop(self, how: signal.Signals) -> None:
+        """SIGINT: fast, sessions are ended. SIGQUIT: immediate, as if it crashed."""
+        pid = lifetime.server_pid(self._folder)
+        assert pid is not None
+        os.kill(pid, how)
+        async with asyncio.timeout(DEADLINE):
+            while lifetime.is_alive(self._folder):  # noqa: ASYNC110 - nothing tells
+                await asyncio.sleep(0.01)
+
+    async def start(self) -> None:
+        await asyncio.to_thread(self._embedded.start)
+
+    def leave(self) -> None:
+        self._embedded.stop()
+
+
+@pytest.fixture(scope="module")
+def private() -> Iterator[Server]:
+    with tempfile.TemporaryDirectory(prefix="prg-restart-", dir="/tmp", ignore_cleanup_errors=True) as home:
+        Path(home).chmod(0o755)  # as root, the server is another user
+        server = Server(Path(home) / "postgres")
+        yield server
+        server.leave()
+
+
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGQUIT], ids=["fast", "immediate"])
+async def test_a_restart_under_load(private: Server, mode: Options, how: signal.Signals) -> None:
+    """Across restarts every accepted request is done once: answers, sums and histories are exact."""
+    # A history to read in every step, and little patience: the engine must be patient on its own.
+    scripted = Scripted(
+        f"bank.{how.name}.{'signals' if not mode else 'scanning'}",
+        concurrency=8,
+        history=HistoryRange(limit=1, direction="backward"),
+    )
+    namespace, answered = scripted.name, 0
+    asker_mode = {name: value for name, value in mode.items() if name != "scan_interval"}
+    async with (
+        Engine(private.dsn, [scripted.namespace], patience=timedelta(milliseconds=200), **mode),
+        Client(private.dsn, **asker_mode) as client,
+    ):
+        names = [f"p{number}" for number in range(4)]
+
+        async def ask(name: str) -> list[int]:
+            nonlocal answered
+            answers = []
+            for _ in range(25):
+                act = Act(add=1, emit="called", after=0.001)
+                answers.append(await client.call(namespace, name, "act", act))
+                answered += 1
+            return answers
+
+        async def count() -> int:
+            return answered
+
+        async def restart() -> None:
+            for least in (20, 90):
+                await until(count, lambda count, least=least: count >= least)
+                await private.stop(how)
+                await private.start()
+
+        await asyncio.gather(*(client.start(namespace, name, Act()) for name in names))
+        restarting = asyncio.create_task(restart())
+        answers = await asyncio.gather(*(ask(name) for name in names for _ in range(2)))
+        await restarting
+
+        async def fired(name: str) -> bool:
+            timers = [t for t in await client.trace(namespace, name) if t.task_type == "timeout"]
+            return all(timer.status in ("finished", "cancelled") for timer in timers)
+
+        for place, name in enumerate(names):
+            assert sorted(answers[2 * place] + answers[2 * place + 1]) == list(range(1, 51))
+            await until(lambda name=name: fired(name), lambda done: done)
+            process = await client.get(namespace, name)
+            assert process.status is ProcessStatus.RUNNING
+            assert process.state["balance"] == 50
+            called = [event for event in process.history if event.name == "called"]
+            assert [event.payload["balance"] for event in called] == list(range(1, 51))
+            made = [t for t in await client.trace(namespace, name) if t.status == "finished" and t.events]
+            assert len(process.history) == len(made)
+        assert scripted.overlaps == []
+        assert await client.call(namespace, "p0", "act", Act(add=1)) == 51
+    check_invariants(private.dsn)
+
+
+async def test_an_outage_is_told_and_survived(private: Server, mode: Options) -> None:
+    """While PostgreSQL is away requests fail with StorageUnavailable; afterwards everything works."""
+    scripted = Scripted("bank.outage")
+    asker_mode = {name: value for name, value in mode.items() if name != "scan_interval"}
+    process_id = f"p{len(mode)}"
+    async with (
+        Engine(private.dsn, [scripted.namespace], **mode) as engine,
+        Client(private.dsn, patience=SECOND / 5, **asker_mode) as client,
+    ):
+        await client.start("bank.outage", process_id, Act(add=1))
+        await private.stop(signal.SIGINT)
+        for asking in (
+            client.call("bank.outage", process_id, "act", Act()),
+            client.get("bank.outage", process_id),
+            client.search(),
+        ):
+            with pytest.raises(StorageUnavailable):
+                await asking
+        assert not (await client.health()).ok
+        patient = asyncio.create_task(
+            engine.client.call("bank.outage", process_id, "act", Act(add=1), idempotency_key="k")
+        )
+        await private.start()
+        assert await patient == 2
+        assert (await client.get("bank.outage", process_id)).state["balance"] == 2
+        assert (await client.health()).ok
+        assert await client.call("bank.outage", process_id, "act", Act(add=1)) == 3

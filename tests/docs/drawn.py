@@ -1,0 +1,114 @@
+"""The parts of the pages that are drawn from the code: `python -m tests.docs.drawn` writes them anew.
+
+They stand between `<!-- begin: mark -->` and `<!-- end: mark -->`; a test holds them to the code.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable, Iterable
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+from prometheus_client.metrics import MetricWrapperBase
+
+from progressor import errors, metrics
+from progressor.config import ConnectionOptions, EngineOptions
+from progressor.model import Disposition
+from progressor.settings import Settings
+from progressor.storage.checks import CHECKS
+from progressor.transitions import TABLE, End, diagram
+from tests.docs.pages import ROOT, read
+
+_UNITS: dict[Any, str] = {timedelta: "seconds", int: "count", bool: "true or false", Path: "path"}
+
+
+def _table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
+    names = list(head)
+    lines = [names, ["---"] * len(names), *map(list, rows)]
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
+def settings() -> str:
+    """Every variable with its default, its unit and whose keyword it is in Python."""
+    rows = []
+    for variable in Settings.variables():
+        field = variable.name.removeprefix("PROGRESSOR_").lower()
+        annotation = Settings.model_fields[field].annotation
+        unit = next((name for kind, name in _UNITS.items() if annotation in (kind, kind | None)), "text")
+        if field == "metrics_port":
+            unit = "port"
+        keyword = "Client, Engine" if field in ConnectionOptions.model_fields else "Engine"
+        owner = f"`{field}` of {keyword}" if field in EngineOptions.model_fields else "commands only"
+        default = f"`{variable.default}`" if variable.default else "unset"
+        rows.append([f"`{variable.name}`", default, unit, owner, variable.description])
+    return _table(["Variable", "Default", "Unit", "In Python", "What it says"], rows)
+
+
+def all_metrics() -> str:
+    """Every metric as a scraper sees it."""
+    rows = []
+    for metric in vars(metrics).values():
+        if isinstance(metric, MetricWrapperBase):
+            kind = metric._type
+            name = f"{metric._name}_total" if kind == "counter" else metric._name
+            labels = ", ".join(f"`{label}`" for label in metric._labelnames) or "none"
+            bounds = metric._kwargs.get("buckets", ())
+            buckets = " ".join(f"{bound:g}" for bound in bounds) or "–"
+            rows.append([f"`{name}`", kind, labels, buckets, metric._documentation])
+    return _table(["Metric", "Kind", "Labels", "Buckets", "What it says"], rows)
+
+
+def invariants() -> str:
+    return _table(
+        ["Invariant", "In words", "Reads"],
+        [[f"`{check.name}`", check.rule.replace("|", "\\|"), check.reads] for check in CHECKS],
+    )
+
+
+def state_diagram() -> str:
+    return f"```mermaid\n{diagram()}```\n"
+
+
+def transition_table() -> str:
+    """`TABLE`, one line an end."""
+    rows = [
+        [task_type, outcome, case, end.disposition, _after(end)]
+        for (task_type, outcome), rule in TABLE.items()
+        for case, end in rule.items()
+    ]
+    return _table(["Task", "Outcome", "Case", "Disposition", "Status after"], rows)
+
+
+def _after(end: End) -> str:
+    return "removed" if end.disposition is Disposition.REMOVE else end.status or "as it was"
+
+
+def error_tree() -> str:
+    text = inspect.getdoc(errors) or ""
+    tree, _, _ = text[text.index("ProgressorError\n") :].partition("\n\n")
+    return f"```text\n{tree}\n```\n"
+
+
+DRAWN: dict[tuple[str, str], Callable[[], str]] = {
+    ("docs/reference/configuration.md", "settings"): settings,
+    ("docs/reference/metrics.md", "metrics"): all_metrics,
+    ("docs/reference/schema.md", "invariants"): invariants,
+    ("docs/reference/errors.md", "tree"): error_tree,
+    ("docs/explanation/state-machine.md", "diagram"): state_diagram,
+    ("docs/explanation/state-machine.md", "table"): transition_table,
+}
+
+
+def main() -> None:
+    for (page, mark), draw in DRAWN.items():
+        begin, end = f"<!-- begin: {mark} -->\n", f"<!-- end: {mark} -->"
+        part = re.compile(f"{re.escape(begin)}.*?{re.escape(end)}", re.S)
+        text = part.sub(lambda _, new=begin + draw() + end: new, read(page))
+        (ROOT / page).write_text(text, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,77 @@
+"""What the storage machine draws: requests, outcomes, timers, losses."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import hypothesis.strategies as st
+
+from progressor.model import (
+    Failure,
+    Intent,
+    Outcome,
+    Refusal,
+    Remove,
+    SetTimer,
+    Success,
+    TaskType,
+    UnsetTimer,
+)
+from progressor.storage.items import Request
+from tests.model.oracle import Key
+from tests.support import SECOND, T0, events, request
+
+NAMESPACES = ("shop.a", "shop.b")
+KEYS = [(namespace, process_id) for namespace in NAMESPACES for process_id in ("p1", "p2")]
+WORKERS = ("w1", "w2", "w3")
+
+keys = st.sampled_from(KEYS)
+workers = st.sampled_from(WORKERS)
+losses = st.sampled_from(["", "", "", "early", "late"])
+places = st.integers(0, 7)
+timers = st.builds(
+    SetTimer, after=st.sampled_from([timedelta(0), SECOND, 5 * SECOND]), remove=st.booleans()
+) | st.builds(SetTimer, at=st.sampled_from([T0, T0 + 20 * SECOND]))
+intents = st.builds(
+    Intent,
+    events=st.integers(0, 2).map(events),
+    action=st.none() | timers | st.just(UnsetTimer()) | st.none() | timers | st.just(Remove()),
+    response=st.none() | st.just(b"1"),
+    aux_state=st.none() | st.sampled_from([b"", b"state"]),
+    metadata=st.none() | st.just({"plan": "pro"}),
+)
+outcomes: st.SearchStrategy[Outcome] = st.one_of(
+    st.builds(Success, intents),
+    st.builds(Success, intents),
+    st.just(Refusal("no", {"why": 1})),
+    st.builds(Failure, st.just("ValueError: no"), retryable=st.booleans()),
+)
+
+
+@st.composite
+def requests(draw: st.DrawFn, *kinds: TaskType) -> Request:
+    """A request with a fresh key, or with one that may have been used, for the same thing or another."""
+    namespace, process_id = draw(keys)
+    fields: dict[str, Any] = {}
+    if draw(st.integers(0, 3)) == 0:
+        fields = {"key": draw(st.sampled_from("kl")), "request_hash": draw(st.sampled_from([b"1", b"2"]))}
+    if draw(st.booleans()):
+        fields["metadata"] = {"reply_to": "client"}
+    worker_id = draw(st.none() | workers)
+    return request(
+        process_id, draw(st.sampled_from(kinds)), namespace=namespace, worker_id=worker_id, **fields
+    )
+
+
+def batches(*kinds: TaskType, by: Callable[[Request], Any]) -> st.SearchStrategy[list[Request]]:
+    return st.lists(requests(*kinds), min_size=1, max_size=4, unique_by=by)
+
+
+def process_of(asked: Request) -> Key:
+    return asked.namespace, asked.process_id
+
+
+def key_of(asked: Request) -> tuple[str, str, str]:
+    return asked.namespace, asked.process_id, asked.idempotency_key

@@ -1,0 +1,24 @@
+"""How long the model-based tests search: HYPOTHESIS_PROFILE=quick (the default, `make test`) or deep.
+
+Rule: quick tries the same examples each time, so that a failure comes from the change; deep tries new ones.
+"""
+
+from __future__ import annotations
+
+import os
+
+from hypothesis import HealthCheck, settings
+
+_ANY = settings(
+    deadline=None,
+    suppress_health_check=list(HealthCheck),
+    print_blob=True,
+)
+DEEP = os.environ.get("HYPOTHESIS_PROFILE", "quick") == "deep"
+
+
+def profile(*, quick: int, deep: int, steps: int) -> settings:
+    """So many examples, of at most so many steps (twice as many in the deep profile)."""
+    if DEEP:
+        return settings(_ANY, max_examples=deep, stateful_step_count=2 * steps)
+    return settings(_ANY, max_examples=quick, stateful_step_count=steps, derandomize=True, database=None)
