@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import heapq
 import logging
+import math
 import random
 import secrets
 from datetime import timedelta
@@ -26,8 +27,6 @@ log = logging.getLogger("progressor.pool")
 
 # A chain of steps gives its slot back after so many when no slot is free and others may wait.
 MAX_CHAIN = 16
-# A loop's timer may be a little early; PostgreSQL's clock decides what is due.
-_MARGIN = 0.001
 # Timers that fall due later than this are left to the scanner.
 _HORIZON = 60.0
 
@@ -57,7 +56,10 @@ class Pool:
         self._poll_interval = poll_interval.total_seconds()
         self._bell = asyncio.Event()
         self._rung: set[Kind] = set()
-        self._due: list[float] = []
+        # When timers of ours fall due, in milliseconds of the loop's clock, each once: bounded by the
+        # horizon, however many timers are set.
+        self._due: list[int] = []
+        self._expected: set[int] = set()
         self._chains: set[asyncio.Task[None]] = set()
         self._claims: asyncio.Task[None] | None = None
         self.stopping = False
@@ -84,11 +86,13 @@ class Pool:
     def expect(self, delay: timedelta) -> None:
         """A timer that this pool set falls due after `delay`."""
         seconds = delay.total_seconds()
-        if seconds <= _HORIZON:
-            at = asyncio.get_running_loop().time() + max(0.0, seconds + _MARGIN)
-            earliest = not self._due or at < self._due[0]
+        if seconds > _HORIZON:
+            return
+        at = math.ceil((asyncio.get_running_loop().time() + max(0.0, seconds)) * 1000)
+        if at not in self._expected:
+            self._expected.add(at)
             heapq.heappush(self._due, at)
-            if earliest:
+            if self._due[0] == at:
                 self._bell.set()
 
     def reserve(self) -> bool:
@@ -145,8 +149,8 @@ class Pool:
             if now >= next_poll:
                 next_poll = now + self._jittered_poll()
                 self._rung |= {"calls", "timers"}
-            while self._due and self._due[0] <= now:
-                heapq.heappop(self._due)
+            while self._due and self._due[0] <= now * 1000:
+                self._expected.discard(heapq.heappop(self._due))
                 self._rung.add("timers")
             self._busy_gauge.set(self.size - self.free)
             self._free_gauge.set(self.free)
@@ -162,7 +166,7 @@ class Pool:
         return self._poll_interval * random.uniform(0.8, 1.2)  # noqa: S311 - jitter
 
     async def _wait_for_ring(self, next_poll: float) -> None:
-        until = min(next_poll, self._due[0]) if self._due else next_poll
+        until = min(next_poll, self._due[0] / 1000) if self._due else next_poll
         delay = until - asyncio.get_running_loop().time()
         if delay > 0 and not self._bell.is_set():
             handle = asyncio.get_running_loop().call_later(delay, self._bell.set)

@@ -182,7 +182,7 @@ class Requests:
         if isinstance(prepared, Postpone):
             self._backend.ring(request.namespace, "calls")
             if pool is None or pool.free <= 0:
-                self._backend.wake(request.namespace)
+                self._backend.wake(request.namespace, "calls")
         return prepared
 
     async def _prepare_in(self, pool: Pool, request: Request) -> Prepared:

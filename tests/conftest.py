@@ -55,35 +55,65 @@ def server() -> Iterator[str]:
             yield dsn
 
 
-@pytest.fixture(scope="session")
-def admin(server: str) -> Iterator[psycopg.Connection]:
-    with psycopg.connect(server, autocommit=True) as connection:
-        yield connection
+class Databases:
+    """Makes and drops databases; drops come in lots, because each begins with a checkpoint."""
+
+    def __init__(self, server: str, admin: psycopg.Connection) -> None:
+        self._server, self._admin = server, admin
+        self._finished: list[str] = []
+
+    def make(self, template: str = "template1") -> str:
+        name = f"prg_test_{uuid4().hex}"
+        self._admin.execute(
+            sql.SQL("CREATE DATABASE {} TEMPLATE {}").format(sql.Identifier(name), sql.Identifier(template))
+        )
+        return name
+
+    def dsn(self, name: str) -> str:
+        return urlsplit(self._server)._replace(path=f"/{name}").geturl()
+
+    def drop(self, name: str, *, lot: int = 16) -> None:
+        self._finished.append(name)
+        if len(self._finished) >= lot:
+            self.drop_all()
+
+    def drop_all(self) -> None:
+        while self._finished:
+            name = sql.Identifier(self._finished.pop())
+            self._admin.execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(name))
 
 
 @pytest.fixture(scope="session")
-def template(server: str, admin: psycopg.Connection) -> Iterator[str]:
+def databases(server: str) -> Iterator[Databases]:
+    with psycopg.connect(server, autocommit=True) as admin:
+        made = Databases(server, admin)
+        yield made
+        made.drop_all()
+
+
+@pytest.fixture(scope="session")
+def template(databases: Databases) -> Iterator[str]:
     """The name of a migrated database to copy."""
-    name = _create(admin)
-    migrations.upgrade(_dsn(server, name))
+    name = databases.make()
+    migrations.upgrade(databases.dsn(name))
     yield name
-    _drop(admin, name)
+    databases.drop(name)
 
 
 @pytest.fixture
-def dsn(server: str, admin: psycopg.Connection, template: str) -> Iterator[str]:
+def dsn(databases: Databases, template: str) -> Iterator[str]:
     """A fresh database with all tables, empty."""
-    name = _create(admin, template)
-    yield _dsn(server, name)
-    _drop(admin, name)
+    name = databases.make(template)
+    yield databases.dsn(name)
+    databases.drop(name)
 
 
 @pytest.fixture
-def empty_dsn(server: str, admin: psycopg.Connection) -> Iterator[str]:
+def empty_dsn(databases: Databases) -> Iterator[str]:
     """A fresh database without tables."""
-    name = _create(admin)
-    yield _dsn(server, name)
-    _drop(admin, name)
+    name = databases.make()
+    yield databases.dsn(name)
+    databases.drop(name)
 
 
 @pytest.fixture
@@ -100,19 +130,3 @@ def tables(dsn: str) -> Iterator[Tables]:
     """What the tables say, read and written behind the engine's back."""
     with psycopg.connect(dsn, autocommit=True) as connection:
         yield Tables(connection)
-
-
-def _create(admin: psycopg.Connection, template: str = "template1") -> str:
-    name = f"prg_test_{uuid4().hex}"
-    admin.execute(
-        sql.SQL("CREATE DATABASE {} TEMPLATE {}").format(sql.Identifier(name), sql.Identifier(template))
-    )
-    return name
-
-
-def _drop(admin: psycopg.Connection, name: str) -> None:
-    admin.execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(sql.Identifier(name)))
-
-
-def _dsn(server: str, name: str) -> str:
-    return urlsplit(server)._replace(path=f"/{name}").geturl()

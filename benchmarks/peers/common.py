@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from typing import Any
 
@@ -79,3 +80,5 @@ def main(workloads: Mapping[str, Workload]) -> None:
     told = heard()
     with asyncio.Runner(loop_factory=new_loop()) as runner:
         say(runner.run(workloads[told["workload"]](told["dsn"], **told["params"])))
+        # Some peers need half a minute for an orderly end; their databases are dropped anyhow.
+        os._exit(0)

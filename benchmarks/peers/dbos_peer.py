@@ -12,9 +12,6 @@ replays all of its checkpoints to come back, and cannot be called by others as a
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from urllib.parse import quote, urlencode
 
 from dbos import DBOS, SetWorkflowID
@@ -32,8 +29,7 @@ def _url(dsn: str) -> str:
     return f"postgresql://{user}@/{parts['database']}?{where}"
 
 
-@asynccontextmanager
-async def _dbos(dsn: str) -> AsyncIterator[None]:
+def _configure(dsn: str) -> None:
     DBOS(
         config={
             "name": "bench",
@@ -43,58 +39,52 @@ async def _dbos(dsn: str) -> AsyncIterator[None]:
             "log_level": "ERROR",
         }
     )
-    yield
-    DBOS.destroy()
 
 
 async def chain(dsn: str, *, processes: int, seconds: float, warmup: float) -> Figures:
     """Workflows that run steps until they are told to end."""
     steps = common.Steps()
-    async with _dbos(dsn):
+    _configure(dsn)
 
-        @DBOS.step()
-        async def step(_number: int) -> str:
-            steps.count += 1
-            return common.PAYLOAD
+    @DBOS.step()
+    async def step(_number: int) -> str:
+        steps.count += 1
+        return common.PAYLOAD
 
-        @DBOS.workflow()
-        async def go() -> int:
-            number = 0
-            while steps.going:
-                await step(number)
-                number += 1
-            return number
+    @DBOS.workflow()
+    async def go() -> int:
+        number = 0
+        while steps.going:
+            await step(number)
+            number += 1
+        return number
 
-        DBOS.launch()
+    DBOS.launch()
 
-        async def begin() -> None:
-            for number in range(processes):
-                with SetWorkflowID(f"p{number}"):
-                    await DBOS.start_workflow_async(go)
+    async def begin() -> None:
+        for number in range(processes):
+            with SetWorkflowID(f"p{number}"):
+                await DBOS.start_workflow_async(go)
 
-        figures = await common.chain(dsn, steps, begin, seconds=seconds, warmup=warmup)
-        # Their ends are not part of it, and the way to all results is long.
-        await asyncio.sleep(1)
-    return figures
+    return await common.chain(dsn, steps, begin, seconds=seconds, warmup=warmup)
 
 
 async def start(dsn: str, *, clients: int, seconds: float, warmup: float) -> Figures:
     """Workflows without steps, each awaited."""
     numbers = iter(range(10**9))
-    async with _dbos(dsn):
+    _configure(dsn)
 
-        @DBOS.workflow()
-        async def trivial() -> int:
-            return 0
+    @DBOS.workflow()
+    async def trivial() -> int:
+        return 0
 
-        DBOS.launch()
+    DBOS.launch()
 
-        async def act(_client: int) -> None:
-            with SetWorkflowID(f"p{next(numbers)}"):
-                await trivial()
+    async def act(_client: int) -> None:
+        with SetWorkflowID(f"p{next(numbers)}"):
+            await trivial()
 
-        figures = await ClosedLoop(clients, act).run(dsn, warmup=warmup, seconds=seconds)
-    return figures
+    return await ClosedLoop(clients, act).run(dsn, warmup=warmup, seconds=seconds)
 
 
 if __name__ == "__main__":

@@ -20,7 +20,8 @@ from . import troubles
 from .purchases import Customer, Purchase
 from .shop import DAY, JAMMED_TILL, NAMESPACE, Buy, Fix, Refund, Total
 
-AT_ONCE = 100
+# Half of the namespace's slots, so that timers find one too.
+AT_ONCE = 50
 OPEN_TILL = 1
 SEARCH_INTERVAL = 0.05
 

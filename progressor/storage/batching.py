@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Hashable, Sequence
 from typing import Generic, TypeVar
 
 from progressor import metrics
-from progressor.errors import InvalidRequest, StorageUnavailable
+from progressor.errors import SchemaMismatch, StorageUnavailable
 from progressor.model import TaskType
 from progressor.storage.items import LostLease, Prepared, Request, Saved, Step
 from progressor.storage.operations import Storage
@@ -88,15 +88,16 @@ class Batcher(Generic[Item, Result]):
             for _, answer in batch:
                 _fail(answer, _closed())
             raise
-        except InvalidRequest as error:
+        except (StorageUnavailable, SchemaMismatch) as error:
+            # No item's fault: handed to each caller.
+            for _, answer in batch:
+                _fail(answer, error)
+        except Exception as error:  # noqa: BLE001 - whatever it is, one item's fault is not the others'
             if len(batch) == 1:
                 _fail(batch[0][1], error)
             else:
                 for entry in batch:
                     await self._fly([entry])
-        except Exception as error:  # noqa: BLE001 - handed to each caller
-            for _, answer in batch:
-                _fail(answer, error)
         else:
             for (_, answer), result in zip(batch, results, strict=True):
                 if not answer.done():

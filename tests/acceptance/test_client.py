@@ -116,9 +116,7 @@ async def test_handles_leave_out_namespace_and_id(serve: MakeClient) -> None:
     assert await process.call("act", Act()) == 7
 
 
-async def test_get_of_a_client_without_namespaces_is_plain(
-    engine: MakeEngine, client: MakeClient
-) -> None:
+async def test_get_of_a_client_without_namespaces_is_plain(engine: MakeEngine, client: MakeClient) -> None:
     """A client that knows no code of the namespace gets the state as plain JSON."""
     await engine(Scripted().namespace)
     plain = await client()

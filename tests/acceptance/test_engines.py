@@ -173,4 +173,3 @@ async def test_an_engine_without_scanner_and_collector(engine: MakeEngine, clien
     assert await asker.start(NS, "p", Act(add=1, after=0.05)) == 1
     await until_events(asker, "p", "fired")
     assert await asker.call(NS, "p", "act", Act(add=1)) == 2
-

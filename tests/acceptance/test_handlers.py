@@ -331,9 +331,7 @@ async def test_a_codec_hides_everything(engine: MakeEngine, client: MakeClient, 
         await (await client()).start("ns", "r", "sesame")
 
 
-async def test_handlers_change_while_processes_live(
-    dsn: str, mode: Options, client: MakeClient
-) -> None:
+async def test_handlers_change_while_processes_live(dsn: str, mode: Options, client: MakeClient) -> None:
     """New code of a namespace takes over the processes of the old one: state, history and timers."""
 
     class State(BaseModel):

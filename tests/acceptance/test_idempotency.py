@@ -14,9 +14,7 @@ async def test_the_same_key_attaches_to_what_is_in_flight(serve: MakeClient) -> 
     scripted = Scripted()
     client = await serve(scripted.namespace)
     start = Act(add=1, gate="start")
-    starting = [
-        asyncio.create_task(client.start(NS, "p", start, idempotency_key="s")) for _ in range(3)
-    ]
+    starting = [asyncio.create_task(client.start(NS, "p", start, idempotency_key="s")) for _ in range(3)]
     await scripted.gates["start"].entered()
     starting.append(asyncio.create_task(client.start(NS, "p", start, idempotency_key="s")))
     scripted.gates["start"].open()
@@ -32,9 +30,7 @@ async def test_the_same_key_attaches_to_what_is_in_flight(serve: MakeClient) -> 
     assert scripted.ran == [("p", "init"), ("p", "call")]
 
 
-async def test_clients_of_different_processes_share_a_key(
-    engine: MakeEngine, client: MakeClient
-) -> None:
+async def test_clients_of_different_processes_share_a_key(engine: MakeEngine, client: MakeClient) -> None:
     """Two clients with nothing in common but the key get one execution's answer."""
     scripted = Scripted()
     running = await engine(scripted.namespace)

@@ -115,7 +115,7 @@ VALUES: list[tuple[str, Callable[[], Any]]] = [
     ("limit", lambda: HistoryRange(limit=-1)),
     ("limit", lambda: HistoryRange(limit="1")),
     ("direction", lambda: HistoryRange(direction="up")),
-    ("at", lambda: SetTimer()),
+    ("at", SetTimer),
     ("at", lambda: SetTimer(at=NAIVE)),
     ("at", lambda: SetTimer(at=NAIVE, after=timedelta(1))),
     ("after", lambda: SetTimer(after=5)),

@@ -71,9 +71,7 @@ async def test_concurrent_calls_each_run_once(serve: MakeClient) -> None:
     scripted = Scripted()
     client = await serve(scripted.namespace)
     await client.start(NS, "p", Act())
-    answers = await asyncio.gather(
-        *(client.call(NS, "p", "act", Act(add=1, emit="e")) for _ in range(50))
-    )
+    answers = await asyncio.gather(*(client.call(NS, "p", "act", Act(add=1, emit="e")) for _ in range(50)))
     assert sorted(answers) == list(range(1, 51))
     process = await client.get(NS, "p")
     assert [event.event_id for event in process.history] == list(range(1, 51))

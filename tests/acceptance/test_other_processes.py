@@ -193,9 +193,7 @@ async def test_a_frozen_engine_is_fenced_off(
     assert await asker.call(NS, "p", "work", Work()) == 2
 
 
-async def test_a_blocked_event_loop_is_no_death(
-    victim: Run, rescuer: Run, client: MakeClient
-) -> None:
+async def test_a_blocked_event_loop_is_no_death(victim: Run, rescuer: Run, client: MakeClient) -> None:
     """A handler that blocks its engine's event loop for longer than a lease is not taken for a zombie."""
     asker, other = await client(), await victim("error")
     await asker.start(NS, "p")

@@ -20,9 +20,7 @@ async def test_remove_in_a_call_still_answers_its_caller(serve: MakeClient) -> N
     assert await client.call(NS, "p", "act", act, idempotency_key="k") == 2
 
 
-async def test_remove_in_a_call_answers_a_client_elsewhere(
-    engine: MakeEngine, client: MakeClient
-) -> None:
+async def test_remove_in_a_call_answers_a_client_elsewhere(engine: MakeEngine, client: MakeClient) -> None:
     """The answer of a removing call is read by whichever client asked, and by any other with its key."""
     scripted = Scripted()
     await engine(scripted.namespace)

@@ -96,9 +96,7 @@ async def test_a_step_that_does_not_end_in_time(dsn: str, mode: Options, client:
     first, second = Scripted(on_zombie="retry"), Scripted(on_zombie="retry")
     second.gates["g"].open()
     asker = await client()
-    engine = Engine(
-        dsn, [first.namespace], stop_grace=timedelta(milliseconds=50), **{**mode, **QUICK}
-    )
+    engine = Engine(dsn, [first.namespace], stop_grace=timedelta(milliseconds=50), **{**mode, **QUICK})
     await engine.__aenter__()
     starting = asyncio.create_task(asker.start(NS, "p", Act(add=1, gate="g", emit="opened")))
     await first.gates["g"].entered()

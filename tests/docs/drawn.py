@@ -56,7 +56,7 @@ def all_metrics() -> str:
             name = f"{metric._name}_total" if kind == "counter" else metric._name
             labels = ", ".join(f"`{label}`" for label in metric._labelnames) or "none"
             bounds = metric._kwargs.get("buckets", ())
-            buckets = " ".join(f"{bound:g}" for bound in bounds) or "–"
+            buckets = " ".join(f"{bound:g}" for bound in bounds) or "none"
             rows.append([f"`{name}`", kind, labels, buckets, metric._documentation])
     return _table(["Metric", "Kind", "Labels", "Buckets", "What it says"], rows)
 
@@ -105,9 +105,9 @@ DRAWN: dict[tuple[str, str], Callable[[], str]] = {
 def main() -> None:
     for (page, mark), draw in DRAWN.items():
         begin, end = f"<!-- begin: {mark} -->\n", f"<!-- end: {mark} -->"
-        part = re.compile(f"{re.escape(begin)}.*?{re.escape(end)}", re.S)
-        text = part.sub(lambda _, new=begin + draw() + end: new, read(page))
-        (ROOT / page).write_text(text, encoding="utf-8")
+        part = re.compile(f"{re.escape(begin)}.*?{re.escape(end)}", re.DOTALL)
+        before, after = part.split(read(page))
+        (ROOT / page).write_text(before + begin + draw() + end + after, encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -12,7 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-_FENCE = re.compile(r"(?:^<!-- (?P<note>[^\n]*?) -->\n)?^```(?P<language>\w*)\n(?P<code>.*?)^```$", re.M | re.S)
+_FENCE = re.compile(
+    r"(?:^<!-- (?P<note>[^\n]*?) -->\n)?^```(?P<language>\w*)\n(?P<code>.*?)^```$", re.MULTILINE | re.DOTALL
+)
 
 
 @dataclass(frozen=True)
@@ -47,7 +49,9 @@ def read(name: str) -> str:
 def blocks(page: Path, language: str) -> list[Block]:
     text = page.read_text(encoding="utf-8")
     return [
-        Block(page, text.count("\n", 0, found.start("code")) + 1, language, found["code"], found["note"] or "")
+        Block(
+            page, text.count("\n", 0, found.start("code")) + 1, language, found["code"], found["note"] or ""
+        )
         for found in _FENCE.finditer(text)
         if found["language"] == language
     ]

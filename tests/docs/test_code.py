@@ -22,7 +22,7 @@ from progressor import Engine, Namespace
 from tests.docs.pages import ROOT, Block, blocks, name_of, pages, read
 
 _URL = re.compile(r"postgresql://[^\"'\s]+")
-_PRINTS = re.compile(r"^\s*print\(.*\)  # (.+)$", re.M)
+_PRINTS = re.compile(r"^\s*print\(.*\)  # (.+)$", re.MULTILINE)
 _WITH_CODE = [page for page in pages() if any(block.runs for block in blocks(page, "python"))]
 # Run as a script of its own, below.
 _SCRIPTS = ("README.md",)
@@ -45,6 +45,15 @@ async def test_the_page_runs(
                 stack.enter_context(_served(module, dsn))
     said = [line for block in listed for line in _PRINTS.findall(block.code)]
     assert capsys.readouterr().out.splitlines() == said
+
+
+def _execute_all(listed: list[Block], dsn: str) -> ModuleType:
+    """The blocks of a page in a module of their own."""
+    module = ModuleType("page")
+    sys.modules["page"] = module
+    for block in listed:
+        asyncio.run(_execute(block, module, dsn))
+    return module
 
 
 async def _execute(block: Block, module: ModuleType, dsn: str) -> None:

@@ -18,7 +18,7 @@ DEEP = os.environ.get("HYPOTHESIS_PROFILE", "quick") == "deep"
 
 
 def profile(*, quick: int, deep: int, steps: int) -> settings:
-    """So many examples, of at most so many steps (twice as many in the deep profile)."""
+    """So many examples, of at most so many steps."""
     if DEEP:
-        return settings(_ANY, max_examples=deep, stateful_step_count=2 * steps)
+        return settings(_ANY, max_examples=deep, stateful_step_count=steps)
     return settings(_ANY, max_examples=quick, stateful_step_count=steps, derandomize=True, database=None)

@@ -1,0 +1,42 @@
+"""The peers' own environment: a virtual environment in the cache folder, made once and kept.
+
+Rule: nothing of the peers is ever installed beside the engine. `PROGRESSOR_BENCH_PYTHON` names another one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+_ROOT = Path(__file__).resolve().parents[1]
+_REQUIREMENTS = Path(__file__).with_name("requirements.txt")
+_VARIABLE = "PROGRESSOR_BENCH_PYTHON"
+
+
+def python() -> Path:
+    """The peers' Python; installed first if need be, which takes a minute."""
+    if named := os.environ.get(_VARIABLE):
+        return Path(named)
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    wanted = hashlib.sha256(_REQUIREMENTS.read_bytes() + sys.version.encode() + str(_ROOT).encode())
+    folder = cache / "progressor-benchmarks" / wanted.hexdigest()[:12]
+    found, complete = folder / "bin" / "python", folder / "complete"
+    if not complete.exists():
+        subprocess.run([sys.executable, "-m", "venv", "--clear", folder], check=True)
+        pip: list[str | Path] = [found, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+        subprocess.run([*pip, "--requirement", _REQUIREMENTS, "--editable", _ROOT], check=True)
+        complete.touch()
+    return found
+
+
+def versions(interpreter: Path) -> dict[str, str]:
+    """Which releases of the peers are measured."""
+    script = (
+        "from importlib.metadata import version\n"
+        "for name in ('dbos', 'procrastinate', 'pgqueuer'): print(name, version(name))"
+    )
+    done = subprocess.run([interpreter, "-c", script], capture_output=True, text=True, check=True)
+    return dict(line.split() for line in done.stdout.splitlines())

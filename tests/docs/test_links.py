@@ -1,0 +1,97 @@
+"""Links between pages lead somewhere, and shell lines name commands that there are."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import sys
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from progressor.cli.main import app
+from tests.docs.pages import ROOT, blocks, name_of, pages
+from tests.docs.test_code import _execute_all, _served
+
+_LINK = re.compile(r"\]\(([^)\s]+)\)")
+_FENCED = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
+_HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
+
+
+@pytest.mark.parametrize("page", pages(), ids=name_of)
+def test_relative_links_resolve(page: Path) -> None:
+    """To files that exist, and to headings that they have."""
+    for link in _LINK.findall(_FENCED.sub("", page.read_text(encoding="utf-8"))):
+        if "://" in link:
+            continue
+        path, _, anchor = link.partition("#")
+        target = (page.parent / path).resolve() if path else page
+        assert target.exists(), link
+        assert ROOT in target.parents, link
+        if anchor:
+            assert anchor in _anchors(target), link
+
+
+def _anchors(page: Path) -> set[str]:
+    """As the usual renderers make them of headings."""
+    text = _FENCED.sub("", page.read_text(encoding="utf-8"))
+    return {
+        re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in _HEADING.findall(text)
+    }
+
+
+def test_every_page_is_in_the_index() -> None:
+    """From docs/README.md each page can be reached, the decisions through their own index."""
+    for folder in (ROOT / "docs", ROOT / "docs/explanation/decisions"):
+        index = (folder / "README.md").read_text(encoding="utf-8")
+        linked = {(folder / link.partition("#")[0]).resolve() for link in _LINK.findall(index)}
+        listed = set(folder.rglob("*.md")) - {folder / "README.md"}
+        if folder.name == "docs":
+            listed = {page for page in listed if "decisions" not in page.parts}
+        assert listed <= linked
+
+
+def _shell_lines() -> list[tuple[str, list[str]]]:
+    """The commands `progressor …` of all pages."""
+    found = []
+    for page in pages():
+        for block in blocks(page, "sh"):
+            for line in block.code.splitlines():
+                words = shlex.split(line, comments=True)
+                if words[:1] == ["progressor"]:
+                    found.append((name_of(page), words[1:]))
+    return found
+
+
+@pytest.mark.parametrize(("page", "words"), _shell_lines(), ids=lambda value: " ".join(value)[:40])
+def test_shell_lines_are_understood(page: str, words: list[str]) -> None:
+    """Each line with --help behind it succeeds: the command and its options exist."""
+    result = CliRunner().invoke(app, [*words, "--help"])
+    assert result.exit_code == 0, result.output
+
+
+def test_the_tutorials_shell_lines_do_what_they_say(dsn: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Run one after the other on the tutorial's own code; refusals are those that it announces."""
+    page = ROOT / "docs/tutorial.md"
+    module = _execute_all([block for block in blocks(page, "python") if block.runs], dsn)
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    monkeypatch.setenv("PROGRESSOR_DATABASE_URL", dsn)
+    said = []
+    with _served(module, dsn):
+        for name, words in _shell_lines():
+            if name == "docs/tutorial.md" and words[0] != "dev":
+                result = CliRunner().invoke(app, words)
+                said.append((result.exit_code, " ".join(words), result.output))
+    refused = [(words, output) for status, words, output in said if status]
+    assert {status for status, _, _ in said} == {0, 1}
+    expected = [
+        ('call garage.stay car-1 pay {"amount": -3}', "amount must be positive"),
+        ("call garage.stay car-1 park", "no call named 'park'"),
+        ('call garage.stay car-2 pay {"amount": 3}', "KeyError: 'weekend'"),
+        ("call garage.stay car-2 leave", "is broken: KeyError: 'weekend'"),
+    ]
+    # Whether the car owes anything when it first wants to leave depends on how much time has passed.
+    refused = [each for each in refused if each[0] != "call garage.stay car-1 leave"]
+    assert [words for words, _ in refused] == [words for words, _ in expected]
+    assert all(says in output for (_, output), (_, says) in zip(refused, expected, strict=True))

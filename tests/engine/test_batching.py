@@ -1,0 +1,132 @@
+"""Group commit: what travels together, and what becomes of a bad item and of a caller who leaves."""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+
+import pytest
+
+from progressor.errors import InvalidRequest, StorageUnavailable
+from progressor.storage.batching import MAX_BATCH, MAX_FLIGHTS, Batcher
+
+
+class Flights:
+    """Takes batches off; each lands when the test lets it."""
+
+    def __init__(self) -> None:
+        self.batches: list[list[str]] = []
+        self.gate = asyncio.Event()
+        self.poison: dict[str, Exception] = {}
+        self.batcher: Batcher[str, str] = Batcher("test", self._run, lambda item: item)
+
+    async def _run(self, items: Sequence[str]) -> list[str]:
+        self.batches.append(list(items))
+        await self.gate.wait()
+        for item in items:
+            if item in self.poison:
+                raise self.poison[item]
+        return [item.upper() for item in items]
+
+    def submit(self, *items: str) -> list[asyncio.Task[str]]:
+        return [asyncio.create_task(self.batcher.submit(item)) for item in items]
+
+
+@pytest.fixture
+async def flights() -> AsyncIterator[Flights]:
+    flights = Flights()
+    yield flights
+    await flights.batcher.stop()
+
+
+async def turns(count: int = 5) -> None:
+    """Let the loop run: nothing here waits for anything outside of it."""
+    for _ in range(count):
+        await asyncio.sleep(0)
+
+
+async def test_a_lone_item_leaves_at_once(flights: Flights) -> None:
+    """No timer holds up an item that has no company."""
+    (answer,) = flights.submit("a")
+    await turns()
+    assert flights.batches == [["a"]]
+    flights.gate.set()
+    assert await answer == "A"
+
+
+async def test_items_of_one_turn_travel_together(flights: Flights) -> None:
+    """What is submitted in the same turn of the loop is one batch; each gets its own answer."""
+    flights.gate.set()
+    answers = flights.submit("a", "b", "c")
+    assert await asyncio.gather(*answers) == ["A", "B", "C"]
+    assert flights.batches == [["a", "b", "c"]]
+
+
+async def test_what_comes_during_a_flight_leaves_with_the_next(flights: Flights) -> None:
+    """At most two batches fly; everything that comes meanwhile makes one more."""
+    answers = []
+    for item in "abcdef":
+        answers += flights.submit(item)
+        await turns()
+    assert flights.batches == [["a"], ["b"]]
+    assert len(flights.batches) == MAX_FLIGHTS
+    flights.gate.set()
+    assert await asyncio.gather(*answers) == list("ABCDEF")
+    assert flights.batches == [["a"], ["b"], ["c", "d", "e", "f"]]
+
+
+async def test_a_batch_has_a_bound(flights: Flights) -> None:
+    """More items than a batch takes are spread over several."""
+    flights.gate.set()
+    items = [f"i{number}" for number in range(MAX_BATCH + 10)]
+    assert await asyncio.gather(*flights.submit(*items)) == [item.upper() for item in items]
+    assert [len(batch) for batch in flights.batches] == [MAX_BATCH, 10]
+
+
+async def test_items_in_conflict_go_one_after_the_other(flights: Flights) -> None:
+    """Of items that may stand in a batch only once, the second waits for the next batch, in order."""
+    flights.gate.set()
+    answers = await asyncio.gather(*flights.submit("a", "b", "a", "c", "a"))
+    assert answers == ["A", "B", "A", "C", "A"]
+    assert flights.batches == [["a", "b", "c"], ["a"], ["a"]]
+
+
+@pytest.mark.parametrize("poison", [InvalidRequest("bad bytes"), ValueError("no such value")])
+async def test_a_bad_item_fails_alone(flights: Flights, poison: Exception) -> None:
+    """When a batch is refused its items are run one by one, and only the bad one gets the error."""
+    flights.gate.set()
+    flights.poison["b"] = poison
+    results = await asyncio.gather(*flights.submit("a", "b", "c"), return_exceptions=True)
+    assert results == ["A", poison, "C"]
+    assert flights.batches == [["a", "b", "c"], ["a"], ["b"], ["c"]]
+
+
+async def test_an_outage_is_everybodys(flights: Flights) -> None:
+    """What is no item's fault is told to all of the batch, without trying again."""
+    flights.gate.set()
+    outage = StorageUnavailable("gone")
+    flights.poison["b"] = outage
+    results = await asyncio.gather(*flights.submit("a", "b", "c"), return_exceptions=True)
+    assert results == [outage] * 3
+    assert flights.batches == [["a", "b", "c"]]
+
+
+async def test_a_caller_who_leaves_takes_nobody_along(flights: Flights) -> None:
+    """The item of a cancelled caller stays in its batch, and the others get their answers."""
+    first, second, third = flights.submit("a", "b", "c")
+    await turns()
+    second.cancel()
+    await turns()
+    flights.gate.set()
+    assert [await first, await third] == ["A", "C"]
+    assert second.cancelled()
+    assert flights.batches == [["a", "b", "c"]]
+
+
+async def test_stop_tells_who_waits(flights: Flights) -> None:
+    """Callers whose items fly or wait when the batcher stops get an error, not a cancellation."""
+    answers = []
+    for item in "abc":
+        answers += flights.submit(item)
+        await turns()
+    await flights.batcher.stop()
+    results = await asyncio.gather(*answers, return_exceptions=True)
+    assert [type(result) for result in results] == [StorageUnavailable] * 3

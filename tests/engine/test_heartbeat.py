@@ -1,0 +1,101 @@
+"""The heartbeat: a row that is renewed from a thread, whatever the event loop and the connections do."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from datetime import timedelta
+
+import pytest
+from prometheus_client import REGISTRY
+
+from progressor.errors import StorageUnavailable
+from progressor.heartbeat import Heartbeat
+from progressor.storage.beats import Beats
+from tests.support import NS, Tables, eventually
+
+TICK = timedelta(milliseconds=20)
+
+
+def beats_of(dsn: str) -> Beats:
+    return Beats(dsn, worker_id="w", host="here", namespaces=[NS])
+
+
+@pytest.fixture
+async def slots() -> dict[str, int]:
+    return {NS: 7}
+
+
+@pytest.fixture
+async def heartbeat(dsn: str, slots: dict[str, int]) -> AsyncIterator[Heartbeat]:
+    heartbeat = Heartbeat(beats_of(dsn), interval=TICK, free_slots=lambda: slots)
+    await heartbeat.start()
+    yield heartbeat
+    await heartbeat.stop(leave=False)
+
+
+def row(tables: Tables) -> dict[str, object]:
+    (found,) = tables.execute("SELECT * FROM workers")
+    return found
+
+
+async def test_a_worker_is_seen_before_it_begins(heartbeat: Heartbeat, tables: Tables) -> None:
+    """After start the row stands: host, namespaces and free slots."""
+    found = row(tables)
+    assert (found["worker_id"], found["host"], found["namespaces"]) == ("w", "here", [NS])
+    assert found["free_slots"] == {NS: 7}
+
+
+async def test_it_is_renewed(heartbeat: Heartbeat, tables: Tables, slots: dict[str, int]) -> None:
+    """Every interval the row says that the worker lives, and how many slots are free now."""
+    first = row(tables)
+    slots[NS] = 3
+    await eventually(lambda: row(tables)["seen_at"] > first["seen_at"], "renewed")
+    await eventually(lambda: row(tables)["free_slots"] == {NS: 3}, "with the slots of now")
+    assert row(tables)["started_at"] == first["started_at"]
+
+
+async def test_a_blocked_loop_does_not_stop_the_heart(heartbeat: Heartbeat, tables: Tables) -> None:
+    """The thread beats on while a handler hogs the event loop, and measures how late the loop is."""
+    count = REGISTRY.get_sample_value("progressor_loop_lag_ms_count") or 0
+    first = row(tables)
+    deadline = time.monotonic() + 30
+    while row(tables)["seen_at"] <= first["seen_at"]:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)  # noqa: ASYNC251 - the point of it
+    await eventually(
+        lambda: (REGISTRY.get_sample_value("progressor_loop_lag_ms_count") or 0) > count, "lag measured"
+    )
+
+
+async def test_a_lost_connection_is_made_anew(heartbeat: Heartbeat, tables: Tables) -> None:
+    """When its connection dies, the next beat makes another one."""
+    tables.execute(
+        """
+        SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+        WHERE datname = current_database() AND application_name = 'progressor heartbeat'
+        """
+    )
+    first = row(tables)
+    await eventually(lambda: row(tables)["seen_at"] > first["seen_at"], "it beats again")
+
+
+async def test_a_row_that_was_dropped_comes_back(heartbeat: Heartbeat, tables: Tables) -> None:
+    """A worker that was taken for dead, and forgotten, says that it lives."""
+    tables.execute("DELETE FROM workers")
+    await eventually(lambda: tables.execute("SELECT * FROM workers"), "back again")
+
+
+@pytest.mark.parametrize("leave", [True, False])
+async def test_leaving(dsn: str, tables: Tables, leave: bool) -> None:
+    """A worker that goes of its own will takes its row along; one with work left lets it age."""
+    heartbeat = Heartbeat(beats_of(dsn), interval=TICK, free_slots=dict)
+    await heartbeat.start()
+    await heartbeat.stop(leave=leave)
+    assert len(tables.execute("SELECT * FROM workers")) == (0 if leave else 1)
+
+
+async def test_no_database_at_the_start() -> None:
+    """A worker that cannot register does not start."""
+    nowhere = beats_of("postgresql://postgres@127.0.0.1:1/postgres")
+    with pytest.raises(StorageUnavailable):
+        await asyncio.to_thread(nowhere.beat, {})

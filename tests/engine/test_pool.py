@@ -1,0 +1,240 @@
+"""The slots of a namespace: taken before a task is asked for, and given back whatever happens."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from progressor import Namespace
+from progressor.pool import MAX_CHAIN, Pool
+from progressor.storage.items import Claimed
+from progressor.storage.operations import Storage
+from tests.engine.clock import PAST, start_at
+from tests.support import (
+    NS,
+    SECOND,
+    WORKER,
+    Tables,
+    check_invariants,
+    claim_calls,
+    eventually,
+    init,
+    set_timer,
+    wait,
+)
+
+HOUR = timedelta(hours=1)
+
+
+class Steps:
+    """Stands where Worker would: its steps end as the test says, and save nothing."""
+
+    def __init__(self) -> None:
+        self.begun: list[str] = []
+        self.kept: list[bool] = []
+        self.gate = asyncio.Event()
+        self.then: Callable[[Claimed], Claimed | None] = lambda _: None
+
+    async def step(self, held: Claimed, *, keeps_slot: bool = True) -> Claimed | None:
+        self.begun.append(held.task.process_id)
+        self.kept.append(keeps_slot)
+        await self.gate.wait()
+        following = self.then(held)
+        await asyncio.sleep(0)
+        return following if keeps_slot else None
+
+
+@pytest.fixture
+def steps() -> Steps:
+    return Steps()
+
+
+@pytest.fixture
+async def make(storage: Storage, steps: Steps) -> AsyncIterator[Callable[[int], Pool]]:
+    pools: list[Pool] = []
+
+    def make(size: int) -> Pool:
+        pool = Pool(Namespace(NS, concurrency=size), storage, worker_id=WORKER, poll_interval=HOUR)
+        pools.append(pool)
+        worker: Any = steps
+        pool.start(worker)
+        return pool
+
+    yield make
+    steps.gate.set()
+    steps.then = lambda _: None
+    for pool in pools:
+        await pool.stop(SECOND)
+
+
+async def inits(storage: Storage, count: int) -> None:
+    for number in range(count):
+        await wait(storage, init(f"p{number}", worker_id=None), now=PAST)
+
+
+async def test_a_slot_is_reserved_and_released(make: Callable[[int], Pool]) -> None:
+    """No more slots can be reserved than there are."""
+    pool = make(2)
+    assert [pool.reserve() for _ in range(3)] == [True, True, False]
+    pool.release()
+    assert (pool.free, pool.reserve(), pool.free) == (1, True, 0)
+    pool.release(2)
+
+
+async def test_it_claims_what_waits_at_the_start(
+    make: Callable[[int], Pool], storage: Storage, steps: Steps
+) -> None:
+    """A worker that starts takes what waits, up to its size, and goes on as slots come free."""
+    await inits(storage, 10)
+    pool = make(3)
+    await eventually(lambda: len(steps.begun) == 3, "as many as there are slots")
+    assert pool.free == 0
+    steps.gate.set()
+    await eventually(lambda: len(steps.begun) == 10, "all in the end")
+    assert steps.begun == [f"p{number}" for number in range(10)]
+    await eventually(lambda: pool.free == 3, "every slot is back")
+
+
+async def test_a_ring_makes_it_look(make: Callable[[int], Pool], storage: Storage, steps: Steps) -> None:
+    """Between its slow polls it looks when it is rung for, at what it was rung for."""
+    steps.gate.set()
+    pool = make(4)
+    await eventually(lambda: not pool._rung and pool.free == 4, "idle")
+    await start_at(storage, PAST, "timed", set_timer(at=PAST + SECOND))
+    await inits(storage, 1)
+    pool.ring("timers")
+    await eventually(lambda: steps.begun == ["timed"], "the timer")
+    pool.ring("calls")
+    await eventually(lambda: steps.begun == ["timed", "p0"], "the call")
+
+
+async def test_a_timer_of_its_own_rings(
+    make: Callable[[int], Pool], storage: Storage, steps: Steps
+) -> None:
+    """A timer that this worker set is looked for when it falls due."""
+    steps.gate.set()
+    pool = make(4)
+    await eventually(lambda: not pool._rung and pool.free == 4, "idle")
+    delay = timedelta(milliseconds=30)
+    await start_at(storage, None, "timed", set_timer(delay))
+    pool.expect(delay)
+    pool.expect(HOUR)
+    await eventually(lambda: steps.begun == ["timed"], "claimed when due")
+
+
+async def test_a_step_that_raises_gives_its_slot_back(
+    make: Callable[[int], Pool], storage: Storage, steps: Steps
+) -> None:
+    """A defect in a step costs its task, never the slot."""
+
+    def fail(_: Claimed) -> None:
+        raise RuntimeError("a defect")
+
+    steps.then = fail
+    steps.gate.set()
+    await inits(storage, 4)
+    pool = make(2)
+    await eventually(lambda: len(steps.begun) == 4, "all were begun")
+    await eventually(lambda: pool.free == 2, "every slot is back")
+
+
+async def test_a_failing_claim_gives_its_slots_back(
+    make: Callable[[int], Pool], storage: Storage, steps: Steps, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """When a claim fails, for whatever reason, its slots are free again and the next one works."""
+    steps.gate.set()
+    await inits(storage, 1)
+    claim, failures = storage.search_calls, [1]
+
+    async def search_calls(*args: Any, **kwargs: Any) -> list[Claimed]:
+        if failures:
+            failures.pop()
+            raise KeyError("a defect")
+        return await claim(*args, **kwargs)
+
+    monkeypatch.setattr(storage, "search_calls", search_calls)
+    pool = make(2)
+    await eventually(lambda: not failures, "it failed")
+    await eventually(lambda: pool.free == 2, "slots are back")
+    pool.ring("calls")
+    await eventually(lambda: steps.begun == ["p0"], "it works again")
+
+
+async def test_a_chain_goes_on_while_nobody_waits(
+    make: Callable[[int], Pool], storage: Storage, steps: Steps
+) -> None:
+    """A chain of continuations keeps its slot as long as it takes nobody's turn."""
+    steps.gate.set()
+    steps.then = lambda held: held if len(steps.begun) < 3 * MAX_CHAIN else None
+    await inits(storage, 1)
+    pool = make(1)
+    await eventually(lambda: len(steps.begun) == 3 * MAX_CHAIN, "the whole chain")
+    assert all(steps.kept)
+    await eventually(lambda: pool.free == 1, "the slot is back")
+
+
+async def test_a_long_chain_gives_way_to_others(
+    make: Callable[[int], Pool], storage: Storage, steps: Steps
+) -> None:
+    """After a bounded number of steps a chain gives its slot back if others wait for one."""
+    steps.gate.set()
+    steps.then = lambda held: held if held.task.process_id == "p0" else None
+    await inits(storage, 2)
+    make(1)
+    await eventually(lambda: "p1" in steps.begun, "the other one's turn")
+    assert steps.begun[:MAX_CHAIN] == ["p0"] * MAX_CHAIN
+    assert steps.kept[: MAX_CHAIN - 1] == [True] * (MAX_CHAIN - 1)
+    assert False in steps.kept
+
+
+async def test_stop_lets_steps_finish(
+    make: Callable[[int], Pool], storage: Storage, steps: Steps, tables: Tables, dsn: str
+) -> None:
+    """Stop claims no more, waits for the steps under way, and hands back what they would go on with."""
+    await inits(storage, 4)
+    pool = make(2)
+    await eventually(lambda: len(steps.begun) == 2, "two run")
+    steps.then = lambda held: held
+    stopping = asyncio.create_task(pool.stop(30 * SECOND))
+    await asyncio.sleep(0)
+    assert not stopping.done()
+    assert not pool.reserve()
+    steps.gate.set()
+    assert await stopping
+    assert len(steps.begun) == 2
+    assert tables.execute("SELECT * FROM running") == []
+    assert len(await claim_calls(storage)) == 4
+    check_invariants(dsn)
+
+
+async def test_stop_gives_up_in_the_end(
+    make: Callable[[int], Pool], storage: Storage, steps: Steps, tables: Tables
+) -> None:
+    """A step that outlives the grace is given up, and stop says so; the collectors will take it."""
+    await inits(storage, 1)
+    pool = make(2)
+    await eventually(lambda: len(steps.begun) == 1, "it runs")
+    assert not await pool.stop(timedelta(milliseconds=10))
+    assert len(tables.execute("SELECT * FROM running")) == 1
+
+
+async def test_what_a_request_brings_while_stopping_is_handed_back(
+    make: Callable[[int], Pool], storage: Storage, steps: Steps, tables: Tables
+) -> None:
+    """A task that comes into the worker's hands after the stop was called is not begun here."""
+    await inits(storage, 1)
+    pool = make(2)
+    await eventually(lambda: steps.begun == ["p0"], "it runs")
+    assert pool.reserve()
+    await wait(storage, init("late", worker_id=None))
+    (late,) = await claim_calls(storage)
+    stopping = asyncio.create_task(pool.stop(30 * SECOND))
+    await asyncio.sleep(0)
+    pool.run(Claimed(replace(late.task), late.process))
+    await eventually(lambda: tables.running("late") is None, "handed back")
+    assert steps.begun == ["p0"]
+    steps.gate.set()
+    await stopping

@@ -1,0 +1,162 @@
+"""Who waits for which task: hints, polls, and nothing left behind."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from datetime import timedelta
+
+import pytest
+
+from progressor.errors import StorageUnavailable
+from progressor.model import TaskStatus
+from progressor.replies import Replies
+from progressor.storage.items import Answer, TaskRef
+from progressor.storage.operations import Storage
+from tests.support import NS, Tables, hold, init, save, start, unlock
+
+HOUR = timedelta(hours=1)
+ANSWER = Answer(TaskStatus.FINISHED, b"1")
+
+Make = Callable[..., Replies]
+
+
+@pytest.fixture
+async def make(storage: Storage) -> AsyncIterator[Make]:
+    made: list[Replies] = []
+
+    def make(
+        poll_interval: timedelta = HOUR, announced: list[tuple[str, str, int]] | None = None
+    ) -> Replies:
+        said = [] if announced is None else announced
+        replies = Replies(storage, poll_interval=poll_interval, announce=lambda *each: said.append(each))
+        replies.start()
+        made.append(replies)
+        return replies
+
+    yield make
+    for replies in made:
+        await replies.stop()
+
+
+def is_empty(replies: Replies) -> bool:
+    return not (replies._waiters or replies._by_id or replies._early or replies._wanted)
+
+
+def ref(task_id: int, reply_to: str | None = None) -> TaskRef:
+    return TaskRef(NS, "p1", task_id, reply_to)
+
+
+async def turn() -> None:
+    await asyncio.sleep(0)
+
+
+async def test_an_answer_reaches_all_who_wait_for_the_task(make: Make) -> None:
+    """Any number of callers may wait for one task; afterwards nothing is kept."""
+    replies, announced = make(), []
+    waiting = [asyncio.create_task(replies.wait(ref(1))) for _ in range(3)]
+    other = asyncio.create_task(replies.wait(ref(2)))
+    await turn()
+    replies.tell(ref(1), ANSWER)
+    assert await asyncio.gather(*waiting) == [ANSWER] * 3
+    assert not other.done()
+    replies.tell(ref(2), ANSWER)
+    assert await other == ANSWER
+    assert announced == []
+    assert is_empty(replies)
+
+
+async def test_an_answer_for_somebody_elsewhere_is_announced(make: Make) -> None:
+    """An answer that nobody here waits for is announced on its caller's channel, if it has one."""
+    announced: list[tuple[str, str, int]] = []
+    replies = make(announced=announced)
+    replies.tell(ref(1, "channel"), ANSWER)
+    replies.look(ref(2, "channel"))
+    replies.tell(ref(3), ANSWER)
+    assert announced == [("channel", NS, 1), ("channel", NS, 2)]
+    assert is_empty(replies)
+
+
+async def test_a_waiter_that_gives_up_leaves_nothing(make: Make) -> None:
+    """Callers that give up are forgotten; the last one takes the waiter with it."""
+    replies = make()
+    first, second = (asyncio.create_task(replies.wait(ref(1))) for _ in range(2))
+    await turn()
+    first.cancel()
+    await asyncio.gather(first, return_exceptions=True)
+    assert not is_empty(replies)
+    second.cancel()
+    await asyncio.gather(second, return_exceptions=True)
+    assert is_empty(replies)
+
+
+async def test_one_who_gives_up_does_not_take_the_answer_from_the_others(make: Make) -> None:
+    """A cancelled caller leaves the other callers of the task waiting, and answered."""
+    replies = make()
+    first, second = (asyncio.create_task(replies.wait(ref(1))) for _ in range(2))
+    await turn()
+    first.cancel()
+    await turn()
+    replies.tell(ref(1), ANSWER)
+    assert await second == ANSWER
+    assert is_empty(replies)
+
+
+async def test_a_hint_makes_it_look(storage: Storage, make: Make) -> None:
+    """A hint says where to look; the answer comes from the tables."""
+    replies, step = make(), await hold(storage, init())
+    waiting = asyncio.create_task(replies.wait(step.ref))
+    await turn()
+    replies.hint([step.task.task_id])
+    await turn()
+    assert not waiting.done()
+    await save(storage, step, unlock())
+    replies.hint([step.task.task_id, 999])
+    assert (await waiting).response == b"answer"
+    # A hint for nobody is kept, in case its waiter is on the way.
+    replies.hint([])
+    assert list(replies._early) == [999]
+
+
+async def test_an_early_hint_is_not_lost(storage: Storage, make: Make) -> None:
+    """A task may end before its request's answer is back: its hint waits for the waiter."""
+    replies, step = make(), await hold(storage, init())
+    await save(storage, step, unlock())
+    replies.hint([step.task.task_id])
+    assert (await replies.wait(step.ref)).status is TaskStatus.FINISHED
+    assert is_empty(replies)
+
+
+async def test_early_hints_are_bounded(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hints for nobody do not pile up: the oldest go."""
+    monkeypatch.setattr("progressor.replies._MOST_EARLY", 3)
+    replies = make()
+    replies.hint(range(1, 6))
+    assert list(replies._early) == [3, 4, 5]
+
+
+async def test_the_poll_needs_no_hint(storage: Storage, make: Make) -> None:
+    """Every waiter is looked after by a poll."""
+    replies, step = make(timedelta(milliseconds=5)), await hold(storage, init())
+    waiting = asyncio.create_task(replies.wait(step.ref))
+    await save(storage, step, unlock())
+    assert (await waiting).status is TaskStatus.FINISHED
+    assert is_empty(replies)
+
+
+async def test_a_task_that_is_gone(storage: Storage, tables: Tables, make: Make) -> None:
+    """The row of a removed process's task is gone: the answer says so by having no status."""
+    replies = make(timedelta(milliseconds=5))
+    await start(storage)
+    (task,) = tables.tasks()
+    await storage.remove(NS, "p1")
+    assert (await replies.wait(ref(task["task_id"]))).status is None
+
+
+async def test_stop_tells_who_waits(make: Make) -> None:
+    """Who still waits when it stops gets an error of ours, not a cancellation."""
+    replies = make()
+    waiting = asyncio.create_task(replies.wait(ref(1)))
+    await turn()
+    await replies.stop()
+    with pytest.raises(StorageUnavailable):
+        await waiting
+    assert is_empty(replies)

@@ -1,0 +1,146 @@
+"""The scanner: whom it wakes for what, and when it looks again."""
+
+from datetime import timedelta
+
+import pytest
+from prometheus_client import REGISTRY
+
+from progressor.scanner import Scanner
+from progressor.storage.operations import Storage
+from tests.engine.clock import PAST, start_at
+from tests.support import NS, SECOND, Tables, init, request, set_timer, wait
+
+Wakes = list[tuple[str, str, str]]
+
+
+class Scanned(Scanner):
+    """A scanner that remembers whom it woke."""
+
+    def __init__(self, storage: Storage, *, namespaces: list[str] | None = None) -> None:
+        self.woken: Wakes = []
+        super().__init__(
+            storage,
+            interval=SECOND,
+            lease_age=15 * SECOND,
+            wake=lambda *each: self.woken.append(each),
+            namespaces=[NS] if namespaces is None else namespaces,
+        )
+
+
+def set_slots(tables: Tables, worker_id: str, slots: int, namespace: str = NS) -> None:
+    """Make a live worker, with so many free slots."""
+    tables.execute(
+        """
+        INSERT INTO workers (worker_id, host, namespaces, free_slots)
+        VALUES (%s, 'host', %s, jsonb_build_object(%s::text, %s::integer))
+        """,
+        worker_id, [namespace], namespace, slots,
+    )  # fmt: skip
+
+
+def gauge(name: str, kind: str) -> float | None:
+    return REGISTRY.get_sample_value(f"progressor_{name}", {"prg_namespace": NS, "kind": kind})
+
+
+@pytest.fixture
+def scanner(storage: Storage) -> Scanned:
+    return Scanned(storage)
+
+
+async def test_no_work_wakes_nobody(scanner: Scanned, tables: Tables) -> None:
+    """Without work no worker is disturbed, and the next look can wait for the interval."""
+    set_slots(tables, "w1", 10)
+    assert await scanner.run_once() is None
+    assert scanner.woken == []
+
+
+async def test_one_call_wakes_one_worker(scanner: Scanned, storage: Storage, tables: Tables) -> None:
+    """One waiting call wakes one worker, of however many there are."""
+    for number in range(20):
+        set_slots(tables, f"w{number}", 10)
+    await wait(storage, init(worker_id=None))
+    await scanner.run_once()
+    ((_, namespace, kind),) = scanner.woken
+    assert (namespace, kind) == (NS, "calls")
+
+
+async def test_as_many_workers_as_there_is_work(scanner: Scanned, storage: Storage, tables: Tables) -> None:
+    """Workers are woken until their free slots are enough for what waits."""
+    for number in range(20):
+        set_slots(tables, f"w{number}", 10)
+    for number in range(25):
+        await wait(storage, init(f"p{number}", worker_id=None))
+    await scanner.run_once()
+    assert len(scanner.woken) == 3
+    assert len({worker_id for worker_id, _, _ in scanner.woken}) == 3
+
+
+async def test_those_with_room_come_first(scanner: Scanned, storage: Storage, tables: Tables) -> None:
+    """A worker that said it has no room is woken only if no other is left."""
+    set_slots(tables, "full", 0)
+    set_slots(tables, "free", 1)
+    await wait(storage, init("p1", worker_id=None))
+    await scanner.run_once()
+    assert scanner.woken == [("free", NS, "calls")]
+    scanner.woken.clear()
+    await wait(storage, init("p2", worker_id=None))
+    await scanner.run_once()
+    assert scanner.woken == [("free", NS, "calls"), ("full", NS, "calls")]
+
+
+async def test_only_live_workers_of_the_namespace(
+    scanner: Scanned, storage: Storage, tables: Tables
+) -> None:
+    """Workers of other namespaces and workers without a fresh heartbeat are left alone."""
+    set_slots(tables, "other", 10, namespace="other")
+    tables.set_worker("dead", seen_at=PAST)
+    await wait(storage, init(worker_id=None))
+    await scanner.run_once()
+    assert scanner.woken == []
+
+
+async def test_due_timers_wake_for_timers(scanner: Scanned, storage: Storage, tables: Tables) -> None:
+    """A timer that is due wakes a worker for timers; one that is not tells when to look again."""
+    set_slots(tables, "w1", 10)
+    await start_at(storage, PAST, "due", set_timer(at=PAST + SECOND))
+    await start_at(storage, None, "later", set_timer(timedelta(minutes=5)))
+    soonest = await scanner.run_once()
+    assert scanner.woken == [("w1", NS, "timers")]
+    assert timedelta(minutes=4) < soonest < timedelta(minutes=5, seconds=1)
+
+
+async def test_the_soonest_timer_of_all_namespaces(storage: Storage, tables: Tables) -> None:
+    """Without a list it watches every namespace that is registered, and sleeps until the next timer."""
+    scanner = Scanned(storage, namespaces=[])
+    assert await scanner.run_once() is None
+    scanner._namespaces = None
+    for name, minutes in (("a", 9), ("b", 3), ("c", 6)):
+        tables.set_namespace(name)
+        await start_at(storage, None, f"p-{name}", set_timer(timedelta(minutes=minutes)), namespace=name)
+    soonest = await scanner.run_once()
+    assert timedelta(minutes=2) < soonest < timedelta(minutes=3, seconds=1)
+
+
+async def test_blocked_timers_and_calls_behind_others_are_no_work(
+    scanner: Scanned, storage: Storage, tables: Tables
+) -> None:
+    """What cannot be claimed wakes nobody: a timer blocked by a call, a call behind another."""
+    set_slots(tables, "w1", 1)
+    set_slots(tables, "w2", 1)
+    await start_at(storage, PAST, "p1", set_timer(at=PAST + SECOND))
+    await wait(storage, request("p1", worker_id=None))
+    await wait(storage, request("p1", worker_id=None))
+    await scanner.run_once()
+    assert len(scanner.woken) == 1
+    assert scanner.woken[0][2] == "calls"
+    assert (gauge("backlog", "calls"), gauge("backlog", "timers")) == (1, 0)
+
+
+async def test_the_backlog_is_published(scanner: Scanned, storage: Storage, tables: Tables) -> None:
+    """Gauges say how much waits, and for how long the oldest has."""
+    for number in range(3):
+        await wait(storage, init(f"p{number}", worker_id=None), now=PAST)
+    await start_at(storage, PAST, "due", set_timer(at=PAST + SECOND))
+    await scanner.run_once()
+    assert (gauge("backlog", "calls"), gauge("backlog", "timers")) == (3, 1)
+    assert gauge("backlog_oldest_age_ms", "calls") > gauge("backlog_oldest_age_ms", "timers") > 0

@@ -1,0 +1,129 @@
+"""Hints: sent coalesced, heard by those they are for, and survived when the connection dies."""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable
+
+import pytest
+
+from progressor.storage.operations import Storage
+from progressor.storage.signals import Signals, channel_of
+from tests.support import NS, Tables, eventually
+
+
+class Heard:
+    """One listening process, and what it heard."""
+
+    def __init__(self, storage: Storage, dsn: str, owner_id: str) -> None:
+        self.wakes: list[tuple[str, str]] = []
+        self.replies: list[int] = []
+        self.gaps = 0
+        self.signals = Signals(
+            storage, dsn, owner_id,
+            on_wake=lambda *each: self.wakes.append(each),
+            on_replies=self._take,
+            on_gap=self._gap,
+        )  # fmt: skip
+
+    def _take(self, task_ids: Iterable[int]) -> None:
+        self.replies += task_ids
+
+    def _gap(self) -> None:
+        self.gaps += 1
+
+
+@pytest.fixture
+async def pair(storage: Storage, dsn: str) -> AsyncIterator[tuple[Heard, Heard]]:
+    one, two = Heard(storage, dsn, "one"), Heard(storage, dsn, "two")
+    for each in (one, two):
+        await each.signals.start()
+        async with asyncio.timeout(30):
+            await each.signals.listening.wait()
+    yield one, two
+    for each in (one, two):
+        await each.signals.stop()
+
+
+async def test_hints_reach_whom_they_are_for(pair: tuple[Heard, Heard]) -> None:
+    """A wake goes to one worker, a reply to one client, and to nobody else."""
+    one, two = pair
+    one.signals.wake("two", NS, "calls")
+    one.signals.wake("two", NS, "timers")
+    two.signals.reply(channel_of("one"), NS, 7)
+    await eventually(lambda: len(two.wakes) == 2 and one.replies, "heard")
+    assert sorted(two.wakes) == [(NS, "calls"), (NS, "timers")]
+    assert (one.replies, one.wakes, two.replies) == ([7], [], [])
+
+
+async def test_hints_are_coalesced(
+    pair: tuple[Heard, Heard], storage: Storage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Many hints of one moment are one message a channel; the same wake twice is one."""
+    one, two = pair
+    sent: list[dict[str, object]] = []
+    execute = storage.execute
+
+    async def watched(verb: str, **params: object) -> object:
+        sent.append(params)
+        return await execute(verb, **params)
+
+    monkeypatch.setattr(storage, "execute", watched)
+    for task_id in range(700):
+        one.signals.wake("two", NS, "calls")
+        one.signals.reply(channel_of("two"), NS, task_id)
+    await eventually(lambda: len(two.replies) == 700, "all heard")
+    assert two.replies == list(range(700))
+    assert two.wakes == [(NS, "calls")]
+    assert len(sent) == 1
+
+
+async def test_a_dead_listener_is_made_anew(pair: tuple[Heard, Heard], tables: Tables) -> None:
+    """A listener whose connection dies comes back, and says that something may have been missed."""
+    one, two = pair
+    gaps = (one.gaps, two.gaps)
+    tables.execute(
+        """
+        SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+        WHERE datname = current_database() AND application_name = 'progressor listener'
+        """
+    )
+    await eventually(lambda: (one.gaps, two.gaps) == (gaps[0] + 1, gaps[1] + 1), "both came back")
+    one.signals.wake("two", NS, "calls")
+    await eventually(lambda: two.wakes == [(NS, "calls")], "heard again")
+
+
+async def test_a_silent_listener_is_made_anew(
+    storage: Storage, dsn: str, tables: Tables, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A connection that hears nothing, not even its own sign, is taken for dead and replaced."""
+    monkeypatch.setattr("progressor.storage.signals._SIGN_INTERVAL", 0.02)
+    monkeypatch.setattr("progressor.storage.signals._SILENCE", 0.1)
+    heard = Heard(storage, dsn, "deaf")
+
+    async def say_nothing(*_: object) -> None:
+        return
+
+    monkeypatch.setattr(heard.signals, "_notify", say_nothing)
+    await heard.signals.start()
+    await eventually(lambda: heard.gaps >= 3, "made anew, again and again")
+    await heard.signals.stop()
+
+
+async def test_the_own_sign_keeps_a_listener(
+    storage: Storage, dsn: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where nothing else is said, the sign that a listener sends to itself shows that it hears."""
+    monkeypatch.setattr("progressor.storage.signals._SIGN_INTERVAL", 0.02)
+    heard = Heard(storage, dsn, "alone")
+    signs = 0
+    take = heard.signals._take
+
+    def counted(payload: str) -> None:
+        nonlocal signs
+        signs += 1
+        take(payload)
+
+    monkeypatch.setattr(heard.signals, "_take", counted)
+    await heard.signals.start()
+    await eventually(lambda: signs >= 3, "its own signs")
+    assert (heard.gaps, heard.wakes, heard.replies) == (1, [], [])
+    await heard.signals.stop()

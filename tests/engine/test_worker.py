@@ -1,0 +1,103 @@
+"""The step, where storage fails it: what this worker holds it must bring to an end."""
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from prometheus_client import REGISTRY
+
+from progressor import HistoryRange, Namespace, Process
+from progressor.errors import StorageUnavailable
+from progressor.model import Event, TaskStatus
+from progressor.storage.batching import GroupCommit
+from progressor.storage.items import Answer, Claimed, TaskRef
+from progressor.storage.operations import Storage
+from progressor.worker import Worker
+from tests.engine.clock import start_at
+from tests.support import NS, Tables, hold, request
+
+
+class Reads:
+    """Stands where Reads would: away at first, then back."""
+
+    def __init__(self, failures: int) -> None:
+        self.failures = failures
+
+    async def events(self, *_: Any, **__: Any) -> tuple[Event, ...]:
+        if self.failures:
+            self.failures -= 1
+            raise StorageUnavailable("away")
+        return ()
+
+
+class Told:
+    """Stands where Replies would."""
+
+    def __init__(self) -> None:
+        self.answers: list[tuple[TaskRef, Answer]] = []
+
+    def tell(self, ref: TaskRef, answer: Answer) -> None:
+        self.answers.append((ref, answer))
+
+
+@pytest.fixture
+def told() -> Told:
+    return Told()
+
+
+def worker_of(namespace: Namespace, storage: Storage, told: Told, failures: int = 0) -> Worker:
+    reads: Any = Reads(failures)
+    replies: Any = told
+    return Worker(namespace, GroupCommit(storage), reads, replies, on_due=lambda _: None)
+
+
+def namespace_of(**options: Any) -> Namespace:
+    namespace = Namespace(NS, **options)
+
+    @namespace.call(name="go")
+    async def go(process: Process) -> int:
+        process.emit("went")
+        return 7
+
+    return namespace
+
+
+async def held(storage: Storage) -> Claimed:
+    await start_at(storage, None)
+    step = await hold(storage, request(args=None, metadata={"name": "go"}), now=None)
+    return Claimed(step.task, step.process)
+
+
+async def test_a_history_that_cannot_be_read_for_now(storage: Storage, tables: Tables, told: Told) -> None:
+    """While histories cannot be read the step waits; it is not lost, and its process does not break."""
+    worker = worker_of(namespace_of(history=HistoryRange()), storage, told, failures=3)
+    assert await worker.step(await held(storage)) is None
+    assert [(answer.status, answer.response) for _, answer in told.answers] == [(TaskStatus.FINISHED, b"7")]
+    assert len(tables.events()) == 1
+
+
+async def test_a_result_without_a_lease_is_dropped(storage: Storage, tables: Tables, told: Told) -> None:
+    """A worker that lost its lease changes nothing, tells nobody, and counts it."""
+
+    def lost() -> float:
+        return REGISTRY.get_sample_value("progressor_lost_leases_total", {"prg_namespace": NS}) or 0.0
+
+    claimed, before = await held(storage), lost()
+    await storage.hand_back([claimed.task])
+    assert await worker_of(namespace_of(), storage, told).step(claimed) is None
+    assert (tables.events(), told.answers) == ([], [])
+    assert lost() == before + 1
+
+
+async def test_a_timer_that_it_sets_is_announced(storage: Storage, told: Told) -> None:
+    """After a step that set a timer the pool hears in how long it will be due."""
+    namespace, due = Namespace(NS), []
+
+    @namespace.call(name="go")
+    async def go(process: Process) -> None:
+        process.set_timer(after=timedelta(minutes=5))
+
+    worker = worker_of(namespace, storage, told)
+    worker._on_due = due.append
+    await worker.step(await held(storage))
+    assert due == [timedelta(minutes=5)]

@@ -1,0 +1,163 @@
+"""The zombie collector: what it takes from whom, and whom it tells."""
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from prometheus_client import REGISTRY
+
+from progressor.model import TaskStatus
+from progressor.storage.items import Answer, TaskRef
+from progressor.storage.operations import Storage
+from progressor.zombie_collector import ZombieCollector
+from tests.engine.clock import PAST, start_at
+from tests.support import (
+    NS,
+    SECOND,
+    WORKER,
+    Tables,
+    claim_calls,
+    hold,
+    init,
+    request,
+    start,
+    wait,
+)
+
+CHANNEL = {"reply_to": "channel"}
+
+
+class Told:
+    """Stands where Replies would: what callers were told."""
+
+    def __init__(self) -> None:
+        self.answers: list[tuple[TaskRef, Answer]] = []
+
+    def tell(self, ref: TaskRef, answer: Answer) -> None:
+        self.answers.append((ref, answer))
+
+
+@pytest.fixture
+def told() -> Told:
+    return Told()
+
+
+@pytest.fixture
+def collector(storage: Storage, told: Told) -> ZombieCollector:
+    replies: Any = told
+    # PostgreSQL's start counts as everybody's heartbeat, so the lease must be younger than the server.
+    lease_age = timedelta(microseconds=1)
+    return ZombieCollector(storage, replies, interval=SECOND, lease_age=lease_age, grace=3600 * SECOND)
+
+
+def zombies(verdict: str) -> float:
+    return REGISTRY.get_sample_value(
+        "progressor_zombies_total", {"prg_namespace": NS, "verdict": verdict}
+    ) or 0.0  # fmt: skip
+
+
+async def test_nothing_to_collect(collector: ZombieCollector, storage: Storage, told: Told) -> None:
+    """A round without zombies tells nobody, and the next one can wait."""
+    await start(storage)
+    assert await collector.run_once() is None
+    assert told.answers == []
+
+
+async def test_the_work_of_a_dead_worker_breaks_its_process(
+    collector: ZombieCollector, storage: Storage, tables: Tables, told: Told
+) -> None:
+    """Under on_zombie=error the task and its process end in error, and every caller is told."""
+    tables.set_namespace(on_zombie="error")
+    tables.set_worker(seen_at=PAST)
+    await start_at(storage, PAST)
+    step = await hold(storage, request(metadata=CHANNEL), now=PAST)
+    waiting = await wait(storage, request(metadata=CHANNEL), now=PAST)
+    before = zombies("error")
+    await collector.run_once()
+    process = tables.process()
+    assert (process["status"], process["detail"]) == ("error", "zombie detected")
+    assert process["corrupted_by"] == step.task.task_id
+    assert tables.outline()[1:] == [("call", "error"), ("call", "cancelled")]
+    assert [(ref.task_id, ref.reply_to, answer.status, answer.error) for ref, answer in told.answers] == [
+        (step.task.task_id, "channel", TaskStatus.ERROR, "zombie detected"),
+        (waiting.task_id, "channel", TaskStatus.CANCELLED, "zombie detected"),
+    ]
+    assert zombies("error") == before + 1
+
+
+async def test_the_work_of_a_dead_worker_is_tried_again(
+    collector: ZombieCollector, storage: Storage, tables: Tables, told: Told
+) -> None:
+    """Under on_zombie=retry the task goes back to the schedule, one attempt more, and nobody is told."""
+    tables.set_namespace(on_zombie="retry")
+    tables.set_worker(seen_at=PAST)
+    await start_at(storage, PAST)
+    step = await hold(storage, request(metadata=CHANNEL), now=PAST)
+    before = zombies("retry")
+    await collector.run_once()
+    assert tables.task(step.task.task_id)["attempts_count"] == 1
+    assert told.answers == []
+    (again,) = await claim_calls(storage)
+    assert again.task.task_id == step.task.task_id
+    assert zombies("retry") == before + 1
+
+
+async def test_exhausted_attempts_break_the_process_after_all(
+    collector: ZombieCollector, storage: Storage, tables: Tables
+) -> None:
+    """A task that kills its worker again and again is tried max_attempts times."""
+    tables.set_namespace(on_zombie="retry", max_attempts=2)
+    tables.set_worker(seen_at=PAST)
+    await start_at(storage, PAST)
+    await hold(storage, request(), now=PAST)
+    await collector.run_once()
+    await claim_calls(storage, now=PAST)
+    await collector.run_once()
+    assert tables.process()["status"] == "error"
+
+
+async def test_a_live_worker_keeps_its_work(storage: Storage, tables: Tables, told: Told) -> None:
+    """A fresh heartbeat protects a task, however long ago it began, up to step_timeout and grace."""
+    replies: Any = told
+    tables.set_namespace(step_timeout=10)
+    tables.set_worker()
+    await start_at(storage, PAST)
+    await hold(storage, request(), now=None)
+    collector = ZombieCollector(
+        storage, replies, interval=SECOND, lease_age=3600 * SECOND, grace=3600 * SECOND
+    )
+    await collector.run_once()
+    assert tables.running() is not None
+
+
+async def test_a_task_that_outlived_its_time_is_lost(storage: Storage, tables: Tables, told: Told) -> None:
+    """Beyond step_timeout and grace a task is collected although its worker lives."""
+    replies: Any = told
+    tables.set_namespace(step_timeout=10)
+    tables.set_worker()
+    await start_at(storage, PAST)
+    await hold(storage, request(), now=PAST)
+    collector = ZombieCollector(storage, replies, interval=SECOND, lease_age=3600 * SECOND, grace=SECOND)
+    await collector.run_once()
+    assert tables.process()["status"] == "error"
+
+
+async def test_more_than_a_round_takes(
+    collector: ZombieCollector, storage: Storage, tables: Tables, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After a full round the next one follows at once."""
+    monkeypatch.setattr("progressor.zombie_collector._MOST", 2)
+    tables.set_worker(seen_at=PAST)
+    for number in range(3):
+        await hold(storage, init(f"p{number}"), now=PAST)
+    assert await collector.run_once() == timedelta(0)
+    assert await collector.run_once() is None
+    assert tables.execute("SELECT * FROM running") == []
+
+
+async def test_dead_workers_are_forgotten(collector: ZombieCollector, tables: Tables) -> None:
+    """The row of a worker that died goes away in the end."""
+    tables.set_worker("dead", seen_at=PAST)
+    tables.set_worker(WORKER)
+    await collector.run_once()
+    assert [row["worker_id"] for row in tables.execute("SELECT worker_id FROM workers")] == [WORKER]
