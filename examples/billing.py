@@ -9,9 +9,7 @@ from datetime import timedelta
 from pydantic import BaseModel
 
 from progressor import Engine, Namespace, Process, Reject, Rejected, RetryPolicy
-from progressor.cli.database import database
-from progressor.settings import Settings
-from progressor.storage import migrations
+from progressor.database import development_database
 
 MONTH = timedelta(seconds=1)  # of this example; timedelta(days=30) works the same
 PRICES = {"basic": 5, "pro": 30}
@@ -86,6 +84,5 @@ async def main(dsn: str) -> None:
 
 
 if __name__ == "__main__":
-    with database(Settings()) as (dsn, _):
-        migrations.upgrade(dsn)
+    with development_database() as dsn:
         asyncio.run(main(dsn))

@@ -97,7 +97,10 @@ class Pool:
 
     def reserve(self) -> bool:
         """Take a slot for a request of this process, if one is free."""
-        if self.free <= 0 or self.stopping or self._worker is None:
+        # While others are known to wait, an eighth of the slots is theirs: requests of this process
+        # must not starve the timers.
+        kept = max(1, self.size // 8) if self._rung else 0
+        if self.free <= kept or self.stopping or self._worker is None:
             return False
         self.free -= 1
         return True

@@ -6,6 +6,7 @@ The DSN is the first line of stdin (it may hold a password); it ends with its st
 from __future__ import annotations
 
 import asyncio
+import logging
 import sys
 
 from benchmarks.soak.shop import counter
@@ -13,6 +14,8 @@ from progressor import Engine
 
 
 async def _serve(dsn: str) -> None:
+    # Calls fail on purpose, some three in a hundred.
+    logging.getLogger("progressor").setLevel(logging.CRITICAL)
     async with Engine(dsn, [counter()]):
         sys.stdout.write("serving\n")
         sys.stdout.flush()

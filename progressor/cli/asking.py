@@ -7,8 +7,8 @@ from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 from progressor import logs
-from progressor.cli.database import database
 from progressor.client import Client
+from progressor.database import database
 from progressor.settings import Settings
 
 T = TypeVar("T")

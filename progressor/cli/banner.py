@@ -10,8 +10,8 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from progressor.cli.database import Database
 from progressor.cli.output import stderr
+from progressor.database import Database
 from progressor.monitor import Monitor
 from progressor.namespace import Namespace
 

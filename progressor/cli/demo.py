@@ -17,8 +17,8 @@ import typer
 from rich.console import Console
 from rich.logging import RichHandler
 
-from progressor.cli.database import database
 from progressor.cli.options import AsJson, DatabaseUrl, DataDir, with_settings
+from progressor.database import database
 from progressor.settings import Settings
 from progressor.storage import migrations
 

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Annotated
 
 import typer
 from rich.text import Text
 
 from progressor import logs
-from progressor.cli.database import database
 from progressor.cli.failures import REFUSED, report
 from progressor.cli.options import ASKING, AsJson, read_duration, with_settings
 from progressor.cli.output import print_json, stdout, visible
+from progressor.database import database
 from progressor.doctor import Invariant, Report, examine
 from progressor.errors import ProgressorError
 from progressor.settings import Settings
@@ -64,7 +65,7 @@ def doctor(
         status = report(error, machine=json)
         raise typer.Exit(_NOT_EXAMINED if status == REFUSED else status) from None
     if json:
-        print_json({"clean": outcome.is_clean, "invariants": outcome.invariants}, machine=True)
+        print_json({"clean": outcome.is_clean, **asdict(outcome)}, machine=True)
     else:
         stdout().print(_view(outcome), soft_wrap=True)
     if not outcome.is_clean:

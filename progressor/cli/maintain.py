@@ -7,9 +7,9 @@ from typing import Annotated
 import typer
 
 from progressor import logs
-from progressor.cli.database import database
 from progressor.cli.options import ASKING, AsJson, with_settings
 from progressor.cli.output import print_json, stdout
+from progressor.database import database
 from progressor.settings import Settings
 from progressor.storage import migrations
 

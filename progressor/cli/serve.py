@@ -12,10 +12,10 @@ import typer
 from progressor import logs
 from progressor.cli import apps
 from progressor.cli.banner import banner
-from progressor.cli.database import Database, database
 from progressor.cli.options import SERVING, App, with_settings
 from progressor.cli.output import note, stderr
 from progressor.cli.running import Runner
+from progressor.database import Database, database
 from progressor.engine import Engine
 from progressor.monitor import Monitor
 from progressor.namespace import Namespace

@@ -14,7 +14,8 @@ from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
 from sqlalchemy import ColumnElement, Select, and_, func, literal, select, tuple_
-from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
+from sqlalchemy.exc import DataError, DBAPIError, IntegrityError, ProgrammingError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.ext.asyncio import AsyncConnection, create_async_engine
 
 from progressor.errors import InvalidRequest, StorageUnavailable
@@ -82,8 +83,9 @@ class Reads:
         self._engine = create_async_engine(
             "postgresql+psycopg://",
             isolation_level="AUTOCOMMIT",
-            pool_size=2,
-            max_overflow=6,
+            pool_size=4,
+            max_overflow=0,
+            pool_timeout=patience.total_seconds(),
             connect_args={
                 **parsed(dsn),
                 "application_name": "progressor reads",
@@ -102,13 +104,12 @@ class Reads:
             try:
                 async with self._engine.connect() as connection:
                     return await read(connection)
-            except (OperationalError, InterfaceError, DBAPIError) as error:
-                lost = isinstance(error, OperationalError | InterfaceError)
-                if not lost and not error.connection_invalidated:
+            except (DBAPIError, PoolTimeout) as error:
+                if isinstance(error, ProgrammingError | DataError | IntegrityError):
                     raise
                 if loop.time() - started >= self._patience:
                     raise StorageUnavailable(
-                        f"PostgreSQL did not answer for {self._patience:g} s: {type(error.orig).__name__}"
+                        f"PostgreSQL did not answer for {self._patience:g} s: {type(error).__name__}"
                     ) from error
             await asyncio.sleep(pause)
             pause = min(pause * 2, 1.0)

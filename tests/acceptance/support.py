@@ -147,7 +147,7 @@ async def until(read: Callable[[], Awaitable[T]], condition: Callable[[T], Any])
     value: T | None = None
     try:
         async with asyncio.timeout(DEADLINE):
-            while not condition(value := await read()):
+            while not condition(value := await read()):  # noqa: ASYNC110 - no event tells
                 await asyncio.sleep(0.01)
     except TimeoutError:
         raise AssertionError(f"waited {DEADLINE:g} s in vain, last read: {value!r}") from None

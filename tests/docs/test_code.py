@@ -34,7 +34,10 @@ _SCRIPTS = ("README.md",)
 async def test_the_page_runs(
     page: Path, dsn: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """All blocks of a page run in their order, in one module; a comment behind a print is its output."""
+    """All blocks of a page run in their order, in one module.
+
+    What they print stands behind the prints as comments, or below the code as a block of text.
+    """
     module = ModuleType("page")
     monkeypatch.setitem(sys.modules, "page", module)
     listed = [block for block in blocks(page, "python") if block.runs]
@@ -44,6 +47,7 @@ async def test_the_page_runs(
             if block.note == "served":
                 stack.enter_context(_served(module, dsn))
     said = [line for block in listed for line in _PRINTS.findall(block.code)]
+    said += [line for block in blocks(page, "text") for line in block.code.splitlines()]
     assert capsys.readouterr().out.splitlines() == said
 
 

@@ -21,8 +21,8 @@ from tests.model.oracle import Rows
 from tests.support import LossyConnections, Tables
 
 T = TypeVar("T")
-_TABLES = ("processes", "tasks", "schedule", "running", "events", "workers", "namespaces")
-_SELECT = {
+TABLES = ("processes", "tasks", "schedule", "running", "events", "workers", "namespaces")
+ROWS = {
     "processes": """
         SELECT namespace, process_id, status, previous_status, status_changed_at, created_at, detail,
             aux_state, metadata, corrupted_by, last_event_id FROM processes""",
@@ -66,16 +66,16 @@ class World:
         """Forget everything: by DELETE, which is quick, and now and then by TRUNCATE, which tidies up."""
         self._examples += 1
         if self._examples % 200 == 0:
-            self.connection.execute(b"TRUNCATE " + b", ".join(name.encode() for name in _TABLES))
+            self.connection.execute(b"TRUNCATE " + b", ".join(name.encode() for name in TABLES))
             return
         with self.connection.pipeline():
-            for name in _TABLES:
+            for name in TABLES:
                 self.connection.execute(b"DELETE FROM " + name.encode())
 
     def rows(self) -> Rows:
         """All rows of the tables, as the oracle writes them."""
         with self.connection.pipeline():
-            cursors = {name: self.connection.execute(sql) for name, sql in _SELECT.items()}
+            cursors = {name: self.connection.execute(sql) for name, sql in ROWS.items()}
             return {name: cursor.fetchall() for name, cursor in cursors.items()}
 
 

@@ -1,4 +1,4 @@
-"""Which database a command works on: the configured one, or the embedded one, started or shared."""
+"""Which database a command or an example works on: the configured one, or the embedded one."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from urllib.parse import quote
 
 from progressor.embedded import EmbeddedPostgres, default_data_dir
 from progressor.settings import Settings
+from progressor.storage import migrations
 from progressor.storage.dsn import parsed
 
 
@@ -29,6 +30,17 @@ def database(settings: Settings) -> Iterator[Database]:
     folder = settings.data_dir or default_data_dir()
     with EmbeddedPostgres(folder, bin_dir=settings.postgres_bin_dir) as dsn:
         yield Database(dsn, f"embedded PostgreSQL in {folder}")
+
+
+@contextmanager
+def development_database() -> Iterator[str]:
+    """The DSN of a database to try things on, migrated, for as long as the block runs.
+
+    It is that of PROGRESSOR_DATABASE_URL or, if that is not set, an embedded PostgreSQL.
+    """
+    with database(Settings()) as (dsn, _):
+        migrations.upgrade(dsn)
+        yield dsn
 
 
 def _without_secrets(dsn: str) -> str:

@@ -1,0 +1,50 @@
+"""`python -m benchmarks.chaos --seconds 300 --seed 7 --json chaos.json --report chaos.md`.
+
+Exit status 0: everything holds. With `--defect`, 0 says that the harness found the defect.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+
+from benchmarks.chaos.run import Options, carry_out
+
+_DEFECTS = ("fence", "early-reply", "no-scan")
+_QUICK_SECONDS = 25.0
+
+
+def main() -> int:
+    """Run it, and write the reports."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.chaos", description=__doc__)
+    parser.add_argument("--seconds", type=float, default=300, help="how long faults are injected")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--pause", type=float, default=1.0, help="seconds between faults, on average")
+    parser.add_argument(
+        "--settle", type=float, default=60, help="seconds in which all must come to its end"
+    )
+    parser.add_argument("--quick", action="store_true", help="a minute in all")
+    parser.add_argument("--defect", choices=_DEFECTS, help="run a copy that is broken on purpose")
+    parser.add_argument("--json", type=Path, help="write the report here")
+    parser.add_argument("--report", type=Path, help="write the report here, as Markdown")
+    given = parser.parse_args()
+    options = Options(
+        seconds=_QUICK_SECONDS if given.quick else given.seconds,
+        seed=given.seed,
+        pause=given.pause,
+        settle=given.settle,
+        defect=given.defect,
+    )
+    report = carry_out(options)
+    if given.json:
+        given.json.write_text(json.dumps(report.as_dict(), indent=1, default=str))
+    if given.report:
+        given.report.write_text(report.markdown())
+    print(report.markdown())
+    return 0 if report.holds != bool(options.defect) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,198 @@
+"""The checks: does the server's record agree with the clients', to the last event.
+
+Rule: each check says in one sentence what must hold, and yields what contradicts it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from itertools import pairwise
+
+from benchmarks.chaos.evidence import Account, Asked, Books, Clients, by_key
+from benchmarks.chaos.ledger import ACCOUNTS, TICK
+from progressor import ProcessStatus, TaskStatus, TaskType
+from progressor.model import TaskStatus as Status
+
+_FINAL = (Status.FINISHED, Status.ERROR, Status.CANCELLED)
+_MAILBOX = (TaskType.INIT, TaskType.CALL, TaskType.NOTIFY, TaskType.REPAIR)
+_TOLERANCE = timedelta(seconds=2)
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """What the checks look at."""
+
+    clients: Clients
+    books: Books
+    began: datetime
+    ended: datetime
+
+    def requests(self) -> Iterator[tuple[Asked, Account]]:
+        """Every request to an account, with the account."""
+        for asked in self.clients.asked.values():
+            if asked.namespace == ACCOUNTS and asked.process in self.books.accounts:
+                yield asked, self.books.accounts[asked.process]
+
+
+def one_outcome(case: Case) -> Iterator[str]:
+    """Every request that a client made has one task, and the task is final."""
+    tasks: Counter[tuple[str, str]] = Counter()
+    for name, account in case.books.accounts.items():
+        for entry in account.trace:
+            if entry.idempotency_key is not None:
+                tasks[name, entry.idempotency_key] += 1
+            if entry.status not in _FINAL:
+                yield f"{name}: task {entry.task_id} ({entry.task_type}) is still {entry.status}"
+    for asked, account in case.requests():
+        count = tasks[account.name, asked.key]
+        if count != 1:
+            yield f"{asked.key}: {count} tasks on {account.name}"
+
+
+def every_caller_answered(case: Case) -> Iterator[str]:
+    """Every request has an answer, a refusal or (a notification) its acceptance, and every errand ended."""
+    for asked in case.clients.asked.values():
+        for error in asked.errors:
+            yield f"{asked.key}: {error}"
+        if not asked.is_answered and not asked.errors:
+            yield f"{asked.key} ({asked.name or asked.verb} of {asked.process}): no answer"
+    for identity in case.clients.errands.keys() - case.clients.done:
+        yield f"errand {identity} was not finished"
+
+
+def answers_agree(case: Case) -> Iterator[str]:
+    """What clients were answered is what the trace says, each time they asked."""
+    for asked, account in case.requests():
+        (entry, *_) = [e for e in account.trace if e.idempotency_key == asked.key] or [None]
+        if entry is None:
+            continue
+        for answer in asked.answers:
+            if entry.status is not TaskStatus.FINISHED or entry.response != answer:
+                yield f"{asked.key}: answered {answer}, but the trace has {entry.status} {entry.response}"
+        for reason in asked.refusals:
+            if entry.status is not TaskStatus.ERROR or reason not in (entry.error or ""):
+                yield f"{asked.key}: refused ({reason}), but the trace has {entry.status} {entry.error}"
+        if asked.accepted and entry.status is not TaskStatus.FINISHED:
+            yield f"{asked.key}: accepted, but the trace has {entry.status} {entry.error}"
+
+
+def one_effect(case: Case) -> Iterator[str]:
+    """Every request that succeeded made one event, the one it was answered; a refused one made none."""
+    events = {name: by_key(account) for name, account in case.books.accounts.items()}
+    for asked, account in case.requests():
+        made = events[account.name].pop(asked.key, [])
+        wanted = 0 if asked.refusals or not asked.is_answered else 1
+        if len(made) != wanted:
+            yield f"{asked.key}: {len(made)} events on {account.name}, not {wanted}"
+        for answer in asked.answers:
+            if made and made[0].payload != answer:
+                yield f"{asked.key}: answered {answer}, but the history has {made[0].payload}"
+    for name, left in events.items():
+        for key in left:
+            yield f"{name}: an event of {key}, which nobody asked for"
+
+
+def histories_exact(case: Case) -> Iterator[str]:
+    """Histories are gapless, and replaying them gives every balance and the state."""
+    for name, account in case.books.accounts.items():
+        process, balance, ticks, notes = account.process, 0, 0, 0
+        numbers = [event.event_id for event in process.history]
+        if numbers != list(range(1, process.last_event_id + 1)):
+            yield f"{name}: events {numbers[:3]}…{numbers[-3:]}, last_event_id {process.last_event_id}"
+        for event in process.history:
+            balance += event.payload["amount"]
+            ticks += event.name == "ticked"
+            notes += event.name == "noted"
+            if event.payload["balance"] != balance:
+                yield f"{name}: event {event.event_id} has {event.payload['balance']}, not {balance}"
+                break
+        state = {"balance": balance, "ticks": ticks, "notes": notes}
+        if process.state != state:
+            yield f"{name}: state {process.state}, but the history gives {state}"
+        if process.status is not ProcessStatus.RUNNING:
+            yield f"{name}: {process.status}, {process.detail}"
+
+
+def sums_exact(case: Case) -> Iterator[str]:
+    """The money in all accounts is what the clients' records say, plus the interest."""
+    opened = moved = 0
+    for asked in case.clients.asked.values():
+        if asked.namespace == ACCOUNTS and asked.answers:
+            amount = (asked.args or {}).get("amount", 0)
+            opened += asked.args["balance"] if asked.verb == "start" else 0
+            moved += {"deposit": amount, "withdraw": -amount}.get(asked.name or "", 0)
+    states = [account.process.state for account in case.books.accounts.values()]
+    total, interest = sum(s["balance"] for s in states), sum(s["ticks"] for s in states)
+    if total != opened + moved + interest:
+        yield f"{total} in all accounts, but {opened} opened {moved:+} moved {interest:+} interest"
+
+
+def mailbox_order(case: Case) -> Iterator[str]:
+    """On each account calls ran one at a time, in the order of their acceptance."""
+    for name, account in case.books.accounts.items():
+        ran = [e for e in account.trace if e.task_type in _MAILBOX and e.status in _FINAL]
+        for earlier, later in pairwise(ran):
+            if earlier.finished_time and later.running_time and earlier.finished_time > later.running_time:
+                yield f"{name}: task {later.task_id} ran before {earlier.task_id} had ended"
+        order = [event.task_id for event in account.process.history if event.name != "ticked"]
+        if order != sorted(order):
+            yield f"{name}: events out of the order of their tasks"
+
+
+def visible_at_once(case: Case) -> Iterator[str]:
+    """What a client was answered, everybody could read at that moment."""
+    for key in case.clients.unseen:
+        yield f"{key}: answered, but not yet in the history"
+
+
+def timers_exact(case: Case) -> Iterator[str]:
+    """Timers fire once, never early, and fall due by PostgreSQL's clock, whatever other clocks say."""
+    for name, account in case.books.accounts.items():
+        ticked = Counter(e.task_id for e in account.process.history if e.name == "ticked")
+        ends = {e.finished_time for e in account.trace if e.finished_time is not None}
+        for entry in account.trace:
+            if entry.task_type is not TaskType.TIMEOUT:
+                continue
+            if entry.running_time and entry.running_time < entry.scheduled_time:
+                yield f"{name}: timer {entry.task_id} ran before it was due"
+            if (entry.status is TaskStatus.FINISHED) != (ticked[entry.task_id] == 1):
+                yield f"{name}: timer {entry.task_id} is {entry.status}, {ticked[entry.task_id]} ticks"
+            if not entry.last_retry_interval and entry.scheduled_time - TICK not in ends:
+                yield f"{name}: timer {entry.task_id} was not set {TICK} after a step's end"
+
+
+def one_clock(case: Case) -> Iterator[str]:
+    """No moment in any table lies outside of the run, though processes with wrong clocks wrote them."""
+    for column, earliest, latest in case.books.moments:
+        for moment in (earliest, latest):
+            if moment and not case.began - _TOLERANCE <= moment <= case.ended + _TOLERANCE:
+                yield f"{column}: {moment}"
+    for account in case.books.accounts.values():
+        for event in account.process.history:
+            seen = datetime.fromisoformat(event.payload["now"])
+            if not case.began - _TOLERANCE <= seen <= case.ended + _TOLERANCE:
+                yield f"{account.name}: a handler was told that it is {seen}"
+
+
+def receipts_gone(case: Case) -> Iterator[str]:
+    """Every receipt removed itself."""
+    if case.books.receipts_left:
+        yield f"{case.books.receipts_left} receipts are still there"
+
+
+CHECKS: tuple[Callable[[Case], Iterator[str]], ...] = (
+    one_outcome,
+    every_caller_answered,
+    answers_agree,
+    one_effect,
+    histories_exact,
+    sums_exact,
+    mailbox_order,
+    visible_at_once,
+    timers_exact,
+    one_clock,
+    receipts_gone,
+)

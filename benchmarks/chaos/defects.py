@@ -1,0 +1,75 @@
+"""Defects, built into this process on purpose: the harness must find each of them.
+
+Rule: nothing of this is in the product. A defect edits statements and functions of a child process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from datetime import timedelta
+from typing import Any
+
+from progressor.pool import Pool
+from progressor.replies import Replies
+from progressor.scanner import Scanner
+from progressor.storage.items import Answer, Step, TaskRef
+from progressor.storage.signals import Signals
+from progressor.storage.statements import STATEMENTS
+from progressor.worker import Worker
+
+DEFECTS = {
+    "fence": "results are saved whether or not the worker still holds the task",
+    "early-reply": "callers are answered before the commit",
+    "no-scan": "NOTIFY alone wakes workers and callers: no scan, no poll, and hints are lost",
+}
+
+_FENCE = re.compile(
+    r"\bJOIN running AS r\s+ON\s+(r\.namespace = (\w)\.namespace AND r\.process_id = \2\.process_id)"
+    r"\s+AND r\.task_id = \2\.task_id AND r\.lease = \2\.lease"
+    r"(?:\s+--[^\n]*)*\s+AND r\.worker_id IS NOT DISTINCT FROM \2\.worker_id"
+)
+
+
+def build_in(defect: str) -> None:
+    """Make this process defective."""
+    match defect:
+        case "fence":
+            for verb, fences in {"save_result": 2, "cancel_waiting": 1}.items():
+                STATEMENTS[verb], found = _FENCE.subn(r"LEFT JOIN running AS r ON \1", STATEMENTS[verb])
+                if found != fences:
+                    raise RuntimeError(f"{verb}: {found} fences found, not {fences}")
+        case "early-reply":
+            _reply_early()
+        case "no-scan":
+            _scan_never()
+        case _:
+            raise ValueError(f"no such defect: {defect}")
+
+
+def _reply_early() -> None:
+    save = Worker._save
+
+    async def hasty(self: Worker, step: Step) -> Any:
+        task = step.task
+        ref = TaskRef(task.namespace, task.process_id, task.task_id, task.reply_to)
+        self._replies.tell(ref, Answer.of(step.decision.reply))
+        return await save(self, step)
+
+    Worker._save = hasty  # type: ignore[method-assign]
+
+
+def _scan_never() -> None:
+    async def nothing(_self: Scanner) -> timedelta | None:
+        return None
+
+    async def no_poll(_self: Replies) -> None:
+        await asyncio.Event().wait()
+
+    async def lost(_self: Signals, _messages: Any) -> None:
+        return
+
+    Scanner.run_once = nothing  # type: ignore[method-assign]
+    Replies._poll = no_poll  # type: ignore[method-assign]
+    Signals._notify = lost  # type: ignore[method-assign]
+    Pool._jittered_poll = lambda _self: 1e6  # type: ignore[method-assign]

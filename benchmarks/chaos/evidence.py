@@ -1,0 +1,133 @@
+"""What a run leaves behind: the clients' records on one side, the server's on the other."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from benchmarks.chaos.journal import Record, read
+from benchmarks.chaos.ledger import ACCOUNTS, RECEIPTS
+from benchmarks.chaos.server import Server
+from progressor import Client, HistoryRange, Process, TraceEntry
+
+
+@dataclass
+class Asked:
+    """One request as its clients know it: asked once or again and again, by one process or successors."""
+
+    key: str
+    verb: str
+    namespace: str
+    process: str
+    name: str | None
+    args: Any
+    answers: list[Any] = field(default_factory=list)
+    refusals: list[str] = field(default_factory=list)
+    errors: list[str] = field(default_factory=list)
+    accepted: bool = False
+
+    @property
+    def is_answered(self) -> bool:
+        """Whether its client knows what became of it."""
+        return bool(self.answers or self.refusals or self.accepted)
+
+
+class Clients:
+    """All that the clients wrote down."""
+
+    def __init__(self, paths: Iterable[Path]) -> None:
+        self.asked: dict[str, Asked] = {}
+        self.errands: dict[str, Record] = {}
+        self.done: set[str] = set()
+        self.counts: Counter[str] = Counter()
+        self.unseen: list[str] = []
+        self.skews: Counter[float] = Counter()
+        for path in paths:
+            for record in read(path):
+                self._take(record)
+
+    def _take(self, record: Record) -> None:
+        self.counts[record["do"]] += 1
+        match record:
+            case {"do": "errand", "id": identity}:
+                self.errands[identity] = record
+            case {"do": "done", "id": identity}:
+                self.done.add(identity)
+            case {"do": "ask", "key": key}:
+                facts = {name: record[name] for name in ("verb", "namespace", "process", "name", "args")}
+                self.asked[key] = Asked(key, **facts)
+            case {"do": "answer", "key": key, "value": value}:
+                self.asked[key].answers.append(value)
+            case {"do": "refused", "key": key, "reason": reason}:
+                self.asked[key].refusals.append(reason)
+            case {"do": "accepted", "key": key}:
+                self.asked[key].accepted = True
+            case {"do": "error", "key": key, "error": error}:
+                self.asked[key].errors.append(error)
+            case {"do": "unseen", "key": key}:
+                self.unseen.append(key)
+            case {"do": "born", "skew": skew}:
+                self.skews[skew] += 1
+
+    @property
+    def accounts(self) -> list[str]:
+        """Every account that was asked to be opened."""
+        return sorted({a.process for a in self.asked.values() if a.namespace == ACCOUNTS})
+
+
+@dataclass
+class Account:
+    """One account as the server knows it."""
+
+    process: Process[Any]
+    trace: list[TraceEntry]
+
+    @property
+    def name(self) -> str:
+        """Its process id."""
+        return self.process.process_id
+
+
+@dataclass
+class Books:
+    """All accounts, and the moments of all tables."""
+
+    accounts: dict[str, Account]
+    receipts_left: int
+    moments: list[tuple[str, datetime | None, datetime | None]]
+    tasks: list[tuple[str, datetime, datetime | None]]
+
+
+_MOMENTS = """
+SELECT 'processes.created_at', min(created_at), max(created_at) FROM processes
+UNION ALL SELECT 'processes.status_changed_at', min(status_changed_at), max(status_changed_at) FROM processes
+UNION ALL SELECT 'tasks.running_time', min(running_time), max(running_time) FROM tasks
+UNION ALL SELECT 'tasks.finished_time', min(finished_time), max(finished_time) FROM tasks
+UNION ALL SELECT 'tasks.scheduled_time', min(scheduled_time), max(scheduled_time) FROM tasks
+UNION ALL SELECT 'events.timestamp', min(timestamp), max(timestamp) FROM events
+UNION ALL SELECT 'workers.seen_at', min(seen_at), max(seen_at) FROM workers
+"""
+_TASKS = "SELECT task_type, scheduled_time, finished_time FROM tasks"
+
+
+async def read_books(client: Client, server: Server, accounts: Iterable[str]) -> Books:
+    """Read everything through the public client; moments and tasks, for all tables, by SQL."""
+    found: dict[str, Account] = {}
+    for name in accounts:
+        process = await client.get(ACCOUNTS, name, range=HistoryRange())
+        found[name] = Account(process, await client.trace(ACCOUNTS, name))
+    left = await client.search(namespace=RECEIPTS, limit=1000)
+    return Books(found, len(left.items), server.query(_MOMENTS), server.query(_TASKS))
+
+
+def by_key(account: Account) -> dict[str, list[Any]]:
+    """The events of an account by the key of the request that made them."""
+    made: defaultdict[str, list[Any]] = defaultdict(list)
+    for event in account.process.history:
+        if event.payload["key"] is not None:
+            made[event.payload["key"]].append(event)
+    return made

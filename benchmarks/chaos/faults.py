@@ -1,0 +1,189 @@
+"""The faults: which there are, how often, and how each is done.
+
+Rule: seeded. The first round has one of each kind, then they are drawn by weight; what cannot be done at
+a moment (its process is just being started, no commit came by) is not counted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import signal
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+import psycopg
+
+from benchmarks.chaos.ledger import LEASE_SECONDS
+from benchmarks.chaos.proxy import AtCommit, Proxy, Trap
+from benchmarks.chaos.server import Server, now
+from benchmarks.chaos.supervisor import Member
+
+_CHANGING = (
+    "save_result",
+    "prepare_call",
+    "prepare_init",
+    "search_calls",
+    "search_timers",
+    "release",
+    "commit",
+)
+_RARE_SECONDS, _ANY_SECONDS = 1.0, 2.0
+
+WEIGHTS = {
+    "kill worker": 5,
+    "kill client with workers": 3,
+    "kill client": 3,
+    "kill scanner": 2,
+    "kill collector": 2,
+    "freeze worker": 4,
+    "freeze client with workers": 2,
+    "freeze client": 1,
+    "freeze scanner": 1,
+    "freeze collector": 1,
+    "restart PostgreSQL, fast": 2,
+    "restart PostgreSQL, immediate": 2,
+    "terminate all sessions": 3,
+    "cut all connections": 3,
+    "hold all packets": 2,
+    "partition": 2,
+    AtCommit.BEFORE.value: 3,
+    AtCommit.DURING.value: 4,
+    AtCommit.AFTER.value: 6,
+}
+_ROLES = {
+    "worker": "worker",
+    "client with workers": "engine",
+    "client": "client",
+    "scanner": "scanner",
+    "collector": "collector",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """What was done, to whom, and when by PostgreSQL's clock."""
+
+    kind: str
+    target: str
+    at: datetime
+    seconds: float = 0.0
+
+
+class Faults:
+    """Draws and injects; `done` is the record."""
+
+    def __init__(
+        self, server: Server, proxy: Proxy, members: Sequence[Member], *, seed: int, pause: float
+    ) -> None:
+        self._server = server
+        self._proxy = proxy
+        self._members = members
+        self._random = random.Random(seed)
+        self._pause = pause
+        self._lasting: set[asyncio.Task[None]] = set()
+        self.done: list[Fault] = []
+        self.missed = 0
+
+    async def run(self, seconds: float) -> None:
+        """Inject for so long; everything that was frozen or cut off is let go at the end."""
+        loop = asyncio.get_running_loop()
+        end = loop.time() + seconds
+        first = self._random.sample(list(WEIGHTS), len(WEIGHTS))
+        while loop.time() < end:
+            drawn = self._random.choices(list(WEIGHTS), list(WEIGHTS.values()))[0]
+            await self._inject(first.pop() if first else drawn)
+            await asyncio.sleep(min(self._random.expovariate(1 / self._pause), 4 * self._pause))
+        await asyncio.gather(*self._lasting)
+
+    async def _inject(self, kind: str) -> None:
+        began = now()
+        try:
+            target = await self._do(kind)
+        except psycopg.OperationalError:
+            # A restart was still under way for this connection.
+            target = None
+        if target is None:
+            self.missed += 1
+            return
+        ended = now()
+        # A trap lies in wait first; the fault is when it springs.
+        at = ended if kind in tuple(AtCommit) else began
+        self.done.append(Fault(kind, target, at, (ended - at).total_seconds()))
+
+    async def _do(self, kind: str) -> str | None:
+        verb, _, rest = kind.partition(" ")
+        if verb in ("kill", "freeze") and rest in _ROLES:
+            return self._hit(verb, _ROLES[rest])
+        if kind in tuple(AtCommit):
+            return await self._cut_at_commit(AtCommit(kind))
+        others: Mapping[str, Callable[[], Awaitable[str]]] = {
+            "restart PostgreSQL, fast": lambda: self._restart(signal.SIGINT),
+            "restart PostgreSQL, immediate": lambda: self._restart(signal.SIGQUIT),
+            "terminate all sessions": self._terminate,
+            "cut all connections": self._cut,
+            "hold all packets": self._hold,
+            "partition": self._partition,
+        }
+        return await others[kind]()
+
+    def _hit(self, verb: str, role: str) -> str | None:
+        able = [m for m in self._members if m.role == role and not m.stopped]
+        if not able:
+            return None
+        member = self._random.choice(able)
+        if verb == "kill":
+            return member.name if member.send(signal.SIGKILL) else None
+        if not member.freeze():
+            return None
+        seconds = LEASE_SECONDS * self._random.uniform(1.3, 2.2)
+        self._last(self._thaw_later(member, seconds))
+        return f"{member.name}, {seconds:.1f} s"
+
+    async def _thaw_later(self, member: Member, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+        member.thaw()
+
+    def _last(self, fault: Awaitable[None]) -> None:
+        task = asyncio.ensure_future(fault)
+        self._lasting.add(task)
+        task.add_done_callback(self._lasting.discard)
+
+    async def _restart(self, how: signal.Signals) -> str:
+        away = await asyncio.to_thread(self._server.restart, how)
+        return f"away {away:.1f} s"
+
+    async def _terminate(self) -> str:
+        return f"{await asyncio.to_thread(self._server.terminate_sessions)} sessions"
+
+    async def _cut(self) -> str:
+        return f"{self._proxy.cut()} connections"
+
+    async def _hold(self) -> str:
+        seconds = self._random.uniform(0.3, 2.5)
+        self._last(self._proxy.hold(seconds))
+        return f"{seconds:.1f} s"
+
+    async def _partition(self) -> str:
+        seconds = self._random.uniform(0.3, 2.5)
+        self._last(self._proxy.partition(seconds))
+        return f"{seconds:.1f} s"
+
+    async def _cut_at_commit(self, where: AtCommit) -> str | None:
+        # First one verb, so that the rare ones have their turn; if it does not come by, any.
+        for verbs, seconds in (
+            (frozenset({self._random.choice(_CHANGING)}), _RARE_SECONDS),
+            (frozenset(_CHANGING), _ANY_SECONDS),
+        ):
+            trap = self._proxy.trap = Trap(where, verbs)
+            try:
+                async with asyncio.timeout(seconds):
+                    await trap.sprung.wait()
+            except TimeoutError:
+                self._proxy.trap = None
+                if trap.verb:
+                    return trap.verb
+            else:
+                return trap.verb
+        return None

@@ -1,0 +1,142 @@
+"""The ledger: accounts that take transfers, notes and interest, and receipts that remove themselves.
+
+Rule: every effect leaves one event that names the request's key, a number of this execution (`nonce`) and
+the balance after it; the answer says the same. So a client's record and the history can be compared.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import secrets
+from datetime import timedelta
+from typing import Any
+
+from progressor import Namespace, Process, Reject, RetryPolicy
+
+ACCOUNTS = "chaos.account"
+RECEIPTS = "chaos.receipt"
+
+OPENING_BALANCE = 100
+SHARED_ACCOUNTS = tuple(f"shared-{number}" for number in range(8))
+TICK = timedelta(seconds=0.8)
+RECEIPT_LIFE = timedelta(seconds=1.5)
+# Long enough that a kill finds steps under way.
+_LONGEST_STEP = 0.03
+
+LEASE_SECONDS = 2.0
+# A short lease, so that minutes hold hundreds of deaths; everything else follows from it.
+CLIENT_OPTIONS: dict[str, Any] = {
+    "lease_age": timedelta(seconds=LEASE_SECONDS),
+    "patience": timedelta(seconds=4),
+    "reply_poll_interval": timedelta(seconds=0.5),
+}
+ENGINE_OPTIONS: dict[str, Any] = {
+    **CLIENT_OPTIONS,
+    "heartbeat_interval": timedelta(seconds=0.4),
+    "zombie_interval": timedelta(seconds=0.5),
+    "zombie_grace": timedelta(seconds=3),
+    "scan_interval": timedelta(seconds=0.6),
+    "stop_grace": timedelta(seconds=10),
+}
+# Nobody is there to repair anything: what a fault interrupted is tried again, however often.
+_POLICY = RetryPolicy(initial_interval=timedelta(seconds=0.2), backoff_coefficient=1.0, max_attempts=None)
+_STEP_TIMEOUT = timedelta(seconds=5)
+
+
+class BadMomentError(Exception):
+    """The first attempt of some ticks fails, so that retries are under fire too."""
+
+
+def namespaces() -> list[Namespace]:
+    """What the workers serve."""
+    return [_accounts(), _receipts()]
+
+
+def _accounts() -> Namespace:
+    ns = Namespace(
+        ACCOUNTS,
+        on_zombie="retry",
+        retry_policy=_POLICY,
+        step_timeout=_STEP_TIMEOUT,
+        concurrency=20,
+    )
+
+    def moved(process: Process[Any], event: str, amount: int) -> dict[str, Any]:
+        process.state["balance"] += amount
+        return _record(process, event, amount=amount)
+
+    @ns.init
+    async def open_account(process: Process[Any], args: dict[str, int]) -> dict[str, Any]:
+        process.state = {"balance": 0, "ticks": 0, "notes": 0}
+        process.set_timer(after=TICK)
+        return moved(process, "opened", args["balance"])
+
+    @ns.call
+    async def withdraw(process: Process[Any], args: dict[str, int]) -> dict[str, Any]:
+        await _work()
+        if process.state["balance"] < args["amount"]:
+            raise Reject("insufficient funds", balance=process.state["balance"])
+        return moved(process, "withdrawn", -args["amount"])
+
+    @ns.call
+    async def deposit(process: Process[Any], args: dict[str, int]) -> dict[str, Any]:
+        await _work()
+        return moved(process, "deposited", args["amount"])
+
+    @ns.call
+    async def note(process: Process[Any]) -> dict[str, Any]:
+        process.state["notes"] += 1
+        return _record(process, "noted", amount=0)
+
+    @ns.call
+    async def close(process: Process[Any]) -> dict[str, Any]:
+        process.unset_timer()
+        return _record(process, "closed", amount=0)
+
+    @ns.timeout
+    async def tick(process: Process[Any]) -> None:
+        await _work()
+        if process.state["ticks"] % 5 == 4 and process.task.attempts_count == 0:
+            raise BadMomentError
+        process.state["ticks"] += 1
+        process.state["balance"] += 1
+        _record(process, "ticked", amount=1)
+        process.set_timer(after=TICK)
+
+    return ns
+
+
+def _receipts() -> Namespace:
+    ns = Namespace(
+        RECEIPTS,
+        on_zombie="retry",
+        retry_policy=_POLICY,
+        step_timeout=_STEP_TIMEOUT,
+        concurrency=10,
+    )
+
+    @ns.init
+    async def issue(process: Process[Any], args: dict[str, Any]) -> dict[str, Any]:
+        process.state = args
+        process.emit("issued")
+        process.set_timer(after=RECEIPT_LIFE, remove=True)
+        return args
+
+    return ns
+
+
+def _record(process: Process[Any], event: str, *, amount: int) -> dict[str, Any]:
+    record = {
+        "key": process.task.idempotency_key,
+        "nonce": secrets.token_hex(8),
+        "amount": amount,
+        "balance": process.state["balance"],
+        "now": process.now.isoformat(),
+    }
+    process.emit(event, **record)
+    return record
+
+
+async def _work() -> None:
+    await asyncio.sleep(random.uniform(0, _LONGEST_STEP))

@@ -1,0 +1,228 @@
+"""One run: start everything, inject faults, let it settle, and check."""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchmarks.chaos import checks
+from benchmarks.chaos.evidence import Clients, read_books
+from benchmarks.chaos.faults import Faults
+from benchmarks.chaos.journal import Journal
+from benchmarks.chaos.ledger import (
+    ACCOUNTS,
+    CLIENT_OPTIONS,
+    LEASE_SECONDS,
+    OPENING_BALANCE,
+    RECEIPT_LIFE,
+    RECEIPTS,
+    SHARED_ACCOUNTS,
+)
+from benchmarks.chaos.proxy import Proxy
+from benchmarks.chaos.recovery import recoveries
+from benchmarks.chaos.report import Report, Verdict
+from benchmarks.chaos.server import Server, now, settled
+from benchmarks.chaos.supervisor import Member
+from progressor import Client, ProgressorError
+from progressor.doctor import examine
+
+_UNSETTLED = """
+SELECT (SELECT count(*) FROM schedule) + (SELECT count(*) FROM running)
+    + (SELECT count(*) FROM processes WHERE namespace = 'chaos.receipt')
+"""
+_STUCK = """
+SELECT namespace, process_id, task_id, task_type, 'waits' FROM schedule
+UNION ALL SELECT namespace, process_id, task_id, task_type, 'runs' FROM running
+ORDER BY 1, 2, 3 LIMIT 20
+"""
+_WORKING_TIME = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """How long, how hard, with which numbers and which defect."""
+
+    seconds: float
+    seed: int = 1
+    pause: float = 1.0
+    settle: float = 60.0
+    defect: str | None = None
+
+
+class Run:
+    """The processes of a run, and what is learned from them."""
+
+    def __init__(self, server: Server, proxy: Proxy, home: Path, options: Options) -> None:
+        self._server = server
+        self._options = options
+        self._proxy = proxy
+        self._home = home
+        self._journal = home / "bank.jsonl"
+        self._stuck: list[str] = []
+        far, near = server.proxied(proxy.port), server.dsn
+        self._workers = [
+            self._member("worker-1", "worker", far),
+            self._member("worker-2", "worker", near, skewed=True),
+            self._member("scanner", "scanner", near),
+            self._member("collector", "collector", far),
+        ]
+        self._clients = [
+            self._member("client", "client", far, skewed=True),
+            self._member("client-with-workers", "engine", near),
+        ]
+
+    def _member(self, name: str, role: str, dsn: str, *, skewed: bool = False) -> Member:
+        return Member(
+            name,
+            role,
+            dsn,
+            home=self._home,
+            seed=self._options.seed,
+            defect=self._options.defect,
+            skewed=skewed,
+        )
+
+    @property
+    def _members(self) -> list[Member]:
+        return [*self._workers, *self._clients]
+
+    async def carry_out(self) -> Report:
+        """The whole run."""
+        began = now()
+        options = self._options
+        async with Client(self._server.dsn, **CLIENT_OPTIONS) as bank:
+            try:
+                await self._open(bank)
+                faults = Faults(
+                    self._server, self._proxy, self._members, seed=options.seed, pause=options.pause
+                )
+                await faults.run(options.seconds)
+                took = await self._settle(bank)
+            finally:
+                await asyncio.gather(*(member.kill() for member in self._members))
+            ended = now()
+            clients = Clients([self._journal, *(member.journal for member in self._clients)])
+            books = await read_books(bank, self._server, clients.accounts)
+        case = checks.Case(clients, books, began, ended)
+        verdicts = [
+            Verdict(check.__name__.replace("_", " "), str(check.__doc__), list(check(case)))
+            for check in checks.CHECKS
+        ]
+        settle = f"Without any help everything comes to its end within {options.settle:g} s."
+        verdicts.append(Verdict("settled", settle, self._stuck))
+        verdicts.append(Verdict("doctor", "The invariants of the tables hold.", self._doctor()))
+        report = Report(
+            seconds=options.seconds,
+            seed=options.seed,
+            defect=options.defect,
+            verdicts=verdicts,
+            recoveries=recoveries(faults.done, books.tasks),
+            figures=self._figures(clients, faults, took, len(books.tasks)),
+        )
+        if not report.holds:
+            report.last_words = {member.name: member.last_words() for member in self._members}
+        return report
+
+    async def _open(self, bank: Client) -> None:
+        """Workers first, then the accounts that all clients use, then the clients."""
+        for member in self._workers:
+            member.start()
+        journal = Journal(self._journal)
+        async with asyncio.timeout(60):
+            while True:
+                if {ACCOUNTS, RECEIPTS} <= set((await bank.health()).namespaces):
+                    break
+                await asyncio.sleep(0.1)
+        args = {"balance": OPENING_BALANCE}
+        for account in SHARED_ACCOUNTS:
+            key = f"bank:{account}"
+            await journal.add(
+                do="ask", key=key, verb="start", namespace=ACCOUNTS, process=account, name=None, args=args
+            )
+            answer = await bank.start(ACCOUNTS, account, args, idempotency_key=key)
+            await journal.add(do="answer", key=key, value=answer)
+        for member in self._clients:
+            member.start()
+        await asyncio.sleep(_WORKING_TIME)
+
+    async def _settle(self, bank: Client) -> float:
+        """No more faults: clients finish, accounts are closed, receipts go, and nothing is left."""
+        loop = asyncio.get_running_loop()
+        began, bound = loop.time(), self._options.settle
+        ended = await asyncio.gather(*(member.retire(seconds=bound) for member in self._clients))
+        for member, in_order in zip(self._clients, ended, strict=True):
+            if not in_order:
+                self._stuck.append(f"{member.name} did not get all of its answers in {bound:g} s")
+        await self._close(bank, bound)
+        quiet = RECEIPT_LIFE.total_seconds() + 2 * LEASE_SECONDS
+        _, left = await settled(self._server, _UNSETTLED, bound=max(quiet, began + bound - loop.time()))
+        if left:
+            for namespace, process_id, task_id, kind, does in self._server.query(_STUCK):
+                self._stuck.append(f"{namespace}/{process_id}: task {task_id} ({kind}) {does}")
+        return loop.time() - began
+
+    async def _close(self, bank: Client, bound: float) -> None:
+        journal = Journal(self._journal)
+
+        async def close(account: str) -> None:
+            key = f"bank:close:{account}"
+            await journal.add(
+                do="ask", key=key, verb="call", namespace=ACCOUNTS, process=account, name="close", args=None
+            )
+            try:
+                answer = await bank.call(
+                    ACCOUNTS, account, "close", idempotency_key=key, timeout=min(bound, 30)
+                )
+            except ProgressorError as error:
+                await journal.add(do="error", key=key, error=f"{type(error).__name__}: {error}")
+            else:
+                await journal.add(do="answer", key=key, value=answer)
+
+        accounts = Clients([self._journal, *(member.journal for member in self._clients)]).accounts
+        await asyncio.gather(*(close(account) for account in accounts))
+
+    def _doctor(self) -> list[str]:
+        return [
+            f"{invariant.name}: {finding.namespace}/{finding.process_id} {finding.task_id}: {finding.found}"
+            for invariant in examine(self._server.dsn).invariants
+            for finding in invariant.findings
+        ]
+
+    def _figures(self, clients: Clients, faults: Faults, took: float, tasks: int) -> dict[str, object]:
+        asked = clients.asked.values()
+        return {
+            "errands": len(clients.errands),
+            "requests": len(asked),
+            "refused": sum(bool(each.refusals) for each in asked),
+            "asked again": clients.counts["again"],
+            "looked up after an answer": clients.counts["seen"] + clients.counts["unseen"],
+            "tasks in the tables": tasks,
+            "faults missed": faults.missed,
+            "deaths": sum(member.deaths for member in self._members),
+            "starts with a wrong clock": sum(
+                bool(skew) for member in self._members for skew in member.skews
+            ),
+            "settled in": f"{took:.1f} s",
+        }
+
+
+def carry_out(options: Options) -> Report:
+    """A run on a PostgreSQL of its own."""
+    with tempfile.TemporaryDirectory(prefix="prg-chaos-", dir="/tmp", ignore_cleanup_errors=True) as home:
+        Path(home).chmod(0o755)  # as root, the server is another user
+        server = Server(Path(home) / "postgres")
+        try:
+            return asyncio.run(_carry_out(server, Path(home), options))
+        finally:
+            server.leave()
+
+
+async def _carry_out(server: Server, home: Path, options: Options) -> Report:
+    proxy = Proxy(server.socket_path)
+    await proxy.start()
+    try:
+        return await Run(server, proxy, home, options).carry_out()
+    finally:
+        await proxy.stop()

@@ -1,0 +1,91 @@
+"""The PostgreSQL of a run: an embedded one of its own, to be restarted and to have its sessions ended."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import psycopg
+
+from progressor.embedded import EmbeddedPostgres, lifetime
+from progressor.storage import migrations
+
+Row = tuple[Any, ...]
+
+_STOPS = 60.0
+_TERMINATE = """
+SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity
+WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()
+"""
+
+
+class Server:
+    """Blocking; call it in a thread."""
+
+    def __init__(self, home: Path) -> None:
+        self._embedded = EmbeddedPostgres(home)
+        self.dsn = self._embedded.start()
+        (self._folder,) = home.glob("pg*")
+        migrations.upgrade(self.dsn)
+        self.is_up = True
+
+    @property
+    def socket_path(self) -> str:
+        """Where it listens."""
+        parts = psycopg.conninfo.conninfo_to_dict(self.dsn)
+        return f"{parts['host']}/.s.PGSQL.{parts['port']}"
+
+    def proxied(self, port: int) -> str:
+        """The DSN through a proxy on this port; in the clear, because the proxy reads along."""
+        parts = psycopg.conninfo.conninfo_to_dict(self.dsn)
+        user, name = parts["user"], parts["dbname"]
+        return f"postgresql://{user}@127.0.0.1:{port}/{name}?sslmode=disable&gssencmode=disable"
+
+    def restart(self, how: signal.Signals) -> float:
+        """SIGINT: fast, sessions are ended; SIGQUIT: immediate, as a crash. How long it was away."""
+        began = time.monotonic()
+        self.is_up = False
+        pid = lifetime.server_pid(self._folder)
+        if pid is not None:
+            os.kill(pid, how)
+        while lifetime.is_alive(self._folder):
+            if time.monotonic() > began + _STOPS:
+                raise RuntimeError("PostgreSQL does not stop")
+            time.sleep(0.01)
+        self._embedded.start()
+        self.is_up = True
+        return time.monotonic() - began
+
+    def terminate_sessions(self) -> int:
+        """End all sessions but the asking one; how many there were."""
+        (row,) = self.query(_TERMINATE)
+        return int(row[0])
+
+    def query(self, sql: str, *params: Any) -> list[Row]:
+        """Rows of a statement on a connection of its own."""
+        with psycopg.connect(self.dsn, autocommit=True, application_name="chaos") as connection:
+            return connection.execute(sql.encode(), params).fetchall()
+
+    def leave(self) -> None:
+        self._embedded.stop()
+
+
+def now() -> datetime:
+    """The machine's clock, which is the server's too."""
+    return datetime.now(UTC)
+
+
+async def settled(server: Server, sql: str, *, bound: float) -> tuple[float, int]:
+    """Ask until the count is 0, or the bound has passed: how long it took, and what was left."""
+    loop = asyncio.get_running_loop()
+    began = loop.time()
+    while True:
+        ((left,),) = await asyncio.to_thread(server.query, sql)
+        if not left or loop.time() - began > bound:
+            return loop.time() - began, left
+        await asyncio.sleep(0.1)

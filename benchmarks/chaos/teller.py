@@ -1,0 +1,152 @@
+"""The client under faults: carries out errands, and resumes those that its killed predecessor left open.
+
+Rule: an errand's keys follow from its id, so whoever resumes it asks for the same things. It asks again
+under the same key until there is an answer, whatever happens to connections, servers and itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+from benchmarks.chaos.journal import Journal, Record, read
+from benchmarks.chaos.ledger import ACCOUNTS, OPENING_BALANCE, RECEIPTS, SHARED_ACCOUNTS
+from progressor import Client, HistoryRange, ProgressorError, Rejected, ReplyTimeout, StorageUnavailable
+
+T = TypeVar("T")
+
+_TELLERS = 8
+_MOST_OWN_ACCOUNTS = 12
+_REPLY_SECONDS = 3.0
+_PAUSE = 0.05
+# How often an answer is held against what everybody can read at that moment.
+_LOOKS = 0.3
+_LOOK_BACK = HistoryRange(limit=300, direction="backward")
+
+
+class Tellers:
+    """Several errands at a time over one client; `stop` lets them finish."""
+
+    def __init__(self, client: Client, path: Path, *, name: str, seed: int) -> None:
+        past = read(path)
+        self._client = client
+        self._journal = Journal(path)
+        self._births = sum(record["do"] == "born" for record in past)
+        self._name = name
+        self._random = random.Random(f"{seed} {name} {self._births}")
+        done = {record["id"] for record in past if record["do"] == "done"}
+        self._left = [r for r in past if r["do"] == "errand" and r["id"] not in done]
+        self._asked = {record["key"] for record in past if record["do"] == "ask"}
+        self._own = [
+            record["account"]
+            for record in past
+            if record["do"] == "errand" and record["kind"] == "open" and record["id"] in done
+        ]
+        self._opened = sum(r["do"] == "errand" and r["kind"] == "open" for r in past)
+        self._number = 0
+        self._stopping = False
+
+    def stop(self) -> None:
+        """No new errands."""
+        self._stopping = True
+
+    async def run(self, *, skew: float) -> None:
+        """Until stopped and all errands are done."""
+        await self._journal.add(do="born", skew=skew)
+        await asyncio.gather(*(self._run(place) for place in range(_TELLERS)))
+        await self._journal.add(do="end")
+
+    async def _run(self, place: int) -> None:
+        for errand in self._left[place::_TELLERS]:
+            await self._carry_out(errand)
+        while not self._stopping:
+            errand = self._errand()
+            await self._journal.add(**errand)
+            await self._carry_out(errand)
+
+    def _errand(self) -> Record:
+        self._number += 1
+        errand = {"do": "errand", "id": f"{self._name}.{self._births}.{self._number}"}
+        kind = self._random.choices(["transfer", "note", "receipt", "open"], [70, 15, 10, 5])[0]
+        if kind == "open" and self._opened < _MOST_OWN_ACCOUNTS:
+            self._opened += 1
+            return errand | {"kind": "open", "account": f"{self._name}-{self._opened}"}
+        accounts = [*SHARED_ACCOUNTS, *self._own]
+        if kind in ("note", "receipt"):
+            return errand | {"kind": kind, "account": self._random.choice(accounts)}
+        source, target = self._random.sample(accounts, 2)
+        amount = self._random.randint(1, 80)
+        return errand | {"kind": "transfer", "from": source, "to": target, "amount": amount}
+
+    async def _carry_out(self, errand: Record) -> None:
+        match errand["kind"]:
+            case "transfer":
+                await self._transfer(errand)
+            case "note":
+                await self._ask(f"{errand['id']}:n", "notify", errand["account"], "note", None)
+            case "receipt":
+                args = {"for": errand["account"]}
+                await self._ask(f"{errand['id']}:r", "start", errand["id"], None, args, of=RECEIPTS)
+            case "open":
+                args = {"balance": OPENING_BALANCE}
+                if await self._ask(f"{errand['id']}:o", "start", errand["account"], None, args):
+                    self._own.append(errand["account"])
+        await self._journal.add(do="done", id=errand["id"])
+
+    async def _transfer(self, errand: Record) -> None:
+        args = {"amount": errand["amount"]}
+        if await self._ask(f"{errand['id']}:w", "call", errand["from"], "withdraw", args):
+            await self._ask(f"{errand['id']}:d", "call", errand["to"], "deposit", args)
+
+    async def _ask(
+        self, key: str, verb: str, subject: str, name: str | None, args: Any, *, of: str = ACCOUNTS
+    ) -> Any:
+        """The answer, or None if it was refused."""
+        if key not in self._asked:
+            self._asked.add(key)
+            await self._journal.add(
+                do="ask", key=key, verb=verb, namespace=of, process=subject, name=name, args=args
+            )
+        handle = self._client.process(of, subject)
+        common: dict[str, Any] = {"idempotency_key": key, "timeout": _REPLY_SECONDS}
+        try:
+            match verb:
+                case "start":
+                    answer = await self._persistently(key, lambda: handle.start(args, **common))
+                case "call":
+                    answer = await self._persistently(key, lambda: handle.call(str(name), args, **common))
+                case _:
+                    await self._persistently(key, lambda: handle.notify(str(name), args, **common))
+                    await self._journal.add(do="accepted", key=key)
+                    return None
+        except Rejected as refusal:
+            await self._journal.add(do="refused", key=key, reason=refusal.reason)
+            return None
+        except ProgressorError as error:
+            # Nothing that a fault may cause: the check will say so.
+            await self._journal.add(do="error", key=key, error=f"{type(error).__name__}: {error}")
+            return None
+        await self._journal.add(do="answer", key=key, value=answer)
+        if of == ACCOUNTS and self._random.random() < _LOOKS:
+            await self._look(key, subject, answer)
+        return answer
+
+    async def _persistently(self, key: str, ask: Callable[[], Awaitable[T]]) -> T:
+        while True:
+            try:
+                return await ask()
+            except (ReplyTimeout, StorageUnavailable) as error:
+                await self._journal.add(do="again", key=key, error=type(error).__name__)
+                await asyncio.sleep(_PAUSE)
+
+    async def _look(self, key: str, account: str, answer: Any) -> None:
+        """What was answered is there for everybody."""
+        process = await self._persistently(
+            key, lambda: self._client.get(ACCOUNTS, account, range=_LOOK_BACK, timeout=_REPLY_SECONDS)
+        )
+        nonces = {event.payload["nonce"] for event in process.history}
+        seen = "seen" if answer["nonce"] in nonces else "unseen"
+        await self._journal.add(do=seen, key=key, last_event_id=process.last_event_id)

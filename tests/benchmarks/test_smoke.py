@@ -1,0 +1,163 @@
+"""Each workload of the benchmark, tiny, through the real code: what it counts stands in the tables.
+
+No timing is asserted. A workload raises Inconsistent itself when the tables disagree with its count.
+"""
+
+from __future__ import annotations
+
+from dataclasses import astuple
+from typing import Any, LiteralString
+from urllib.parse import urlsplit
+
+import pytest
+
+from progressor.bench import cases, chain, databases, memory, requests, rows, samples, timers
+from progressor.bench.flows import TIMERS
+from progressor.errors import InvalidRequest
+from tests.support import Tables
+
+BRIEF = {"seconds": 0.2, "warmup": 0.05}
+TINY = rows.Sizes(due=40, waiting=60, falling=10, rows=1000, history=20, in_flight=20)
+
+
+@pytest.mark.parametrize("processes", [1, 5])
+async def test_chain_leaves_one_event_for_each_step(dsn: str, tables: Tables, processes: int) -> None:
+    figures = await chain.chain(dsn, processes=processes, **BRIEF)
+    assert figures["count"] > 0
+    assert figures["rate"] > 0
+    # Only after the count: the worker has stopped, and no step is on its way.
+    assert _value(tables, "SELECT count(*) FROM events") >= figures["count"]
+    assert _value(tables, "SELECT count(*) FROM running") == 0
+
+
+async def test_chain_goes_on_behind_a_history(dsn: str, tables: Tables) -> None:
+    await chain.chain(dsn, processes=2, history=20, **BRIEF)
+    assert _value(tables, "SELECT min(last_event_id) FROM processes") > 20
+
+
+async def test_starts_are_answered(dsn: str, tables: Tables) -> None:
+    figures = await requests.start(dsn, clients=3, **BRIEF)
+    assert _value(tables, "SELECT count(*) FROM processes WHERE status = 'running'") >= figures["count"] > 0
+    assert 0 < figures["p50_ms"] <= figures["p99_ms"]
+
+
+@pytest.mark.parametrize("processes", [1, None])
+async def test_calls_are_answered(dsn: str, tables: Tables, processes: int | None) -> None:
+    figures = await requests.call(dsn, clients=3, processes=processes, **BRIEF)
+    assert _value(tables, "SELECT count(*) FROM events") >= figures["count"] > 0
+    assert _value(tables, "SELECT count(*) FROM processes") == (processes or 3)
+
+
+async def test_calls_from_another_process_are_answered(dsn: str) -> None:
+    figures = await requests.call(dsn, clients=2, where="elsewhere", **BRIEF)
+    assert figures["count"] > 0
+
+
+async def test_distance_counts_round_trips(dsn: str) -> None:
+    figures = await requests.distance(dsn, what="call", round_trip_ms=1.0, seconds=0.5, warmup=0.2)
+    assert figures["round_trips"] >= 1
+    assert figures["count"] > 0
+
+
+async def test_all_due_timers_fire(dsn: str, tables: Tables) -> None:
+    await timers.drain(dsn, due=TINY.due)
+    assert _value(tables, "SELECT count(*) FROM events") == TINY.due
+    assert _value(tables, "SELECT count(*) FROM schedule") == 0
+
+
+@pytest.mark.parametrize("by", ["worker", "others"])
+async def test_timers_fall_due_beside_those_that_wait(dsn: str, tables: Tables, by: str) -> None:
+    rows.LOADS["waiting"](_runner(dsn), TINY)
+    figures = await timers.late(dsn, falling=TINY.falling, seconds=0.2, warmup=0.3, by=by)  # type: ignore[arg-type]
+    assert figures["count"] == TINY.falling
+    assert _value(tables, "SELECT count(*) FROM schedule") == TINY.waiting
+
+
+async def test_claims_take_what_is_due_and_nothing_else(dsn: str, tables: Tables) -> None:
+    rows.LOADS["waiting"](_runner(dsn), TINY)
+    await timers.claim(dsn, claims=3, limit=5)
+    assert _value(tables, "SELECT count(*) FROM schedule") == TINY.waiting
+
+
+async def test_memory_holds_all_processes_at_once(dsn: str) -> None:
+    figures = await memory.memory(dsn, in_flight=TINY.in_flight, settle=0.01)
+    assert figures["count"] == TINY.in_flight
+    assert figures["busy_mb"] > 0
+
+
+def test_big_tables_are_what_steps_would_have_written(dsn: str, tables: Tables) -> None:
+    rows.LOADS["aged"](_runner(dsn), TINY)
+    assert _value(tables, "SELECT count(*) FROM events") == TINY.rows
+    assert _value(tables, "SELECT count(*) FROM tasks") == TINY.rows
+    assert (
+        _value(tables, "SELECT count(*) FROM processes WHERE namespace = 'bench.chain'") == TINY.rows / 100
+    )
+
+
+async def test_a_miscount_is_an_error(dsn: str) -> None:
+    with pytest.raises(chain.Inconsistent):
+        chain.check_counts(dsn, TIMERS, ["nobody"], "timeout", steps=1, events=1)
+
+
+def test_cases_have_names_of_their_own_and_workloads_that_exist() -> None:
+    found = list(cases.own_cases(rows.Sizes(), seconds=1))
+    assert len({case.key for case in found}) == len(found)
+    assert {case.workload for case in found} == set(cases.WORKLOADS)
+    assert {case.group for case in found} == set(cases.GROUPS)
+    assert [case.name for case in cases.own_cases(TINY, seconds=1, only=["memory", "chain-1"])] == [
+        "chain-1",
+        "memory",
+    ]
+
+
+def test_a_run_measures_in_child_processes_and_drops_its_databases(server: str) -> None:
+    before = _databases(server)
+    bench = databases.Server(server, TINY)
+    bench.require_durable()
+    chosen = [
+        *cases.own_cases(TINY, seconds=0.2, only=["chain-1", "timers-claim-waiting"]),
+        cases.Case("chain", "chain-1", "nothing", contestant="nobody"),
+    ]
+    heard: list[str] = []
+    try:
+        results = samples.run(
+            bench, chosen, repeats=1, began=lambda _: None, heard=lambda case, _: heard.append(case.key)
+        )
+    finally:
+        bench.close()
+    assert heard == [case.key for case in chosen]
+    assert results.figure("chain-1", "rate") is not None
+    assert set(results.failures) == {"chain-1 nobody"}
+    assert results.ratio(("chain-1", "rate", "progressor"), ("chain-1", "rate", "progressor")) == 1
+    assert results.as_json()["facts"]["fsync"] == "on"
+    assert _databases(server) == before
+
+
+def test_a_server_that_is_not_durable_is_refused(dsn: str) -> None:
+    name = urlsplit(dsn).path.removeprefix("/")
+    databases.run_sql(dsn, f"ALTER DATABASE {name} SET synchronous_commit = off")
+    with pytest.raises(InvalidRequest) as caught:
+        databases.Server(dsn, TINY).require_durable()
+    assert caught.value.field == "synchronous_commit"
+
+
+def test_smaller_sizes_are_smaller() -> None:
+    assert all(
+        small < big
+        for small, big in zip(astuple(rows.Sizes().divided(100)), astuple(rows.Sizes()), strict=True)
+    )
+
+
+def _value(tables: Tables, statement: LiteralString) -> Any:
+    (row,) = tables.execute(statement)
+    (value,) = row.values()
+    return value
+
+
+def _runner(dsn: str) -> rows.Run:
+    return lambda statement, **params: databases.run_sql(dsn, statement, **params)
+
+
+def _databases(server: str) -> set[str]:
+    names = databases.run_sql(server, "SELECT datname FROM pg_database")
+    return {row["datname"] for row in names if row["datname"].startswith("progressor_bench_")}

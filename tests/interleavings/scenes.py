@@ -1,0 +1,266 @@
+"""What a process is in when two operations meet on it, and the operations that may.
+
+Rule: all ids, leases, keys and times are fixed, so that two runs that did the same leave the same rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from typing import Any
+
+from progressor.model import Decision, Event, SetTimer, TaskType
+from progressor.storage.items import Import, TaskRef
+from progressor.storage.operations import Storage
+from tests.support import (
+    NS,
+    SECOND,
+    T0,
+    Held,
+    events,
+    fail,
+    held,
+    postponed,
+    prepare,
+    refuse_init,
+    removed,
+    request,
+    rerun,
+    retry,
+    save,
+    set_timer,
+    suspend,
+    unlock,
+)
+
+LATER = T0 + timedelta(hours=2)
+_HOUR = timedelta(hours=1)
+_TOLD = {"reply_to": "client"}
+
+
+@dataclass(frozen=True)
+class Scene:
+    """The step that runs (if one does), and the task that waits first."""
+
+    step: Held | None = None
+    waiting: TaskRef | None = None
+
+    @property
+    def held(self) -> Held:
+        assert self.step is not None
+        return self.step
+
+    @property
+    def ref(self) -> TaskRef:
+        return self.waiting or TaskRef(NS, "p1", -1)
+
+
+Setting = Callable[[Storage], Awaitable[Scene]]
+
+
+async def _ask(storage: Storage, kind: TaskType, number: int, worker: str | None = "w0") -> Any:
+    asked = request(
+        "p1", kind, key=f"scene-{number}", lease=number * 10, worker_id=worker, metadata=dict(_TOLD)
+    )
+    (result,) = await prepare(storage, asked)
+    return result
+
+
+async def _started(storage: Storage, decision: Decision) -> None:
+    await save(storage, held(await _ask(storage, TaskType.INIT, 1)), decision)
+
+
+async def _timer(storage: Storage) -> int:
+    """The id of the timer: found by claiming it and handing it back."""
+    (found,) = await storage.search_timers(NS, 1, worker_id="w0", lease=90, now=LATER)
+    await storage.hand_back([found.task])
+    return found.task.task_id
+
+
+async def absent(storage: Storage) -> Scene:
+    """There is no process."""
+    return Scene()
+
+
+async def initial(storage: Storage) -> Scene:
+    """Its init runs, and a call waits."""
+    step = held(await _ask(storage, TaskType.INIT, 1))
+    return Scene(step, postponed(await _ask(storage, TaskType.CALL, 2)))
+
+
+async def idle(storage: Storage) -> Scene:
+    """Nothing runs, and its timer will be due."""
+    await _started(storage, set_timer(_HOUR, events=events(1)))
+    return Scene(waiting=TaskRef(NS, "p1", await _timer(storage)))
+
+
+async def mailbox(storage: Storage) -> Scene:
+    """Nothing runs, two calls wait before its timer."""
+    await _started(storage, set_timer(_HOUR, events=events(1)))
+    first = postponed(await _ask(storage, TaskType.CALL, 2, None))
+    await _ask(storage, TaskType.CALL, 3, None)
+    return Scene(waiting=first)
+
+
+async def busy(storage: Storage) -> Scene:
+    """A call runs, another waits before a timer that will be due."""
+    await _started(storage, set_timer(_HOUR, events=events(1)))
+    step = held(await _ask(storage, TaskType.CALL, 2))
+    return Scene(step, postponed(await _ask(storage, TaskType.CALL, 3)))
+
+
+async def alone(storage: Storage) -> Scene:
+    """A call runs, and nothing waits but a timer."""
+    await _started(storage, set_timer(_HOUR))
+    return Scene(held(await _ask(storage, TaskType.CALL, 2)))
+
+
+async def timing(storage: Storage) -> Scene:
+    """Its timer runs."""
+    await _started(storage, set_timer(SECOND))
+    (found,) = await storage.search_timers(NS, 1, worker_id="w0", lease=20, now=T0 + SECOND)
+    return Scene(held(found))
+
+
+async def broken(storage: Storage) -> Scene:
+    """It was broken by its timer."""
+    step = (await timing(storage)).held
+    await save(storage, step, fail(), now=T0 + SECOND)
+    return Scene()
+
+
+async def repairing(storage: Storage) -> Scene:
+    """It was broken by its timer, and a repair runs."""
+    await broken(storage)
+    return Scene(held(await _ask(storage, TaskType.REPAIR, 3)))
+
+
+@dataclass(frozen=True)
+class Op:
+    """An operation as one of two sides does it; `skips`: it leaves alone what others have locked."""
+
+    act: Callable[[Storage, Scene, int], Awaitable[Any]]
+    skips: bool = False
+    on_zombie: str | None = None
+
+
+def _asks(kind: TaskType, *, waits: bool = False, key: str | None = None, verb: str | None = None) -> Op:
+    async def act(storage: Storage, scene: Scene, side: int) -> Any:
+        asked = request(
+            "p1",
+            kind,
+            key=key or f"side-{side}",
+            lease=side * 1000,
+            worker_id=None if waits else f"w{side}",
+            metadata=dict(_TOLD),
+        )
+        if verb is not None:
+            return (await getattr(storage, verb)([asked], now=_now(side)))[0]
+        return (await prepare(storage, asked, now=_now(side)))[0]
+
+    return Op(act)
+
+
+def _saves(decision: Decision) -> Op:
+    async def act(storage: Storage, scene: Scene, side: int) -> Any:
+        own = replace(decision, aux_state=f"of {side}".encode() if decision.status else None)
+        return (await storage.save_result([scene.held.step(own)], now=_now(side)))[0]
+
+    return Op(act)
+
+
+def _now(side: int) -> Any:
+    return T0 + 2 * SECOND + side * SECOND
+
+
+async def _search_calls(storage: Storage, scene: Scene, side: int) -> Any:
+    return await storage.search_calls(NS, 9, worker_id=f"w{side}", lease=side * 1000, now=LATER)
+
+
+async def _search_timers(storage: Storage, scene: Scene, side: int) -> Any:
+    return await storage.search_timers(NS, 9, worker_id=f"w{side}", lease=side * 1000, now=LATER)
+
+
+async def _capture(storage: Storage, scene: Scene, side: int) -> Any:
+    return await storage.capture_task(scene.ref, worker_id=f"w{side}", lease=side * 1000, now=LATER)
+
+
+async def _collect(storage: Storage, scene: Scene, side: int) -> Any:
+    return await storage.collect_zombies(lease_age=SECOND, grace=SECOND, now=LATER)
+
+
+async def _hand_back(storage: Storage, scene: Scene, side: int) -> Any:
+    return await storage.hand_back([scene.held.task])
+
+
+async def _remove(storage: Storage, scene: Scene, side: int) -> Any:
+    return await storage.remove(NS, "p1")
+
+
+async def _put(storage: Storage, scene: Scene, side: int) -> Any:
+    history = (Event(b"1"), Event(b"2"))
+    item = Import(NS, "p1", f"put-{side}", events=history, timer=SetTimer(after=SECOND))
+    return await storage.put(item, now=_now(side))
+
+
+_DUE = timedelta(0)
+OPS: dict[str, Op] = {
+    "init": _asks(TaskType.INIT),
+    "init_same_key": _asks(TaskType.INIT, key="same"),
+    "call": _asks(TaskType.CALL),
+    "call_waiting": _asks(TaskType.CALL, waits=True),
+    "call_same_key": _asks(TaskType.CALL, key="same"),
+    "repair": _asks(TaskType.REPAIR),
+    "simple_repair": _asks(TaskType.REPAIR, waits=True, verb="simple_repair"),
+    "search_calls": Op(_search_calls, skips=True),
+    "search_timers": Op(_search_timers, skips=True),
+    "capture_task": Op(_capture, skips=True),
+    "hand_back": Op(_hand_back),
+    "zombie_error": Op(_collect, skips=True, on_zombie="error"),
+    "zombie_retry": Op(_collect, skips=True, on_zombie="retry"),
+    "remove": Op(_remove),
+    "put": Op(_put),
+    "save_unlock": _saves(unlock(events=events(2))),
+    "save_continue": _saves(set_timer(_HOUR, events=events(1))),
+    "save_continue_due": _saves(set_timer(_DUE)),
+    "save_suspend": _saves(suspend()),
+    "save_retry": _saves(retry(SECOND)),
+    "save_rerun": _saves(rerun(events=events(1))),
+    "save_fail": _saves(fail()),
+    "save_remove": _saves(removed()),
+    "save_refusal": _saves(refuse_init()),
+}
+
+_CLAIMS = "search_calls search_timers capture_task"
+_SAVES = "save_unlock save_continue save_continue_due save_suspend save_fail save_remove"
+_ZOMBIES = "hand_back zombie_error zombie_retry remove"
+MEETINGS: dict[str, tuple[Setting, str]] = {
+    "absent": (absent, "init init_same_key put call remove"),
+    "initial": (
+        initial,
+        f"init call search_calls put save_unlock save_continue_due save_refusal save_fail {_ZOMBIES}",
+    ),
+    "idle": (
+        idle,
+        f"init call call_waiting call_same_key repair {_CLAIMS} put remove",
+    ),
+    "mailbox": (mailbox, f"call call_waiting {_CLAIMS} remove"),
+    "busy": (
+        busy,
+        f"init call call_same_key repair simple_repair {_CLAIMS} put {_SAVES} {_ZOMBIES}",
+    ),
+    "alone": (
+        alone,
+        f"call call_waiting search_timers {_SAVES} {_ZOMBIES}",
+    ),
+    "timing": (
+        timing,
+        f"call call_waiting search_timers save_retry save_unlock save_continue_due save_fail {_ZOMBIES}",
+    ),
+    "broken": (broken, "init put call repair simple_repair search_calls search_timers remove"),
+    "repairing": (
+        repairing,
+        f"call repair simple_repair search_calls save_rerun save_unlock save_suspend {_ZOMBIES}",
+    ),
+}

@@ -1,0 +1,145 @@
+"""Two sessions that stop at every statement boundary, and one that sees which of them waits for a lock.
+
+Rule: nothing is timed. A side is at a boundary, has ended, or is seen by PostgreSQL to wait for the other.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from typing import Any, cast
+
+import psycopg
+
+from progressor.storage.connections import Connections
+from progressor.storage.operations import Storage
+from progressor.storage.session import Params, Session
+
+Act = Callable[[Storage], Awaitable[Any]]
+_POLL = 0.001
+_DEADLINE = 30.0
+
+
+class Side(Connections):
+    """One of two who act at once: its connection stops after each statement, so also before COMMIT."""
+
+    def __init__(self, dsn: str, monitor: psycopg.AsyncConnection[Any]) -> None:
+        super().__init__(dsn, limit=1)
+        self.storage = Storage(self, patience=timedelta(seconds=_DEADLINE))
+        self.refusals: list[psycopg.Error] = []
+        self._monitor = monitor
+        self._session: Session | None = None
+        self._task: asyncio.Task[Any] | None = None
+        self._stopped, self._go = asyncio.Event(), asyncio.Event()
+
+    @asynccontextmanager
+    async def acquire(self) -> AsyncIterator[Session]:
+        async with super().acquire() as session:
+            self._session = session
+            try:
+                yield cast("Session", _Stepped(session, self))
+            except psycopg.Error as error:
+                self.refusals.append(error)
+                raise
+
+    async def boundary(self) -> None:
+        """Stop here until told to go on."""
+        self._go.clear()
+        self._stopped.set()
+        await self._go.wait()
+
+    def begin(self, act: Act) -> None:
+        """Start an operation; it does nothing before the first step."""
+        self.refusals = []
+        self._stopped.clear()
+        self._task = asyncio.ensure_future(act(self.storage))
+
+    async def all_of(self, act: Act) -> Any:
+        """Run an operation, or several, from beginning to end; the result."""
+        self.begin(act)
+        await self.run()
+        return self.result()
+
+    async def abandon(self) -> None:
+        """Leave nothing behind of an operation that did not end."""
+        if self._task is not None and not self._task.done():
+            self._task.cancel()
+            await asyncio.wait([self._task])
+
+    @property
+    def has_ended(self) -> bool:
+        return self._task is not None and self._task.done()
+
+    def result(self) -> Any:
+        assert self._task is not None
+        return self._task.result()
+
+    async def step(self) -> bool:
+        """Run one statement; False if it did not come to its end: it waits for a lock."""
+        if self._stopped.is_set():
+            self._stopped.clear()
+            self._go.set()
+        return await self._settled()
+
+    async def _settled(self) -> bool:
+        assert self._task is not None
+        stopped = asyncio.ensure_future(self._stopped.wait())
+        try:
+            async with asyncio.timeout(_DEADLINE):
+                while True:
+                    done, _ = await asyncio.wait(
+                        {stopped, self._task}, timeout=_POLL, return_when=asyncio.FIRST_COMPLETED
+                    )
+                    if done:
+                        return True
+                    if await self._waits():
+                        return False
+        finally:
+            stopped.cancel()
+
+    async def _waits(self) -> bool:
+        if self._session is None:
+            return False
+        pid = self._session._connection.info.backend_pid
+        cursor = await self._monitor.execute("SELECT cardinality(pg_blocking_pids(%s)) > 0", [pid])
+        row = await cursor.fetchone()
+        return bool(row and row[0])
+
+    async def run(self, statements: int | None = None) -> bool:
+        """Go on for so many statements (None: to the end); False if it came to wait for a lock."""
+        count = 0
+        while not self.has_ended and (statements is None or count < statements):
+            if not await self.step():
+                return False
+            count += 1
+        return True
+
+
+class _Stepped:
+    """Behind the session of an operation: one statement at a time, with a stop in between."""
+
+    def __init__(self, session: Session, side: Side) -> None:
+        self._session, self._side = session, side
+        self._is_open = False
+
+    async def transact(self, statements: Sequence[tuple[str, Params]]) -> list[list[Any]]:
+        if self._is_open:
+            return await self._one_by_one(statements)
+        async with self.transaction():
+            return await self._one_by_one(statements)
+
+    async def _one_by_one(self, statements: Sequence[tuple[str, Params]]) -> list[list[Any]]:
+        results = []
+        for statement in statements:
+            results += await self._session.transact([statement])
+            await self._side.boundary()
+        return results
+
+    @asynccontextmanager
+    async def transaction(self) -> AsyncIterator[None]:
+        async with self._session.transaction():
+            self._is_open = True
+            yield
+        self._is_open = False
