@@ -132,7 +132,7 @@ class Pool:
         steps = 0
         while held is not None:
             steps += 1
-            others_wait = self.free <= 0 and bool(self._rung)
+            others_wait = self.busy >= self.size and bool(self._rung)
             keeps_slot = not self.stopping and not (others_wait and steps >= MAX_CHAIN)
             held = await worker.step(held, keeps_slot=keeps_slot)
             if held is not None and self.stopping:

@@ -136,7 +136,8 @@ def mailbox_order(case: Case) -> Iterator[str]:
         ran = [e for e in account.trace if e.task_type in _MAILBOX and e.status in _FINAL]
         for earlier, later in pairwise(ran):
             if earlier.finished_time and later.running_time and earlier.finished_time > later.running_time:
-                yield f"{name}: task {later.task_id} ran before {earlier.task_id} had ended"
+                overlap = (earlier.finished_time - later.running_time).total_seconds()
+                yield f"{name}: task {later.task_id} ran {overlap:.6f} s before {earlier.task_id} ended"
         order = [event.task_id for event in account.process.history if event.name != "ticked"]
         if order != sorted(order):
             yield f"{name}: events out of the order of their tasks"
@@ -156,9 +157,10 @@ def timers_exact(case: Case) -> Iterator[str]:
         for entry in account.trace:
             if entry.task_type is not TaskType.TIMEOUT:
                 continue
-            if entry.running_time and entry.running_time < entry.scheduled_time:
+            finished = entry.status is TaskStatus.FINISHED
+            if finished and entry.running_time and entry.running_time < entry.scheduled_time:
                 yield f"{name}: timer {entry.task_id} ran before it was due"
-            if (entry.status is TaskStatus.FINISHED) != (ticked[entry.task_id] == 1):
+            if finished != (ticked[entry.task_id] == 1):
                 yield f"{name}: timer {entry.task_id} is {entry.status}, {ticked[entry.task_id]} ticks"
             if not entry.last_retry_interval and entry.scheduled_time - TICK not in ends:
                 yield f"{name}: timer {entry.task_id} was not set {TICK} after a step's end"

@@ -3,6 +3,8 @@
 Rule: nothing of this is in the product. A defect edits statements and functions of a child process.
 """
 
+# ruff: noqa: SLF001 - a defect is built into the inside of things
+
 from __future__ import annotations
 
 import asyncio

@@ -104,7 +104,6 @@ class Books:
 
 _MOMENTS = """
 SELECT 'processes.created_at', min(created_at), max(created_at) FROM processes
-UNION ALL SELECT 'processes.status_changed_at', min(status_changed_at), max(status_changed_at) FROM processes
 UNION ALL SELECT 'tasks.running_time', min(running_time), max(running_time) FROM tasks
 UNION ALL SELECT 'tasks.finished_time', min(finished_time), max(finished_time) FROM tasks
 UNION ALL SELECT 'tasks.scheduled_time', min(scheduled_time), max(scheduled_time) FROM tasks

@@ -65,7 +65,7 @@ class Report:
             if len(verdict.findings) > _SHOWN:
                 lines.append(f"- {verdict.name}: and {len(verdict.findings) - _SHOWN} more")
         lines += [
-            "\nSeconds from a fault to the end of the next step, and until all was done that was under way:\n",
+            "\nSeconds from a fault to the end of the next step, and to that of all that was under way:\n",
             "| fault | count | next step p50 | max | all under way p50 | max |",
             "|---|--:|--:|--:|--:|--:|",
         ]

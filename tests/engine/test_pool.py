@@ -78,10 +78,20 @@ async def inits(storage: Storage, count: int) -> None:
 async def test_a_slot_is_reserved_and_released(make: Callable[[int], Pool]) -> None:
     """No more slots can be reserved than there are."""
     pool = make(2)
+    await eventually(lambda: not pool._rung and pool.free == 2, "nothing waits")
     assert [pool.reserve() for _ in range(3)] == [True, True, False]
     pool.release()
     assert (pool.free, pool.reserve(), pool.free) == (1, True, 0)
     pool.release(2)
+
+
+async def test_a_share_is_kept_for_what_waits(make: Callable[[int], Pool]) -> None:
+    """While others are known to wait, requests of this process leave them an eighth of the slots."""
+    pool = make(16)
+    await eventually(lambda: not pool._rung and pool.free == 16, "nothing waits")
+    pool.ring("timers")
+    assert [pool.reserve() for _ in range(15)] == [True] * 14 + [False]
+    pool.release(14)
 
 
 async def test_it_claims_what_waits_at_the_start(

@@ -28,7 +28,7 @@ from progressor.storage.items import (
 )
 from tests.conftest import Databases
 from tests.interleavings.scenes import MEETINGS, OPS, Op, Setting
-from tests.interleavings.stepping import Act, Side
+from tests.interleavings.stepping import Side
 from tests.model.profiles import DEEP
 from tests.model.world import ROWS, TABLES
 from tests.support import Tables, check_invariants

@@ -46,7 +46,7 @@ placed AS MATERIALIZED (
         item.is_next AND item.has_worker AND NOT EXISTS (
             SELECT FROM namespaces AS n WHERE n.name = item.namespace AND n.paused
         ) AS runs,
-        coalesce(%(now)s::timestamptz, now()) AS now,
+        coalesce(%(now)s::timestamptz, statement_timestamp()) AS now,
         item.*
     FROM item
 ),

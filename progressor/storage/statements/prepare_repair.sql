@@ -44,7 +44,7 @@ placed AS MATERIALIZED (
         item.has_worker AND NOT EXISTS (
             SELECT FROM namespaces AS n WHERE n.name = item.namespace AND n.paused
         ) AS runs,
-        coalesce(%(now)s::timestamptz, now()) AS now,
+        coalesce(%(now)s::timestamptz, statement_timestamp()) AS now,
         item.*
     FROM item
     WHERE item.place = 1

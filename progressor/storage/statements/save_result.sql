@@ -7,7 +7,7 @@
 WITH item AS MATERIALIZED (
     SELECT
         i.*,
-        coalesce(%(now)s::timestamptz, now()) AS now,
+        coalesce(%(now)s::timestamptz, statement_timestamp()) AS now,
         r.task_type,
         EXISTS (SELECT FROM namespaces AS n WHERE n.name = i.namespace AND n.paused) AS paused,
         CASE
@@ -119,7 +119,7 @@ event AS (
     INSERT INTO events (namespace, process_id, event_id, task_id, timestamp, metadata, payload)
     SELECT
         e.namespace, e.process_id, e.event_id, e.task_id,
-        coalesce(%(now)s::timestamptz, now()), e.metadata, e.payload
+        coalesce(%(now)s::timestamptz, statement_timestamp()), e.metadata, e.payload
     FROM unnest(
         %(event_namespace)s::text[], %(event_process_id)s::text[], %(event_task_id)s::bigint[],
         %(event_worker_id)s::text[], %(event_lease)s::bigint[], %(event_id)s::bigint[],

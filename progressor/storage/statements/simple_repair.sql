@@ -3,7 +3,7 @@
 WITH item AS MATERIALIZED (
     SELECT
         nextval('tasks_task_id_seq') AS task_id,
-        coalesce(%(now)s::timestamptz, now()) AS now,
+        coalesce(%(now)s::timestamptz, statement_timestamp()) AS now,
         broken_by.task_type AS timer_type,
         CASE WHEN broken_by.task_type IS NOT NULL THEN nextval('tasks_task_id_seq') END AS timer_id,
         i.*
