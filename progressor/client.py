@@ -14,9 +14,9 @@ from types import TracebackType
 from typing import Any, Concatenate, Literal, ParamSpec, Self, TypeVar
 
 from progressor import metrics
-from progressor.answers import Health, Page, TraceEntry
+from progressor.answers import Health, Page, TraceEntry, response_of
 from progressor.backend import Backend
-from progressor.codec import Codec, Wire, json_object
+from progressor.codec import RAW, Codec, Wire, json_object
 from progressor.config import (
     ConnectionOptions,
     check_count,
@@ -121,7 +121,8 @@ class Client:
         request = self._make(TaskType.INIT, namespace, process_id, args, idempotency_key, context)
         if metadata is not None:
             plain = json_object(metadata, field="metadata")
-            request = replace(request, process_metadata=plain)
+            checked = self._backend.options.check_metadata("metadata", plain)
+            request = replace(request, process_metadata=checked)
         return await self._ask(request, timeout)
 
     async def call(
@@ -199,11 +200,14 @@ class Client:
         )
 
     async def _ask(self, request: Request, timeout: Timeout) -> Any:
-        return await self._requests.ask(request, timeout, self._wire_of(request.namespace))
+        answer = await self._requests.ask(request, timeout)
+        return response_of(request, answer, self._wire_of(request.namespace))
 
     def _wire_of(self, namespace: str) -> Wire:
         known = self._namespaces.get(namespace)
-        return self._wire if known is None else known.wire
+        if known is not None:
+            return known.wire
+        return RAW if self._requests.is_raw(namespace) else self._wire
 
     async def get(
         self,
@@ -224,7 +228,7 @@ class Client:
                 namespace, process_id, range, last=snapshot.last_event_id
             )
             snapshot = replace(snapshot, history=events)
-        return self._view(snapshot)
+        return await self._view(snapshot)
 
     async def _initialised(self, namespace: str, process_id: str, seconds: float) -> Snapshot:
         loop = asyncio.get_running_loop()
@@ -241,9 +245,14 @@ class Client:
             await asyncio.sleep(pause)
             pause = min(pause * 2, _LONGEST_INIT_POLL)
 
-    def _view(self, snapshot: Snapshot) -> Process[Any]:
+    async def _view(self, snapshot: Snapshot) -> Process[Any]:
         known = self._namespaces.get(snapshot.namespace)
-        return Process(snapshot, wire=self._wire) if known is None else known.view(snapshot)
+        if known is not None:
+            return known.view(snapshot)
+        await self._requests.check_namespace(snapshot.namespace)
+        if self._requests.is_raw(snapshot.namespace):
+            return Process(snapshot, wire=RAW, shape=None)
+        return Process(snapshot, wire=self._wire)
 
     async def put(
         self,
@@ -263,6 +272,7 @@ class Client:
         item = import_of(
             namespace,
             process_id,
+            options=self._backend.options,
             wire=self._wire_of(namespace),
             state=state,
             events=events,
@@ -285,8 +295,8 @@ class Client:
         if limit is not None:
             check_count("limit", limit, least=0)
         rows = await self._backend.reads.trace(namespace, process_id, after=after, limit=limit)
+        await self._requests.check_namespace(namespace)
         if not rows and await self._backend.reads.process(namespace, process_id) is None:
-            await self._requests.check_namespace(namespace)
             raise ProcessNotFound(namespace, process_id)
         wire = self._wire_of(namespace)
         return [TraceEntry.of(row, wire) for row in rows]
@@ -320,7 +330,7 @@ class Client:
             limit=limit,
             cursor=cursor,
         )
-        return Page([self._view(snapshot) for snapshot in snapshots], following)
+        return Page([await self._view(snapshot) for snapshot in snapshots], following)
 
     async def remove(self, namespace: str, process_id: str) -> None:
         """Remove a process with all its rows now, whatever it does; its callers get ProcessNotFound."""
@@ -344,22 +354,6 @@ class Client:
             return Health(False, str(error), 0, ())
         row = rows[0]
         return Health(True, None, row["workers"], tuple(row["namespaces"] or ()))
-
-
-class EngineClient(Client):
-    """The client of an engine: its requests run in this process's own pools, where a slot is free."""
-
-    def __init__(
-        self, backend: Backend, namespaces: Iterable[Namespace], pools: Mapping[str, Pool]
-    ) -> None:
-        self._attach(backend, namespaces, None, pools=pools)
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def close(self) -> None:
-        """Give up what is not yet accepted; the engine closes the rest."""
-        await self._requests.stop()
 
 
 def _on(

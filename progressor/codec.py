@@ -20,6 +20,9 @@ from progressor.errors import InvalidRequest
 from progressor.model import Metadata
 
 _MAX_DEPTH = 20
+# What is read: so many levels, numbers of so many digits.
+_DEEPEST, _LONGEST_NUMBER = 200, 4300
+_SURELY_READABLE = 2 * _DEEPEST
 _MAX_FAULTS = 5
 
 
@@ -59,6 +62,7 @@ def encode_json(value: Any, *, field: str = "value") -> bytes:
     except (PydanticSerializationError, RecursionError) as error:
         raise _refusal(value, field, error) from None
     refuse_non_finite(value, data, field=field)
+    refuse_unreadable(data, field=field)
     return data
 
 
@@ -93,6 +97,18 @@ def refuse_non_finite(value: Any, data: bytes, *, field: str) -> None:
     if (b"null" in data or b"NaN" in data or b"Infinity" in data) and _has_non_finite(value):
         where = _locate(value, field, _has_non_finite)
         raise InvalidRequest(f"{where} must not be NaN or Infinity", field=where)
+
+
+def refuse_unreadable(data: bytes, *, field: str) -> None:
+    """InvalidRequest for JSON that can be written but not read: too deep, or with too long a number."""
+    if len(data) <= _SURELY_READABLE:
+        return
+    if len(data) > _LONGEST_NUMBER or data.count(b"[") + data.count(b"{") > _DEEPEST:
+        try:
+            from_json(data)
+        except ValueError as error:
+            reason = str(error).partition(" at line")[0]
+            raise InvalidRequest(f"{field} could not be read again: {reason}", field=field) from None
 
 
 class Wire:
@@ -180,6 +196,7 @@ class Shape:
         except (PydanticSerializationError, RecursionError) as error:
             raise _refusal(value, field, error) from None
         refuse_non_finite(value, data, field=field)
+        refuse_unreadable(data, field=field)
         return data
 
     def write_changed(self, value: Any, *, before: bytes | None, field: str) -> bytes | None:

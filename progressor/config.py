@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic_core import to_json
 
 from progressor.errors import InvalidRequest
-from progressor.model import HistoryRange
+from progressor.model import Event, HistoryRange, Metadata
 
 MAX_ID_LENGTH = 256
 _NAMESPACE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
@@ -82,6 +84,35 @@ class ConnectionOptions(_Options):
     """How often an awaited answer is looked for without a hint."""
     lease_age: Positive = timedelta(seconds=15)
     """A worker is dead when its heartbeat is older than this."""
+    max_value_bytes: int = Field(default=8 << 20, ge=1, le=128 << 20)
+    """How large one value may be as it is stored: args, a context, a state, an answer, an event payload."""
+    max_metadata_bytes: int = Field(default=64 << 10, ge=2, le=16 << 20)
+    """How large the metadata of a process or of an event may be, as JSON."""
+    max_events_bytes: int = Field(default=64 << 20, ge=1, le=256 << 20)
+    """How large all events of one step, or of one import, may be together."""
+
+    def check_value(self, field: str, value: bytes | None) -> bytes | None:
+        """A value that is not too large, or InvalidRequest."""
+        if value is not None:
+            _check_size(field, len(value), self.max_value_bytes, "max_value_bytes")
+        return value
+
+    def check_metadata(self, field: str, metadata: Metadata | None) -> Metadata | None:
+        """Metadata that is not too large, or InvalidRequest."""
+        if metadata:
+            _check_size(field, len(to_json(metadata)), self.max_metadata_bytes, "max_metadata_bytes")
+        return metadata
+
+    def check_events(self, field: str, events: Sequence[Event]) -> Sequence[Event]:
+        """Events of which none is too large, nor all together, or InvalidRequest."""
+        for place, event in enumerate(events):
+            self.check_value(f"{field}[{place}]", event.payload)
+            # A name alone is bounded already.
+            if event.metadata.keys() != {"name"}:
+                self.check_metadata(f"{field}[{place}]", event.metadata)
+        size = sum(len(event.payload) for event in events)
+        _check_size(field, size, self.max_events_bytes, "max_events_bytes")
+        return events
 
 
 class EngineOptions(ConnectionOptions):
@@ -101,6 +132,8 @@ class EngineOptions(ConnectionOptions):
     """How often a worker says that it lives."""
     stop_grace: Positive = timedelta(seconds=30)
     """How long a worker that is told to stop lets its steps finish."""
+    max_step_events: int = Field(default=10_000, ge=1)
+    """How many events one step may emit."""
 
 
 def check_namespace(name: object) -> str:
@@ -122,6 +155,13 @@ def check_count(field: str, value: object, *, least: int, most: int | None = Non
         bounds = f"{least} or more" if most is None else f"from {least} to {most}"
         raise InvalidRequest(f"{field} must be {bounds}, not {value}", field=field)
     return value
+
+
+def _check_size(field: str, size: int, most: int, setting: str) -> None:
+    if size > most:
+        raise InvalidRequest(
+            f"{field} must have at most {most:,} bytes ({setting}), not {size:,}", field=field
+        )
 
 
 def check_moment(field: str, value: object) -> datetime:

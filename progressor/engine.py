@@ -14,8 +14,8 @@ from types import TracebackType
 from typing import Any, Self
 
 from progressor.backend import Backend
-from progressor.client import EngineClient
 from progressor.config import EngineOptions
+from progressor.engine_client import EngineClient
 from progressor.errors import InvalidRequest
 from progressor.heartbeat import Heartbeat
 from progressor.namespace import Namespace
@@ -109,6 +109,7 @@ class Engine:
                     self.backend.reads,
                     self.backend.replies,
                     on_due=pool.expect,
+                    limits=self.options,
                 )
             )
         for service in self._services:
@@ -118,6 +119,7 @@ class Engine:
 
     async def _register(self, namespace: Namespace) -> None:
         options = namespace.options.model_dump(mode="json")
+        options["raw"] = namespace.is_raw
         options["step_timeout"] = namespace.options.step_timeout.total_seconds()
         await self.backend.storage.execute(
             "register_namespace",

@@ -10,9 +10,10 @@ import asyncio
 import logging
 from dataclasses import replace
 from datetime import timedelta
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, assert_never
 
 from progressor.codec import RAW, json_object
+from progressor.config import EngineOptions
 from progressor.errors import InvalidRequest, NonRetryable, Reject
 from progressor.model import (
     Event,
@@ -113,6 +114,37 @@ def _failure(error: BaseException) -> Failure:
         ),
         retryable=not isinstance(error, NonRetryable),
     )
+
+
+def bounded(outcome: Outcome, options: EngineOptions) -> Outcome:
+    """The outcome, or the failure of a handler whose result is larger than the options allow."""
+    try:
+        match outcome:
+            case Success(intent=intent):
+                _check_intent(intent, options)
+            case Refusal(details=details):
+                options.check_metadata("Reject", dict(details))
+            case Failure():
+                pass
+            case _:
+                assert_never(outcome)
+    except InvalidRequest as error:
+        # Tried again it would be as large.
+        return Failure(f"ResultTooLarge: {error}", error_types=("ResultTooLarge",), retryable=False)
+    return outcome
+
+
+def _check_intent(intent: Intent, options: EngineOptions) -> None:
+    options.check_value("the state", intent.aux_state)
+    options.check_value("the answer", intent.response)
+    options.check_metadata("metadata", intent.metadata)
+    if len(intent.events) > options.max_step_events:
+        raise InvalidRequest(
+            f"a step must emit at most {options.max_step_events:,} events (max_step_events), "
+            f"not {len(intent.events):,}",
+            field="events",
+        )
+    options.check_events("events", intent.events)
 
 
 def _timed_out(seconds: float) -> Failure:

@@ -11,7 +11,7 @@ from typing import Any, Literal
 from pydantic import BaseModel
 
 from progressor.codec import Wire, encode_json, json_object
-from progressor.config import check_text
+from progressor.config import ConnectionOptions, check_text
 from progressor.errors import InvalidRequest
 from progressor.model import Event, Metadata, SetTimer, UnsetTimer
 from progressor.storage.items import Import
@@ -21,6 +21,7 @@ def import_of(
     namespace: str,
     process_id: str,
     *,
+    options: ConnectionOptions,
     wire: Wire,
     state: Any,
     events: Sequence[Any],
@@ -44,9 +45,13 @@ def import_of(
         idempotency_key=secrets.token_hex(12),
         status=status,
         detail="imported as broken" if status == "error" else None,
-        aux_state=wire.encode(state, field="state"),
-        metadata=None if metadata is None else json_object(metadata, field="metadata"),
-        events=[_event(event, wire, f"events[{place}]") for place, event in enumerate(events)],
+        aux_state=options.check_value("state", wire.encode(state, field="state")),
+        metadata=options.check_metadata(
+            "metadata", None if metadata is None else json_object(metadata, field="metadata")
+        ),
+        events=options.check_events(
+            "events", [_event(event, wire, f"events[{place}]") for place, event in enumerate(events)]
+        ),
         timer=timer,
     )
 

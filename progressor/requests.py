@@ -16,7 +16,7 @@ from datetime import timedelta
 from typing import Any
 
 from progressor import metrics
-from progressor.answers import not_prepared, response_of
+from progressor.answers import not_prepared
 from progressor.backend import Backend
 from progressor.codec import Wire, encode
 from progressor.config import check_namespace as _check_name
@@ -46,6 +46,7 @@ class Requests:
         self._backend = backend
         self._pools = pools
         self._known = set(pools)
+        self._raw: set[str] = set()
         self._accepting: set[asyncio.Task[Prepared]] = set()
 
     async def stop(self) -> None:
@@ -77,6 +78,7 @@ class Requests:
             metadata["reply_to"] = self._backend.channel
         if idempotency_key is None:
             idempotency_key = secrets.token_hex(12)
+        options = self._backend.options
         plain = encode(args, field="args")
         return Request(
             namespace=namespace,
@@ -86,37 +88,42 @@ class Requests:
             # Of the plain bytes: a codec that encrypts never writes the same twice.
             request_hash=_request_hash(task_type, name, plain),
             lease=new_lease(),
-            args=None if plain is None else wire.seal(plain),
-            context=wire.encode(context, field="context"),
+            args=options.check_value("args", None if plain is None else wire.seal(plain)),
+            context=options.check_value("context", wire.encode(context, field="context")),
             metadata=metadata,
         )
 
     async def check_namespace(self, namespace: str) -> None:
         """NamespaceNotFound unless a worker ever served it."""
         if namespace not in self._known:
-            if await self._backend.reads.namespace(namespace) is None:
+            row = await self._backend.reads.namespace(namespace)
+            if row is None:
                 raise NamespaceNotFound(namespace)
             self._known.add(namespace)
+            if row.options.get("raw"):
+                self._raw.add(namespace)
+
+    def is_raw(self, namespace: str) -> bool:
+        """Whether a raw handler serves it, as far as `check_namespace` has looked."""
+        return namespace in self._raw
 
     def seconds(self, timeout: Timeout) -> float:
         """How long a caller waits."""
         return _seconds(timeout, self._backend.options.reply_timeout)
 
-    async def ask(self, request: Request, timeout: Timeout, wire: Wire) -> Any:
+    async def ask(self, request: Request, timeout: Timeout) -> Answer:
         """Accept the request and wait for its answer."""
         seconds = self.seconds(timeout)
         deadline = asyncio.get_running_loop().time() + seconds
         prepared = await self.accept(request, seconds)
         match prepared:
             case Duplicate(_, answer) if answer.status is None or answer.status.is_final:
-                pass
+                return answer
             case Continue(task, _):
-                answer = await self._reply(
-                    request, TaskRef(task.namespace, task.process_id, task.task_id), deadline
-                )
+                ref = TaskRef(task.namespace, task.process_id, task.task_id)
             case Postpone(ref) | Duplicate(ref, _):
-                answer = await self._reply(request, ref, deadline)
-        return response_of(request, answer, wire)
+                pass
+        return await self._reply(request, ref, deadline)
 
     async def _reply(self, request: Request, ref: TaskRef, deadline: float) -> Answer:
         try:

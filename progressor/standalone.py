@@ -11,8 +11,8 @@ from types import TracebackType
 from typing import Any, Self
 
 from progressor.backend import Backend
-from progressor.client import EngineClient
 from progressor.config import EngineOptions
+from progressor.engine_client import EngineClient
 from progressor.scanner import Scanner
 from progressor.service import PeriodicService
 from progressor.zombie_collector import ZombieCollector

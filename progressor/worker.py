@@ -13,8 +13,9 @@ from dataclasses import replace
 from datetime import timedelta
 
 from progressor import metrics
+from progressor.config import EngineOptions
 from progressor.errors import InvalidRequest, StorageUnavailable
-from progressor.handler import perform
+from progressor.handler import bounded, perform
 from progressor.model import (
     Decision,
     Disposition,
@@ -35,6 +36,8 @@ from progressor.transitions import decide
 
 log = logging.getLogger("progressor.worker")
 
+_DEFAULT_LIMITS = EngineOptions()
+
 
 class Worker:
     """Runs the steps of one namespace; `on_due` hears when a timer that it set will be due."""
@@ -47,6 +50,7 @@ class Worker:
         replies: Replies,
         *,
         on_due: Callable[[timedelta], None],
+        limits: EngineOptions = _DEFAULT_LIMITS,
     ) -> None:
         self._namespace = namespace
         self._options = namespace.options
@@ -54,6 +58,7 @@ class Worker:
         self._reads = reads
         self._replies = replies
         self._on_due = on_due
+        self._limits = limits
 
     async def step(self, held: Claimed, *, keeps_slot: bool = True) -> Claimed | None:
         """Run one task that this worker holds; the continuation, if there is one to go on with."""
@@ -89,7 +94,7 @@ class Worker:
         outcome = await perform(self._namespace, process, task, timeout=self._options.step_timeout)
         took = (asyncio.get_running_loop().time() - began) * 1000
         metrics.child(metrics.TASK_PROCESSING, task.namespace, task.task_type.value).observe(took)
-        return outcome
+        return bounded(outcome, self._limits)
 
     async def _save(self, step: Step) -> Saved | LostLease:
         began = asyncio.get_running_loop().time()

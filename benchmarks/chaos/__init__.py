@@ -1,1 +1,1 @@
-"""A ledger under faults: everything is killed, frozen, cut and restarted, and every account must be exact."""
+"""A ledger under faults: whatever is killed, frozen, cut or restarted, every account must be exact."""

@@ -44,7 +44,8 @@ async def _serve(spec: dict[str, Any]) -> None:
     file = Path(spec["told"])
 
     async def told() -> None:
-        while not file.exists():  # noqa: ASYNC110 - the parent may write it before there is anybody to hear
+        # The parent may write it before there is anybody to hear.
+        while not await asyncio.to_thread(file.exists):  # noqa: ASYNC110
             await asyncio.sleep(0.1)
 
     dsn, role = spec["dsn"], spec["role"]

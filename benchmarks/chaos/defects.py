@@ -27,8 +27,8 @@ DEFECTS = {
 }
 
 _FENCE = re.compile(
-    r"\bJOIN running AS r\s+ON\s+(r\.namespace = (\w)\.namespace AND r\.process_id = \2\.process_id)"
-    r"\s+AND r\.task_id = \2\.task_id AND r\.lease = \2\.lease"
+    r"\bJOIN running AS r\s+ON\s+(r\.namespace = [^\n]+)"
+    r"\s+AND r\.task_id = (\w)\.task_id AND r\.lease = \2\.lease"
     r"(?:\s+--[^\n]*)*\s+AND r\.worker_id IS NOT DISTINCT FROM \2\.worker_id"
 )
 

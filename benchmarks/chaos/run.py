@@ -38,6 +38,7 @@ UNION ALL SELECT namespace, process_id, task_id, task_type, 'runs' FROM running
 ORDER BY 1, 2, 3 LIMIT 20
 """
 _WORKING_TIME = 2.0
+_START_SECONDS = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,11 +131,13 @@ class Run:
         for member in self._workers:
             member.start()
         journal = Journal(self._journal)
-        async with asyncio.timeout(60):
-            while True:
-                if {ACCOUNTS, RECEIPTS} <= set((await bank.health()).namespaces):
-                    break
-                await asyncio.sleep(0.1)
+        try:
+            async with asyncio.timeout(_START_SECONDS):
+                while not {ACCOUNTS, RECEIPTS} <= set((await bank.health()).namespaces):  # noqa: ASYNC110
+                    await asyncio.sleep(0.1)
+        except TimeoutError:
+            words = "\n".join(line for member in self._workers for line in member.last_words())
+            raise RuntimeError(f"no worker in {_START_SECONDS:g} s:\n{words}") from None
         args = {"balance": OPENING_BALANCE}
         for account in SHARED_ACCOUNTS:
             key = f"bank:{account}"

@@ -23,20 +23,27 @@ Result = TypeVar("Result")
 
 MAX_FLIGHTS = 2
 MAX_BATCH = 128
+# A batch travels in one message, of which PostgreSQL takes less than 1 GB: large items go in small company.
+MAX_BATCH_BYTES = 32 << 20
 
 
 class Batcher(Generic[Item, Result]):
-    """Coalesces the items of one verb; `conflict(item)` names what may stand in a batch only once."""
+    """Coalesces the items of one verb; `conflict(item)` names what may stand in a batch only once.
+
+    `size(item)` is about how many bytes it carries.
+    """
 
     def __init__(
         self,
         verb: str,
         run: Callable[[Sequence[Item]], Awaitable[Sequence[Result]]],
         conflict: Callable[[Item], Hashable],
+        size: Callable[[Item], int],
     ) -> None:
         self._verb = verb
         self._run = run
         self._conflict = conflict
+        self._size = size
         self._waiting: deque[tuple[Item, asyncio.Future[Result]]] = deque()
         self._flights: set[asyncio.Task[None]] = set()
         self._takeoff_planned = False
@@ -69,13 +76,15 @@ class Batcher(Generic[Item, Result]):
         batch: list[tuple[Item, asyncio.Future[Result]]] = []
         left: list[tuple[Item, asyncio.Future[Result]]] = []
         seen: set[Hashable] = set()
-        while self._waiting and len(batch) < MAX_BATCH:
+        size = 0
+        while self._waiting and len(batch) < MAX_BATCH and size < MAX_BATCH_BYTES:
             entry = self._waiting.popleft()
             key = self._conflict(entry[0])
             if key in seen:
                 left.append(entry)
             else:
                 seen.add(key)
+                size += self._size(entry[0])
                 batch.append(entry)
         self._waiting.extendleft(reversed(left))
         return batch
@@ -127,11 +136,11 @@ class GroupCommit:
     """The hot verbs of Storage: one item for the caller, one batch for PostgreSQL."""
 
     def __init__(self, storage: Storage) -> None:
-        self._inits = Batcher("prepare_init", storage.prepare_init, _process_of)
-        self._calls = Batcher("prepare_call", storage.prepare_call, _key_of)
-        self._repairs = Batcher("prepare_repair", storage.prepare_repair, _key_of)
-        self._simple_repairs = Batcher("simple_repair", storage.simple_repair, _process_of)
-        self._steps = Batcher("save_result", storage.save_result, _step_process)
+        self._inits = Batcher("prepare_init", storage.prepare_init, _process_of, _size_of)
+        self._calls = Batcher("prepare_call", storage.prepare_call, _key_of, _size_of)
+        self._repairs = Batcher("prepare_repair", storage.prepare_repair, _key_of, _size_of)
+        self._simple_repairs = Batcher("simple_repair", storage.simple_repair, _process_of, _size_of)
+        self._steps = Batcher("save_result", storage.save_result, _step_process, _size_of_step)
 
     async def prepare(self, request: Request) -> Prepared:
         """Persist a request for a handler."""
@@ -171,6 +180,16 @@ def _process_of(request: Request) -> Hashable:
 
 def _key_of(request: Request) -> Hashable:
     return request.namespace, request.process_id, request.idempotency_key
+
+
+def _size_of(request: Request) -> int:
+    return len(request.args or b"") + len(request.context or b"")
+
+
+def _size_of_step(step: Step) -> int:
+    decision = step.decision
+    values = (decision.aux_state, decision.reply.response, *(event.payload for event in decision.events))
+    return sum(len(value) for value in values if value is not None)
 
 
 def _step_process(step: Step) -> Hashable:

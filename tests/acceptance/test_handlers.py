@@ -288,6 +288,24 @@ async def test_a_raw_handler_speaks_bytes(serve: MakeClient) -> None:
         await client.call("raw", "p", "any", b"")
 
 
+class Echo:
+    """Answers with what it is asked."""
+
+    async def process(self, task: Task, process: Process) -> Intent:
+        return Intent(response=task.args, aux_state=task.args)
+
+
+async def test_bytes_that_look_like_json_stay_bytes(serve: MakeClient) -> None:
+    """What a raw handler answers is handed out as it is, to clients without its code too."""
+    client = await serve(Namespace("echo", handler=Echo()))
+    assert await client.start("echo", "p", b"123") == b"123"
+    assert (await client.get("echo", "p")).state == b"123"
+    (entry,) = await client.trace("echo", "p")
+    assert (entry.args, entry.response) == (b"123", b"123")
+    (found,) = (await client.search(namespace="echo")).items
+    assert found.state == b"123"
+
+
 class Xor:
     """A toy cipher."""
 

@@ -1,0 +1,27 @@
+"""The client of an engine, over the engine's own connections."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Self
+
+from progressor.backend import Backend
+from progressor.client import Client
+from progressor.namespace import Namespace
+from progressor.pool import Pool
+
+
+class EngineClient(Client):
+    """The client of an engine: its requests run in this process's own pools, where a slot is free."""
+
+    def __init__(
+        self, backend: Backend, namespaces: Iterable[Namespace], pools: Mapping[str, Pool]
+    ) -> None:
+        self._attach(backend, namespaces, None, pools=pools)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def close(self) -> None:
+        """Give up what is not yet accepted; the engine closes the rest."""
+        await self._requests.stop()
