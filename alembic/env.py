@@ -10,6 +10,7 @@ import os
 from contextlib import ExitStack
 
 from alembic import context
+
 from progressor.storage.migrations import connect
 from progressor.storage.schema import metadata
 

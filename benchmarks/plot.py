@@ -7,8 +7,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import matplotlib as mpl  # type: ignore[import-not-found] - in the peers' environment only
-from matplotlib import pyplot as plt  # type: ignore[import-not-found] - as above
+import matplotlib as mpl
+from matplotlib import pyplot as plt
 
 _OWN, _OTHER, _BOUND = "#1f5fa8", "#b9bec6", "#8a6d1d"
 _BOUNDS = ("ceiling", "pgbench", "naive")

@@ -194,7 +194,7 @@ class Client:
         context: Any,
         name: str | None = None,
     ) -> Request:
-        wire = self._wire_of(namespace)
+        wire = self._wire_of(check_namespace(namespace))
         return self._requests.make(
             task_type, namespace, process_id, args, idempotency_key, context, wire=wire, name=name
         )

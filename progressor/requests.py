@@ -210,7 +210,10 @@ def _seconds(timeout: Timeout, default: timedelta) -> float:
     seconds = chosen.total_seconds() if isinstance(chosen, timedelta) else chosen
     if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not seconds > 0:
         raise InvalidRequest("timeout must be a timedelta or a number of seconds above 0", field="timeout")
-    return float(seconds)
+    try:
+        return float(seconds)
+    except OverflowError:
+        raise InvalidRequest("timeout must be a number that a clock can hold", field="timeout") from None
 
 
 def _request_hash(task_type: TaskType, name: str | None, args: bytes | None) -> bytes:

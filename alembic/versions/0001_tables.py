@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import sqlalchemy as sa
-from sqlalchemy.dialects import postgresql
-
 from alembic import op
+from sqlalchemy.dialects import postgresql
 
 revision = "0001"
 down_revision = None
@@ -222,7 +221,7 @@ def upgrade() -> None:
     op.create_index(
         "tasks_orphaned",
         "tasks",
-        ["finished_time"],
+        ["namespace", "process_id", "task_id"],
         unique=False,
         postgresql_where=sa.text("orphaned"),
     )

@@ -28,6 +28,7 @@ from progressor.database import database
 QUICK_SECONDS = 1.0
 _QUICK_DIVISOR = 100
 _INTERRUPTED = 130
+_WIDTH_OF_FILES = 160
 
 _UNITS = {
     "rate": "{:,.0f}/s",
@@ -147,21 +148,23 @@ def shown(name: str, value: float | None) -> str:
 
 def show(results: Results, console: Console) -> None:
     """The medians of all cases."""
+    if not console.is_terminal:
+        console.width = max(console.width, _WIDTH_OF_FILES)
+    medians = {case.key: results.median(case.key) for case in results.cases}
+    columns = [name for name in _COLUMNS if any(name in median for median in medians.values())]
     table = Table(title=f"Medians of {results.facts['repeats']}", title_justify="left")
-    table.add_column("case")
-    table.add_column("system")
-    for title in _COLUMNS.values():
-        table.add_column(title, justify="right")
+    for title in ("case", "system"):
+        table.add_column(title, no_wrap=True)
+    for name in columns:
+        table.add_column(_COLUMNS[name], justify="right", no_wrap=True)
     table.add_column("also")
     for case in results.cases:
-        median = results.median(case.key)
-        others = [f"{name} {shown(name, value)}" for name, value in median.items() if name not in _LEFT_OUT]
-        failed = results.failures.get(case.key)
+        median = medians[case.key]
         table.add_row(
             case.name,
             case.contestant,
-            *(shown(name, median.get(name)) for name in _COLUMNS),
-            ", ".join(others) or (f"not measured: {failed[-1]}" if failed and not median else ""),
+            *(shown(name, median.get(name)) for name in columns),
+            _others(median) or _why_not(results.failures.get(case.key, [])),
         )
     console.print(table)
     facts = results.facts
@@ -169,6 +172,18 @@ def show(results: Results, console: Console) -> None:
         f"{facts['cores']} cores, PostgreSQL {facts['server_version']}, Python {facts['python']}; "
         f"fsync {facts['fsync']}, synchronous_commit {facts['synchronous_commit']}"
     )
+
+
+def _others(median: Figures) -> str:
+    return ", ".join(
+        f"{name.replace('_', ' ')} {shown(name, value)}"
+        for name, value in median.items()
+        if name not in _LEFT_OUT
+    )
+
+
+def _why_not(failures: Sequence[str]) -> str:
+    return f"not measured: {failures[-1]}" if failures else ""
 
 
 def _interrupt(_signal: int, _frame: Any) -> None:

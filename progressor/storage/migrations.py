@@ -11,6 +11,7 @@ import io
 from pathlib import Path
 
 import psycopg
+from alembic import command
 from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
@@ -18,7 +19,6 @@ from sqlalchemy import Connection, create_engine
 from sqlalchemy.exc import OperationalError
 from sqlalchemy.pool import NullPool
 
-from alembic import command
 from progressor.errors import InvalidRequest, SchemaMismatch, StorageUnavailable
 
 # Any constant will do; this one spells "prg".

@@ -18,6 +18,7 @@ from sqlalchemy.exc import DataError, DBAPIError, IntegrityError, ProgrammingErr
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.ext.asyncio import AsyncConnection, create_async_engine
 
+from progressor.config import check_moment, check_namespace, check_text
 from progressor.errors import InvalidRequest, StorageUnavailable
 from progressor.model import Event, HistoryRange, Metadata, Snapshot, TaskStatus, TaskType
 from progressor.storage.dsn import parsed
@@ -266,6 +267,10 @@ def _write_cursor(last: Snapshot) -> str:
 def _read_cursor(cursor: str) -> tuple[str, datetime, str]:
     try:
         namespace, created_at, process_id = json.loads(base64.urlsafe_b64decode(cursor))
-        return str(namespace), datetime.fromisoformat(created_at), str(process_id)
-    except (ValueError, TypeError):
+        return (
+            check_namespace(namespace),
+            check_moment("created_at", datetime.fromisoformat(created_at)),
+            check_text("process_id", process_id),
+        )
+    except (ValueError, TypeError, RecursionError):
         raise InvalidRequest("cursor is not one that search gave out", field="cursor") from None

@@ -164,7 +164,8 @@ tasks = Table(
         unique=True,
         postgresql_where=text("idempotency_key IS NOT NULL"),
     ),
-    Index("tasks_orphaned", "finished_time", postgresql_where=text("orphaned")),
+    # No column that a step changes stands in any index: updates stay on their page (HOT) if there is room.
+    Index("tasks_orphaned", "namespace", "process_id", "task_id", postgresql_where=text("orphaned")),
     # Inserted, perhaps claimed, finished: two or three versions, best on one page.
     postgresql_with={
         "fillfactor": "80",

@@ -20,7 +20,6 @@ from tests.crash import points
 from tests.crash.ledger import ACCOUNTS, CLIENT_OPTIONS, DEPOSITS, NAMESPACE, OPTIONS, account, use_all
 from tests.support import check_invariants
 
-
 ANSWERS = [list(accumulate(DEPOSITS))] * len(ACCOUNTS)
 TIMER = "t"
 PROJECT = Path(__file__).parents[2]

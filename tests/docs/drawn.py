@@ -40,6 +40,8 @@ def settings() -> str:
         unit = next((name for kind, name in _UNITS.items() if annotation in (kind, kind | None)), "text")
         if field == "metrics_port":
             unit = "port"
+        elif field.endswith("_bytes"):
+            unit = "bytes"
         keyword = "Client, Engine" if field in ConnectionOptions.model_fields else "Engine"
         owner = f"`{field}` of {keyword}" if field in EngineOptions.model_fields else "commands only"
         default = f"`{variable.default}`" if variable.default else "unset"

@@ -2,6 +2,7 @@
 
 A fenced block may have a comment on the line above it:
 `<!-- served -->`        an engine serves this block's namespaces until the end of the page,
+`<!-- script -->`        the block is a program of its own, which a test runs as one,
 `<!-- not run: why -->`  the block is not executed, and the page says why.
 """
 
@@ -29,7 +30,7 @@ class Block:
 
     @property
     def runs(self) -> bool:
-        return not self.note.startswith("not run: ")
+        return self.note != "script" and not self.note.startswith("not run: ")
 
 
 def pages() -> list[Path]:

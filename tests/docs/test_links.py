@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
+import subprocess
 import sys
 from pathlib import Path
 
@@ -71,8 +73,23 @@ def test_shell_lines_are_understood(page: str, words: list[str]) -> None:
     assert result.exit_code == 0, result.output
 
 
-def test_the_tutorials_shell_lines_do_what_they_say(dsn: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Run one after the other on the tutorial's own code; refusals are those that it announces."""
+def _run_script(page: Path, folder: Path) -> str:
+    """What the page's program prints, on the database of the environment."""
+    (block,) = [block for block in blocks(page, "python") if block.note == "script"]
+    script = folder / "drive.py"
+    script.write_text(block.code, encoding="utf-8")
+    return subprocess.run(
+        [sys.executable, script],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        stdout=subprocess.PIPE,
+        text=True,
+        timeout=60,
+        check=True,
+    ).stdout
+
+
+def test_the_tutorial_does_what_it_says(dsn: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Its shell lines and its program run on its own code; refusals are those that it announces."""
     page = ROOT / "docs/tutorial.md"
     module = _execute_all([block for block in blocks(page, "python") if block.runs], dsn)
     monkeypatch.setitem(sys.modules, module.__name__, module)
@@ -83,6 +100,8 @@ def test_the_tutorials_shell_lines_do_what_they_say(dsn: str, monkeypatch: pytes
             if name == "docs/tutorial.md" and words[0] != "dev":
                 result = CliRunner().invoke(app, words)
                 said.append((result.exit_code, " ".join(words), result.output))
+        drive = _run_script(page, tmp_path)
+    assert [line.partition(":")[0] for line in drive.splitlines()] == ["owed", "refused", "leaving"]
     refused = [(words, output) for status, words, output in said if status]
     assert {status for status, _, _ in said} == {0, 1}
     expected = [

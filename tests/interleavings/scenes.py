@@ -11,7 +11,7 @@ from datetime import timedelta
 from typing import Any
 
 from progressor.model import Decision, Event, SetTimer, TaskType
-from progressor.storage.items import Import, TaskRef
+from progressor.storage.items import Import, NotPrepared, TaskRef
 from progressor.storage.operations import Storage
 from tests.support import (
     NS,
@@ -190,6 +190,15 @@ async def _collect(storage: Storage, scene: Scene, side: int) -> Any:
     return await storage.collect_zombies(lease_age=SECOND, grace=SECOND, now=LATER)
 
 
+async def _live(storage: Storage, scene: Scene, side: int) -> Any:
+    """Not one transaction but two: a start, and the end of its step."""
+    asked = request("p1", TaskType.INIT, key=f"side-{side}", lease=side * 1000, worker_id=f"w{side}")
+    (begun,) = await storage.prepare_init([asked], now=_now(side))
+    if isinstance(begun, NotPrepared):
+        return begun
+    return (await storage.save_result([held(begun).step(unlock())], now=_now(side)))[0]
+
+
 async def _hand_back(storage: Storage, scene: Scene, side: int) -> Any:
     return await storage.hand_back([scene.held.task])
 
@@ -208,6 +217,7 @@ _DUE = timedelta(0)
 OPS: dict[str, Op] = {
     "init": _asks(TaskType.INIT),
     "init_same_key": _asks(TaskType.INIT, key="same"),
+    "init_and_save": Op(_live),
     "call": _asks(TaskType.CALL),
     "call_waiting": _asks(TaskType.CALL, waits=True),
     "call_same_key": _asks(TaskType.CALL, key="same"),
@@ -236,7 +246,7 @@ _CLAIMS = "search_calls search_timers capture_task"
 _SAVES = "save_unlock save_continue save_continue_due save_suspend save_fail save_remove"
 _ZOMBIES = "hand_back zombie_error zombie_retry remove"
 MEETINGS: dict[str, tuple[Setting, str]] = {
-    "absent": (absent, "init init_same_key put call remove"),
+    "absent": (absent, "init init_same_key init_and_save put call repair simple_repair remove"),
     "initial": (
         initial,
         f"init call search_calls put save_unlock save_continue_due save_refusal save_fail {_ZOMBIES}",

@@ -32,6 +32,7 @@ class Side(Connections):
         self._monitor = monitor
         self._session: Session | None = None
         self._task: asyncio.Task[Any] | None = None
+        self._act: Act
         self._stopped, self._go = asyncio.Event(), asyncio.Event()
 
     @asynccontextmanager
@@ -43,6 +44,8 @@ class Side(Connections):
             except psycopg.Error as error:
                 self.refusals.append(error)
                 raise
+            finally:
+                self._session = None
 
     async def boundary(self) -> None:
         """Stop here until told to go on."""
@@ -52,15 +55,8 @@ class Side(Connections):
 
     def begin(self, act: Act) -> None:
         """Start an operation; it does nothing before the first step."""
-        self.refusals = []
+        self.refusals, self._act, self._task = [], act, None
         self._stopped.clear()
-        self._task = asyncio.ensure_future(act(self.storage))
-
-    async def all_of(self, act: Act) -> Any:
-        """Run an operation, or several, from beginning to end; the result."""
-        self.begin(act)
-        await self.run()
-        return self.result()
 
     async def abandon(self) -> None:
         """Leave nothing behind of an operation that did not end."""
@@ -78,7 +74,9 @@ class Side(Connections):
 
     async def step(self) -> bool:
         """Run one statement; False if it did not come to its end: it waits for a lock."""
-        if self._stopped.is_set():
+        if self._task is None:
+            self._task = asyncio.ensure_future(self._act(self.storage))
+        elif self._stopped.is_set():
             self._stopped.clear()
             self._go.set()
         return await self._settled()

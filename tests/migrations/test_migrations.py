@@ -7,10 +7,10 @@ from collections.abc import Callable
 
 import psycopg
 import pytest
+from alembic import autogenerate
 from alembic.runtime.migration import MigrationContext
 from sqlalchemy import text
 
-from alembic import autogenerate
 from progressor.errors import InvalidRequest, SchemaMismatch, StorageUnavailable
 from progressor.storage import migrations
 from progressor.storage.schema import metadata

@@ -47,7 +47,7 @@ OUTCOMES: list[Outcome] = [
 PROCESSES = list(product(ProcessStatus, (None, 5)))
 
 
-def expected(  # noqa: PLR0911  # an oracle spells things out
+def expected(  # an oracle spells things out
     task_type: TaskType, corrupted_by: int | None, outcome: Outcome
 ) -> Disposition:
     match task_type, outcome:
