@@ -61,8 +61,8 @@ def _facts(results: Results) -> str:
     facts = results.facts
     peers = ", ".join(f"{_NAMES[name]} {version}" for name, version in facts.get("peers", {}).items())
     return (
-        f"{facts['cores']} cores, PostgreSQL {facts['server_version']} (shared_buffers "
-        f"{facts['shared_buffers']}, fsync {facts['fsync']}, synchronous_commit "
+        f"{facts['cores']} cores (load average {facts['load']} when it began), PostgreSQL "
+        f"{facts['server_version']} (shared_buffers {facts['shared_buffers']}, fsync {facts['fsync']}, synchronous_commit "
         f"{facts['synchronous_commit']}), Python {facts['python']}, {facts['machine']}"
         f"{'; ' + peers if peers else ''}. Medians of {facts['repeats']} rounds"
         f"{' of ' + format(facts['seconds'], 'g') + ' s' if 'seconds' in facts else ''}."

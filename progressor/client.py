@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import inspect
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
@@ -365,6 +366,9 @@ def _on(
     ) -> Coroutine[Any, Any, T]:
         return method(handle.client, handle.namespace, handle.process_id, *args, **kwargs)
 
+    # What help and editors show is without the two arguments that the handle fills in.
+    self, _, _, *rest = inspect.signature(method).parameters.values()
+    on_this_process.__signature__ = inspect.Signature([self, *rest])  # type: ignore[attr-defined]
     return on_this_process
 
 

@@ -75,7 +75,7 @@ class ConnectionOptions(_Options):
     """Use LISTEN, NOTIFY and other state of a session (prepared statements, SET). False suits a pooler
     in transaction mode; everything then works by scanning and polling."""
     connections: int = Field(default=8, ge=2)
-    """How many connections to PostgreSQL at most."""
+    """Connections for operations at most; reads use up to 4 more, a listener and a heartbeat 1 each."""
     patience: Positive = timedelta(seconds=30)
     """How long an operation is repeated while PostgreSQL cannot be reached."""
     reply_timeout: Positive = timedelta(seconds=60)
@@ -129,7 +129,7 @@ class EngineOptions(ConnectionOptions):
     zombie_grace: Positive = timedelta(seconds=10)
     """A task is lost when it outlived its step_timeout by this much."""
     heartbeat_interval: Positive = timedelta(seconds=3)
-    """How often a worker says that it lives."""
+    """How often a worker says that it lives, at least three times per lease_age."""
     stop_grace: Positive = timedelta(seconds=30)
     """How long a worker that is told to stop lets its steps finish."""
     max_step_events: int = Field(default=10_000, ge=1)

@@ -63,9 +63,6 @@ class Pool:
         self._chains: set[asyncio.Task[None]] = set()
         self._claims: asyncio.Task[None] | None = None
         self.stopping = False
-        name = namespace.name
-        self._busy_gauge = metrics.SLOTS.labels(name, "busy")
-        self._free_gauge = metrics.SLOTS.labels(name, "free")
 
     @property
     def busy(self) -> int:
@@ -74,6 +71,8 @@ class Pool:
 
     def start(self, worker: Worker) -> None:
         self._worker = worker
+        metrics.SLOTS.labels(self.namespace.name, "busy").set_function(lambda: self.size - self.free)
+        metrics.SLOTS.labels(self.namespace.name, "free").set_function(lambda: self.free)
         self._rung = {"calls", "timers"}
         self._bell.set()
         self._claims = asyncio.create_task(self._claim_forever())
@@ -155,8 +154,6 @@ class Pool:
             while self._due and self._due[0] <= now * 1000:
                 self._expected.discard(heapq.heappop(self._due))
                 self._rung.add("timers")
-            self._busy_gauge.set(self.size - self.free)
-            self._free_gauge.set(self.free)
             if self.free > 0 and self._rung:
                 try:
                     await self._claim_once()
@@ -214,12 +211,14 @@ class Pool:
         """Stop claiming and let what runs finish; True if all of it did within `grace`."""
         self.stopping = True
         self._bell.set()
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + grace.total_seconds()
         unfinished: set[asyncio.Task[None]] = set()
         if self._claims is not None:
             # First the claims: what they bring is handed back.
-            _, unfinished = await asyncio.wait({self._claims}, timeout=grace.total_seconds())
+            _, unfinished = await asyncio.wait({self._claims}, timeout=deadline - loop.time())
         if self._chains:
-            _, running = await asyncio.wait(self._chains, timeout=grace.total_seconds())
+            _, running = await asyncio.wait(self._chains, timeout=max(0.0, deadline - loop.time()))
             unfinished |= running
         for task in unfinished:
             task.cancel()

@@ -21,6 +21,8 @@ log = logging.getLogger("progressor.zombie_collector")
 
 _ANSWER_AGE = timedelta(days=1)
 _MOST = 1000
+# Looking for leftovers reads all that removed processes left in a day.
+_LEFTOVERS_PAUSE = 60.0
 
 
 class ZombieCollector(PeriodicService):
@@ -42,6 +44,7 @@ class ZombieCollector(PeriodicService):
         self._replies = replies
         self._lease_age = lease_age
         self._grace = grace
+        self._leftovers_at = 0.0
 
     async def run_once(self) -> timedelta | None:
         """One round; the next one follows at once if there may be more."""
@@ -55,7 +58,9 @@ class ZombieCollector(PeriodicService):
             metrics.child(metrics.ZOMBIE_COLLECTION, namespace).observe(took)
         for zombie in zombies:
             self._report(zombie)
-        await self._storage.drop_leftovers(lease_age=self._lease_age, answer_age=_ANSWER_AGE)
+        if began >= self._leftovers_at:
+            await self._storage.drop_leftovers(lease_age=self._lease_age, answer_age=_ANSWER_AGE)
+            self._leftovers_at = began + _LEFTOVERS_PAUSE
         return timedelta(0) if len(zombies) == _MOST else None
 
     def _report(self, zombie: Zombie) -> None:

@@ -35,6 +35,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--rate", type=float, default=150, help="operations a second")
     parser.add_argument("--interval", type=float, default=5, help="seconds between two samples")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--alone", action="store_true", help="nobody else is here: judge latencies too")
     parser.add_argument("--json", type=Path, help="write samples and verdict here")
     parser.add_argument("--plot", type=Path, help="write the charts here, as SVG")
     parser.add_argument("--report", type=Path, help="write the verdict here, as Markdown")
@@ -58,6 +59,7 @@ async def _sample(
                     "engine memory, MiB": samples.memory_mib(engine.pid),
                     "client memory, MiB": samples.memory_mib("self"),
                     "under way": load.under_way,
+                    "machine load": os.getloadavg()[0],
                     "operations/s": (done - before) / interval,
                     **one,
                     **samples.of_latencies(load.take_latencies()),
@@ -123,7 +125,7 @@ def main() -> int:
             findings = [each for each in examine(dsn).invariants if not each.holds]
     result["doctor"] = {each.name: [f.found for f in each.findings] for each in findings}
     warm_up = min(_LONGEST_WARM_UP, options.minutes * 60 * _WARM_UP_SHARE)
-    lines = judge(result["samples"], warm_up=warm_up)
+    lines = judge(result["samples"], warm_up=warm_up, alone=options.alone)
     result["verdict"] = [line.as_dict() for line in lines]
     result["machine"] = {"cores": len(os.sched_getaffinity(0)), "rate": options.rate, "warm_up": warm_up}
     report = _markdown(result, lines, options)

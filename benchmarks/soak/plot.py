@@ -22,7 +22,7 @@ CHARTS: Sequence[tuple[str, Sequence[str]]] = (
         ("processes dead rows", "schedule dead rows", "running dead rows", "tasks dead rows"),
     ),
     ("live rows", ("processes live rows", "schedule live rows", "tasks live rows")),
-    ("operations/s", ("operations/s",)),
+    ("operations/s, and the machine's load", ("operations/s", "machine load")),
 )
 _COLOURS = ("#1f6feb", "#d1242f", "#1a7f37", "#9a6700")
 _WIDTH, _HEIGHT, _COLUMNS = 420, 190, 3

@@ -7,6 +7,7 @@ warm-up; it may be a share of the median, or an absolute amount that no operator
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -36,13 +37,19 @@ BOUNDS = (
     *(Bound(f"{table} dead rows", 0.5, 1000) for table in ("processes", "schedule", "running", "tasks")),
     Bound("backlog", 0.5, 20),
     Bound("under way", 0.5, 20),
+)
+# They follow whatever else the machine does, so they are judged only if it is nothing.
+LATENCIES = (
     Bound("call p50, ms", 0.25, 2),
     Bound("call p99, ms", 0.5, 20),
     Bound("start p50, ms", 0.25, 2),
     Bound("notify p50, ms", 0.25, 2),
 )
 # For the reader: they grow with what is kept (answers of removed processes, for a day).
-SHOWN = ("tasks table, MiB", "tasks indexes, MiB", "events table, MiB", "events indexes, MiB")
+SHOWN = (
+    *(f"{table} {part}, MiB" for table in ("tasks", "events") for part in ("table", "indexes")),
+    "machine load",
+)
 _MOST_SAMPLES = 240
 
 
@@ -62,9 +69,11 @@ class Line:
         return asdict(self)
 
 
-def judge(samples: Sequence[Sample], *, warm_up: float) -> list[Line]:
+def judge(samples: Sequence[Sample], *, warm_up: float, alone: bool) -> list[Line]:
     """Every series that has a bound, and those that are shown."""
-    bounds = [*BOUNDS, *(Bound(series, 0.0, float("inf")) for series in SHOWN)]
+    judged = [*BOUNDS, *LATENCIES] if alone else [*BOUNDS]
+    shown = [*SHOWN] if alone else [*(bound.series for bound in LATENCIES), *SHOWN]
+    bounds = [*judged, *(Bound(series, 0.0, math.inf) for series in shown)]
     lines = []
     for bound in bounds:
         points = [
@@ -73,11 +82,11 @@ def judge(samples: Sequence[Sample], *, warm_up: float) -> list[Line]:
             if each["seconds"] >= warm_up and bound.series in each
         ]
         if len(points) >= 4:
-            lines.append(_line(bound, points))
+            lines.append(_line(bound, points, is_judged=bound in judged))
     return lines
 
 
-def _line(bound: Bound, points: Sequence[tuple[float, float]]) -> Line:
+def _line(bound: Bound, points: Sequence[tuple[float, float]], *, is_judged: bool) -> Line:
     values = [value for _, value in points]
     third = max(1, len(values) // 3)
     growth = _slope(points) * (points[-1][0] - points[0][0])
@@ -90,7 +99,7 @@ def _line(bound: Bound, points: Sequence[tuple[float, float]]) -> Line:
         last=statistics.median(values[-third:]),
         growth=growth,
         allowed=allowed,
-        flat=None if bound.series in SHOWN else growth <= allowed,
+        flat=growth <= allowed if is_judged else None,
     )
 
 

@@ -55,6 +55,7 @@ class Server:
             "cores": len(os.sched_getaffinity(0)),
             "machine": f"{platform.system()} {platform.release()} {platform.machine()}",
             "python": platform.python_version(),
+            "load": round(os.getloadavg()[0], 1),
             **{
                 name: run_sql(self._dsn, f"SHOW {name}")[0][name]
                 for name in ("server_version", "shared_buffers", "max_wal_size", "wal_level", *_DURABLE)

@@ -8,6 +8,7 @@ from datetime import timedelta
 from typing import Any
 
 from rich.console import Group, RenderableType
+from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
@@ -104,34 +105,37 @@ def _history(events: Sequence[Event]) -> Table:
 
 
 def trace_view(entries: Sequence[TraceEntry]) -> RenderableType:
-    """All tasks of a process, in their order."""
-    table = Table(box=None, header_style="dim", pad_edge=False)
-    for name in (
-        "task",
-        "what",
-        "status",
-        "scheduled",
-        "ran for",
-        "tried",
-        "args",
-        "answer or error",
-        "events",
-    ):
-        table.add_column(name, overflow="fold")
-    for entry in entries:
-        failed = entry.error is not None
-        table.add_row(
-            str(entry.task_id),
-            Text(_what(entry)),
-            _status(entry.status.value),
-            clock(entry.scheduled_time),
-            _took(entry),
-            str(entry.attempts_count + 1) if entry.running_time else "",
-            Text(short(entry.args)),
-            Text(short(entry.error if failed else entry.response), style="red" if failed else ""),
-            Text(", ".join(short(event.name) or f"#{event.event_id}" for event in entry.events)),
+    """All tasks of a process, in their order: a line each, and one below for what was said."""
+    whats = [_what(entry) for entry in entries]
+    wide = max((len(what) for what in whats), default=0)
+    digits = len(str(entries[-1].task_id)) if entries else 0
+    lines: list[RenderableType] = []
+    for entry, what in zip(entries, whats, strict=True):
+        line = Text.assemble(
+            (f"{entry.task_id:>{digits}}", "dim"),
+            f"  {what:<{wide}}  ",
+            (f"{entry.status.value:<9}", _STYLES.get(entry.status.value, "")),
+            (f"  {clock(entry.scheduled_time)}  {_took(entry)}", "dim"),
         )
-    return table
+        lines.append(line)
+        if said := _said(entry):
+            lines.append(Padding(said, (0, 0, 0, digits + 2)))
+    return Group(*lines)
+
+
+def _said(entry: TraceEntry) -> Text:
+    """Arguments, answer or error, and events."""
+    parts: list[Text] = []
+    if entry.args is not None:
+        parts.append(Text(short(entry.args)))
+    if entry.error is not None:
+        parts.append(Text(f"→ {short(entry.error)}", style="red"))
+    elif entry.response is not None:
+        parts.append(Text(f"→ {short(entry.response)}"))
+    if entry.events:
+        names = ", ".join(short(event.name) or f"#{event.event_id}" for event in entry.events)
+        parts.append(Text(f"events: {names}", style="cyan"))
+    return Text("  ").join(parts)
 
 
 def _what(entry: TraceEntry) -> str:
@@ -142,25 +146,30 @@ def _what(entry: TraceEntry) -> str:
 def _took(entry: TraceEntry) -> str:
     if entry.running_time is None or entry.finished_time is None:
         return ""
-    return f"{(entry.finished_time - entry.running_time) / timedelta(milliseconds=1):.1f} ms"
+    took = f"{(entry.finished_time - entry.running_time) / timedelta(milliseconds=1):.1f} ms"
+    return f"{took}, tried {entry.attempts_count + 1} times" if entry.attempts_count else took
 
 
-def search_view(processes: Sequence[Process[Any]]) -> Table:
-    """A page of processes."""
-    table = Table(box=None, header_style="dim", pad_edge=False)
-    for name in ("process", "status", "since", "created", "events", "metadata", "detail"):
-        table.add_column(name, overflow="fold")
-    for process in processes:
-        table.add_row(
-            Text(visible(f"{process.namespace}/{process.process_id}"), style="bold"),
-            _status(process.status.value),
-            clock(process.status_changed_at),
-            clock(process.created_at),
-            str(process.last_event_id),
-            Text(short(process.metadata) if process.metadata else ""),
-            Text(short(process.detail), style="red"),
+def search_view(processes: Sequence[Process[Any]]) -> RenderableType:
+    """A page of processes: a line each, and one below for what is said of it."""
+    names = [visible(f"{process.namespace}/{process.process_id}") for process in processes]
+    wide = min(60, max((len(name) for name in names), default=0))
+    lines: list[RenderableType] = []
+    for process, name in zip(processes, names, strict=True):
+        status = process.status.value
+        lines.append(
+            Text.assemble(
+                (f"{name:<{wide}}", "bold"),
+                "  ",
+                (f"{status:<7}", _STYLES.get(status, "")),
+                (f"  created {clock(process.created_at)}  {process.last_event_id} events", "dim"),
+            )
         )
-    return table
+        if process.metadata:
+            lines.append(Padding(Text(short(process.metadata)), (0, 0, 0, 4)))
+        if process.detail is not None:
+            lines.append(Padding(Text(short(process.detail), style="red"), (0, 0, 0, 4)))
+    return Group(*lines)
 
 
 def _status(status: str, more: str = "") -> Text:

@@ -208,9 +208,6 @@ def _refused(request: Request, status: str | None, detail: str | None) -> NotPre
         return NotPrepared(Refused.NOT_FOUND)
     if request.task_type is TaskType.REPAIR:
         return NotPrepared(Refused.NOT_BROKEN, detail)
-    if status != ProcessStatus.ERROR:
-        # It was started after this request had looked for it.
-        return NotPrepared(Refused.NOT_FOUND)
     return NotPrepared(Refused.BROKEN, detail)
 
 

@@ -186,6 +186,23 @@ async def timers(client: Client, process_id: str, *, namespace: str = NS) -> lis
     return [t for t in await client.trace(namespace, process_id) if t.task_type is TaskType.TIMEOUT]
 
 
+async def start_and_call(
+    client: Client, scripted: Scripted, first: Act, then: Act, *, namespace: str = NS
+) -> asyncio.Task[Any]:
+    """Start process "p" and call it so that the call comes before any timer that init sets.
+
+    The call waits in the mailbox before init ends, and waiting calls go before timers.
+    """
+    held = first.model_copy(update={"gate": "init"})
+    starting = asyncio.create_task(client.start(namespace, "p", held))
+    await scripted.gates["init"].entered()
+    calling = asyncio.create_task(client.call(namespace, "p", "act", then))
+    await until_waiting(client, "p", 1, namespace=namespace)
+    scripted.gates["init"].open()
+    await starting
+    return calling
+
+
 async def until_past(client: Client, moment: datetime, *, namespace: str = NS) -> None:
     """Return when PostgreSQL's clock, read off a process put for the purpose, is behind a moment."""
 

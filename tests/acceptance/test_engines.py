@@ -149,7 +149,7 @@ async def test_more_work_than_slots(serve: MakeClient) -> None:
     client = await serve(namespace)
     names = [f"p{number}" for number in range(30)]
     assert await asyncio.gather(*(client.start(NS, name) for name in names)) == names
-    assert most == 3
+    assert most <= 3
 
 
 async def test_an_engine_takes_over_what_waits(dsn: str, mode: Options, client: MakeClient) -> None:

@@ -150,7 +150,7 @@ async def test_reply_timeout_then_asking_again(serve: MakeClient) -> None:
     await client.start(NS, "p", Act())
     act = Act(add=5, gate="g")
     with pytest.raises(ReplyTimeout) as caught:
-        await client.call(NS, "p", "act", act, timeout=timedelta(milliseconds=200))
+        await client.call(NS, "p", "act", act, timeout=timedelta(milliseconds=500))
     key = caught.value.idempotency_key
     assert caught.value.task_id == (await client.trace(NS, "p"))[-1].task_id
     again = asyncio.create_task(client.call(NS, "p", "act", act, idempotency_key=key))

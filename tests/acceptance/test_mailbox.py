@@ -11,6 +11,7 @@ from tests.acceptance.support import (
     Act,
     Scripted,
     outline,
+    start_and_call,
     timers,
     until_events,
     until_past,
@@ -82,13 +83,12 @@ async def test_waiting_calls_go_before_a_due_timer(serve: MakeClient) -> None:
     """A timer that falls due while calls wait runs after them."""
     scripted = Scripted()
     client = await serve(scripted.namespace)
-    await client.start(NS, "p", Act(after=0.05))
-    await client.notify(NS, "p", "act", Act(gate="g", emit="first"))
+    first = await start_and_call(client, scripted, Act(after=0.05), Act(gate="g", emit="first"))
     await scripted.gates["g"].entered()
-    calls = [asyncio.create_task(client.call(NS, "p", "act", Act(emit="second")))]
-    await until_waiting(client, "p", 1)
-    calls.append(asyncio.create_task(client.call(NS, "p", "act", Act(emit="third"))))
-    await until_waiting(client, "p", 2)
+    calls = [first]
+    for number, name in enumerate(("second", "third"), start=1):
+        calls.append(asyncio.create_task(client.call(NS, "p", "act", Act(emit=name))))
+        await until_waiting(client, "p", number)
     (timer,) = await timers(client, "p")
     assert timer.status == "blocked"
     await until_past(client, timer.scheduled_time)

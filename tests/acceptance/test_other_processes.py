@@ -17,7 +17,7 @@ from tests.acceptance.other_process import NS, Work, namespace_of, read_options
 from tests.acceptance.support import DEADLINE, Scripted, until, until_status, until_waiting
 
 ROOT = Path(__file__).parents[2]
-LEASE_AGE = 0.6
+LEASE_AGE = 1.5
 QUICK = {
     "lease_age": LEASE_AGE,
     "heartbeat_interval": 0.1,
@@ -197,7 +197,7 @@ async def test_a_blocked_event_loop_is_no_death(victim: Run, rescuer: Run, clien
     """A handler that blocks its engine's event loop for longer than a lease is not taken for a zombie."""
     asker, other = await client(), await victim("error")
     await asker.start(NS, "p")
-    calling = asyncio.create_task(asker.call(NS, "p", "work", Work(block=3 * LEASE_AGE)))
+    calling = asyncio.create_task(asker.call(NS, "p", "work", Work(block=2 * LEASE_AGE)))
     await other.says("begun p")
     await rescuer("error")
     assert await calling == 1

@@ -6,7 +6,7 @@ import pytest
 
 from progressor import NonRetryable, Reject, RetryPolicy
 from tests.acceptance.conftest import MakeClient
-from tests.acceptance.support import NS, Act, Scripted, timers, until_events, until_status
+from tests.acceptance.support import NS, Act, Scripted, timers, until, until_events, until_status
 
 MILLISECONDS = timedelta(milliseconds=1)
 
@@ -103,12 +103,13 @@ async def test_a_refusing_timer_is_tried_again(serve: MakeClient) -> None:
 
 async def test_a_call_runs_between_two_attempts(serve: MakeClient) -> None:
     """While a failed timer waits for its next attempt the process takes calls, and keeps the attempt."""
-    scripted = Scripted(retry_policy=policy(initial_interval=timedelta(seconds=0.3)))
+    scripted = Scripted(retry_policy=policy(initial_interval=timedelta(minutes=5)))
     scripted.faults["p"].append(ValueError("once"))
     client = await serve(scripted.namespace)
-    await client.start(NS, "p", Act(after=0.02))
-    await client.call(NS, "p", "act", Act(add=1, emit="called"))
-    await until_events(client, "p", "called", "fired")
-    (timer,) = await timers(client, "p")
-    assert (timer.attempts_count, timer.status) == (1, "finished")
-    assert timer.last_retry_interval == timedelta(seconds=0.3)
+    await client.start(NS, "p", Act(after=0))
+    (before,) = await until(lambda: timers(client, "p"), lambda timers: timers[0].attempts_count)
+    assert await client.call(NS, "p", "act", Act(add=1)) == 1
+    (after,) = await timers(client, "p")
+    assert (before.status, before.error) == ("waiting", "ValueError: once")
+    assert after == before
+    assert after.scheduled_time - after.running_time >= timedelta(minutes=5)

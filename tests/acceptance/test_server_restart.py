@@ -125,7 +125,8 @@ async def test_an_outage_is_told_and_survived(private: Server, mode: Options) ->
         Engine(private.dsn, [scripted.namespace], **mode) as engine,
         Client(private.dsn, patience=SECOND / 5, **asker_mode) as client,
     ):
-        await client.start("bank.outage", process_id, Act(add=1))
+        patiently = engine.client
+        await patiently.start("bank.outage", process_id, Act(add=1))
         await private.stop(signal.SIGINT)
         for asking in (
             client.call("bank.outage", process_id, "act", Act()),
@@ -136,10 +137,10 @@ async def test_an_outage_is_told_and_survived(private: Server, mode: Options) ->
                 await asking
         assert not (await client.health()).ok
         patient = asyncio.create_task(
-            engine.client.call("bank.outage", process_id, "act", Act(add=1), idempotency_key="k")
+            patiently.call("bank.outage", process_id, "act", Act(add=1), idempotency_key="k")
         )
         await private.start()
         assert await patient == 2
-        assert (await client.get("bank.outage", process_id)).state["balance"] == 2
-        assert (await client.health()).ok
-        assert await client.call("bank.outage", process_id, "act", Act(add=1)) == 3
+        assert (await patiently.get("bank.outage", process_id)).state.balance == 2
+        await until(client.health, lambda health: health.ok)
+        assert await patiently.call("bank.outage", process_id, "act", Act(add=1)) == 3

@@ -11,7 +11,7 @@ from tests.acceptance.support import NS, Act, Scripted, until, until_events, unt
 from tests.support import Tables
 
 QUICK = {
-    "lease_age": timedelta(milliseconds=600),
+    "lease_age": timedelta(seconds=1.5),
     "heartbeat_interval": timedelta(milliseconds=100),
     "zombie_interval": timedelta(milliseconds=100),
 }

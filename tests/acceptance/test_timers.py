@@ -3,8 +3,19 @@
 import asyncio
 from datetime import timedelta
 
-from tests.acceptance.conftest import MakeClient
-from tests.acceptance.support import NS, Account, Act, Scripted, timers, until, until_events, until_past
+from progressor import Engine, SetTimer
+from tests.acceptance.conftest import MakeClient, Options
+from tests.acceptance.support import (
+    NS,
+    Account,
+    Act,
+    Scripted,
+    start_and_call,
+    timers,
+    until,
+    until_events,
+    until_past,
+)
 
 MILLISECOND = timedelta(milliseconds=1)
 
@@ -37,9 +48,15 @@ async def test_a_timer_at_a_given_time(serve: MakeClient) -> None:
 
 async def test_setting_a_timer_replaces_the_old_one(serve: MakeClient) -> None:
     """A process has one timer: a new one cancels the old, which never fires."""
-    client = await serve(Scripted().namespace)
-    await client.start(NS, "p", Act(after=0.15, then=Act(emit="fired")))
-    await client.call(NS, "p", "act", Act(after=0.3, emit="replaced"))
+    scripted = Scripted()
+    client = await serve(scripted.namespace)
+    calling = await start_and_call(
+        client,
+        scripted,
+        Act(after=0.05, then=Act(emit="fired")),
+        Act(after=0.1, emit="replaced"),
+    )
+    await calling
     await until_events(client, "p", "replaced", "fired")
     first, second = await timers(client, "p")
     assert (first.status, first.running_time) == ("cancelled", None)
@@ -50,9 +67,10 @@ async def test_setting_a_timer_replaces_the_old_one(serve: MakeClient) -> None:
 
 async def test_unsetting_a_timer(serve: MakeClient) -> None:
     """After `unset_timer()` the timer never fires, and none is left."""
-    client = await serve(Scripted().namespace)
-    await client.start(NS, "p", Act(after=0.2))
-    await client.call(NS, "p", "act", Act(unset=True, emit="unset"))
+    scripted = Scripted()
+    client = await serve(scripted.namespace)
+    calling = await start_and_call(client, scripted, Act(after=0.1), Act(unset=True, emit="unset"))
+    await calling
     (timer,) = await timers(client, "p")
     assert timer.status == "cancelled"
     await until_past(client, timer.scheduled_time + 200 * MILLISECOND)
@@ -60,52 +78,66 @@ async def test_unsetting_a_timer(serve: MakeClient) -> None:
 
 
 async def test_a_timer_is_blocked_under_a_call_and_keeps_its_time(serve: MakeClient) -> None:
-    """A call that says nothing of the timer blocks it while it runs; then it fires at its own time."""
+    """A call that says nothing of the timer blocks it while it runs; then it waits for its own time."""
     scripted = Scripted()
     client = await serve(scripted.namespace)
-    await client.start(NS, "p", Act(after=0.4))
-    (waiting,) = await timers(client, "p")
+    await client.start(NS, "p", Act(after=3600))
+    (before,) = await timers(client, "p")
     calling = asyncio.create_task(client.call(NS, "p", "act", Act(gate="g", emit="called")))
     await scripted.gates["g"].entered()
-    (blocked,) = await timers(client, "p")
-    assert (waiting.status, blocked.status) == ("waiting", "blocked")
-    assert blocked.scheduled_time == waiting.scheduled_time
+    (under,) = await timers(client, "p")
     scripted.gates["g"].open()
     await calling
+    (after,) = await timers(client, "p")
+    assert [timer.status for timer in (before, under, after)] == ["waiting", "blocked", "waiting"]
+    assert {timer.task_id for timer in (before, under, after)} == {before.task_id}
+    assert {timer.scheduled_time for timer in (before, under, after)} == {before.scheduled_time}
+
+
+async def test_a_blocked_timer_fires_at_its_own_time(serve: MakeClient) -> None:
+    """A timer that was blocked under a call fires when it is due, not when the call ended."""
+    scripted = Scripted()
+    client = await serve(scripted.namespace)
+    calling = await start_and_call(client, scripted, Act(after=0.3), Act(emit="called"))
+    await calling
     await until_events(client, "p", "called", "fired")
-    (fired,) = await timers(client, "p")
-    assert (fired.task_id, fired.scheduled_time) == (waiting.task_id, waiting.scheduled_time)
+    (timer,) = await timers(client, "p")
+    assert timer.running_time >= timer.scheduled_time
 
 
 async def test_a_timer_that_fell_due_under_a_call_fires_after_it(serve: MakeClient) -> None:
     """A timer whose time passes while a call runs fires as soon as the call is done."""
     scripted = Scripted()
     client = await serve(scripted.namespace)
-    await client.start(NS, "p", Act(after=0.05))
-    calling = asyncio.create_task(client.call(NS, "p", "act", Act(gate="g", emit="called")))
+    calling = await start_and_call(client, scripted, Act(after=0.05), Act(gate="g", emit="called"))
     await scripted.gates["g"].entered()
     (timer,) = await timers(client, "p")
+    assert timer.status == "blocked"
     await until_past(client, timer.scheduled_time)
     scripted.gates["g"].open()
     await calling
     await until_events(client, "p", "called", "fired")
 
 
-async def test_timers_fire_in_the_order_of_their_microseconds(serve: MakeClient) -> None:
+async def test_timers_fire_in_the_order_of_their_microseconds(
+    dsn: str, mode: Options, client: MakeClient
+) -> None:
     """Timers a millisecond and less apart fire in their order, at times exact to the microsecond."""
-    scripted = Scripted(concurrency=1)
-    client = await serve(scripted.namespace)
-    await client.put(NS, "clock", state=Account())
-    start = (await client.get(NS, "clock")).created_at + timedelta(milliseconds=400)
+    asker = await client()
+    async with Engine(dsn, [Scripted().namespace], **mode):
+        await asker.put(NS, "clock")
+    now = (await asker.get(NS, "clock")).created_at
     delays = {"c": 1001, "a": 1, "e": 2001, "b": 2, "d": 1002}
-    for process_id, delay in delays.items():
-        await client.start(NS, process_id, Act(at=start + timedelta(microseconds=delay)))
-    for process_id, delay in delays.items():
-        await until_events(client, process_id, "fired")
-        (timer,) = await timers(client, process_id)
-        assert timer.scheduled_time == start + timedelta(microseconds=delay)
-    fired = [process_id for process_id, kind in scripted.ran if kind == "timeout"]
-    assert fired == ["a", "b", "c", "d", "e"]
+    due = {name: now + timedelta(microseconds=delay) for name, delay in delays.items()}
+    for name, at in due.items():
+        await asker.put(NS, name, state=Account(), action=SetTimer(at=at))
+    scripted = Scripted(concurrency=1)
+    async with Engine(dsn, [scripted.namespace], **mode):
+        for name, at in due.items():
+            await until_events(asker, name, "fired")
+            (timer,) = await timers(asker, name)
+            assert timer.scheduled_time == at
+    assert [name for name, _ in scripted.ran] == ["a", "b", "c", "d", "e"]
 
 
 async def test_a_chain_of_zero_delays(serve: MakeClient) -> None:
@@ -121,16 +153,18 @@ async def test_a_chain_of_zero_delays(serve: MakeClient) -> None:
 async def test_a_timed_remove(serve: MakeClient) -> None:
     """`set_timer(remove=True)` removes the process at its time, with all it has."""
     client = await serve(Scripted().namespace)
-    await client.start(NS, "p", Act(emit="opened", remove_after=0.1))
+    await client.start(NS, "p", Act(emit="opened", remove_after=3600))
     assert (await client.trace(NS, "p"))[-1].task_type == "remove"
+    await client.call(NS, "p", "act", Act(remove_after=0.05))
     await until(lambda: client.search(namespace=NS), lambda page: not page.items)
     assert await client.start(NS, "p", Act(add=1)) == 1
 
 
 async def test_a_timed_remove_can_be_replaced(serve: MakeClient) -> None:
     """A timed remove is a timer: another one replaces it."""
-    client = await serve(Scripted().namespace)
-    await client.start(NS, "p", Act(remove_after=0.2))
-    await client.call(NS, "p", "act", Act(after=0.3))
+    scripted = Scripted()
+    client = await serve(scripted.namespace)
+    calling = await start_and_call(client, scripted, Act(remove_after=0.05), Act(after=0.1))
+    await calling
     await until_events(client, "p", "fired")
     assert [t.status for t in await client.trace(NS, "p") if t.task_type == "remove"] == ["cancelled"]

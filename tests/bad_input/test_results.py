@@ -35,16 +35,16 @@ def test_results(world: World, kind: str, thing: Any) -> None:
     async def ask(client: Any) -> None:
         one = client.process(NS, fresh())
         await one.start()
-        broken = False
+        error: str | None = None
         try:
             await one.call("make", [kind, token])
         except Rejected as refusal:
             assert kind in ("reject", "details")
             refusal.reason.encode()
         except HandlerFailed as failure:
-            broken = True
-            assert len(failure.error) <= 2_000
-        process = await one.get()
+            error = failure.error
+        process, broken = await one.get(), error is not None
+        assert len(error or "") <= 2_000
         assert (process.status is ProcessStatus.ERROR) is broken
         _ = (process.state, process.metadata, process.history)
         trace = await one.trace()

@@ -18,15 +18,13 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
-from urllib.parse import urlsplit
 from uuid import uuid4
 
-import psycopg
 import pytest
-from psycopg import sql
 from typer.testing import CliRunner
 
 from progressor.cli.main import app
+from tests.conftest import Databases
 
 ROOT = Path(__file__).parents[2]
 HERE = Path(__file__).parent
@@ -178,18 +176,15 @@ def progressor(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Ended]
 
 
 @pytest.fixture(scope="package")
-def shop(server: str, admin: psycopg.Connection, template: str) -> Iterator[str]:
+def shop(databases: Databases, template: str) -> Iterator[str]:
     """The DSN of a database that a worker serves `shop.py` on."""
-    name = f"prg_test_{uuid4().hex}"
-    admin.execute(
-        sql.SQL("CREATE DATABASE {} TEMPLATE {}").format(sql.Identifier(name), sql.Identifier(template))
-    )
-    dsn = urlsplit(server)._replace(path=f"/{name}").geturl()
+    name = databases.make(template)
+    dsn = databases.dsn(name)
     worker = Running("worker", "shop", PROGRESSOR_DATABASE_URL=dsn)
     worker.wait_for("serving")
     yield dsn
     worker.kill()
-    admin.execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(sql.Identifier(name)))
+    databases.drop(name)
 
 
 @pytest.fixture

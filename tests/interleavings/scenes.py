@@ -13,6 +13,7 @@ from typing import Any
 from progressor.model import Decision, Event, SetTimer, TaskType
 from progressor.storage.items import Import, NotPrepared, TaskRef
 from progressor.storage.operations import Storage
+from tests.interleavings.stepping import Side
 from tests.support import (
     NS,
     SECOND,
@@ -138,10 +139,15 @@ async def repairing(storage: Storage) -> Scene:
 
 @dataclass(frozen=True)
 class Op:
-    """An operation as one of two sides does it; `skips`: it leaves alone what others have locked."""
+    """An operation as one of two sides does it.
+
+    `skips`: it leaves alone what others have locked. `middle`: it is two transactions, and so many steps
+    are the first.
+    """
 
     act: Callable[[Storage, Scene, int], Awaitable[Any]]
     skips: bool = False
+    middle: int | None = None
     on_zombie: str | None = None
 
 
@@ -191,11 +197,13 @@ async def _collect(storage: Storage, scene: Scene, side: int) -> Any:
 
 
 async def _live(storage: Storage, scene: Scene, side: int) -> Any:
-    """Not one transaction but two: a start, and the end of its step."""
+    """A start and the end of its step: two transactions, with a boundary in between."""
     asked = request("p1", TaskType.INIT, key=f"side-{side}", lease=side * 1000, worker_id=f"w{side}")
     (begun,) = await storage.prepare_init([asked], now=_now(side))
     if isinstance(begun, NotPrepared):
         return begun
+    if isinstance(storage._connections, Side):
+        await storage._connections.boundary()
     return (await storage.save_result([held(begun).step(unlock())], now=_now(side)))[0]
 
 
@@ -217,7 +225,7 @@ _DUE = timedelta(0)
 OPS: dict[str, Op] = {
     "init": _asks(TaskType.INIT),
     "init_same_key": _asks(TaskType.INIT, key="same"),
-    "init_and_save": Op(_live),
+    "init_and_save": Op(_live, middle=4),
     "call": _asks(TaskType.CALL),
     "call_waiting": _asks(TaskType.CALL, waits=True),
     "call_same_key": _asks(TaskType.CALL, key="same"),

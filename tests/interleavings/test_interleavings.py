@@ -24,6 +24,7 @@ from progressor.storage.items import (
     Claimed,
     Duplicate,
     NotPrepared,
+    Refused,
     Removed,
     Saved,
     Zombie,
@@ -198,11 +199,15 @@ def test_one_after_the_other(
     monkeypatch.setattr(operations, "_FIRST_PAUSE", 0.0)
     names = first, second
     serial = []
-    for order in ("AB", "BA"):
-        left = arena.meet(scene, names, order, None, None)
-        assert left is not None
-        arena.examine(left)
-        serial.append(left)
+    for order, middle in (
+        ("AB", None),
+        ("BA", None),
+        ("AB", OPS[first].middle),
+        ("BA", OPS[second].middle),
+    ):
+        if (left := arena.meet(scene, names, order, middle, None)) is not None:
+            arena.examine(left)
+            serial.append(left)
     for order in ("AB", "BA"):
         for stops in _all_stops(scene):
             left = arena.meet(scene, names, order, *stops)
@@ -223,3 +228,22 @@ def _all_stops(scene: str) -> Iterator[tuple[int | None, ...]]:
                 yield first, second
                 if scene == "absent":
                     yield from ((first, second, 1, third) for third in (None, *range(1, longest)))
+
+
+def test_a_call_is_not_lost_to_a_start(arena: Arena) -> None:
+    """A call that looked for its process before the start, and found it after, is refused.
+
+    It holds no lock on that process: accepted, it would wait behind an init that ends without seeing it.
+    """
+    left = arena.meet("absent", ("call", "init_and_save"), "AB", 1, 4, 1, None)
+    assert left is not None
+    check_invariants(arena.dsn)
+    assert left.answers[0] == NotPrepared(Refused.NOT_FOUND)
+
+
+def test_a_removal_of_nothing_removes_nothing(arena: Arena) -> None:
+    """What was started after a removal had looked for it stays: the removal said that there was nothing."""
+    left = arena.meet("absent", ("remove", "put"), "AB", 1, None)
+    assert left is not None
+    assert left.answers == (("removed", False, 0), True)
+    assert len(left.rows["processes"]) == 1

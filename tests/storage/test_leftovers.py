@@ -12,6 +12,7 @@ from tests.support import (
     T0,
     Tables,
     claim_calls,
+    claim_timers,
     hold,
     init,
     refuse_init,
@@ -39,6 +40,17 @@ async def test_answers_of_removed_processes_end(storage: Storage, tables: Tables
     await drop(storage, DAY)
     assert len(tables.everything()["tasks"]) == 2
     await drop(storage, DAY + SECOND)
+    assert tables.everything()["tasks"] == []
+
+
+async def test_timers_of_removed_processes_end_sooner(storage: Storage, tables: Tables) -> None:
+    """Nobody waits for the answer of a timer that removed its process."""
+    await start(storage, "expires", set_timer(SECOND, remove=True))
+    (timer,) = await claim_timers(storage, now=T0 + SECOND)
+    await save(storage, timer, removed(), now=T0 + SECOND)
+    await drop(storage, timedelta(minutes=10))
+    assert len(tables.everything()["tasks"]) == 1
+    await drop(storage, timedelta(minutes=10) + 2 * SECOND)
     assert tables.everything()["tasks"] == []
 
 

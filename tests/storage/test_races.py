@@ -173,6 +173,21 @@ async def test_call_waits_for_a_save_and_sees_it(storage: Storage, race: Race) -
     assert (process.aux_state, process.last_event_id) == (b"new", 2)
 
 
+async def test_time_goes_on_behind_a_lock(storage: Storage, race: Race) -> None:
+    """Who waited for a lock has the time of when it got it: no step begins before the last one ended."""
+    await start(storage, "p1")
+    step = await hold(storage, init("p2"), now=None)
+    await race.begin(lambda first: hold(first, request("p1")))
+    # It has begun, and waits for the first of its two processes, while a step of the second one ends.
+    second = await race.waits(storage.prepare_call([request("p1"), request("p2")], now=None))
+    saved = await save(storage, step, unlock(), now=None)
+    await race.commit()
+    _, call = await second
+    began = held(call).task.running_time
+    assert began is not None
+    assert began >= saved.now
+
+
 async def test_call_waits_for_a_failure_and_sees_it(storage: Storage, race: Race) -> None:
     """A call that comes while the process breaks is refused, not left to wait for ever."""
     step = await hold(storage, init())

@@ -31,7 +31,11 @@ WITH item AS MATERIALIZED (
             p.namespace = ANY (ARRAY[i.namespace]) AND p.process_id = ANY (ARRAY[i.process_id])
             AND p.status IN ('init', 'running')
     WHERE
-        NOT EXISTS (
+        -- Not what was started after the lock had looked for it.
+        i.ord <> ALL (
+            coalesce(nullif(current_setting('progressor.missing', TRUE), ''), '{}')::bigint[]
+        )
+        AND NOT EXISTS (
             SELECT FROM tasks AS t
             WHERE
                 t.namespace = ANY (ARRAY[i.namespace]) AND t.process_id = ANY (ARRAY[i.process_id])

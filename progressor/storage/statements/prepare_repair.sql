@@ -18,7 +18,11 @@ WITH item AS MATERIALIZED (
             p.namespace = ANY (ARRAY[i.namespace]) AND p.process_id = ANY (ARRAY[i.process_id])
             AND p.status IS NOT DISTINCT FROM 'error'
     WHERE
-        NOT EXISTS (
+        -- Not what was started after the lock had looked for it.
+        i.ord <> ALL (
+            coalesce(nullif(current_setting('progressor.missing', TRUE), ''), '{}')::bigint[]
+        )
+        AND NOT EXISTS (
             SELECT FROM running AS r
             WHERE
                 r.namespace = ANY (ARRAY[i.namespace])

@@ -2,7 +2,13 @@
 -- operation repeated after a lost answer finds its own earlier success. A task whose running row
 -- carries the item's lease is the item's own to run; any other task of the same key is a duplicate.
 SELECT
-    p.status,
+    -- Nothing, if it was started after the lock had looked for it.
+    CASE
+        WHEN i.ord <> ALL (
+            coalesce(nullif(current_setting('progressor.missing', TRUE), ''), '{}')::bigint[]
+        )
+            THEN p.status
+    END AS status,
     p.previous_status,
     p.status_changed_at,
     p.created_at,

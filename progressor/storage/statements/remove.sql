@@ -6,9 +6,15 @@ WITH item AS MATERIALIZED (
     FROM unnest(
         %(namespace)s::text[], %(process_id)s::text[], %(task_id)s::bigint[],
         %(worker_id)s::text[], %(lease)s::bigint[]
-    ) AS i (namespace, process_id, task_id, worker_id, lease)
+    ) WITH ORDINALITY AS i (namespace, process_id, task_id, worker_id, lease, ord)
     WHERE
-        i.task_id IS NULL
+        (
+            i.task_id IS NULL
+            -- Not what was started after the lock had looked for it.
+            AND i.ord <> ALL (
+                coalesce(nullif(current_setting('progressor.missing', TRUE), ''), '{}')::bigint[]
+            )
+        )
         OR EXISTS (
             SELECT FROM running AS r
             WHERE

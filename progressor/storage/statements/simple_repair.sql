@@ -11,7 +11,9 @@ WITH item AS MATERIALIZED (
         %(namespace)s::text[], %(process_id)s::text[], %(metadata)s::jsonb[],
         %(idempotency_key)s::text[], %(request_hash)s::bytea[], %(context)s::bytea[],
         %(lease)s::bigint[]
-    ) AS i (namespace, process_id, metadata, idempotency_key, request_hash, context, lease)
+    ) WITH ORDINALITY AS i (
+        namespace, process_id, metadata, idempotency_key, request_hash, context, lease, ord
+    )
     JOIN processes AS p
         ON
             p.namespace = ANY (ARRAY[i.namespace]) AND p.process_id = ANY (ARRAY[i.process_id])
@@ -23,7 +25,11 @@ WITH item AS MATERIALIZED (
             AND broken_by.task_id = p.corrupted_by
             AND broken_by.task_type IN ('timeout', 'remove')
     WHERE
-        NOT EXISTS (
+        -- Not what was started after the lock had looked for it.
+        i.ord <> ALL (
+            coalesce(nullif(current_setting('progressor.missing', TRUE), ''), '{}')::bigint[]
+        )
+        AND NOT EXISTS (
             SELECT FROM running AS r
             WHERE
                 r.namespace = ANY (ARRAY[i.namespace])

@@ -1,0 +1,43 @@
+"""The ledger under faults, in short: `benchmarks.chaos` as CI runs it.
+
+Rule: OS processes of its own on a server of its own; a bound on the whole, none on any step of it.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+BOUND_SECONDS = 300
+
+
+def chaos(report: Path, *options: str) -> tuple[int, dict[str, object]]:
+    """Run it; its exit status and its report."""
+    command = [sys.executable, "-m", "benchmarks.chaos", "--quick", f"--json={report}", *options]
+    done = subprocess.run(
+        command, cwd=ROOT, timeout=BOUND_SECONDS, capture_output=True, text=True, check=False
+    )
+    assert report.exists(), done.stderr
+    return done.returncode, json.loads(report.read_text())
+
+
+def test_the_ledger_is_exact_after_faults(tmp_path: Path) -> None:
+    """Whatever was killed, frozen, cut and restarted: nothing lost, nothing doubled, nothing stuck."""
+    status, report = chaos(tmp_path / "report.json", "--seed", "4")
+    findings = {v["name"]: v["findings"] for v in report["verdicts"] if v["findings"]}
+    assert findings == {}
+    assert status == 0
+    assert report["faults"] >= 10
+
+
+@pytest.mark.parametrize("defect", ["early-reply"])
+def test_the_harness_finds_a_defect(tmp_path: Path, defect: str) -> None:
+    """A copy that answers before the commit is found out."""
+    status, report = chaos(tmp_path / "report.json", "--seed", "4", "--defect", defect)
+    assert status == 0
+    assert "visible at once" in {v["name"] for v in report["verdicts"] if v["findings"]}
