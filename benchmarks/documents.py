@@ -62,7 +62,8 @@ def _facts(results: Results) -> str:
     peers = ", ".join(f"{_NAMES[name]} {version}" for name, version in facts.get("peers", {}).items())
     return (
         f"{facts['cores']} cores (load average {facts['load']} when it began), PostgreSQL "
-        f"{facts['server_version']} (shared_buffers {facts['shared_buffers']}, fsync {facts['fsync']}, synchronous_commit "
+        f"{facts['server_version']} (shared_buffers {facts['shared_buffers']}, "
+        f"fsync {facts['fsync']}, synchronous_commit "
         f"{facts['synchronous_commit']}), Python {facts['python']}, {facts['machine']}"
         f"{'; ' + peers if peers else ''}. Medians of {facts['repeats']} rounds"
         f"{' of ' + format(facts['seconds'], 'g') + ' s' if 'seconds' in facts else ''}."

@@ -69,6 +69,9 @@ def upgrade() -> None:
         sa.Column("corrupted_by", sa.BigInteger(), nullable=True),
         sa.Column("last_event_id", sa.BigInteger(), server_default=sa.text("0"), nullable=False),
         sa.CheckConstraint("status IN ('init', 'running', 'error')", name=op.f("processes_status_check")),
+        sa.CheckConstraint(
+            "(status = 'error') = (detail IS NOT NULL)", name=op.f("processes_detail_check")
+        ),
         sa.CheckConstraint("last_event_id >= 0", name=op.f("processes_last_event_id_check")),
         sa.CheckConstraint("length(process_id) BETWEEN 1 AND 256", name=op.f("processes_process_id_check")),
         sa.PrimaryKeyConstraint("namespace", "process_id", name=op.f("processes_pkey")),
@@ -84,13 +87,14 @@ def upgrade() -> None:
         "processes",
         ["namespace", "created_at", "process_id"],
         unique=False,
-        postgresql_where=sa.text("status = 'error'"),
+        postgresql_where=sa.text("detail IS NOT NULL"),
     )
     op.create_index(
         "processes_by_creation",
         "processes",
         ["namespace", "created_at", "process_id"],
         unique=False,
+        postgresql_where=sa.text("process_id <> ''"),
     )
     op.create_index(
         "processes_by_metadata",
@@ -99,6 +103,7 @@ def upgrade() -> None:
         unique=False,
         postgresql_using="gin",
         postgresql_ops={"metadata": "jsonb_path_ops"},
+        postgresql_where=sa.text("metadata <> '{}'::jsonb"),
     )
     op.create_table(
         "running",
@@ -205,7 +210,7 @@ def upgrade() -> None:
         ),
         sa.PrimaryKeyConstraint("namespace", "process_id", "task_id", name=op.f("tasks_pkey")),
         postgresql_with={
-            "fillfactor": "80",
+            "fillfactor": "50",
             "autovacuum_vacuum_scale_factor": "0.02",
             "autovacuum_vacuum_threshold": "1000",
             "autovacuum_vacuum_cost_delay": "0",
@@ -281,9 +286,14 @@ def downgrade() -> None:
         table_name="processes",
         postgresql_using="gin",
         postgresql_ops={"metadata": "jsonb_path_ops"},
+        postgresql_where=sa.text("metadata <> '{}'::jsonb"),
     )
-    op.drop_index("processes_by_creation", table_name="processes")
-    op.drop_index("processes_broken", table_name="processes", postgresql_where=sa.text("status = 'error'"))
+    op.drop_index(
+        "processes_by_creation", table_name="processes", postgresql_where=sa.text("process_id <> ''")
+    )
+    op.drop_index(
+        "processes_broken", table_name="processes", postgresql_where=sa.text("detail IS NOT NULL")
+    )
     op.drop_table("processes")
     op.drop_table("namespaces")
     op.drop_table("events")

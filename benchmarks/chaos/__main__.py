@@ -11,9 +11,9 @@ import logging
 import sys
 from pathlib import Path
 
+from benchmarks.chaos.defects import DEFECTS
 from benchmarks.chaos.run import Options, carry_out
 
-_DEFECTS = ("fence", "early-reply", "no-scan")
 _QUICK_SECONDS, _QUICK_PAUSE, _QUICK_SETTLE = 20.0, 0.7, 40.0
 
 
@@ -27,7 +27,7 @@ def main() -> int:
         "--settle", type=float, default=60, help="seconds in which all must come to its end"
     )
     parser.add_argument("--quick", action="store_true", help="a minute in all")
-    parser.add_argument("--defect", choices=_DEFECTS, help="run a copy that is broken on purpose")
+    parser.add_argument("--defect", choices=DEFECTS, help="run a copy that is broken on purpose")
     parser.add_argument("--json", type=Path, help="write the report here")
     parser.add_argument("--report", type=Path, help="write the report here, as Markdown")
     given = parser.parse_args()

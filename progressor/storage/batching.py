@@ -38,7 +38,7 @@ class Batcher(Generic[Item, Result]):
         verb: str,
         run: Callable[[Sequence[Item]], Awaitable[Sequence[Result]]],
         conflict: Callable[[Item], Hashable],
-        size: Callable[[Item], int],
+        size: Callable[[Item], int] = lambda _item: 0,
     ) -> None:
         self._verb = verb
         self._run = run

@@ -16,6 +16,7 @@ from progressor.storage.session import Session
 
 # Every hot statement is a chain of key look-ups. A generic plan of index scans and nested loops is right
 # at any size of the tables, also in the minutes before the first ANALYZE of a table that grows from empty.
+# A process that freezes or vanishes between two round trips of a transaction must not keep its locks.
 _SESSION = """
 SELECT
     set_config('plan_cache_mode', 'force_generic_plan', FALSE),
@@ -25,6 +26,10 @@ SELECT
     set_config('enable_bitmapscan', 'off', FALSE),
     set_config('enable_material', 'off', FALSE),
     set_config('jit', 'off', FALSE),
+    set_config('idle_in_transaction_session_timeout', '15s', FALSE),
+    set_config('tcp_keepalives_idle', '15', FALSE),
+    set_config('tcp_keepalives_interval', '5', FALSE),
+    set_config('tcp_keepalives_count', '3', FALSE),
     set_config('TimeZone', 'UTC', FALSE)
 """
 

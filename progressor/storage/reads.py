@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
-from sqlalchemy import ColumnElement, Select, and_, func, literal, select, tuple_
+from sqlalchemy import ColumnElement, Select, and_, func, literal, select, text, tuple_
 from sqlalchemy.exc import DataError, DBAPIError, IntegrityError, ProgrammingError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.ext.asyncio import AsyncConnection, create_async_engine
@@ -225,14 +225,17 @@ class Reads:
     ) -> tuple[list[Snapshot], str | None]:
         """Processes by namespace, then creation; and the cursor of the next page, None at the end."""
         key = tuple_(processes.c.namespace, processes.c.created_at, processes.c.process_id)
-        wanted: list[ColumnElement[bool]] = []
+        # Each condition with the predicate of the index that serves it.
+        wanted: list[ColumnElement[bool]] = [processes.c.process_id != literal("", literal_execute=True)]
         if namespace is not None:
             wanted.append(processes.c.namespace == namespace)
         if status is not None:
-            # A literal: the partial index of broken processes is only seen with one.
-            wanted.append(processes.c.status == literal(status, literal_execute=True))
-        if metadata is not None:
+            wanted.append(processes.c.status == status)
+            if status == "error":
+                wanted.append(processes.c.detail.is_not(None))
+        if metadata:
             wanted.append(processes.c.metadata.contains(metadata))
+            wanted.append(processes.c.metadata != text("'{}'::jsonb"))
         if created_after is not None:
             wanted.append(processes.c.created_at >= created_after)
         if created_before is not None:

@@ -27,26 +27,36 @@ NAMESPACES = ("shop.a", "shop.b")
 KEYS = [(namespace, process_id) for namespace in NAMESPACES for process_id in ("p1", "p2")]
 WORKERS = ("w1", "w2", "w3")
 
+
+def often(*usual: st.SearchStrategy[Any], rarely: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    """One of the usual ones, and now and then the other."""
+    return st.integers(0, 9).flatmap(lambda place: usual[place % len(usual)] if place else rarely)
+
+
+_rarely = often(st.just(False), rarely=st.just(True))
 keys = st.sampled_from(KEYS)
 workers = st.sampled_from(WORKERS)
 losses = st.sampled_from(["", "", "", "early", "late"])
 places = st.integers(0, 7)
 timers = st.builds(
-    SetTimer, after=st.sampled_from([timedelta(0), SECOND, 5 * SECOND]), remove=st.booleans()
+    SetTimer, after=st.sampled_from([timedelta(0), SECOND, 5 * SECOND]), remove=_rarely
 ) | st.builds(SetTimer, at=st.sampled_from([T0, T0 + 20 * SECOND]))
+actions = often(st.none(), timers, timers, timers, st.just(UnsetTimer()), rarely=st.just(Remove()))
 intents = st.builds(
     Intent,
     events=st.integers(0, 2).map(events),
-    action=st.none() | timers | st.just(UnsetTimer()) | st.none() | timers | st.just(Remove()),
+    action=actions,
     response=st.none() | st.just(b"1"),
     aux_state=st.none() | st.sampled_from([b"", b"state"]),
     metadata=st.none() | st.just({"plan": "pro"}),
 )
-outcomes: st.SearchStrategy[Outcome] = st.one_of(
-    st.builds(Success, intents),
-    st.builds(Success, intents),
-    st.just(Refusal("no", {"why": 1})),
+_successes = st.builds(Success, intents)
+outcomes: st.SearchStrategy[Outcome] = often(
+    _successes,
+    _successes,
+    _successes,
     st.builds(Failure, st.just("ValueError: no"), retryable=st.booleans()),
+    rarely=st.just(Refusal("no", {"why": 1})),
 )
 
 

@@ -55,7 +55,7 @@ from tests.model.draws import (
 from tests.model.oracle import Key, Oracle, Task
 from tests.model.profiles import profile
 from tests.model.world import World, world
-from tests.support import SECOND, T0, Held, check_invariants, events, number
+from tests.support import SECOND, T0, Held, check_invariants, events, number, request
 
 POLICY = RetryPolicy(max_attempts=3)
 AGE, GRACE = 30 * SECOND, 10 * SECOND
@@ -142,9 +142,12 @@ class StorageMachine(RuleBasedStateMachine):
         results = self.world.run(lambda storage: getattr(storage, verb)(asked, now=self.now), loss)
         self._prepared(results, expected, old)
 
-    @initialize(asked=batches(TaskType.INIT, by=process_of))
-    def begin(self, asked: list[Request]) -> None:
+    @initialize(ends=st.lists(outcomes, min_size=len(KEYS), max_size=len(KEYS)))
+    def begin(self, ends: list[Outcome]) -> None:
+        """Most examples begin with processes that live."""
+        asked = [request(name, TaskType.INIT, namespace=namespace) for namespace, name in KEYS]
         self._prepare("prepare_init", asked, "")
+        self.save_result([(place, outcome, False) for place, outcome in enumerate(ends)], "")
 
     @rule(asked=batches(TaskType.INIT, by=process_of), loss=losses)
     def prepare_init(self, asked: list[Request], loss: str) -> None:
@@ -195,6 +198,16 @@ class StorageMachine(RuleBasedStateMachine):
         self.held = [held for held in self.held if held not in picked]
         self.saved = [*self.saved, *picked][-4:]
         self._save(picked, [(outcome, keeps or loss == "early") for _, outcome, keeps in chosen], loss)
+
+    @rule(worker=workers, ends=st.lists(outcomes, min_size=3, max_size=3), loss=losses)
+    def work(self, worker: str, ends: list[Outcome], loss: str) -> None:
+        """Claim everything, and save some of it."""
+        for namespace in NAMESPACES:
+            self._claim(namespace, 9, worker, "", timers=False)
+            self._claim(namespace, 9, worker, "", timers=True)
+        if self.held:
+            newest = len(self.held) - 1
+            self.save_result([(newest - place, end, True) for place, end in enumerate(ends)], loss)
 
     @precondition(lambda self: self.held)
     @rule(place=places, outcome=outcomes)

@@ -145,7 +145,10 @@ DAMAGES: dict[str, Damage] = {
         {"broken_by_a_task"},
     ),
     "whole, with a detail": (
-        ("UPDATE processes SET detail = 'no' WHERE process_id = 'idle'",),
+        (
+            "ALTER TABLE processes DROP CONSTRAINT processes_detail_check",
+            "UPDATE processes SET detail = 'no' WHERE process_id = 'idle'",
+        ),
         {"broken_by_a_task"},
     ),
     "a waiting task that nobody will see": (

@@ -286,7 +286,7 @@ CHANGED = {
         *("status", "scheduled_time", "running_time", "finished_time", "response", "error"),
         *("last_retry_interval", "attempts_count", "worker_id", "lease"),
     },
-    "processes": {"aux_state", "last_event_id", "detail", "corrupted_by"},
+    "processes": {"status", "previous_status", "status_changed_at", "aux_state", "last_event_id"},
     "running": {"task_id", "task_type", "lease", "running_time"},
     "workers": {"seen_at", "free_slots"},
 }

@@ -47,8 +47,8 @@ WITH item AS MATERIALIZED (
 placed AS MATERIALIZED (
     SELECT
         nextval('tasks_task_id_seq') AS task_id,
-        item.is_next AND item.has_worker AND NOT EXISTS (
-            SELECT FROM namespaces AS n WHERE n.name = item.namespace AND n.paused
+        item.is_next AND item.has_worker AND item.namespace <> ALL (
+            ARRAY(SELECT n.name FROM namespaces AS n WHERE n.paused)
         ) AS runs,
         coalesce(%(now)s::timestamptz, statement_timestamp()) AS now,
         item.*

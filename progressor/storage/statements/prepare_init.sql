@@ -4,8 +4,8 @@
 WITH item AS MATERIALIZED (
     SELECT
         nextval('tasks_task_id_seq') AS task_id,
-        i.has_worker AND NOT EXISTS (
-            SELECT FROM namespaces AS n WHERE n.name = i.namespace AND n.paused
+        i.has_worker AND i.namespace <> ALL (
+            ARRAY(SELECT n.name FROM namespaces AS n WHERE n.paused)
         ) AS runs,
         coalesce(%(now)s::timestamptz, now()) AS now,
         i.*

@@ -9,7 +9,7 @@ WITH item AS MATERIALIZED (
         i.*,
         coalesce(%(now)s::timestamptz, statement_timestamp()) AS now,
         r.task_type,
-        EXISTS (SELECT FROM namespaces AS n WHERE n.name = i.namespace AND n.paused) AS paused,
+        i.namespace = ANY (ARRAY(SELECT n.name FROM namespaces AS n WHERE n.paused)) AS paused,
         CASE
             WHEN i.disposition = 'continue' THEN i.timer_type
             WHEN i.disposition = 'rerun' THEN (
@@ -89,9 +89,6 @@ placed AS MATERIALIZED (
         timed.*,
         CASE
             WHEN NOT keeps_slot OR paused THEN NULL
-            WHEN EXISTS (
-                SELECT FROM namespaces AS n WHERE n.name = timed.namespace AND n.paused
-            ) THEN NULL
             WHEN call_id IS NOT NULL THEN call_id
             WHEN disposition <> 'retry' AND due <= now THEN coalesce(new_timer_id, old_timer_id)
         END AS next_id
@@ -173,7 +170,7 @@ started_task AS (
     FROM placed AS i
     WHERE
         t.namespace = ANY (ARRAY[i.namespace]) AND t.process_id = ANY (ARRAY[i.process_id])
-        AND t.task_id = i.next_id
+        AND t.task_id = i.next_id AND i.next_id IS DISTINCT FROM i.new_timer_id
 ),
 
 new_timer_task AS (
@@ -197,7 +194,10 @@ unscheduled AS (
     USING placed AS i
     WHERE
         s.namespace = ANY (ARRAY[i.namespace]) AND s.process_id = ANY (ARRAY[i.process_id])
-        AND s.task_id IN (i.next_id, CASE WHEN i.drops_old_timer THEN i.old_timer_id END)
+        AND s.task_id IN (
+            CASE WHEN i.next_id IS DISTINCT FROM i.new_timer_id THEN i.next_id END,
+            CASE WHEN i.drops_old_timer THEN i.old_timer_id END
+        )
     RETURNING s.task_id
 ),
 
@@ -279,4 +279,5 @@ FROM placed AS i
 LEFT JOIN tasks AS t
     ON
         t.namespace = ANY (ARRAY[i.namespace]) AND t.process_id = ANY (ARRAY[i.process_id])
-        AND t.task_id = i.next_id
+        -- A new timer is not there yet to be read: do not look.
+        AND t.task_id = CASE WHEN i.next_id IS DISTINCT FROM i.new_timer_id THEN i.next_id END
