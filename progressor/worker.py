@@ -145,17 +145,18 @@ def _after(process: Snapshot, task: Task, decision: Decision, saved: Saved) -> S
         return replace(process, history=())
     changed = decision.status is not process.status
     broken = decision.status is ProcessStatus.ERROR
-    return replace(
-        process,
+    return Snapshot(
+        namespace=process.namespace,
+        process_id=process.process_id,
         status=decision.status,
         previous_status=process.status if changed else process.previous_status,
         status_changed_at=saved.now if changed else process.status_changed_at,
+        created_at=process.created_at,
         detail=decision.reply.error if broken else None,
-        corrupted_by=task.task_id if broken else None,
         aux_state=process.aux_state if decision.aux_state is None else decision.aux_state,
         metadata=process.metadata if decision.metadata is None else decision.metadata,
+        corrupted_by=task.task_id if broken else None,
         last_event_id=process.last_event_id + len(decision.events),
-        history=(),
     )
 
 

@@ -1,0 +1,34 @@
+"""Answers that were committed, and whose process was removed before they were read."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from progressor.model import TaskStatus
+from progressor.storage.items import Answer
+from progressor.storage.operations import Storage
+from tests.support import claim_calls, hold, init, removed, request, save, set_timer, start, unlock, wait
+
+
+@pytest.mark.xfail(reason="a removal deletes the answers of earlier steps, read or not", strict=True)
+async def test_answer_of_the_call_before(storage: Storage) -> None:
+    """A caller elsewhere reads its answer a moment later; the next call has removed the process."""
+    await start(storage)
+    first = await wait(storage, request(worker_id=None, metadata={"reply_to": "c1"}))
+    await wait(storage, request(worker_id=None))
+    (step,) = await claim_calls(storage)
+    following = step.next(await save(storage, step, unlock()), unlock())
+    await save(storage, following, removed())
+    assert await storage.replies([first]) == [Answer(TaskStatus.FINISHED, b"answer")]
+
+
+@pytest.mark.xfail(reason="a removal deletes the answers of earlier steps, read or not", strict=True)
+async def test_answer_of_the_start(storage: Storage) -> None:
+    """The same for a start that sets a timer which removes the process at once."""
+    step = await hold(storage, init(metadata={"reply_to": "c1"}))
+    decision = set_timer(timedelta(0), remove=True)
+    following = step.next(await save(storage, step, decision), decision)
+    await save(storage, following, removed())
+    assert await storage.replies([step.ref]) == [Answer(TaskStatus.FINISHED, b"answer")]
