@@ -13,7 +13,7 @@ APP := $(VENV)/.app
 DEV := $(VENV)/.dev
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check lint format bench build clean
+.PHONY: help demo test check lint format bench deep chaos soak build clean
 
 help:  ## Show these targets
 	@sed -n 's/^\([a-z]*\):.*##/\1 /p' $(MAKEFILE_LIST) | awk '{ t = $$1; $$1 = ""; printf "  make %-8s%s\n", t, $$0 }'
@@ -39,6 +39,15 @@ format: $(DEV)  ## Format the code and fix what can be fixed
 bench: $(DEV)  ## Measure: see benchmarks/
 	@test -d benchmarks || { echo "there is no benchmarks/ in this tree"; exit 1; }
 	$(PYTHON) -m benchmarks $(ARGS)
+
+deep: $(DEV)  ## The model-based tests with thousands of examples (about half an hour)
+	HYPOTHESIS_PROFILE=deep $(PYTHON) -m pytest -n 2 tests/model $(ARGS)
+
+chaos: $(DEV)  ## Kill, freeze, cut and restart everything for five minutes, and compare every record
+	$(PYTHON) -m benchmarks.chaos $(ARGS)
+
+soak: $(DEV)  ## Half an hour of mixed load: what should be flat, is it flat?
+	$(PYTHON) -m benchmarks.soak $(ARGS)
 
 build: $(DEV)  ## Build the wheel and the source distribution into dist/
 	$(PYTHON) -m build

@@ -130,3 +130,14 @@ async def test_stop_tells_who_waits(flights: Flights) -> None:
     await flights.batcher.stop()
     results = await asyncio.gather(*answers, return_exceptions=True)
     assert [type(result) for result in results] == [StorageUnavailable] * 3
+
+
+async def test_large_items_go_in_small_company(flights: Flights, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A batch is bounded in bytes, too: an item that fills it takes off with those before it."""
+    monkeypatch.setattr("progressor.storage.batching.MAX_BATCH_BYTES", 10)
+    sized = Batcher("test", flights._run, lambda item: item, len)
+    flights.gate.set()
+    items = ["tiny", "a large one", "b", "c"]
+    answers = await asyncio.gather(*(sized.submit(item) for item in items))
+    assert answers == [item.upper() for item in items]
+    assert flights.batches == [["tiny", "a large one"], ["b", "c"]]

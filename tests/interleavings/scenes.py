@@ -253,32 +253,33 @@ OPS: dict[str, Op] = {
 _CLAIMS = "search_calls search_timers capture_task"
 _SAVES = "save_unlock save_continue save_continue_due save_suspend save_fail save_remove"
 _ZOMBIES = "hand_back zombie_error zombie_retry remove"
+# Where a pair can meet in several scenes, the first one is the one of the quick profile.
 MEETINGS: dict[str, tuple[Setting, str]] = {
     "absent": (absent, "init init_same_key init_and_save put call repair simple_repair remove"),
-    "initial": (
-        initial,
-        f"init call search_calls put save_unlock save_continue_due save_refusal save_fail {_ZOMBIES}",
-    ),
-    "idle": (
-        idle,
-        f"init call call_waiting call_same_key repair {_CLAIMS} put remove",
-    ),
-    "mailbox": (mailbox, f"call call_waiting {_CLAIMS} remove"),
     "busy": (
         busy,
         f"init call call_same_key repair simple_repair {_CLAIMS} put {_SAVES} {_ZOMBIES}",
-    ),
-    "alone": (
-        alone,
-        f"call call_waiting search_timers {_SAVES} {_ZOMBIES}",
     ),
     "timing": (
         timing,
         f"call call_waiting search_timers save_retry save_unlock save_continue_due save_fail {_ZOMBIES}",
     ),
-    "broken": (broken, "init put call repair simple_repair search_calls search_timers remove"),
     "repairing": (
         repairing,
         f"call repair simple_repair search_calls save_rerun save_unlock save_suspend {_ZOMBIES}",
     ),
+    "initial": (
+        initial,
+        f"init call search_calls put save_unlock save_continue_due save_refusal save_fail {_ZOMBIES}",
+    ),
+    "mailbox": (mailbox, f"call call_waiting {_CLAIMS} remove"),
+    "idle": (
+        idle,
+        f"init call call_waiting call_same_key repair {_CLAIMS} put remove",
+    ),
+    "alone": (
+        alone,
+        f"call call_waiting search_timers {_SAVES} {_ZOMBIES}",
+    ),
+    "broken": (broken, "init put call repair simple_repair search_calls search_timers remove"),
 }

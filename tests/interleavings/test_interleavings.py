@@ -37,13 +37,19 @@ from tests.model.profiles import DEEP
 from tests.model.world import ROWS, TABLES
 from tests.support import Tables, check_invariants
 
-PAIRS = [
-    pytest.param(scene, first, second, id=f"{scene}-{first}-{second}")
-    for scene, (_, names) in MEETINGS.items()
-    for first, second in itertools.combinations_with_replacement(names.split(), 2)
-    # A namespace has one policy.
-    if {first, second} != {"zombie_error", "zombie_retry"}
-]
+
+def _pairs() -> Iterator[Any]:
+    """Every pair in every scene in which both can be asked for; in the quick profile, in one of them."""
+    seen = set()
+    for scene, (_, names) in MEETINGS.items():
+        for pair in itertools.combinations_with_replacement(names.split(), 2):
+            # A namespace has one policy, and where nothing is and nothing begins, nothing happens.
+            alike = set(pair) == {"zombie_error", "zombie_retry"}
+            idle = scene == "absent" and not any(name.startswith(("init", "put")) for name in pair)
+            if alike or idle or (not DEEP and frozenset(pair) in seen):
+                continue
+            seen.add(frozenset(pair))
+            yield pytest.param(scene, *pair, id="-".join((scene, *pair)))
 
 
 Rows = dict[str, list[tuple[Any, ...]]]
@@ -191,7 +197,7 @@ def arena(databases: Databases, template: str) -> Iterator[Arena]:
     databases.drop(name)
 
 
-@pytest.mark.parametrize(("scene", "first", "second"), PAIRS)
+@pytest.mark.parametrize(("scene", "first", "second"), list(_pairs()))
 def test_one_after_the_other(
     arena: Arena, monkeypatch: pytest.MonkeyPatch, scene: str, first: str, second: str
 ) -> None:
@@ -199,35 +205,32 @@ def test_one_after_the_other(
     monkeypatch.setattr(operations, "_FIRST_PAUSE", 0.0)
     names = first, second
     serial = []
-    for order, middle in (
-        ("AB", None),
-        ("BA", None),
-        ("AB", OPS[first].middle),
-        ("BA", OPS[second].middle),
-    ):
-        if (left := arena.meet(scene, names, order, middle, None)) is not None:
+    # What is two transactions may have the other in the middle.
+    for order, end in (("AB", None), ("BA", None), ("AB", OPS[first].middle), ("BA", OPS[second].middle)):
+        if (left := arena.meet(scene, names, order, end, None)) is not None:
             arena.examine(left)
             serial.append(left)
     for order in ("AB", "BA"):
-        for stops in _all_stops(scene):
-            left = arena.meet(scene, names, order, *stops)
-            if left is None or left[:2] in [each[:2] for each in serial]:
-                continue
-            # Not as either order would have it: then one has skipped what the other held.
-            assert OPS[first].skips or OPS[second].skips, (order, stops, left, serial)
-            assert left.again in [each.again for each in serial], (order, stops, left, serial)
+        for boundary in itertools.count(1):
+            found = [arena.meet(scene, names, order, boundary, *stops) for stops in _stops(scene)]
+            if None in found:
+                break
+            for left in filter(None, found):
+                if left[:2] in [each[:2] for each in serial]:
+                    continue
+                # Not as any order would have it: then one has skipped what the other held.
+                assert OPS[first].skips or OPS[second].skips, (order, boundary, left, serial)
+                assert left.again in [each.again for each in serial], (order, boundary, left, serial)
 
 
-def _all_stops(scene: str) -> Iterator[tuple[int | None, ...]]:
-    """Each boundary of the first side, the other going on as far as it can; and from stop to stop."""
-    longest = 5
-    for first in range(1, longest):
-        yield first, None
-        if DEEP or scene == "absent":
-            for second in range(1, longest):
-                yield first, second
-                if scene == "absent":
-                    yield from ((first, second, 1, third) for third in (None, *range(1, longest)))
+def _stops(scene: str) -> Iterator[tuple[int | None, ...]]:
+    """How the second side goes on: as far as it can; in the deep profile, also from stop to stop."""
+    yield (None,)
+    if DEEP:
+        for second in range(1, 5):
+            yield (second,)
+            if scene == "absent":
+                yield from ((second, 1, third) for third in (None, *range(1, 5)))
 
 
 def test_a_call_is_not_lost_to_a_start(arena: Arena) -> None:
