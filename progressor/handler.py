@@ -29,7 +29,7 @@ from progressor.model import (
     TaskType,
     UnsetTimer,
 )
-from progressor.process import Process
+from progressor.process import InvalidContext, Process
 
 MAX_ERROR_LENGTH = 2_000
 
@@ -84,7 +84,7 @@ def _outcome(error: BaseException, task: Task, *, seconds: float | None) -> Outc
         match error:
             case Reject():
                 return _refusal(error, task)
-            case InvalidCall():
+            case InvalidCall() | InvalidContext():
                 return Refusal(clean(str(error)), {"field": error.field}, invalid=True)
     _log_failure(task)
     return _failure(error) if seconds is None else _timed_out(seconds)

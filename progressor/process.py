@@ -34,6 +34,10 @@ StateT = TypeVar("StateT")
 _UNREAD: Final = object()
 
 
+class InvalidContext(InvalidRequest):
+    """The context of a request cannot be read: the request is refused, and the process lives on."""
+
+
 class Process(Generic[StateT]):
     """A process as it was when the step began, or when `client.get` read it."""
 
@@ -168,7 +172,14 @@ class Process(Generic[StateT]):
     def context(self) -> Any:
         """What the caller gave as `context=`; None if nothing."""
         stored = self.task.context if self._task is not None else self._refuse("context")
-        return self._wire.decode(stored, field="context")
+        try:
+            return self._wire.decode(stored, field="context")
+        except Exception as error:
+            raise InvalidContext(
+                f"context cannot be decoded ({type(error).__name__}): the client must send JSON, "
+                "in the namespace's codec",
+                field="context",
+            ) from error
 
     def emit(self, event: str | BaseModel | object, /, **payload: Any) -> None:  # noqa: ARG002
         """Append an event: `emit("paid", amount=10)`, or a model, named after its class."""

@@ -273,3 +273,21 @@ def test_endless_patience(world: World, timeout: float) -> None:
     """A timeout that no clock can hold is refused, or is as good as none."""
     outcome = world.run(world.amid_neighbours(lambda client: client.start(NS, fresh(), timeout=timeout)))
     assert outcome is None or refused(outcome, {"timeout"}), repr(outcome)
+
+
+@pytest.mark.parametrize("context", [b"", b"[", b"\xff\xfe"])
+def test_bytes_that_are_no_json(world: World, context: bytes) -> None:
+    """Bytes are taken to be encoded already; if not, the request is refused where they are read."""
+
+    async def ask(client: Any) -> list[str | None]:
+        one = client.process(NS, fresh())
+        await one.start()
+        fields = []
+        for wrong in ({"args": context}, {"context": context}):
+            with pytest.raises(InvalidRequest) as caught:
+                await one.call("give_back", **wrong)
+            fields.append(caught.value.field)
+        assert await one.call("give_back", "alive") == {"args": "alive", "context": None}
+        return fields
+
+    assert world.run(world.amid_neighbours(ask)) == ["args", "context"]

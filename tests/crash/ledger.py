@@ -58,9 +58,7 @@ async def persistently(ask: Any) -> Any:
 async def use(client: Client, account_id: str) -> list[int]:
     """Open an account and make the deposits, each under its key; the balances answered."""
     of = client.process(NAMESPACE, account_id)
-    await persistently(
-        lambda: of.start({"tick_ms": 5}, idempotency_key=f"open-{account_id}", timeout=5)
-    )
+    await persistently(lambda: of.start({"tick_ms": 5}, idempotency_key=f"open-{account_id}", timeout=5))
     return [
         await persistently(
             lambda amount=amount: of.call(
