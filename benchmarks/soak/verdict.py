@@ -28,7 +28,8 @@ class Bound:
 BOUNDS = (
     Bound("engine memory, MiB", 0.05, 4),
     Bound("client memory, MiB", 0.05, 4),
-    Bound("connections", 0.0, 1),
+    # Opened on demand up to the pools' limits, and kept.
+    Bound("connections", 0.5, 8),
     *(
         Bound(f"{table} {part}, MiB", 0.10, 0.5)
         for table in ("processes", "schedule", "running", "workers")

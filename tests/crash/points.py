@@ -1,4 +1,4 @@
-"""The named points at which a process can die: before, in the middle of, and after each commit, send and reply.
+"""The named points at which a process can die: before, amid and after each commit, send and reply.
 
 A point is `place:phase`. For a storage verb the phases are `before` (nothing was sent), `sent` (the whole
 transaction is on its way, its answer unread: committed or not, the dead cannot know) and `after` (it is
