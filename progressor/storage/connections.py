@@ -72,7 +72,11 @@ class Connections:
                 if session.is_idle:
                     self._idle.append(session)
                 else:
+                    lost = session.is_lost
                     await session.close()
+                    if lost:
+                        # What ended this one ended the idle ones too, most likely: find out once.
+                        await self.close()
 
     async def close(self) -> None:
         """Close what is idle; what is in use is closed by nobody else but its user."""

@@ -95,6 +95,11 @@ class Session:
         """Whether the connection is good for another transaction."""
         return self._pgconn.transaction_status == pq.TransactionStatus.IDLE
 
+    @property
+    def is_lost(self) -> bool:
+        """Whether the server ended the connection."""
+        return self._pgconn.status != pq.ConnStatus.OK
+
     async def close(self) -> None:
         await self._connection.close()
 
