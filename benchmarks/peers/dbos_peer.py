@@ -1,7 +1,7 @@
 """DBOS Transact, as its own benchmark runs it: async workflows started in the process that executes them.
 
-Settings: asynchronous workflows and steps, the system database's pool at its default of 20 (measured here:
-more connections make it slower on few cores), LISTEN/NOTIFY on, the admin server off.
+Settings: asynchronous workflows and steps, the system database's pool at its default of 20,
+LISTEN/NOTIFY on, the admin server off.
 
 What differs. A process is a workflow and a step is a `@DBOS.step`, whose return value, the 64-byte event,
 is its checkpoint: one row a step. There is no state row to change beside it (a workflow's state is what its

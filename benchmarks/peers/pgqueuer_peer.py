@@ -2,7 +2,7 @@
 
 Settings: durability `durable` (its default), `pgq autovac` applied, asyncpg, one connection for the queue
 manager and a pool for those who enqueue, a batch size above the default of 10, no concurrency limit (the
-limits cost it queries). Measured here: a batch of 100 did best at 200 chains, 10 at one.
+limits cost it queries): a batch of 100 at many chains, 10 at one.
 
 What differs. It is a queue: no state, no history, no mailbox, no order per process, no answer.
 A step is a job that changes the application's state and event in one statement, and enqueues its successor

@@ -43,6 +43,8 @@ _SETTINGS = {
     "max_wal_size": "2GB",
     "wal_compression": "on",
     "checkpoint_timeout": "15min",
+    # The hot tables are small and turn over fast.
+    "autovacuum_naptime": "15s",
     "jit": "off",
     "timezone": "UTC",
     "log_timezone": "UTC",

@@ -38,6 +38,7 @@ keys = st.sampled_from(KEYS)
 workers = st.sampled_from(WORKERS)
 losses = st.sampled_from(["", "", "", "early", "late"])
 places = st.integers(0, 7)
+waits = st.sampled_from([SECOND, 5 * SECOND, 31 * SECOND, 71 * SECOND])
 timers = st.builds(
     SetTimer, after=st.sampled_from([timedelta(0), SECOND, 5 * SECOND]), remove=_rarely
 ) | st.builds(SetTimer, at=st.sampled_from([T0, T0 + 20 * SECOND]))

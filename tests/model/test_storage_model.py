@@ -50,6 +50,7 @@ from tests.model.draws import (
     places,
     process_of,
     timers,
+    waits,
     workers,
 )
 from tests.model.oracle import Key, Oracle, Task
@@ -251,7 +252,10 @@ class StorageMachine(RuleBasedStateMachine):
     def capture_task(self, place: int, worker: str, loss: str) -> None:
         waiting = [task for task in self.oracle.all_tasks() if task.status == "waiting"]
         among = waiting or self.oracle.all_tasks()
-        task, lease = among[place % len(among)], number()
+        self._capture(among[place % len(among)], worker, loss)
+
+    def _capture(self, task: Task, worker: str, loss: str) -> None:
+        lease = number()
         ref = TaskRef(*task.key, task.task_id)
         wanted = self.oracle.capture(task, worker, lease, self.now)
         result = self.world.run(
@@ -271,9 +275,19 @@ class StorageMachine(RuleBasedStateMachine):
         self.world.run(lambda storage: storage.hand_back([held.task for held in picked]), loss)
         self._compare()
 
+    @precondition(lambda self: self.held)
+    @rule(place=places, worker=workers)
+    def take_over(self, place: int, worker: str) -> None:
+        """A task goes from one worker to another; the first one does not know, and may still save."""
+        (held,) = self._pick(self.held, [place])
+        self.hand_back([place], False, "")
+        task = next((t for t in self.oracle.all_tasks() if t.task_id == held.task.task_id), None)
+        if task is not None:
+            self._capture(task, worker, "")
+
     # Time, workers, operators.
 
-    @rule(by=st.sampled_from([SECOND, 5 * SECOND, 31 * SECOND, 71 * SECOND]))
+    @rule(by=waits)
     def wait(self, by: timedelta) -> None:
         self.now += by
 
@@ -299,8 +313,9 @@ class StorageMachine(RuleBasedStateMachine):
             namespace, paused=policy.paused, on_zombie=policy.on_zombie, max_attempts=policy.max_attempts
         )
 
-    @rule(limit=st.sampled_from([9, 1]), loss=losses)
-    def collect_zombies(self, limit: int, loss: str) -> None:
+    @rule(limit=st.sampled_from([9, 1]), later=waits, loss=losses)
+    def collect_zombies(self, limit: int, later: timedelta, loss: str) -> None:
+        self.now += later
         expected = self.oracle.collect(AGE, GRACE, limit, self.now)
         if loss == "late":  # what the first try buried is buried; the second one looks again
             expected = self.oracle.collect(AGE, GRACE, limit, self.now)
@@ -377,5 +392,5 @@ def test_storage_against_the_oracle(dsn: str) -> None:
     """Whatever is asked of Storage, and however often, it does what the oracle does."""
     with world(dsn) as made:
         run_state_machine_as_test(
-            lambda: StorageMachine(made), settings=profile(quick=40, deep=5000, steps=25)
+            lambda: StorageMachine(made), settings=profile(quick=60, deep=5000, steps=30)
         )
