@@ -273,6 +273,7 @@ class Storage:
             "task_id": BigintArray([None]),
             "worker_id": TextArray([None]),
             "lease": BigintArray([None]),
+            "now": None,
         }
 
         async def attempt(session: Session, again: bool) -> Removed:

@@ -25,7 +25,7 @@ def test_help_teaches(progressor: Command) -> None:
 def test_help_shows_defaults_and_no_values(progressor: Command) -> None:
     shown = progressor("--help", PROGRESSOR_DATABASE_URL="postgresql://u:s3cr3t@h/db", COLUMNS="150").out
     assert "s3cr3t" not in shown
-    assert "How often a worker says that it lives. [3]" in shown
+    assert "How often a worker says that it lives, at least three times per lease_age. [3]" in shown
 
 
 @pytest.mark.parametrize("command", [command.name for command in app.registered_commands])

@@ -142,6 +142,8 @@ def test_ctrl_c_stops_the_demo_cleanly(dsn: str) -> None:
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
+        # A shell that starts the tests in the background makes all below it deaf to SIGINT.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
     )
     assert demo.stdout is not None
     for line in demo.stdout:

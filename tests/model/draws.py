@@ -20,7 +20,7 @@ from progressor.model import (
     UnsetTimer,
 )
 from progressor.storage.items import Request
-from tests.model.oracle import Key
+from tests.model.oracle import Key, Policy
 from tests.support import SECOND, T0, events, request
 
 NAMESPACES = ("shop.a", "shop.b")
@@ -58,6 +58,14 @@ outcomes: st.SearchStrategy[Outcome] = often(
     _successes,
     st.builds(Failure, st.just("ValueError: no"), retryable=st.booleans()),
     rarely=st.just(Refusal("no", {"why": 1})),
+)
+
+
+policies = st.builds(
+    Policy,
+    paused=_rarely,
+    on_zombie=st.sampled_from(["error", "retry"]),
+    max_attempts=st.sampled_from([2, None]),
 )
 
 

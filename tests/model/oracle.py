@@ -234,10 +234,18 @@ class Oracle:
 
     def _delete(self, key: Key, keep: Task | None = None) -> set[int]:
         del self.processes[key]
-        gone = [task for task in self.tasks[key] if not task.orphaned and task is not keep]
-        self.tasks[key] = [task for task in self.tasks[key] if task not in gone]
+        kept = [task for task in self.tasks[key] if task.orphaned]
         if keep is not None:
-            keep.orphaned = True
+            # Its own answer, and those of the last day.
+            oldest = keep.finished_time - timedelta(days=1)
+            for task in self.tasks[key]:
+                if task is keep or (
+                    task.idempotency_key and task.finished_time and task.finished_time >= oldest
+                ):
+                    task.orphaned = True
+                    kept.append(task)
+        gone = [task for task in self.tasks[key] if task not in kept]
+        self.tasks[key] = [task for task in self.tasks[key] if task in kept]
         return {task.task_id for task in gone if task.reply_to and not task.finished_time}
 
     def claim(

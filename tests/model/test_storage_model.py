@@ -48,12 +48,13 @@ from tests.model.draws import (
     losses,
     outcomes,
     places,
+    policies,
     process_of,
     timers,
     waits,
     workers,
 )
-from tests.model.oracle import Key, Oracle, Task
+from tests.model.oracle import Key, Oracle, Policy, Task
 from tests.model.profiles import profile
 from tests.model.world import World, world
 from tests.support import SECOND, T0, Held, check_invariants, events, number, request
@@ -200,9 +201,15 @@ class StorageMachine(RuleBasedStateMachine):
         self.saved = [*self.saved, *picked][-4:]
         self._save(picked, [(outcome, keeps or loss == "early") for _, outcome, keeps in chosen], loss)
 
-    @rule(worker=workers, ends=st.lists(outcomes, min_size=3, max_size=3), loss=losses)
-    def work(self, worker: str, ends: list[Outcome], loss: str) -> None:
-        """Claim everything, and save some of it."""
+    @rule(
+        asked=batches(TaskType.CALL, TaskType.NOTIFY, by=key_of),
+        worker=workers,
+        ends=st.lists(outcomes, min_size=4, max_size=4),
+        loss=losses,
+    )
+    def work(self, asked: list[Request], worker: str, ends: list[Outcome], loss: str) -> None:
+        """Ask for something, claim everything, and save some of it."""
+        self._prepare("prepare_call", asked, "")
         for namespace in NAMESPACES:
             self._claim(namespace, 9, worker, "", timers=False)
             self._claim(namespace, 9, worker, "", timers=True)
@@ -210,10 +217,7 @@ class StorageMachine(RuleBasedStateMachine):
             newest = len(self.held) - 1
             self.save_result([(newest - place, end, True) for place, end in enumerate(ends)], loss)
 
-    @precondition(lambda self: self.held)
-    @rule(place=places, outcome=outcomes)
-    def save_one(self, place: int, outcome: Outcome) -> None:
-        self.save_result([(place, outcome, True)], "")
+    work_on = work  # the usual: as often again
 
     @precondition(lambda self: self.saved)
     @rule(place=places, outcome=outcomes)
@@ -239,13 +243,15 @@ class StorageMachine(RuleBasedStateMachine):
 
         self._claimed(self.world.run(claim, loss), expected)
 
-    @rule(namespace=st.sampled_from(NAMESPACES), limit=st.sampled_from([9, 1]), worker=workers, loss=losses)
-    def search_calls(self, namespace: str, limit: int, worker: str, loss: str) -> None:
-        self._claim(namespace, limit, worker, loss, timers=False)
-
-    @rule(namespace=st.sampled_from(NAMESPACES), limit=st.sampled_from([9, 1]), worker=workers, loss=losses)
-    def search_timers(self, namespace: str, limit: int, worker: str, loss: str) -> None:
-        self._claim(namespace, limit, worker, loss, timers=True)
+    @rule(
+        namespace=st.sampled_from(NAMESPACES),
+        limit=st.sampled_from([9, 1]),
+        worker=workers,
+        timers=st.booleans(),
+        loss=losses,
+    )
+    def search(self, namespace: str, limit: int, worker: str, timers: bool, loss: str) -> None:
+        self._claim(namespace, limit, worker, loss, timers=timers)
 
     @precondition(lambda self: self.oracle.all_tasks())
     @rule(place=st.integers(0, 20), worker=workers, loss=losses)
@@ -287,24 +293,14 @@ class StorageMachine(RuleBasedStateMachine):
 
     # Time, workers, operators.
 
-    @rule(by=waits)
-    def wait(self, by: timedelta) -> None:
+    @rule(by=waits, alive=st.sets(workers), namespace=st.sampled_from(NAMESPACES), policy=policies)
+    def meanwhile(self, by: timedelta, alive: set[str], namespace: str, policy: Policy) -> None:
+        """Time goes on, some workers beat, an operator changes a namespace."""
         self.now += by
-
-    @rule(worker=workers)
-    def beat(self, worker: str) -> None:
-        self.oracle.seen[worker] = self.now
-        self.world.tables.set_worker(worker, seen_at=self.now)
-
-    @rule(
-        namespace=st.sampled_from(NAMESPACES),
-        paused=st.sampled_from([False, False, True]),
-        on_zombie=st.sampled_from(["error", "retry"]),
-        max_attempts=st.sampled_from([2, None]),
-    )
-    def configure(self, namespace: str, paused: bool, on_zombie: str, max_attempts: int | None) -> None:
-        policy = self.oracle.policies[namespace]
-        policy.paused, policy.on_zombie, policy.max_attempts = paused, on_zombie, max_attempts
+        for worker in alive:
+            self.oracle.seen[worker] = self.now
+            self.world.tables.set_worker(worker, seen_at=self.now)
+        self.oracle.policies[namespace] = policy
         self._write_policy(namespace)
 
     def _write_policy(self, namespace: str) -> None:
@@ -340,6 +336,7 @@ class StorageMachine(RuleBasedStateMachine):
         self._compare()
         workers = self.world.tables.execute("SELECT worker_id, seen_at FROM workers")
         assert {row["worker_id"]: row["seen_at"] for row in workers} == self.oracle.seen
+        self._replies(loss)
 
     @rule(key=keys, loss=losses)
     def remove(self, key: Key, loss: str) -> None:
@@ -366,8 +363,7 @@ class StorageMachine(RuleBasedStateMachine):
         assert self.world.run(lambda storage: storage.put(item, now=self.now), loss) == expected
         self._compare()
 
-    @rule(loss=losses)
-    def replies(self, loss: str) -> None:
+    def _replies(self, loss: str) -> None:
         known = {task.task_id: task for task in self.oracle.all_tasks()}
         refs = [TaskRef(*task.key, task_id) for task_id, task in known.items()]
         refs += [TaskRef(*KEYS[0], -1)]
@@ -392,5 +388,5 @@ def test_storage_against_the_oracle(dsn: str) -> None:
     """Whatever is asked of Storage, and however often, it does what the oracle does."""
     with world(dsn) as made:
         run_state_machine_as_test(
-            lambda: StorageMachine(made), settings=profile(quick=60, deep=5000, steps=30)
+            lambda: StorageMachine(made), settings=profile(quick=100, deep=5000, steps=30)
         )

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-import pytest
-
 from progressor.model import TaskStatus
-from progressor.storage.items import Answer
+from progressor.storage.items import Answer, Duplicate, Postpone
 from progressor.storage.operations import Storage
 from tests.support import claim_calls, hold, init, removed, request, save, set_timer, start, unlock, wait
 
 
-@pytest.mark.xfail(reason="a removal deletes the answers of earlier steps, read or not", strict=True)
 async def test_answer_of_the_call_before(storage: Storage) -> None:
     """A caller elsewhere reads its answer a moment later; the next call has removed the process."""
     await start(storage)
@@ -24,7 +21,6 @@ async def test_answer_of_the_call_before(storage: Storage) -> None:
     assert await storage.replies([first]) == [Answer(TaskStatus.FINISHED, b"answer")]
 
 
-@pytest.mark.xfail(reason="a removal deletes the answers of earlier steps, read or not", strict=True)
 async def test_answer_of_the_start(storage: Storage) -> None:
     """The same for a start that sets a timer which removes the process at once."""
     step = await hold(storage, init(metadata={"reply_to": "c1"}))
@@ -32,3 +28,26 @@ async def test_answer_of_the_start(storage: Storage) -> None:
     following = step.next(await save(storage, step, decision), decision)
     await save(storage, following, removed())
     assert await storage.replies([step.ref]) == [Answer(TaskStatus.FINISHED, b"answer")]
+
+
+async def test_a_start_asked_again(storage: Storage) -> None:
+    """A start whose process removed itself is not begun again under its key: it has its answer."""
+    again = init(worker_id=None)
+    await wait(storage, again)
+    (step,) = await claim_calls(storage)
+    following = step.next(await save(storage, step, set_timer(timedelta(0), remove=True)), removed())
+    await save(storage, following, removed())
+    (outcome,) = await storage.prepare_init([again])
+    assert isinstance(outcome, Duplicate)
+    assert outcome.answer == Answer(TaskStatus.FINISHED, b"answer")
+
+
+async def test_whom_somebody_removed_is_forgotten(storage: Storage) -> None:
+    """After `remove` the id and the keys are as new."""
+    again = init(worker_id=None)
+    await wait(storage, again)
+    (step,) = await claim_calls(storage)
+    await save(storage, step, unlock())
+    assert (await storage.remove(step.task.namespace, step.task.process_id)).existed
+    (outcome,) = await storage.prepare_init([again])
+    assert isinstance(outcome, Postpone)

@@ -481,8 +481,8 @@ async def test_fail_of_an_init(storage: Storage, tables: Tables) -> None:
 # The end: remove.
 
 
-async def test_remove_leaves_only_the_answer(storage: Storage, tables: Tables) -> None:
-    """Process, events and tasks are gone; the answer of the step stays for its caller."""
+async def test_remove_leaves_only_answers(storage: Storage, tables: Tables) -> None:
+    """Process, events and waiting tasks are gone; the answers of the last day stay for their callers."""
     await start(storage, "p1", set_timer(SECOND, events=events(2)))
     await start(storage, "p2", set_timer(SECOND, events=events(2)))
     step = await hold(storage, request())
@@ -492,12 +492,10 @@ async def test_remove_leaves_only_the_answer(storage: Storage, tables: Tables) -
     assert [ref[:4] for ref in saved.cancelled] == [(NS, "p1", told.task_id, "c1")]
     assert (saved.continuation, saved.due) == (None, None)
     assert (tables.process(), tables.events(), tables.schedule()) == (None, [], [])
-    (row,) = tables.tasks()
-    assert (row["task_id"], row["response"], row["orphaned"]) == (
-        step.task.task_id,
-        b"answer",
-        True,
-    )
+    assert [(row["task_type"], row["response"], row["orphaned"]) for row in tables.tasks()] == [
+        ("init", b"answer", True),
+        ("call", b"answer", True),
+    ]
     assert len(tables.events("p2")) == 2
     (answer,) = await storage.replies([step.ref])
     assert answer.response == b"answer"
@@ -521,7 +519,7 @@ async def test_second_life(storage: Storage, tables: Tables) -> None:
     await start(storage, "p1", unlock(events=events(1)))
     assert [event["event_id"] for event in tables.events()] == [1]
     await save(storage, await hold(storage, request()), removed())
-    assert tables.outline() == [("call", "finished"), ("call", "finished")]
+    assert tables.outline() == [("init", "finished"), ("call", "finished")] * 2
 
 
 # Giving the slot back.

@@ -1,6 +1,8 @@
 -- Delete processes and all their rows, and say whom to tell. With a task_id it is the end of that step,
 -- if its running row, the fence, is still held: that row and the task's stay for save_result, which comes
--- next, and the task's then stays, orphaned, for the caller's answer.
+-- next, and the task's then stays, orphaned, for the caller's answer. So do the answers of the last day:
+-- a caller may not have read its own yet, and a start asked again must not begin a second life. Without a
+-- task_id somebody wants the process forgotten, keys and all.
 WITH item AS MATERIALIZED (
     SELECT i.*
     FROM unnest(
@@ -56,7 +58,13 @@ answer AS (
     FROM item AS i
     WHERE
         t.namespace = ANY (ARRAY[i.namespace]) AND t.process_id = ANY (ARRAY[i.process_id])
-        AND t.task_id = i.task_id
+        AND (
+            t.task_id = i.task_id
+            OR (
+                i.task_id IS NOT NULL AND t.idempotency_key <> ''
+                AND t.finished_time >= coalesce(%(now)s::timestamptz, now()) - interval '1 day'
+            )
+        )
 )
 
 DELETE FROM tasks AS t
@@ -64,6 +72,10 @@ USING item AS i
 WHERE
     t.namespace = ANY (ARRAY[i.namespace]) AND t.process_id = ANY (ARRAY[i.process_id])
     AND t.task_id IS DISTINCT FROM i.task_id AND NOT t.orphaned
+    AND (
+        i.task_id IS NULL OR t.idempotency_key IS NULL OR t.finished_time IS NULL
+        OR t.finished_time < coalesce(%(now)s::timestamptz, now()) - interval '1 day'
+    )
 RETURNING
     t.namespace, t.process_id, t.task_id,
     CASE WHEN t.status IN ('waiting', 'running') THEN t.metadata ->> 'reply_to' END AS reply_to
