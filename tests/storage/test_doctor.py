@@ -185,10 +185,11 @@ DAMAGES: dict[str, Damage] = {
     ),
     "an answer of a removed process that is none": (
         (
-            "UPDATE tasks SET status = 'running', finished_time = NULL, response = NULL WHERE orphaned",
+            "UPDATE tasks SET status = 'running', finished_time = NULL, response = NULL "
+            "WHERE orphaned AND task_type = 'call'",
             (
                 "INSERT INTO running SELECT namespace, process_id, task_id, task_type, worker_id, lease, "
-                "running_time FROM tasks WHERE orphaned"
+                "running_time FROM tasks WHERE orphaned AND task_type = 'call'"
             ),
         ),
         {"tasks_of_a_process", "running_has_its_task"},
