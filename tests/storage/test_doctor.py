@@ -185,8 +185,10 @@ DAMAGES: dict[str, Damage] = {
     ),
     "an answer of a removed process that is none": (
         (
-            "UPDATE tasks SET status = 'running', finished_time = NULL, response = NULL "
-            "WHERE orphaned AND task_type = 'call'",
+            (
+                "UPDATE tasks SET status = 'running', finished_time = NULL, response = NULL "
+                "WHERE orphaned AND task_type = 'call'"
+            ),
             (
                 "INSERT INTO running SELECT namespace, process_id, task_id, task_type, worker_id, lease, "
                 "running_time FROM tasks WHERE orphaned AND task_type = 'call'"
