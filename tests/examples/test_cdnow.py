@@ -135,15 +135,22 @@ async def test_a_refused_start_leaves_no_customer(dsn: str) -> None:
             await customer.get()
 
 
+# A shell that starts the tests in the background makes all below it deaf to SIGINT.
+HEARING = """
+import signal
+from progressor.cli.main import main
+signal.signal(signal.SIGINT, signal.default_int_handler)
+main()
+"""
+
+
 def test_ctrl_c_stops_the_demo_cleanly(dsn: str) -> None:
     demo = subprocess.Popen(
-        [sys.executable, "-m", "progressor", "demo", "--customers", "20"],
+        [sys.executable, "-c", HEARING, "demo", "--customers", "20"],
         env={**os.environ, "PROGRESSOR_DATABASE_URL": dsn},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        # A shell that starts the tests in the background makes all below it deaf to SIGINT.
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
     )
     assert demo.stdout is not None
     for line in demo.stdout:
