@@ -38,7 +38,7 @@ async def test_answers_of_removed_processes_end(storage: Storage, tables: Tables
     await save(storage, await hold(storage, request()), removed())
     await save(storage, await hold(storage, init("refused")), refuse_init())
     await drop(storage, DAY)
-    assert len(tables.everything()["tasks"]) == 2
+    assert [row["task_type"] for row in tables.everything()["tasks"]] == ["init", "call", "init"]
     await drop(storage, DAY + SECOND)
     assert tables.everything()["tasks"] == []
 
@@ -49,8 +49,10 @@ async def test_timers_of_removed_processes_end_sooner(storage: Storage, tables: 
     (timer,) = await claim_timers(storage, now=T0 + SECOND)
     await save(storage, timer, removed(), now=T0 + SECOND)
     await drop(storage, timedelta(minutes=10))
-    assert len(tables.everything()["tasks"]) == 1
+    assert [row["task_type"] for row in tables.everything()["tasks"]] == ["init", "remove"]
     await drop(storage, timedelta(minutes=10) + 2 * SECOND)
+    assert [row["task_type"] for row in tables.everything()["tasks"]] == ["init"]
+    await drop(storage, DAY + SECOND)
     assert tables.everything()["tasks"] == []
 
 

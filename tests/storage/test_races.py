@@ -277,7 +277,7 @@ async def test_start_waits_for_a_removal(storage: Storage, race: Race, tables: T
     second = await race.waits(hold(storage, init()))
     await race.commit()
     await second
-    assert tables.outline() == [("call", "finished"), ("init", "running")]
+    assert tables.outline() == [("init", "finished"), ("call", "finished"), ("init", "running")]
 
 
 async def test_start_with_a_key_that_a_removal_sets_free(storage: Storage, race: Race) -> None:
