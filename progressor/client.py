@@ -9,7 +9,6 @@ import asyncio
 import functools
 import inspect
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
-from dataclasses import replace
 from datetime import datetime
 from types import TracebackType
 from typing import Any, Concatenate, Literal, ParamSpec, Self, TypeVar
@@ -100,7 +99,6 @@ class Client:
 
     async def close(self) -> None:
         """Close the connections; requests that were accepted go on."""
-        await self._requests.stop()
         await self._backend.stop()
 
     def process(self, namespace: str, process_id: str) -> ProcessHandle:
@@ -123,7 +121,7 @@ class Client:
         if metadata is not None:
             plain = json_object(metadata, field="metadata")
             checked = self._backend.options.check_metadata("metadata", plain)
-            request = replace(request, process_metadata=checked)
+            request = request._replace(process_metadata=checked)
         return await self._ask(request, timeout)
 
     async def call(
@@ -154,7 +152,7 @@ class Client:
     ) -> None:
         """Put a call into the mailbox and return once it is accepted."""
         request = self._make(TaskType.NOTIFY, namespace, process_id, args, idempotency_key, context, name)
-        await self._requests.accept(request, self._requests.seconds(timeout))
+        await self._requests.accept(request, timeout)
 
     async def repair(
         self,
@@ -228,7 +226,7 @@ class Client:
             events = await self._backend.reads.events(
                 namespace, process_id, range, last=snapshot.last_event_id
             )
-            snapshot = replace(snapshot, history=events)
+            snapshot = snapshot._replace(history=events)
         return await self._view(snapshot)
 
     async def _initialised(self, namespace: str, process_id: str, seconds: float) -> Snapshot:

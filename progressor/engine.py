@@ -143,7 +143,6 @@ class Engine:
         finished = await asyncio.gather(
             *(pool.stop(self.options.stop_grace) for pool in self.pools.values())
         )
-        await self.client.close()
         if not all(finished):
             log.warning("steps given up, a zombie collector will take them")
         # Unfinished steps are left to the collectors: the worker's row ages with them.

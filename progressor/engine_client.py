@@ -23,5 +23,4 @@ class EngineClient(Client):
         return self
 
     async def close(self) -> None:
-        """Give up what is not yet accepted; the engine closes the rest."""
-        await self._requests.stop()
+        """Nothing of its own to close: the engine closes what it lives on."""

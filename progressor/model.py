@@ -1,6 +1,7 @@
 """The nouns of the engine, as frozen values: what storage returns, handlers see and `decide` answers.
 
-Rule: nothing in here talks to anything; the words are those of the glossary.
+Rule: nothing in here talks to anything; the words are those of the glossary. What only the engine sees
+of each step is a named tuple, which is made in a third of a frozen dataclass's time.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from progressor.errors import InvalidRequest
 
@@ -188,8 +189,7 @@ class Task:
         return channel if channel is None else str(channel)
 
 
-@dataclass(frozen=True, slots=True)
-class Snapshot:
+class Snapshot(NamedTuple):
     """What the tables say of a process at one moment; the engine's side of `Process`."""
 
     namespace: str
@@ -253,8 +253,7 @@ class Disposition(StrEnum):
     """The process and all its rows are deleted."""
 
 
-@dataclass(frozen=True, slots=True)
-class Reply:
+class Reply(NamedTuple):
     """What the caller of a task gets: the response, or the refusal, or why it failed."""
 
     response: bytes | None = None
@@ -262,8 +261,7 @@ class Reply:
     error: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Decision:
+class Decision(NamedTuple):
     """How a step ends: one row of the transition table, filled in.
 
     `status` None leaves the process as it was (a refusal, a failed repair). `timer` belongs to

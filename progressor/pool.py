@@ -62,6 +62,7 @@ class Pool:
         self._expected: set[int] = set()
         self._chains: set[asyncio.Task[None]] = set()
         self._claims: asyncio.Task[None] | None = None
+        self._drained = asyncio.Event()
         self.stopping = False
 
     @property
@@ -109,6 +110,8 @@ class Pool:
         self.free += slots
         if self._rung:
             self._bell.set()
+        if self.stopping and self.free >= self.size:
+            self._drained.set()
 
     def run(self, held: Claimed) -> None:
         """Begin a chain of steps in a slot that was reserved."""
@@ -211,15 +214,17 @@ class Pool:
         """Stop claiming and let what runs finish; True if all of it did within `grace`."""
         self.stopping = True
         self._bell.set()
-        loop = asyncio.get_running_loop()
-        deadline = loop.time() + grace.total_seconds()
-        unfinished: set[asyncio.Task[None]] = set()
-        if self._claims is not None:
-            # First the claims: what they bring is handed back.
-            _, unfinished = await asyncio.wait({self._claims}, timeout=deadline - loop.time())
-        if self._chains:
-            _, running = await asyncio.wait(self._chains, timeout=max(0.0, deadline - loop.time()))
-            unfinished |= running
+        self.release(0)
+        unfinished = set()
+        try:
+            async with asyncio.timeout(grace.total_seconds()):
+                if self._claims is not None:
+                    # First the claims: what they bring is handed back.
+                    await asyncio.wait({self._claims})
+                # Then what runs, and the requests for which a slot is kept: they may still be accepted.
+                await self._drained.wait()
+        except TimeoutError:
+            unfinished = self._chains | ({self._claims} if self._claims is not None else set())
         for task in unfinished:
             task.cancel()
         await asyncio.gather(*unfinished, return_exceptions=True)

@@ -23,14 +23,6 @@ _MOST_EARLY = 10_000
 _MOST_LOOKED_AT = 500
 
 
-class _Waiter:
-    __slots__ = ("answer", "callers")
-
-    def __init__(self) -> None:
-        self.answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
-        self.callers = 0
-
-
 class Replies:
     """The waiters of one process. `announce` tells a client of another process where to look."""
 
@@ -44,7 +36,8 @@ class Replies:
         self._storage = storage
         self._poll_interval = poll_interval.total_seconds()
         self._announce = announce
-        self._waiters: dict[Key, _Waiter] = {}
+        # The callers of each task, each with a future of its own.
+        self._waiters: dict[Key, list[asyncio.Future[Answer]]] = {}
         self._by_id: dict[int, Key] = {}
         # Hints that came before their waiter: a task can end before its request's answer is back.
         self._early: OrderedDict[int, bool] = OrderedDict()
@@ -60,30 +53,36 @@ class Replies:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        for waiter in list(self._waiters.values()):
-            if not waiter.answer.done():
-                waiter.answer.set_exception(
-                    StorageUnavailable("closed before the answer came: ask again with the same key")
-                )
+        for key in list(self._waiters):
+            for answer in self._forget(key):
+                if not answer.done():
+                    answer.set_exception(
+                        StorageUnavailable("closed before the answer came: ask again with the same key")
+                    )
 
     async def wait(self, ref: TaskRef) -> Answer:
         """The answer of a task, once it is final; any number of callers may wait for one task."""
-        key = (ref.namespace, ref.process_id, ref.task_id)
-        waiter = self._waiters.get(key)
-        if waiter is None:
-            waiter = self._waiters[key] = _Waiter()
+        key = ref[:3]
+        callers = self._waiters.get(key)
+        if callers is None:
+            callers = self._waiters[key] = []
             self._by_id[ref.task_id] = key
             if self._early.pop(ref.task_id, False):
                 self._look([key])
-        waiter.callers += 1
+        answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        callers.append(answer)
         try:
-            # A caller that gives up must not take the answer from the others.
-            return await asyncio.shield(waiter.answer)
-        finally:
-            waiter.callers -= 1
-            if not waiter.callers:
-                del self._waiters[key]
-                self._by_id.pop(key[2], None)
+            return await answer
+        except asyncio.CancelledError:
+            callers.remove(answer)
+            if not callers and self._waiters.get(key) is callers:
+                self._forget(key)
+            raise
+
+    def _forget(self, key: Key) -> list[asyncio.Future[Answer]]:
+        """Those who waited for this task: they are told now, or there is none left."""
+        self._by_id.pop(key[2], None)
+        return self._waiters.pop(key, [])
 
     def tell(self, ref: TaskRef, answer: Answer) -> None:
         """Hand out an answer that is committed, here or, by a hint, in the caller's process."""
@@ -91,11 +90,11 @@ class Replies:
             self._announce(ref.reply_to, ref.namespace, ref.task_id)
 
     def _resolve(self, ref: TaskRef, answer: Answer) -> bool:
-        waiter = self._waiters.get(ref[:3])
-        if waiter is None:
+        if ref[:3] not in self._waiters:
             return False
-        if not waiter.answer.done():
-            waiter.answer.set_result(answer)
+        for caller in self._forget(ref[:3]):
+            if not caller.done():
+                caller.set_result(answer)
         return True
 
     def hint(self, task_ids: Iterable[int]) -> None:

@@ -11,8 +11,8 @@ import asyncio
 import hashlib
 import secrets
 from collections.abc import Mapping
-from dataclasses import replace
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 from progressor import metrics
@@ -47,14 +47,7 @@ class Requests:
         self._pools = pools
         self._known = set(pools)
         self._raw: set[str] = set()
-        self._accepting: set[asyncio.Task[Prepared]] = set()
-
-    async def stop(self) -> None:
-        """Give up what is not yet accepted."""
-        accepting = list(self._accepting)
-        for task in accepting:
-            task.cancel()
-        await asyncio.gather(*accepting, return_exceptions=True)
+        self._patience = backend.options.patience.total_seconds()
 
     def make(
         self,
@@ -114,29 +107,45 @@ class Requests:
     async def ask(self, request: Request, timeout: Timeout) -> Answer:
         """Accept the request and wait for its answer."""
         seconds = self.seconds(timeout)
-        deadline = asyncio.get_running_loop().time() + seconds
-        prepared = await self.accept(request, seconds)
-        match prepared:
-            case Duplicate(_, answer) if answer.status is None or answer.status.is_final:
-                return answer
-            case Continue(task, _):
-                ref = TaskRef(task.namespace, task.process_id, task.task_id)
-            case Postpone(ref) | Duplicate(ref, _):
-                pass
-        return await self._reply(request, ref, deadline)
-
-    async def _reply(self, request: Request, ref: TaskRef, deadline: float) -> Answer:
+        await self.check_namespace(request.namespace)
+        began = asyncio.get_running_loop().time()
+        patience = min(seconds, self._patience)
+        ref: TaskRef | None = None
         try:
-            async with asyncio.timeout_at(deadline):
+            async with asyncio.timeout_at(began + patience) as scope:
+                prepared = await self._accepted(request)
+                match prepared:
+                    case Duplicate(_, answer) if answer.status is None or answer.status.is_final:
+                        return answer
+                    case Continue(task, _):
+                        ref = TaskRef(task.namespace, task.process_id, task.task_id)
+                    case Postpone(ref) | Duplicate(ref, _):
+                        pass
+                if patience < seconds:
+                    scope.reschedule(began + seconds)
                 return await self._backend.replies.wait(ref)
-        except (TimeoutError, StorageUnavailable):
-            # Out of patience, or closed meanwhile: either way it was accepted and goes on.
-            raise ReplyTimeout(
-                request.namespace,
-                request.process_id,
-                idempotency_key=request.idempotency_key,
-                task_id=ref.task_id,
-            ) from None
+        except (TimeoutError, StorageUnavailable) as error:
+            if ref is not None:
+                # Out of patience, or closed meanwhile: either way it was accepted and goes on.
+                raise ReplyTimeout(
+                    request.namespace,
+                    request.process_id,
+                    idempotency_key=request.idempotency_key,
+                    task_id=ref.task_id,
+                ) from None
+            if isinstance(error, TimeoutError):
+                raise _not_accepted(request, patience) from None
+            raise
+
+    async def accept(self, request: Request, timeout: Timeout) -> None:
+        """Accept the request; nobody waits for its answer."""
+        patience = min(self.seconds(timeout), self._patience)
+        await self.check_namespace(request.namespace)
+        try:
+            async with asyncio.timeout(patience):
+                await self._accepted(request)
+        except TimeoutError:
+            raise _not_accepted(request, patience) from None
 
     async def simple_repair(self, request: Request, timeout: Timeout) -> None:
         """Repair without a handler: done when it is accepted."""
@@ -153,56 +162,54 @@ class Requests:
         if request.namespace not in self._pools:
             self._backend.wake(request.namespace, "timers")
 
-    async def accept(self, request: Request, seconds: float) -> Continue | Postpone | Duplicate:
-        """Persist the request. It is carried through even if the caller gives up meanwhile."""
-        await self.check_namespace(request.namespace)
-        patience = self._backend.options.patience.total_seconds()
-        accepting = asyncio.create_task(self._prepare(request))
-        self._accepting.add(accepting)
-        accepting.add_done_callback(self._accepted)
-        try:
-            async with asyncio.timeout(min(seconds, patience)):
-                prepared = await asyncio.shield(accepting)
-        except TimeoutError:
-            raise _not_accepted(request, min(seconds, patience)) from None
+    async def _accepted(self, request: Request) -> Continue | Postpone | Duplicate:
+        prepared = await self._send(request)
         if isinstance(prepared, NotPrepared):
             raise not_prepared(request, prepared)
         return prepared
 
-    def _accepted(self, accepting: asyncio.Task[Prepared]) -> None:
-        self._accepting.discard(accepting)
-        if not accepting.cancelled():
-            # The caller sees it too, unless it has gone.
-            accepting.exception()
-
-    async def _prepare(self, request: Request) -> Prepared:
+    def _send(self, request: Request) -> asyncio.Future[Prepared]:
+        """Persist the request. It is carried through even if the caller gives up meanwhile."""
         loop = asyncio.get_running_loop()
-        began = loop.time()
         pool = self._pools.get(request.namespace)
-        if pool is not None and pool.reserve():
-            prepared = await self._prepare_in(pool, request)
-        else:
-            prepared = await self._backend.committed.prepare(request)
-        took = (loop.time() - began) * 1000
-        kind = request.task_type.value
-        metrics.child(metrics.REQUEST_PREPARING, request.namespace, kind).observe(took)
+        slot = pool if pool is not None and pool.reserve() else None
+        if slot is not None:
+            request = request._replace(worker_id=slot.worker_id)
+        heard: asyncio.Future[Prepared] = loop.create_future()
+        sent = self._backend.committed.prepare(request)
+        sent.add_done_callback(partial(self._take, request, slot, heard, loop.time()))
+        return heard
+
+    def _take(
+        self,
+        request: Request,
+        slot: Pool | None,
+        heard: asyncio.Future[Prepared],
+        began: float,
+        sent: asyncio.Future[Prepared],
+    ) -> None:
+        """What was accepted runs or wakes who runs it; then the caller hears of it, if still there."""
+        error = sent.exception()
+        prepared = None if error is not None else sent.result()
+        if slot is not None:
+            if isinstance(prepared, Continue):
+                slot.run(Claimed(prepared.task, prepared.process))
+            else:
+                slot.release()
         if isinstance(prepared, Postpone):
             self._backend.ring(request.namespace, "calls")
+            pool = self._pools.get(request.namespace)
             if pool is None or pool.free <= 0:
                 self._backend.wake(request.namespace, "calls")
-        return prepared
-
-    async def _prepare_in(self, pool: Pool, request: Request) -> Prepared:
-        runs = False
-        try:
-            prepared = await self._backend.committed.prepare(replace(request, worker_id=pool.worker_id))
-            if isinstance(prepared, Continue):
-                runs = True
-                pool.run(Claimed(prepared.task, prepared.process))
-        finally:
-            if not runs:
-                pool.release()
-        return prepared
+        took = (asyncio.get_running_loop().time() - began) * 1000
+        kind = request.task_type.value
+        metrics.child(metrics.REQUEST_PREPARING, request.namespace, kind).observe(took)
+        if heard.done():
+            return
+        if prepared is not None:
+            heard.set_result(prepared)
+        elif error is not None:
+            heard.set_exception(error)
 
 
 def _seconds(timeout: Timeout, default: timedelta) -> float:

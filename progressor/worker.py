@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from dataclasses import replace
 from datetime import timedelta
 
 from progressor import metrics
@@ -87,7 +86,7 @@ class Worker:
                 # The task is in our hands: letting it go would leave it running with nobody to run it.
                 log.warning("history not read, going on", extra=_fields(held.task))
             else:
-                return replace(process, history=events)
+                return process._replace(history=events)
 
     async def _perform(self, task: Task, process: Snapshot) -> Outcome:
         began = asyncio.get_running_loop().time()
@@ -117,7 +116,7 @@ class Worker:
         log.error("result refused by storage", extra=_fields(step.task))
         failure = Failure(f"the result could not be saved: {error}", retryable=False)
         decision = decide(step.process, step.task, failure, self._options.retry_policy)
-        return replace(step, decision=decision)
+        return step._replace(decision=decision)
 
     def _tell(self, task: Task, decision: Decision, saved: Saved) -> None:
         match decision.disposition:
@@ -142,7 +141,7 @@ class Worker:
 def _after(process: Snapshot, task: Task, decision: Decision, saved: Saved) -> Snapshot:
     """The process as this step left it, without reading it again."""
     if decision.status is None:
-        return replace(process, history=())
+        return process._replace(history=())
     changed = decision.status is not process.status
     broken = decision.status is ProcessStatus.ERROR
     return Snapshot(

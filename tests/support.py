@@ -9,7 +9,6 @@ import asyncio
 import itertools
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, LiteralString, NamedTuple
 
@@ -160,7 +159,7 @@ class Held(NamedTuple):
         assert isinstance(saved, Saved)
         assert saved.continuation is not None, saved
         last = self.process.last_event_id + len(decision.events)
-        return Held(saved.continuation, replace(self.process, last_event_id=last))
+        return Held(saved.continuation, self.process._replace(last_event_id=last))
 
 
 def held(result: Prepared | Claimed | None) -> Held:

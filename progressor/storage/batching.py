@@ -8,6 +8,7 @@ A bad item fails alone: a batch that PostgreSQL refuses is run again item by ite
 from __future__ import annotations
 
 import asyncio
+import math
 from collections import deque
 from collections.abc import Awaitable, Callable, Hashable, Sequence
 from typing import Generic, TypeVar
@@ -23,6 +24,10 @@ Result = TypeVar("Result")
 
 MAX_FLIGHTS = 2
 MAX_BATCH = 128
+# What waits is shared out over the flights that are free: a crowd that asks all at once would else stay in
+# step for ever, with Python idle while PostgreSQL works and the other way round. Smaller shares than this
+# cost more in transactions than they win.
+LEAST_SHARE = 16
 # A batch travels in one message, of which PostgreSQL takes less than 1 GB: large items go in small company.
 MAX_BATCH_BYTES = 32 << 20
 
@@ -48,8 +53,8 @@ class Batcher(Generic[Item, Result]):
         self._flights: set[asyncio.Task[None]] = set()
         self._takeoff_planned = False
 
-    async def submit(self, item: Item) -> Result:
-        """The item's own result; the item stays in its batch even if the caller goes away."""
+    def submit(self, item: Item) -> asyncio.Future[Result]:
+        """The item's own result; the item stays in its batch even if whoever awaits it goes away."""
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[Result] = loop.create_future()
         self._waiting.append((item, answer))
@@ -57,7 +62,7 @@ class Batcher(Generic[Item, Result]):
             # At the end of this turn of the loop, so that all items of the turn go together.
             self._takeoff_planned = True
             loop.call_soon(self._take_off)
-        return await answer
+        return answer
 
     def _take_off(self) -> None:
         self._takeoff_planned = False
@@ -77,7 +82,9 @@ class Batcher(Generic[Item, Result]):
         left: list[tuple[Item, asyncio.Future[Result]]] = []
         seen: set[Hashable] = set()
         size = 0
-        while self._waiting and len(batch) < MAX_BATCH and size < MAX_BATCH_BYTES:
+        share = math.ceil(len(self._waiting) / (MAX_FLIGHTS - len(self._flights)))
+        most = min(MAX_BATCH, max(LEAST_SHARE, share))
+        while self._waiting and len(batch) < most and size < MAX_BATCH_BYTES:
             entry = self._waiting.popleft()
             key = self._conflict(entry[0])
             if key in seen:
@@ -142,25 +149,25 @@ class GroupCommit:
         self._simple_repairs = Batcher("simple_repair", storage.simple_repair, _process_of, _size_of)
         self._steps = Batcher("save_result", storage.save_result, _step_process, _size_of_step)
 
-    async def prepare(self, request: Request) -> Prepared:
+    def prepare(self, request: Request) -> asyncio.Future[Prepared]:
         """Persist a request for a handler."""
         match request.task_type:
             case TaskType.INIT:
-                return await self._inits.submit(request)
+                return self._inits.submit(request)
             case TaskType.CALL | TaskType.NOTIFY:
-                return await self._calls.submit(request)
+                return self._calls.submit(request)
             case TaskType.REPAIR:
-                return await self._repairs.submit(request)
+                return self._repairs.submit(request)
             case _:
                 raise AssertionError(f"{request.task_type} is not a request")
 
-    async def simple_repair(self, request: Request) -> Prepared:
+    def simple_repair(self, request: Request) -> asyncio.Future[Prepared]:
         """Repair without a handler."""
-        return await self._simple_repairs.submit(request)
+        return self._simple_repairs.submit(request)
 
-    async def save_result(self, step: Step) -> Saved | LostLease:
+    def save_result(self, step: Step) -> asyncio.Future[Saved | LostLease]:
         """End a step."""
-        return await self._steps.submit(step)
+        return self._steps.submit(step)
 
     async def stop(self) -> None:
         """Give up what is under way."""

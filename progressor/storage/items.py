@@ -39,8 +39,7 @@ class TaskRef(NamedTuple):
     reply_to: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
+class Request(NamedTuple):
     """A request to persist. `lease` is drawn by the caller, so that a repetition finds itself.
 
     `worker_id` None: the caller has no free worker, the task waits. `metadata` is the task's (the call's
@@ -60,8 +59,7 @@ class Request:
     worker_id: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Continue:
+class Continue(NamedTuple):
     """The task runs: the caller's worker holds it."""
 
     task: Task
@@ -104,8 +102,7 @@ class NotPrepared:
 Prepared = Continue | Postpone | Duplicate | NotPrepared
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(NamedTuple):
     """How a task stands for its caller; status None: its row is gone, it was removed."""
 
     status: TaskStatus | None
@@ -130,8 +127,7 @@ class Answer:
         return Refusal(**from_json(self.response))
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
+class Step(NamedTuple):
     """The end of a step, to be saved. `keeps_slot` False gives the worker's slot back: no continuation."""
 
     task: Task
@@ -140,8 +136,7 @@ class Step:
     keeps_slot: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class Saved:
+class Saved(NamedTuple):
     """The step is committed.
 
     `continuation` is the task that the same worker goes on with; `due` when the process's timer is due;
@@ -159,8 +154,7 @@ class LostLease:
     """The running row was no longer this worker's: nothing was written."""
 
 
-@dataclass(frozen=True, slots=True)
-class Claimed:
+class Claimed(NamedTuple):
     """A task moved to running, with its process."""
 
     task: Task

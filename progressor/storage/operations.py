@@ -124,7 +124,7 @@ class Storage:
         params = {**request_columns(requests), "now": now}
 
         async def attempt(session: Session, _again: bool) -> list[Prepared]:
-            *_, rows = await session.transact([(v, params) for v in (*verbs, "prepared")])
+            *_, rows = await session.transact([(verb, params) for verb in verbs])
             return [prepared_of(request, row) for request, row in zip(requests, rows, strict=True)]
 
         # What may have been committed into this worker's hands must not be forgotten.
@@ -147,13 +147,13 @@ class Storage:
         self, requests: Sequence[Request], *, now: datetime | None = None
     ) -> list[Prepared]:
         """Begin the repair of broken processes."""
-        return await self._prepare(requests, ("lock", "prepare_repair"), now)
+        return await self._prepare(requests, ("lock", "prepare_repair", "prepared"), now)
 
     async def simple_repair(
         self, requests: Sequence[Request], *, now: datetime | None = None
     ) -> list[Prepared]:
         """Put broken processes back to running without a handler; the outcome is a final duplicate."""
-        return await self._prepare(requests, ("lock", "simple_repair"), now)
+        return await self._prepare(requests, ("lock", "simple_repair", "prepared"), now)
 
     async def save_result(
         self, steps: Sequence[Step], *, now: datetime | None = None

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Sequence
 import pytest
 
 from progressor.errors import InvalidRequest, StorageUnavailable
-from progressor.storage.batching import MAX_BATCH, MAX_FLIGHTS, Batcher
+from progressor.storage.batching import LEAST_SHARE, MAX_BATCH, MAX_FLIGHTS, Batcher
 
 
 class Flights:
@@ -26,8 +26,8 @@ class Flights:
                 raise self.poison[item]
         return [item.upper() for item in items]
 
-    def submit(self, *items: str) -> list[asyncio.Task[str]]:
-        return [asyncio.create_task(self.batcher.submit(item)) for item in items]
+    def submit(self, *items: str) -> list[asyncio.Future[str]]:
+        return [self.batcher.submit(item) for item in items]
 
 
 @pytest.fixture
@@ -76,9 +76,20 @@ async def test_what_comes_during_a_flight_leaves_with_the_next(flights: Flights)
 async def test_a_batch_has_a_bound(flights: Flights) -> None:
     """More items than a batch takes are spread over several."""
     flights.gate.set()
-    items = [f"i{number}" for number in range(MAX_BATCH + 10)]
+    items = [f"i{number}" for number in range(2 * MAX_BATCH + 10)]
     assert await asyncio.gather(*flights.submit(*items)) == [item.upper() for item in items]
-    assert [len(batch) for batch in flights.batches] == [MAX_BATCH, 10]
+    assert [len(batch) for batch in flights.batches] == [MAX_BATCH, MAX_BATCH, 10]
+
+
+async def test_a_crowd_is_shared_out_over_the_free_flights(flights: Flights) -> None:
+    """Half of a crowd flies while Python is busy with the other half; few stay together."""
+    many = flights.submit(*(f"m{number}" for number in range(2 * LEAST_SHARE + 1)))
+    await turns()
+    assert [len(batch) for batch in flights.batches] == [LEAST_SHARE + 1, LEAST_SHARE]
+    flights.gate.set()
+    await asyncio.gather(*many)
+    await asyncio.gather(*flights.submit(*(f"f{number}" for number in range(LEAST_SHARE + 1))))
+    assert [len(batch) for batch in flights.batches[2:]] == [LEAST_SHARE, 1]
 
 
 async def test_items_in_conflict_go_one_after_the_other(flights: Flights) -> None:

@@ -248,3 +248,20 @@ async def test_what_a_request_brings_while_stopping_is_handed_back(
     assert steps.begun == ["p0"]
     steps.gate.set()
     await stopping
+
+
+async def test_stop_waits_for_a_request_that_may_yet_be_accepted(
+    make: Callable[[int], Pool], storage: Storage, steps: Steps, tables: Tables
+) -> None:
+    """A slot kept for a request on its way is waited for: what comes of it is handed back, not lost."""
+    pool = make(2)
+    await eventually(lambda: not pool._rung and pool.free == 2, "nothing waits")
+    assert pool.reserve()
+    stopping = asyncio.create_task(pool.stop(30 * SECOND))
+    await wait(storage, init("late", worker_id=None))
+    (late,) = await claim_calls(storage)
+    assert not stopping.done()
+    pool.run(Claimed(late.task, late.process))
+    assert await stopping
+    assert tables.running("late") is None
+    assert (steps.begun, pool.free) == ([], 2)

@@ -6,7 +6,7 @@ Rule: all ids, leases, keys and times are fixed, so that two runs that did the s
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
@@ -170,7 +170,7 @@ def _asks(kind: TaskType, *, waits: bool = False, key: str | None = None, verb: 
 
 def _saves(decision: Decision) -> Op:
     async def act(storage: Storage, scene: Scene, side: int) -> Any:
-        own = replace(decision, aux_state=f"of {side}".encode() if decision.status else None)
+        own = decision._replace(aux_state=f"of {side}".encode() if decision.status else None)
         return (await storage.save_result([scene.held.step(own)], now=_now(side)))[0]
 
     return Op(act)
@@ -225,7 +225,7 @@ _DUE = timedelta(0)
 OPS: dict[str, Op] = {
     "init": _asks(TaskType.INIT),
     "init_same_key": _asks(TaskType.INIT, key="same"),
-    "init_and_save": Op(_live, middle=4),
+    "init_and_save": Op(_live, middle=3),
     "call": _asks(TaskType.CALL),
     "call_waiting": _asks(TaskType.CALL, waits=True),
     "call_same_key": _asks(TaskType.CALL, key="same"),

@@ -7,7 +7,6 @@ operation whose answer is lost and that is repeated does what it does once.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -166,7 +165,7 @@ class StorageMachine(RuleBasedStateMachine):
     @rule(asked=batches(TaskType.REPAIR, by=process_of), loss=losses)
     def simple_repair(self, asked: list[Request], loss: str) -> None:
         # Nobody runs it, so there is no worker to offer.
-        self._prepare("simple_repair", [replace(each, worker_id=None) for each in asked], loss)
+        self._prepare("simple_repair", [each._replace(worker_id=None) for each in asked], loss)
 
     # Steps.
 

@@ -53,7 +53,7 @@ async def assert_fenced_off(storage: Storage, tables: Tables, step: Step) -> Non
     """Whatever the step decided, alone or together: lost, and nothing is written."""
     before = tables.everything()
     for decision in DECISIONS:
-        result = await storage.save_result([replace(step, decision=decision)], now=T0 + SECOND)
+        result = await storage.save_result([step._replace(decision=decision)], now=T0 + SECOND)
         assert result == [LostLease()], decision
         assert tables.everything() == before, decision
 

@@ -10,7 +10,7 @@ import asyncio
 import random
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
 from contextlib import asynccontextmanager
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar, cast
 
 import pytest
@@ -513,3 +513,40 @@ async def test_starts_and_removals_in_any_order(storage: Storage, tables: Tables
     rows = tables.execute("SELECT DISTINCT status FROM processes")
     assert [row["status"] for row in rows] == ["running"]
     assert TaskType.INIT in {row["task_type"] for row in tables.everything()["tasks"]}
+
+
+async def _one_search(session: Session, verb: str) -> None:
+    where = {"namespace": NS, "limit": 5, "worker_id": "w2", "lease": 1, "now": None}
+    await session.transact([(verb, where)])
+
+
+async def _capture(session: Session, task_id: int) -> None:
+    what = {"namespace": NS, "process_id": "p1", "task_id": task_id}
+    await session.transact([("capture_task", {**what, "worker_id": "w2", "lease": 1, "now": None})])
+
+
+@pytest.mark.parametrize("verb", ["search_calls", "search_timers", "capture_task"])
+async def test_a_claim_is_dated_behind_the_step_that_it_waited_for(
+    storage: Storage, dsn: str, tables: Tables, verb: str
+) -> None:
+    """A step that ends after a claim's transaction began, but before it looked, ends before the claimed."""
+    past = datetime(2020, 1, 1, tzinfo=UTC)
+    await save(storage, await hold(storage, init(), now=past), unlock(), now=past)
+    first = await hold(storage, request(), now=past)
+    timer = verb == "search_timers"
+    ref = None if timer else await wait(storage, request(worker_id=None), now=past)
+    connections = Connections(dsn, limit=1)
+    try:
+        async with connections.acquire() as session, session.transaction():
+            decision = set_timer(at=past) if timer else unlock()
+            (saved,) = await storage.save_result([first.step(decision, keeps_slot=False)])
+            assert isinstance(saved, Saved)
+            if verb == "capture_task" and ref is not None:
+                await _capture(session, ref.task_id)
+            else:
+                await _one_search(session, verb)
+    finally:
+        await connections.close()
+    (ended,) = tables.execute("SELECT max(finished_time) AS at FROM tasks WHERE status = 'finished'")
+    (begun,) = tables.execute("SELECT running_time AS at FROM running")
+    assert begun["at"] >= ended["at"]

@@ -1,3 +1,7 @@
--- Send hints. In a transaction of its own: NOTIFY holds a database-wide lock until its commit.
+-- Send hints. In a transaction of its own: NOTIFY holds a database-wide lock until its commit, which for
+-- that reason waits for no fsync either. A hint is lost with the server anyway, and nothing else is written.
 SELECT pg_notify(i.channel, i.payload)
-FROM unnest(%(channel)s::text[], %(payload)s::text[]) AS i (channel, payload)
+FROM
+    (SELECT set_config('synchronous_commit', 'off', TRUE) AS done) AS at,
+    unnest(%(channel)s::text[], %(payload)s::text[]) AS i (channel, payload)
+WHERE at.done = 'off'

@@ -1,58 +1,78 @@
 -- prepare_call and notify, after the lock: append to the mailbox of each process. The first task of an
 -- idle process runs at once if its caller has a free worker; a live timer is blocked behind it.
 -- Task ids are drawn under the lock, so their order in a process is the order of acceptance.
-WITH item AS MATERIALIZED (
+-- What is not accepted is told from the tables, so that an operation repeated after a lost answer finds
+-- its own earlier success: a task whose running row carries the item's lease is the item's own to run; any
+-- other task of the same key is a duplicate.
+WITH placed AS MATERIALIZED (
     SELECT
-        i.*,
-        row_number() OVER (PARTITION BY i.namespace, i.process_id ORDER BY i.ord) = 1
-        AND NOT EXISTS (
-            SELECT FROM running AS r
-            WHERE
-                r.namespace = ANY (ARRAY[i.namespace])
-                AND r.process_id = ANY (ARRAY[i.process_id])
-        )
-        AND NOT EXISTS (
-            SELECT FROM schedule AS s
-            WHERE
-                s.namespace = ANY (ARRAY[i.namespace]) AND s.process_id = ANY (ARRAY[i.process_id])
-                AND s.task_type IN ('init', 'call', 'notify', 'repair')
-        ) AS is_next
-    FROM unnest(
-        %(namespace)s::text[], %(process_id)s::text[], %(task_type)s::text[], %(args)s::bytea[],
-        %(metadata)s::jsonb[], %(idempotency_key)s::text[], %(request_hash)s::bytea[],
-        %(context)s::bytea[], %(has_worker)s::boolean[], %(worker_id)s::text[], %(lease)s::bigint[]
-    ) WITH ORDINALITY AS i (
-        namespace, process_id, task_type, args,
-        metadata, idempotency_key, request_hash,
-        context, has_worker, worker_id, lease, ord
-    )
-    JOIN processes AS p
-        ON
-            p.namespace = ANY (ARRAY[i.namespace]) AND p.process_id = ANY (ARRAY[i.process_id])
-            AND p.status IN ('init', 'running')
-    WHERE
-        -- Not what was started after the lock had looked for it.
-        i.ord <> ALL (
-            coalesce(nullif(current_setting('progressor.missing', TRUE), ''), '{}')::bigint[]
-        )
-        AND NOT EXISTS (
-            SELECT FROM tasks AS t
-            WHERE
-                t.namespace = ANY (ARRAY[i.namespace]) AND t.process_id = ANY (ARRAY[i.process_id])
-                AND t.idempotency_key = i.idempotency_key
-        )
-    ORDER BY i.ord
-),
-
-placed AS MATERIALIZED (
-    SELECT
-        nextval('tasks_task_id_seq') AS task_id,
+        CASE WHEN item.accepted THEN nextval('tasks_task_id_seq') END AS new_id,
         item.is_next AND item.has_worker AND item.namespace <> ALL (
             ARRAY(SELECT n.name FROM namespaces AS n WHERE n.paused)
         ) AS runs,
         coalesce(%(now)s::timestamptz, statement_timestamp()) AS now,
         item.*
-    FROM item
+    FROM (
+        SELECT
+            item.*,
+            item.accepted
+            AND row_number() OVER (
+                PARTITION BY item.namespace, item.process_id, item.accepted ORDER BY item.ord
+            ) = 1
+            AND NOT EXISTS (
+                SELECT FROM running AS r
+                WHERE
+                    r.namespace = ANY (ARRAY[item.namespace])
+                    AND r.process_id = ANY (ARRAY[item.process_id])
+            )
+            AND NOT EXISTS (
+                SELECT FROM schedule AS s
+                WHERE
+                    s.namespace = ANY (ARRAY[item.namespace])
+                    AND s.process_id = ANY (ARRAY[item.process_id])
+                    AND s.task_type IN ('init', 'call', 'notify', 'repair')
+            ) AS is_next
+        FROM (
+            SELECT
+                i.*,
+                coalesce(p.status IN ('init', 'running') AND old.task_id IS NULL, FALSE) AS accepted,
+                p.status,
+                p.previous_status,
+                p.status_changed_at,
+                p.created_at,
+                p.detail,
+                p.aux_state,
+                p.metadata AS process_metadata,
+                p.corrupted_by,
+                p.last_event_id,
+                old.task_id AS old_id
+            FROM unnest(
+                %(namespace)s::text[], %(process_id)s::text[], %(task_type)s::text[],
+                %(args)s::bytea[], %(metadata)s::jsonb[], %(idempotency_key)s::text[],
+                %(request_hash)s::bytea[], %(context)s::bytea[], %(has_worker)s::boolean[],
+                %(worker_id)s::text[], %(lease)s::bigint[]
+            ) WITH ORDINALITY AS i (
+                namespace, process_id, task_type,
+                args, metadata, idempotency_key,
+                request_hash, context, has_worker,
+                worker_id, lease, ord
+            )
+            LEFT JOIN processes AS p
+                ON
+                    p.namespace = ANY (ARRAY[i.namespace]) AND p.process_id = ANY (ARRAY[i.process_id])
+                    -- Not what was started after the lock had looked for it.
+                    AND i.ord <> ALL (
+                        coalesce(
+                            nullif(current_setting('progressor.missing', TRUE), ''), '{}'
+                        )::bigint[]
+                    )
+            LEFT JOIN tasks AS old
+                ON
+                    old.namespace = ANY (ARRAY[i.namespace])
+                    AND old.process_id = ANY (ARRAY[i.process_id])
+                    AND old.idempotency_key = i.idempotency_key
+        ) AS item
+    ) AS item
 ),
 
 new_task AS (
@@ -61,19 +81,20 @@ new_task AS (
         args, metadata, idempotency_key, request_hash, context, worker_id, lease
     )
     SELECT
-        namespace, process_id, task_id, task_type,
+        namespace, process_id, new_id, task_type,
         CASE WHEN runs THEN 'running' ELSE 'waiting' END,
         now, CASE WHEN runs THEN now END,
         args, metadata, idempotency_key, request_hash, context,
         CASE WHEN runs THEN worker_id END, lease
     FROM placed
+    WHERE accepted
 ),
 
 runs_now AS (
     INSERT INTO running (
         namespace, process_id, task_id, task_type, worker_id, lease, running_time
     )
-    SELECT namespace, process_id, task_id, task_type, worker_id, lease, now
+    SELECT namespace, process_id, new_id, task_type, worker_id, lease, now
     FROM placed
     WHERE runs
 ),
@@ -87,11 +108,43 @@ blocked_timer AS (
         AND s.namespace = ANY (ARRAY[i.namespace]) AND s.process_id = ANY (ARRAY[i.process_id])
         -- Not "IN ('timeout', 'remove')": the key finds the one row, not the index of all timers.
         AND s.task_type NOT IN ('init', 'call', 'notify', 'repair')
+),
+
+waits AS (
+    INSERT INTO schedule (
+        namespace, process_id, task_id, task_type, status, scheduled_time, claimable
+    )
+    SELECT namespace, process_id, new_id, task_type, 'waiting', now, is_next
+    FROM placed
+    WHERE accepted AND NOT runs
 )
 
-INSERT INTO schedule (
-    namespace, process_id, task_id, task_type, status, scheduled_time, claimable
-)
-SELECT namespace, process_id, task_id, task_type, 'waiting', now, is_next
-FROM placed
-WHERE NOT runs
+SELECT
+    i.status,
+    i.previous_status,
+    i.status_changed_at,
+    i.created_at,
+    i.detail,
+    CASE WHEN i.runs OR r.lease IS NOT NULL THEN i.aux_state END AS aux_state,
+    i.process_metadata,
+    i.corrupted_by,
+    i.last_event_id,
+    coalesce(i.new_id, t.task_id) AS task_id,
+    CASE WHEN i.runs THEN 'running' WHEN i.accepted THEN 'waiting' ELSE t.status END AS task_status,
+    CASE WHEN i.accepted THEN i.request_hash ELSE t.request_hash END AS request_hash,
+    t.response,
+    t.error,
+    coalesce(t.scheduled_time, i.now) AS scheduled_time,
+    CASE WHEN i.runs THEN i.now ELSE r.running_time END AS running_time,
+    i.runs OR r.lease IS NOT NULL AS runs,
+    i.accepted OR t.lease = i.lease AS own
+FROM placed AS i
+LEFT JOIN tasks AS t
+    ON
+        t.namespace = ANY (ARRAY[i.namespace]) AND t.process_id = ANY (ARRAY[i.process_id])
+        AND t.task_id = i.old_id
+LEFT JOIN running AS r
+    ON
+        r.namespace = ANY (ARRAY[i.namespace]) AND r.process_id = ANY (ARRAY[i.process_id])
+        AND r.task_id = i.old_id AND r.lease = i.lease
+ORDER BY i.ord

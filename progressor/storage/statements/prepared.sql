@@ -1,4 +1,4 @@
--- The last statement of every prepare_*: what became of each item, read from the tables, so that an
+-- The last statement of both repairs: what became of each item, read from the tables, so that an
 -- operation repeated after a lost answer finds its own earlier success. A task whose running row
 -- carries the item's lease is the item's own to run; any other task of the same key is a duplicate.
 SELECT

@@ -24,7 +24,8 @@ captured AS (
     )
     SELECT
         namespace, process_id, task_id, task_type, %(worker_id)s::text, %(lease)s::bigint,
-        coalesce(%(now)s::timestamptz, now())
+        -- When its process was locked: now() may be older than the end of the step before.
+        coalesce(%(now)s::timestamptz, clock_timestamp())
     FROM due
     ON CONFLICT DO NOTHING
     RETURNING namespace, process_id, task_id, running_time
