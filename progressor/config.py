@@ -105,12 +105,13 @@ class ConnectionOptions(_Options):
 
     def check_events(self, field: str, events: Sequence[Event]) -> Sequence[Event]:
         """Events of which none is too large, nor all together, or InvalidRequest."""
+        size = sum(len(event.payload) for event in events)
         for place, event in enumerate(events):
-            self.check_value(f"{field}[{place}]", event.payload)
+            if size > self.max_value_bytes:
+                self.check_value(f"{field}[{place}]", event.payload)
             # A name alone is bounded already.
             if event.metadata.keys() != {"name"}:
                 self.check_metadata(f"{field}[{place}]", event.metadata)
-        size = sum(len(event.payload) for event in events)
         _check_size(field, size, self.max_events_bytes, "max_events_bytes")
         return events
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import timedelta
 from enum import Enum
-from typing import Any, Final, Literal, TypeVar, assert_never, overload
+from typing import Any, Final, Literal, TypeVar, overload
 
 from progressor.codec import ANY, RAW, Codec, Shape, Wire
 from progressor.config import NamespaceOptions, RetryPolicy, check_namespace, check_text
@@ -209,13 +209,9 @@ class Namespace:
         allow_threads(self.options.concurrency)
 
     def _find(self, task: Task) -> Function | None:
-        match task.task_type:
-            case TaskType.CALL | TaskType.NOTIFY:
-                return self._calls.get(task.name or "")
-            case TaskType.INIT | TaskType.TIMEOUT | TaskType.REPAIR | TaskType.REMOVE:
-                return self._singles.get(task.task_type)
-            case _:
-                assert_never(task.task_type)
+        if task.task_type is TaskType.CALL or task.task_type is TaskType.NOTIFY:
+            return self._calls.get(task.name or "")
+        return self._singles.get(task.task_type)
 
     def _function(self, task: Task) -> Function:
         function = self._find(task)

@@ -26,7 +26,7 @@ from progressor.worker import Worker
 log = logging.getLogger("progressor.pool")
 
 # A chain of steps gives its slot back after so many when no slot is free and others may wait.
-MAX_CHAIN = 16
+MAX_CHAIN = 64
 # Timers that fall due later than this are left to the scanner.
 _HORIZON = 60.0
 

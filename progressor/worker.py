@@ -19,6 +19,7 @@ from progressor.model import (
     Decision,
     Disposition,
     Failure,
+    HistoryRange,
     Outcome,
     ProcessStatus,
     Refusal,
@@ -61,7 +62,10 @@ class Worker:
 
     async def step(self, held: Claimed, *, keeps_slot: bool = True) -> Claimed | None:
         """Run one task that this worker holds; the continuation, if there is one to go on with."""
-        task, process = held.task, await self._with_history(held)
+        task, process = held
+        wanted = self._namespace.history_for(task)
+        if wanted is not None:
+            process = await self._with_history(task, process, wanted)
         outcome = await self._perform(task, process)
         decision = decide(process, task, outcome, self._options.retry_policy)
         saved = await self._save(Step(task, process, decision, keeps_slot))
@@ -72,11 +76,7 @@ class Worker:
             return None
         return Claimed(saved.continuation, _after(process, task, decision, saved))
 
-    async def _with_history(self, held: Claimed) -> Snapshot:
-        wanted = self._namespace.history_for(held.task)
-        if wanted is None:
-            return held.process
-        process = held.process
+    async def _with_history(self, task: Task, process: Snapshot, wanted: HistoryRange) -> Snapshot:
         while True:
             try:
                 events = await self._reads.events(
@@ -84,7 +84,7 @@ class Worker:
                 )
             except StorageUnavailable:
                 # The task is in our hands: letting it go would leave it running with nobody to run it.
-                log.warning("history not read, going on", extra=_fields(held.task))
+                log.warning("history not read, going on", extra=_fields(task))
             else:
                 return process._replace(history=events)
 

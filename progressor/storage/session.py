@@ -89,6 +89,8 @@ class Session:
         self._transformer = Transformer(connection)
         self._keeps_state = keeps_state
         self._prepared: set[str] = set()
+        # What a statement's rows are called is the same each time.
+        self._columns: dict[str, list[str]] = {}
 
     @property
     def is_idle(self) -> bool:
@@ -116,7 +118,7 @@ class Session:
             else:
                 oids = [_oid(params[each]) for each in names]
                 pgconn.send_query_params(sql, values, oids, formats, _BINARY)
-        return await self._synced()
+        return await self._synced([name for name, _ in statements])
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[None]:
@@ -140,11 +142,11 @@ class Session:
                 sql, names = numbered(name)
                 oids = [_oid(params[each]) for each in names]
                 self._pgconn.send_prepare(name.encode(), sql, oids)
-            await self._synced()
+            await self._synced([])
             self._prepared.update(missing)
 
-    async def _synced(self) -> list[list[Row]]:
-        """Send everything, and read until the sync that ends the transaction."""
+    async def _synced(self, names: Sequence[str]) -> list[list[Row]]:
+        """Send everything, and read until the sync that ends the transaction; the named results' rows."""
         pgconn = self._pgconn
         pgconn.pipeline_sync()
         await self._flush()
@@ -163,7 +165,7 @@ class Session:
                 continue
             status = result.status
             if status == _WITH_ROWS:
-                results.append(self._rows(result))
+                results.append(self._rows(names[len(results)], result))
             elif status == _DONE:
                 results.append([])
             elif status == _SYNCED:
@@ -174,14 +176,17 @@ class Session:
             raise failure
         return results
 
-    def _rows(self, result: pq.abc.PGresult) -> list[Row]:
+    def _rows(self, name: str, result: pq.abc.PGresult) -> list[Row]:
         count = result.ntuples
         if not count:
             return []
-        names = [(result.fname(column) or b"").decode() for column in range(result.nfields)]
+        columns = self._columns.get(name)
+        if columns is None:
+            named = [(result.fname(column) or b"").decode() for column in range(result.nfields)]
+            columns = self._columns[name] = named
         self._transformer.set_pgresult(result)
         rows = self._transformer.load_rows(0, count, tuple)
-        return [dict(zip(names, row, strict=True)) for row in rows]
+        return [dict(zip(columns, row, strict=True)) for row in rows]
 
     async def _flush(self) -> None:
         while self._pgconn.flush() == 1:
