@@ -210,6 +210,8 @@ class Requests:
             heard.set_result(prepared)
         elif error is not None:
             heard.set_exception(error)
+            # Seen, even if the caller is cancelled before it looks.
+            heard.exception()
 
 
 def _seconds(timeout: Timeout, default: timedelta) -> float:

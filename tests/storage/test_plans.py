@@ -174,7 +174,7 @@ async def plans(dsn: str, statements: dict[str, Params]) -> dict[str, Plan]:
             values = ", ".join(["NULL"] * len(numbered(name)[1]))
             call = f'"{name}" ({values})' if values else f'"{name}"'
             session._pgconn.send_query_params(f"EXPLAIN (FORMAT JSON) EXECUTE {call}".encode(), [])
-            ((row,),) = await session._synced()
+            ((row,),) = await session._synced(["EXPLAIN"])
             found[name] = row["QUERY PLAN"][0]["Plan"]
     await connections.close()
     return found
@@ -270,7 +270,7 @@ async def test_cost_of_a_claim(dsn: str, hot: dict[str, Params], tables: Tables,
         arguments = ", ".join(values[each] for each in numbered(name)[1])
         sql = f'EXPLAIN (ANALYZE, TIMING OFF, FORMAT JSON) EXECUTE "{name}" ({arguments})'
         session._pgconn.send_query_params(sql.encode(), [])
-        ((row,),) = await session._synced()
+        ((row,),) = await session._synced(["EXPLAIN"])
     await connections.close()
     read = [
         scan["Actual Loops"] * (scan["Actual Rows"] + scan.get("Rows Removed by Filter", 0))
