@@ -72,11 +72,12 @@ class Backend:
 
     async def stop(self) -> None:
         """Close everything; what was committed stays committed."""
+        # Who is still being accepted hears first; what that sets off finds the rest still there.
+        await self.committed.stop()
         await self._wakes.stop()
         await self.replies.stop()
         if self.signals is not None:
             await self.signals.stop()
-        await self.committed.stop()
         await self._connections.close()
         await self.reads.close()
 

@@ -110,7 +110,7 @@ class Pool:
         self.free += slots
         if self._rung:
             self._bell.set()
-        if self.stopping and self.free >= self.size:
+        if self.free >= self.size:
             self._drained.set()
 
     def run(self, held: Claimed) -> None:
@@ -178,11 +178,12 @@ class Pool:
         self._bell.clear()
 
     async def _claim_once(self) -> None:
-        # Calls before timers. Half of what is free, so that requests of this process find a slot too.
+        # Calls before timers. An eighth of the slots is left, or half of the last ones, so that requests of
+        # this process find a slot too: to claim less at once would mean to claim more often.
         for kind in KINDS:
-            if kind not in self._rung or self.free <= 0:
+            if kind not in self._rung or self.free <= 0 or self.stopping:
                 continue
-            slots = (self.free + 1) // 2
+            slots = max((self.free + 1) // 2, self.free - self.size // 8)
             self._rung.discard(kind)
             self.free -= slots
             found: list[Claimed] = []
@@ -214,7 +215,6 @@ class Pool:
         """Stop claiming and let what runs finish; True if all of it did within `grace`."""
         self.stopping = True
         self._bell.set()
-        self.release(0)
         unfinished = set()
         try:
             async with asyncio.timeout(grace.total_seconds()):
@@ -222,7 +222,9 @@ class Pool:
                     # First the claims: what they bring is handed back.
                     await asyncio.wait({self._claims})
                 # Then what runs, and the requests for which a slot is kept: they may still be accepted.
-                await self._drained.wait()
+                while self.free < self.size:
+                    self._drained.clear()
+                    await self._drained.wait()
         except TimeoutError:
             unfinished = self._chains | ({self._claims} if self._claims is not None else set())
         for task in unfinished:

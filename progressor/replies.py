@@ -44,24 +44,26 @@ class Replies:
         self._wanted: set[Key] = set()
         self._asked = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
+        self._stopped = False
 
     def start(self) -> None:
         self._tasks = [asyncio.create_task(self._poll()), asyncio.create_task(self._look_forever())]
 
     async def stop(self) -> None:
         """Those who still wait are told that this process stops waiting, not that their task failed."""
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._stopped = True
         for key in list(self._waiters):
             for answer in self._forget(key):
                 if not answer.done():
-                    answer.set_exception(
-                        StorageUnavailable("closed before the answer came: ask again with the same key")
-                    )
+                    answer.set_exception(_closed())
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def wait(self, ref: TaskRef) -> Answer:
         """The answer of a task, once it is final; any number of callers may wait for one task."""
+        if self._stopped:
+            raise _closed()
         key = ref[:3]
         callers = self._waiters.get(key)
         if callers is None:
@@ -150,3 +152,7 @@ class Replies:
         while True:
             await asyncio.sleep(self._poll_interval)
             self.look_at_all()
+
+
+def _closed() -> StorageUnavailable:
+    return StorageUnavailable("closed before the answer came: ask again with the same key")

@@ -107,8 +107,8 @@ class Requests:
     async def ask(self, request: Request, timeout: Timeout) -> Answer:
         """Accept the request and wait for its answer."""
         seconds = self.seconds(timeout)
-        await self.check_namespace(request.namespace)
         began = asyncio.get_running_loop().time()
+        await self.check_namespace(request.namespace)
         patience = min(seconds, self._patience)
         ref: TaskRef | None = None
         try:

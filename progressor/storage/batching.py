@@ -52,11 +52,15 @@ class Batcher(Generic[Item, Result]):
         self._waiting: deque[tuple[Item, asyncio.Future[Result]]] = deque()
         self._flights: set[asyncio.Task[None]] = set()
         self._takeoff_planned = False
+        self._stopped = False
 
     def submit(self, item: Item) -> asyncio.Future[Result]:
         """The item's own result; the item stays in its batch even if whoever awaits it goes away."""
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[Result] = loop.create_future()
+        if self._stopped:
+            answer.set_exception(_closed())
+            return answer
         self._waiting.append((item, answer))
         if not self._takeoff_planned and len(self._flights) < MAX_FLIGHTS:
             # At the end of this turn of the loop, so that all items of the turn go together.
@@ -96,7 +100,7 @@ class Batcher(Generic[Item, Result]):
         self._waiting.extendleft(reversed(left))
         return batch
 
-    async def _fly(self, batch: list[tuple[Item, asyncio.Future[Result]]]) -> None:  # noqa: C901 - all ends
+    async def _fly(self, batch: list[tuple[Item, asyncio.Future[Result]]]) -> None:
         metrics.child(metrics.BATCH_SIZE, self._verb).observe(len(batch))
         try:
             results = await self._run([item for item, _ in batch])
@@ -112,15 +116,24 @@ class Batcher(Generic[Item, Result]):
             if len(batch) == 1:
                 _fail(batch[0][1], error)
             else:
-                for entry in batch:
-                    await self._fly([entry])
+                await self._fly_apart(batch)
         else:
             for (_, answer), result in zip(batch, results, strict=True):
                 if not answer.done():
                     answer.set_result(result)
 
+    async def _fly_apart(self, batch: list[tuple[Item, asyncio.Future[Result]]]) -> None:
+        try:
+            for entry in batch:
+                await self._fly([entry])
+        finally:
+            # Stopped on the way: nobody flies those that are left.
+            for _, answer in batch:
+                _fail(answer, _closed())
+
     async def stop(self) -> None:
-        """Give up what flies and what waits; what was committed stays committed."""
+        """Give up what flies, what waits and what may come; what was committed stays committed."""
+        self._stopped = True
         for _, answer in self._waiting:
             _fail(answer, _closed())
         self._waiting.clear()

@@ -152,3 +152,27 @@ async def test_large_items_go_in_small_company(flights: Flights, monkeypatch: py
     answers = await asyncio.gather(*(sized.submit(item) for item in items))
     assert answers == [item.upper() for item in items]
     assert flights.batches == [["tiny", "a large one"], ["b", "c"]]
+
+
+async def test_stop_amid_the_isolation_of_a_bad_item(flights: Flights) -> None:
+    """Items of a refused batch that were not yet run again are told of the stop, too."""
+    flights.poison["b"] = InvalidRequest("bad bytes")
+    answers = flights.submit("a", "b", "c")
+    await turns()
+    flights.gate.set()
+    while len(flights.batches) == 1:
+        flights.gate.clear()
+        await turns(1)
+    assert flights.batches[1] == ["a"]
+    await flights.batcher.stop()
+    results = await asyncio.gather(*answers, return_exceptions=True)
+    assert [type(result) for result in results] == [StorageUnavailable] * 3
+
+
+async def test_nothing_is_taken_after_the_stop(flights: Flights) -> None:
+    """What comes too late is refused at once."""
+    await flights.batcher.stop()
+    (late,) = flights.submit("late")
+    with pytest.raises(StorageUnavailable, match="closed"):
+        await late
+    assert flights.batches == []

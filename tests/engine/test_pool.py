@@ -265,3 +265,30 @@ async def test_stop_waits_for_a_request_that_may_yet_be_accepted(
     assert await stopping
     assert tables.running("late") is None
     assert (steps.begun, pool.free) == ([], 2)
+
+
+async def test_stop_waits_for_what_the_last_claim_brings(
+    make: Callable[[int], Pool], storage: Storage, tables: Tables, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A claim under way at the stop brings tasks: they are handed back before the stop is over."""
+    pool = make(4)
+    await eventually(lambda: not pool._rung and pool.free == 4, "nothing waits")
+    await inits(storage, 2)
+    asked, go_on = asyncio.Event(), asyncio.Event()
+    search = pool._search
+
+    async def late_search(kind: Any, limit: int) -> list[Claimed]:
+        asked.set()
+        await go_on.wait()
+        return await search(kind, limit)
+
+    monkeypatch.setattr(pool, "_search", late_search)
+    pool.ring("timers")
+    pool.ring("calls")
+    await asked.wait()
+    stopping = asyncio.create_task(pool.stop(30 * SECOND))
+    await asyncio.sleep(0)
+    go_on.set()
+    assert await stopping
+    assert (pool.free, pool.busy) == (4, 0)
+    assert tables.execute("SELECT * FROM running") == []

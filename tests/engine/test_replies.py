@@ -160,3 +160,11 @@ async def test_stop_tells_who_waits(make: Make) -> None:
     with pytest.raises(StorageUnavailable):
         await waiting
     assert is_empty(replies)
+
+
+async def test_nobody_waits_after_the_stop(make: Make) -> None:
+    """Whoever comes after the stop is told at once, as there is nobody left to look."""
+    replies = make()
+    await replies.stop()
+    with pytest.raises(StorageUnavailable, match="closed"):
+        await replies.wait(ref(1))

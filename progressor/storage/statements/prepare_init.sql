@@ -46,6 +46,7 @@ WITH placed AS MATERIALIZED (
         )
         LEFT JOIN processes AS p
             ON p.namespace = ANY (ARRAY[i.namespace]) AND p.process_id = ANY (ARRAY[i.process_id])
+        -- A fence for the planner: what is looked up here is looked up once, not at each use.
         OFFSET 0
     ) AS item
 ),
