@@ -24,6 +24,7 @@ class PeriodicService(ABC):
     def __init__(self, interval: timedelta) -> None:
         self._interval = interval.total_seconds()
         self._task: asyncio.Task[None] | None = None
+        self._stopping = False
 
     @abstractmethod
     async def run_once(self) -> timedelta | None:
@@ -34,13 +35,15 @@ class PeriodicService(ABC):
 
     async def stop(self) -> None:
         """End the service; a round under way is given up."""
+        self._stopping = True
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
 
     async def _run(self) -> None:
         failing = False
-        while True:
+        # Looked at as well: what a round awaits may swallow the cancellation.
+        while not self._stopping:
             pause = self._interval * random.uniform(0.9, 1.1)  # noqa: S311 - jitter
             try:
                 sooner = await self.run_once()
@@ -61,4 +64,5 @@ class PeriodicService(ABC):
                 failing = False
                 if sooner is not None:
                     pause = min(pause, max(0.0, sooner.total_seconds()))
-            await asyncio.sleep(pause)
+            if not self._stopping:
+                await asyncio.sleep(pause)

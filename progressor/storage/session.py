@@ -89,13 +89,15 @@ class Session:
         self._transformer = Transformer(connection)
         self._keeps_state = keeps_state
         self._prepared: set[str] = set()
+        # Nothing is under way: false from the first byte sent to the sync that was read.
+        self._in_step = True
         # What a statement's rows are called is the same each time.
         self._columns: dict[str, list[str]] = {}
 
     @property
     def is_idle(self) -> bool:
         """Whether the connection is good for another transaction."""
-        return self._pgconn.transaction_status == pq.TransactionStatus.IDLE
+        return self._in_step and self._pgconn.transaction_status == pq.TransactionStatus.IDLE
 
     @property
     def is_lost(self) -> bool:
@@ -109,6 +111,7 @@ class Session:
         """Run named statements as one transaction in one round trip; their rows, in their order."""
         pgconn = self._pgconn
         await self._prepare(statements)
+        self._in_step = False
         for name, params in statements:
             sql, names = numbered(name)
             values = [_encode(params[each]) for each in names]
@@ -126,8 +129,9 @@ class Session:
         await self.transact([("begin", {})])
         try:
             yield
-        except BaseException:
-            if self._pgconn.status == pq.ConnStatus.OK:
+        except Exception:
+            # A cancellation does not wait for PostgreSQL: its connection is dropped, and that rolls back.
+            if self._in_step and not self.is_lost:
                 await self.transact([("rollback", {})])
             raise
         await self.transact([("commit", {})])
@@ -138,6 +142,7 @@ class Session:
             return
         missing = {name: params for name, params in statements if name not in self._prepared}
         if missing:
+            self._in_step = False
             for name, params in missing.items():
                 sql, names = numbered(name)
                 oids = [_oid(params[each]) for each in names]
@@ -169,6 +174,7 @@ class Session:
             elif status == _DONE:
                 results.append([])
             elif status == _SYNCED:
+                self._in_step = True
                 break
             elif failure is None:
                 failure = error_from_result(result)

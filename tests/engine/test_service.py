@@ -72,3 +72,19 @@ async def test_a_defect_ends_one_round_only() -> None:
 async def test_stop_without_start() -> None:
     """A service that was never started can be stopped."""
     await Rounds(TICK, iter([])).stop()
+
+
+async def test_stop_ends_a_round_that_swallows_its_cancellation() -> None:
+    """What a round awaits may turn the cancellation into another error: the service ends all the same."""
+
+    class Stubborn(Rounds):
+        async def run_once(self) -> timedelta | None:
+            self.done.set()
+            try:
+                await asyncio.Event().wait()
+            except asyncio.CancelledError:
+                raise ValueError("an error of the clean-up") from None
+            return None
+
+    async with asyncio.timeout(30):
+        await finish(Stubborn(HOUR, iter(())))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from datetime import datetime, timedelta
 
 import pytest
@@ -19,6 +20,7 @@ from tests.support import (
     break_process,
     claim_calls,
     claim_timers,
+    eventually,
     hold,
     init,
     repair,
@@ -302,3 +304,18 @@ async def test_worker_id_is_no_substitute_for_a_lease(storage: Storage, known: T
     assert await collect(storage) == []
     await save(storage, again, unlock())
     assert again.task.worker_id != WORKER
+
+
+async def test_a_cancelled_round_does_not_wait_for_postgresql(storage: Storage, tables: Tables) -> None:
+    """A stop amid a round ends it at once, as a cancellation; what it held is rolled back and gone."""
+    tables.execute("BEGIN")
+    tables.execute("LOCK TABLE running IN ACCESS EXCLUSIVE MODE")
+    round_ = asyncio.create_task(storage.collect_zombies(lease_age=SECOND, grace=SECOND))
+    waits = "SELECT FROM pg_locks WHERE relation = 'running'::regclass AND NOT granted"
+    await eventually(lambda: tables.execute(waits), "it waits for the table")
+    round_.cancel()
+    async with asyncio.timeout(30):
+        with pytest.raises(asyncio.CancelledError):
+            await round_
+    tables.execute("ROLLBACK")
+    assert await storage.collect_zombies(lease_age=SECOND, grace=SECOND) == []
