@@ -311,7 +311,7 @@ async def test_a_cancelled_round_does_not_wait_for_postgresql(storage: Storage, 
     tables.execute("BEGIN")
     tables.execute("LOCK TABLE running IN ACCESS EXCLUSIVE MODE")
     round_ = asyncio.create_task(storage.collect_zombies(lease_age=SECOND, grace=SECOND))
-    waits = "SELECT FROM pg_locks WHERE relation = 'running'::regclass AND NOT granted"
+    waits = "SELECT pid FROM pg_locks WHERE relation = 'running'::regclass AND NOT granted"
     await eventually(lambda: tables.execute(waits), "it waits for the table")
     round_.cancel()
     async with asyncio.timeout(30):
