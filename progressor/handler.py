@@ -9,11 +9,11 @@ from __future__ import annotations
 import asyncio
 import logging
 from dataclasses import replace
-from datetime import timedelta
 from typing import Any, Final, Protocol, assert_never
 
 from progressor.codec import RAW, json_object
 from progressor.config import EngineOptions
+from progressor.deadlines import Deadline, Deadlines
 from progressor.errors import InvalidRequest, NonRetryable, Reject
 from progressor.model import (
     Event,
@@ -57,25 +57,24 @@ async def perform(
     handler: Handler,
     process: Snapshot,
     task: Task,
-    *,
-    timeout: timedelta | float,  # running out of time is an outcome, not an error
+    deadlines: Deadlines,
 ) -> Outcome:
-    """Run the handler for at most `timeout` (timedelta or seconds) and say how it ended."""
+    """Run the handler for as long as `deadlines` allow, and say how it ended."""
     if task.task_type is TaskType.REMOVE:
         return _REMOVED
-    seconds = timeout.total_seconds() if isinstance(timeout, timedelta) else timeout
-    scope = asyncio.timeout(seconds)
+    deadline = Deadline(deadlines)
     try:
-        async with scope:
+        with deadline:
             intent = await handler.process(task, Process(process, task, wire=RAW, shape=None))
-        return _timed_out(seconds) if scope.expired() else Success(_answer(intent))
+        # Running out of time is an outcome, not an error.
+        return _timed_out(deadlines.seconds) if deadline.expired else Success(_answer(intent))
     except asyncio.CancelledError as error:
         if _is_cancelled_from_outside():
             raise
         _log_failure(task)
         return _failure(error)
     except (Exception, SystemExit) as error:  # noqa: BLE001  # whatever it is, it is the outcome
-        return _outcome(error, task, seconds=seconds if scope.expired() else None)
+        return _outcome(error, task, seconds=deadlines.seconds if deadline.expired else None)
 
 
 def _outcome(error: BaseException, task: Task, *, seconds: float | None) -> Outcome:

@@ -13,6 +13,7 @@ from datetime import timedelta
 
 from progressor import metrics
 from progressor.config import EngineOptions
+from progressor.deadlines import Deadlines
 from progressor.errors import InvalidRequest, StorageUnavailable
 from progressor.handler import bounded, perform
 from progressor.model import (
@@ -54,6 +55,7 @@ class Worker:
     ) -> None:
         self._namespace = namespace
         self._options = namespace.options
+        self._deadlines = Deadlines(namespace.options.step_timeout)
         self._storage = storage
         self._reads = reads
         self._replies = replies
@@ -90,7 +92,7 @@ class Worker:
 
     async def _perform(self, task: Task, process: Snapshot) -> Outcome:
         began = asyncio.get_running_loop().time()
-        outcome = await perform(self._namespace, process, task, timeout=self._options.step_timeout)
+        outcome = await perform(self._namespace, process, task, self._deadlines)
         took = (asyncio.get_running_loop().time() - began) * 1000
         metrics.child(metrics.TASK_PROCESSING, task.namespace, task.task_type.value).observe(took)
         return bounded(outcome, self._limits)

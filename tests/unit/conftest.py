@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from progressor.deadlines import Deadlines
 from progressor.handler import perform
 from progressor.model import Outcome, ProcessStatus, Snapshot, Task, TaskType
 from progressor.namespace import Namespace
@@ -66,6 +67,6 @@ def run_step(make_task: MakeTask, make_snapshot: MakeSnapshot) -> RunStep:
         **process: Any,
     ) -> Outcome:
         task = make_task(task_type, name, args=args, context=context)
-        return await perform(namespace, make_snapshot(**process), task, timeout=timedelta(seconds=5))
+        return await perform(namespace, make_snapshot(**process), task, Deadlines(timedelta(seconds=5)))
 
     return run

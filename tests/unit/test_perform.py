@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from progressor.deadlines import Deadlines
 from progressor.errors import InvalidRequest, NonRetryable, Reject
 from progressor.handler import MAX_ERROR_LENGTH, InvalidCall, perform
 from progressor.model import (
@@ -54,8 +55,9 @@ def returning(value: Any) -> Raw:
 
 @pytest.fixture
 def run(make_task: Any, make_snapshot: Any) -> Callable[..., Awaitable[Outcome]]:
-    async def run(handler: Any, *, limit: float | timedelta = 5, **task: Any) -> Outcome:
-        return await perform(handler, make_snapshot(), make_task(**task), timeout=limit)
+    async def run(handler: Any, *, limit: float = 5, **task: Any) -> Outcome:
+        deadlines = Deadlines(timedelta(seconds=limit))
+        return await perform(handler, make_snapshot(), make_task(**task), deadlines)
 
     return run
 
@@ -63,7 +65,7 @@ def run(make_task: Any, make_snapshot: Any) -> Callable[..., Awaitable[Outcome]]
 async def test_an_intent_is_a_success(run: Any) -> None:
     """What the handler returns is what is saved."""
     intent = Intent(response=b"1")
-    assert await run(returning(intent), limit=timedelta(seconds=1)) == Success(intent)
+    assert await run(returning(intent), limit=1) == Success(intent)
 
 
 async def test_a_remove_task_needs_no_handler(run: Any) -> None:
@@ -317,7 +319,7 @@ async def test_a_raw_handler_sees_bytes(make_task: Any, make_snapshot: Any) -> N
         return Intent()
 
     process = make_snapshot(aux_state=b"\xff", history=(Event(b"123"),))
-    await perform(Raw(body), process, make_task(context=b"{}"), timeout=5)
+    await perform(Raw(body), process, make_task(context=b"{}"), Deadlines(timedelta(seconds=5)))
     assert seen == {"state": b"\xff", "context": b"{}", "payload": b"123"}
 
 
