@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from progressor import metrics
-from progressor.model import TaskStatus
+from progressor.model import TaskStatus, TaskType
 from progressor.replies import Replies
 from progressor.service import PeriodicService
 from progressor.storage.items import Answer, Zombie
@@ -45,14 +45,23 @@ class ZombieCollector(PeriodicService):
         self._lease_age = lease_age
         self._grace = grace
         self._leftovers_at = 0.0
+        self._longest_gap = max(2 * interval, lease_age / 2)
+        # By PostgreSQL's clock: when the last round ended, and since when there is one after the other.
+        self._saw_at: datetime | None = None
+        self._sees_since: datetime | None = None
 
     async def run_once(self) -> timedelta | None:
         """One round; the next one follows at once if there may be more."""
         loop = asyncio.get_running_loop()
         began = loop.time()
+        now = await self._storage.clock()
+        if self._saw_at is not None and now - self._saw_at > self._longest_gap:
+            # Perhaps nobody could reach PostgreSQL meanwhile, the workers as little as we.
+            self._sees_since = now
         zombies = await self._storage.collect_zombies(
-            lease_age=self._lease_age, grace=self._grace, limit=_MOST
+            lease_age=self._lease_age, grace=self._grace, limit=_MOST, sees_since=self._sees_since
         )
+        self._saw_at = now + timedelta(seconds=loop.time() - began)
         took = (loop.time() - began) * 1000
         for namespace in {zombie.task.namespace for zombie in zombies}:
             metrics.child(metrics.ZOMBIE_COLLECTION, namespace).observe(took)
@@ -77,6 +86,9 @@ class ZombieCollector(PeriodicService):
             },
         )
         if zombie.verdict == "error":
+            if zombie.task_type is not TaskType.REPAIR:
+                # What a repair works on was broken before.
+                metrics.BROKEN.labels(ref.namespace).inc()
             self._replies.tell(ref, Answer(TaskStatus.ERROR, error="zombie detected"))
             for other in zombie.cancelled:
                 self._replies.tell(other, Answer(TaskStatus.CANCELLED, error="zombie detected"))

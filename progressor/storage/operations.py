@@ -22,10 +22,7 @@ from progressor.errors import InvalidRequest, SchemaMismatch, StorageUnavailable
 from progressor.model import Disposition, Task, TaskType
 from progressor.storage.arrays import (
     BigintArray,
-    BytesArray,
     TextArray,
-    TimestampArray,
-    microseconds,
 )
 from progressor.storage.connections import Connections
 from progressor.storage.items import (
@@ -47,7 +44,7 @@ from progressor.storage.rows import (
     claimed_of,
     ending_columns,
     grouped,
-    json_text,
+    import_columns,
     prepared_of,
     ref_columns,
     request_columns,
@@ -66,6 +63,7 @@ _FINAL = (
     psycopg.IntegrityError,
     psycopg.NotSupportedError,
     psycopg.ProgrammingError,
+    pg.ProgramLimitExceeded,
 )
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.02, 1.0
 
@@ -160,7 +158,7 @@ class Storage:
     ) -> list[Saved | LostLease]:
         """End steps and hand out their continuations; at most one item per process in a batch."""
         params = {**step_columns(steps), "now": now}
-        statements = [("lock", params)]
+        statements = []
         for verb, disposition in (
             ("cancel_waiting", Disposition.FAIL),
             ("remove", Disposition.REMOVE),
@@ -171,19 +169,24 @@ class Storage:
         statements.append(("save_result", params))
 
         async def attempt(session: Session, again: bool) -> list[Saved | LostLease]:
-            # The first try of a repeated batch is all there or not there at all.
-            if again:
-                (rows,) = await session.transact([("saved", params)])
-                if rows:
-                    return _saved(steps, rows, [])
-            _, *told, rows = await session.transact(statements)
+            # The first try may still be under way, on a connection that only we lost. Behind the lock it is
+            # all there or not at all, and what is there the fence does not do again.
+            before = [("lock", params), ("saved", params)] if again else [("lock", params)]
+            results = await session.transact(before + statements)
+            if again and results[1]:
+                return _saved(steps, results[1], [])
+            *told, rows = results[len(before) :]
             return _saved(steps, rows, [row for rows in told for row in rows])
 
         return await self._run(attempt, patience=None)
 
     async def _claim(self, verb: str, params: dict[str, Any]) -> list[Claimed]:
         async def attempt(session: Session, _again: bool) -> list[Claimed]:
-            _, rows = await session.transact([(verb, params), ("claimed", params)])
+            # Repeated, it waits for its own first try, which may still be under way on a connection that
+            # only we lost: what that one claims must not be left to nobody.
+            _, _, rows = await session.transact(
+                [("one_claim", params), (verb, params), ("claimed", params)]
+            )
             return [claimed_of(row) for row in rows]
 
         return await self._run(attempt, patience=None)
@@ -242,10 +245,20 @@ class Storage:
         lease_age: timedelta,
         grace: timedelta,
         limit: int = 1000,
+        sees_since: datetime | None = None,
         now: datetime | None = None,
     ) -> list[Zombie]:
-        """End the running tasks of dead workers, and those that outlived step_timeout + grace."""
-        params = {"lease_age": lease_age, "grace": grace, "limit": limit, "now": now}
+        """End the running tasks of dead workers, and those that outlived step_timeout + grace.
+
+        `sees_since` is when the collector could reach PostgreSQL again, after a time in which it could not.
+        """
+        params = {
+            "lease_age": lease_age,
+            "grace": grace,
+            "limit": limit,
+            "sees_since": sees_since,
+            "now": now,
+        }
 
         async def attempt(session: Session, _again: bool) -> list[Zombie]:
             async with session.transaction():
@@ -253,6 +266,12 @@ class Storage:
                 return await _bury(session, found, now) if found else []
 
         return await self._run(attempt, patience=self._patience)
+
+    async def clock(self) -> datetime:
+        """PostgreSQL's time."""
+        (row,) = await self.execute("clock")
+        now: datetime = row["now"]
+        return now
 
     async def drop_leftovers(
         self, *, lease_age: timedelta, answer_age: timedelta, now: datetime | None = None
@@ -285,11 +304,9 @@ class Storage:
 
     async def put(self, item: Import, *, now: datetime | None = None) -> bool:
         """Import a process with its history and timer; False if the id is taken."""
-        params = _import_params(item, now)
+        params = {**import_columns(item), "now": now}
 
         async def attempt(session: Session, again: bool) -> bool:
-            if again and (await session.transact([("put_own", params)]))[0]:
-                return True
             async with session.transaction():
                 (made,) = await session.transact([("put_process", params)])
                 if made:
@@ -297,6 +314,9 @@ class Storage:
                     if item.timer is not None:
                         rest.append(("put_timer", params))
                     await session.transact(rest)
+            if again and not made:
+                # The id is taken, perhaps by our own first try.
+                (made,) = await session.transact([("put_own", params)])
             return bool(made)
 
         return await self._run(attempt, patience=self._patience)
@@ -368,27 +388,4 @@ def _row_keys(rows: Sequence[Row]) -> dict[str, Any]:
         "task_id": BigintArray([row["task_id"] for row in rows]),
         "worker_id": TextArray([row["worker_id"] for row in rows]),
         "lease": BigintArray([row["lease"] for row in rows]),
-    }
-
-
-def _import_params(item: Import, now: datetime | None) -> dict[str, Any]:
-    timer = item.timer
-    kind = TaskType.REMOVE if timer is not None and timer.remove else TaskType.TIMEOUT
-    return {
-        "namespace": item.namespace,
-        "process_id": item.process_id,
-        "idempotency_key": item.idempotency_key,
-        "status": item.status,
-        "detail": item.detail,
-        "aux_state": item.aux_state,
-        "process_metadata": json_text(item.metadata or {}),
-        "last_event_id": len(item.events),
-        "event_id": BigintArray(range(1, len(item.events) + 1)),
-        "event_timestamp": TimestampArray([event.timestamp for event in item.events]),
-        "event_metadata": TextArray([json_text(event.metadata) for event in item.events]),
-        "event_payload": BytesArray([event.payload for event in item.events]),
-        "timer_type": kind.value,
-        "timer_at": timer and timer.at,
-        "delay": microseconds(timer.after) if timer is not None and timer.after is not None else None,
-        "now": now,
     }

@@ -31,6 +31,7 @@ from progressor.storage.items import (
     Claimed,
     Continue,
     Duplicate,
+    Import,
     NotPrepared,
     Postpone,
     Prepared,
@@ -151,6 +152,28 @@ def ref_columns(refs: Sequence[TaskRef]) -> Columns:
         "namespace": TextArray([ref.namespace for ref in refs]),
         "process_id": TextArray([ref.process_id for ref in refs]),
         "task_id": BigintArray([ref.task_id for ref in refs]),
+    }
+
+
+def import_columns(item: Import) -> Columns:
+    timer = item.timer
+    kind = TaskType.REMOVE if timer is not None and timer.remove else TaskType.TIMEOUT
+    return {
+        "namespace": item.namespace,
+        "process_id": item.process_id,
+        "idempotency_key": item.idempotency_key,
+        "status": item.status,
+        "detail": item.detail,
+        "aux_state": item.aux_state,
+        "process_metadata": json_text(item.metadata or {}),
+        "last_event_id": len(item.events),
+        "event_id": BigintArray(range(1, len(item.events) + 1)),
+        "event_timestamp": TimestampArray([event.timestamp for event in item.events]),
+        "event_metadata": TextArray([json_text(event.metadata) for event in item.events]),
+        "event_payload": BytesArray([event.payload for event in item.events]),
+        "timer_type": kind.value,
+        "timer_at": timer and timer.at,
+        "delay": microseconds(timer.after) if timer is not None and timer.after is not None else None,
     }
 
 

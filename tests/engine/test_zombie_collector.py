@@ -1,6 +1,6 @@
 """The zombie collector: what it takes from whom, and whom it tells."""
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
@@ -20,7 +20,9 @@ from tests.support import (
     hold,
     init,
     request,
+    save,
     start,
+    unlock,
     wait,
 )
 
@@ -47,13 +49,17 @@ def collector(storage: Storage, told: Told) -> ZombieCollector:
     replies: Any = told
     # PostgreSQL's start counts as everybody's heartbeat, so the lease must be younger than the server.
     lease_age = timedelta(microseconds=1)
-    return ZombieCollector(storage, replies, interval=SECOND, lease_age=lease_age, grace=3600 * SECOND)
+    return ZombieCollector(storage, replies, interval=60 * SECOND, lease_age=lease_age, grace=3600 * SECOND)
 
 
 def zombies(verdict: str) -> float:
     return REGISTRY.get_sample_value(
         "progressor_zombies_total", {"prg_namespace": NS, "verdict": verdict}
     ) or 0.0  # fmt: skip
+
+
+def broken() -> float:
+    return REGISTRY.get_sample_value("progressor_broken_total", {"prg_namespace": NS}) or 0.0
 
 
 async def test_nothing_to_collect(collector: ZombieCollector, storage: Storage, told: Told) -> None:
@@ -72,7 +78,7 @@ async def test_the_work_of_a_dead_worker_breaks_its_process(
     await start_at(storage, PAST)
     step = await hold(storage, request(metadata=CHANNEL), now=PAST)
     waiting = await wait(storage, request(metadata=CHANNEL), now=PAST)
-    before = zombies("error")
+    before, broken_before = zombies("error"), broken()
     await collector.run_once()
     process = tables.process()
     assert (process["status"], process["detail"]) == ("error", "zombie detected")
@@ -82,7 +88,29 @@ async def test_the_work_of_a_dead_worker_breaks_its_process(
         (step.task.task_id, "channel", TaskStatus.ERROR, "zombie detected"),
         (waiting.task_id, "channel", TaskStatus.CANCELLED, "zombie detected"),
     ]
-    assert zombies("error") == before + 1
+    assert (zombies("error"), broken()) == (before + 1, broken_before + 1)
+
+
+async def test_who_was_cut_off_does_not_judge(
+    collector: ZombieCollector, storage: Storage, tables: Tables, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After a time without PostgreSQL ages count from its end: so were the workers, perhaps."""
+    tables.set_namespace(on_zombie="error")
+    await start_at(storage, PAST)
+    await collector.run_once()
+    step = await hold(storage, request(), now=PAST)
+    clock = storage.clock
+
+    async def an_hour_later() -> datetime:
+        return await clock() + timedelta(hours=1)
+
+    before = zombies("error")
+    with monkeypatch.context() as patch:
+        patch.setattr(storage, "clock", an_hour_later)
+        for _ in range(3):
+            await collector.run_once()
+    assert zombies("error") == before
+    await save(storage, step, unlock())
 
 
 async def test_the_work_of_a_dead_worker_is_tried_again(

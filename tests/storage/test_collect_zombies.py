@@ -135,6 +135,17 @@ async def test_a_restart_of_postgresql_is_no_death(storage: Storage, tables: Tab
     assert await collect(storage, begin["at"] + AGE + SECOND) == [zombie(step)]
 
 
+async def test_a_step_that_waits_for_postgresql_does_not_grow_old(storage: Storage, tables: Tables) -> None:
+    """Nobody could save a step while PostgreSQL was down: its time counts from the restart, too."""
+    tables.set_namespace(step_timeout=3600)
+    (begin,) = tables.execute("SELECT pg_postmaster_start_time() AS at")
+    limit = timedelta(seconds=3600) + GRACE
+    step = await hold(storage, init(), now=begin["at"] - 10 * limit)
+    tables.set_worker(seen_at=begin["at"] + 10 * limit)
+    assert await collect(storage, begin["at"] + limit) == []
+    assert await collect(storage, begin["at"] + limit + SECOND) == [zombie(step)]
+
+
 # the policy that breaks
 
 

@@ -47,7 +47,7 @@ ROWS = int(os.environ.get("PROGRESSOR_TEST_PLAN_ROWS", "20000"))
 Plan = dict[str, Any]
 
 # What touches no table of processes.
-OTHER_STATEMENTS = {"begin", "commit", "rollback", "notify", "health", "namespace_names"} | {
+OTHER_STATEMENTS = {"begin", "commit", "rollback", "clock", "notify", "health", "namespace_names"} | {
     *("heartbeat", "deregister", "live_workers", "register_namespace"),
 }
 BIG = {"processes", "tasks", "events", "schedule", "running"}

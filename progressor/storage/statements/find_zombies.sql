@@ -1,6 +1,7 @@
 -- collect_zombies, first: running tasks whose worker's heartbeat is too old (or gone), or that outlived
 -- step_timeout + grace; their processes' rows are locked, those held by others left for the next time.
--- While PostgreSQL was down nobody could renew a heartbeat: its age counts from the server's start.
+-- While PostgreSQL was down, or out of the collector's own reach, nobody could renew a heartbeat or save a
+-- step: ages count from its start, and from when the collector saw it again.
 SELECT
     r.namespace,
     r.process_id,
@@ -20,9 +21,9 @@ JOIN tasks AS t
 LEFT JOIN workers AS w ON w.worker_id = r.worker_id
 LEFT JOIN namespaces AS n ON n.name = r.namespace
 WHERE
-    greatest(w.seen_at, pg_postmaster_start_time(), r.running_time)
+    greatest(w.seen_at, r.running_time, pg_postmaster_start_time(), %(sees_since)s::timestamptz)
     < coalesce(%(now)s::timestamptz, now()) - %(lease_age)s::interval
-    OR r.running_time
+    OR greatest(r.running_time, pg_postmaster_start_time(), %(sees_since)s::timestamptz)
     + coalesce((n.options ->> 'step_timeout')::float8, 0) * interval '1 second'
     + %(grace)s::interval
     < coalesce(%(now)s::timestamptz, now())
