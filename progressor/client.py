@@ -221,17 +221,20 @@ class Client:
         check_text("process_id", process_id)
         if range is not None and not isinstance(range, HistoryRange):
             raise InvalidRequest("range must be a HistoryRange or None", field="range")
-        snapshot = await self._initialised(namespace, process_id, self._requests.seconds(timeout))
-        if range is not None:
-            events = await self._backend.reads.events(
-                namespace, process_id, range, last=snapshot.last_event_id
-            )
-            snapshot = snapshot._replace(history=events)
-        return await self._view(snapshot)
+        try:
+            async with asyncio.timeout(self._requests.seconds(timeout)):
+                snapshot = await self._initialised(namespace, process_id)
+                if range is not None:
+                    events = await self._backend.reads.events(
+                        namespace, process_id, range, last=snapshot.last_event_id
+                    )
+                    snapshot = snapshot._replace(history=events)
+                return await self._view(snapshot)
+        except TimeoutError:
+            raise ReplyTimeout(namespace, process_id, idempotency_key=None, task_id=None) from None
 
-    async def _initialised(self, namespace: str, process_id: str, seconds: float) -> Snapshot:
-        loop = asyncio.get_running_loop()
-        deadline, pause = loop.time() + seconds, _INIT_POLL
+    async def _initialised(self, namespace: str, process_id: str) -> Snapshot:
+        pause = _INIT_POLL
         while True:
             snapshot = await self._backend.reads.process(namespace, process_id)
             if snapshot is None:
@@ -239,8 +242,6 @@ class Client:
                 raise ProcessNotFound(namespace, process_id)
             if snapshot.status is not ProcessStatus.INIT:
                 return snapshot
-            if loop.time() + pause > deadline:
-                raise ReplyTimeout(namespace, process_id, idempotency_key=None, task_id=None)
             await asyncio.sleep(pause)
             pause = min(pause * 2, _LONGEST_INIT_POLL)
 

@@ -105,13 +105,14 @@ class ConnectionOptions(_Options):
 
     def check_events(self, field: str, events: Sequence[Event]) -> Sequence[Event]:
         """Events of which none is too large, nor all together, or InvalidRequest."""
-        size = sum(len(event.payload) for event in events)
+        size = payloads = sum(len(event.payload) for event in events)
         for place, event in enumerate(events):
-            if size > self.max_value_bytes:
+            if payloads > self.max_value_bytes:
                 self.check_value(f"{field}[{place}]", event.payload)
             # A name alone is bounded already.
             if event.metadata.keys() != {"name"}:
                 self.check_metadata(f"{field}[{place}]", event.metadata)
+                size += len(to_json(event.metadata))
         _check_size(field, size, self.max_events_bytes, "max_events_bytes")
         return events
 

@@ -65,6 +65,7 @@ class Engine:
             worker_id=backend.owner_id,
             host=socket.gethostname(),
             namespaces=list(self.pools),
+            silence=options.lease_age / 3,
         )
         self._heartbeat = Heartbeat(beats, interval=options.heartbeat_interval, free_slots=self._free_slots)
         self._services = self._build_services()

@@ -19,6 +19,9 @@ from progressor.storage.beats import Beats
 
 log = logging.getLogger("progressor.heartbeat")
 
+# After a failure the next beat comes soon: a lease is not long. In seconds, as the time for the last one.
+_AGAIN, _LAST_BEAT = 1.0, 5.0
+
 
 class Heartbeat:
     """Beats every `interval`; `free_slots` is read in the thread."""
@@ -30,6 +33,7 @@ class Heartbeat:
         self._interval = interval.total_seconds()
         self._free_slots = free_slots
         self._stopped = threading.Event()
+        self._leaves = False
         self._thread = threading.Thread(target=self._run, name="progressor heartbeat", daemon=True)
         self._loop: asyncio.AbstractEventLoop | None = None
 
@@ -41,18 +45,16 @@ class Heartbeat:
 
     async def stop(self, *, leave: bool) -> None:
         """End the thread; `leave` deletes the row, otherwise what still runs waits for the collector."""
+        self._leaves = leave
         self._stopped.set()
-        await asyncio.to_thread(self._thread.join)
-        if leave:
-            try:
-                await asyncio.to_thread(self._beats.leave)
-            except StorageUnavailable:
-                log.warning("worker not deregistered, its row will age")
-        self._beats.close()
+        await asyncio.to_thread(self._thread.join, _LAST_BEAT)
+        if self._thread.is_alive():
+            # It waits for a server that says nothing. It is a daemon: nobody has to wait for it.
+            log.warning("worker not deregistered yet, its row will age")
 
     def _run(self) -> None:
         failing = False
-        while not self._stopped.wait(self._interval):
+        while not self._stopped.wait(min(self._interval, _AGAIN) if failing else self._interval):
             self._measure_lag()
             try:
                 self._beats.beat(self._free_slots())
@@ -62,6 +64,12 @@ class Heartbeat:
                 failing = True
             else:
                 failing = False
+        if self._leaves:
+            try:
+                self._beats.leave()
+            except StorageUnavailable:
+                log.warning("worker not deregistered, its row will age")
+        self._beats.close()
 
     def _measure_lag(self) -> None:
         asked = time.monotonic()

@@ -108,11 +108,11 @@ class Requests:
         """Accept the request and wait for its answer."""
         seconds = self.seconds(timeout)
         began = asyncio.get_running_loop().time()
-        await self.check_namespace(request.namespace)
         patience = min(seconds, self._patience)
         ref: TaskRef | None = None
         try:
             async with asyncio.timeout_at(began + patience) as scope:
+                await self.check_namespace(request.namespace)
                 prepared = await self._accepted(request)
                 match prepared:
                     case Duplicate(_, answer) if answer.status is None or answer.status.is_final:
@@ -140,19 +140,19 @@ class Requests:
     async def accept(self, request: Request, timeout: Timeout) -> None:
         """Accept the request; nobody waits for its answer."""
         patience = min(self.seconds(timeout), self._patience)
-        await self.check_namespace(request.namespace)
         try:
             async with asyncio.timeout(patience):
+                await self.check_namespace(request.namespace)
                 await self._accepted(request)
         except TimeoutError:
             raise _not_accepted(request, patience) from None
 
     async def simple_repair(self, request: Request, timeout: Timeout) -> None:
         """Repair without a handler: done when it is accepted."""
-        await self.check_namespace(request.namespace)
         seconds = self.seconds(timeout)
         try:
             async with asyncio.timeout(seconds):
+                await self.check_namespace(request.namespace)
                 outcome = await self._backend.committed.simple_repair(request)
         except TimeoutError:
             raise _not_accepted(request, seconds) from None

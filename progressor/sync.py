@@ -11,12 +11,14 @@ import functools
 import os
 import threading
 from collections.abc import Callable, Coroutine, Iterable
+from concurrent.futures import CancelledError
 from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
 from progressor.client import Client, ProcessHandle
 from progressor.codec import Codec
 from progressor.config import ConnectionOptions
+from progressor.errors import StorageUnavailable
 from progressor.namespace import Namespace
 
 P = ParamSpec("P")
@@ -73,6 +75,8 @@ class SyncClient:
         future = asyncio.run_coroutine_threadsafe(ask(client), loop)
         try:
             return future.result()
+        except CancelledError:
+            raise StorageUnavailable("the client was closed while this was under way") from None
         except BaseException:
             # Ctrl-C in the waiting thread: the request itself goes on.
             future.cancel()
@@ -157,6 +161,15 @@ class SyncProcessHandle:
 
 
 def _end(loop: asyncio.AbstractEventLoop, thread: threading.Thread) -> None:
+    # Whoever still waits in another thread must not wait for a loop that has ended.
+    asyncio.run_coroutine_threadsafe(_cancel_all(), loop).result()
     loop.call_soon_threadsafe(loop.stop)
     thread.join()
     loop.close()
+
+
+async def _cancel_all() -> None:
+    others = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in others:
+        task.cancel()
+    await asyncio.gather(*others, return_exceptions=True)

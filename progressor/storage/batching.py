@@ -11,16 +11,20 @@ import asyncio
 import math
 from collections import deque
 from collections.abc import Awaitable, Callable, Hashable, Sequence
+from functools import partial
 from typing import Generic, TypeVar
+
+from pydantic_core import to_json
 
 from progressor import metrics
 from progressor.errors import SchemaMismatch, StorageUnavailable
-from progressor.model import TaskType
+from progressor.model import Metadata, TaskType
 from progressor.storage.items import LostLease, Prepared, Request, Saved, Step
 from progressor.storage.operations import Storage
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
+_Batch = list[tuple[Item, asyncio.Future[Result]]]
 
 MAX_FLIGHTS = 2
 MAX_BATCH = 128
@@ -71,19 +75,24 @@ class Batcher(Generic[Item, Result]):
     def _take_off(self) -> None:
         self._takeoff_planned = False
         while self._waiting and len(self._flights) < MAX_FLIGHTS:
-            flight = asyncio.get_running_loop().create_task(self._fly(self._next_batch()))
+            batch = self._next_batch()
+            flight = asyncio.get_running_loop().create_task(self._fly(batch))
             self._flights.add(flight)
-            flight.add_done_callback(self._land)
+            flight.add_done_callback(partial(self._land, batch))
 
-    def _land(self, flight: asyncio.Task[None]) -> None:
+    def _land(self, batch: _Batch[Item, Result], flight: asyncio.Task[None]) -> None:
         self._flights.discard(flight)
-        if not flight.cancelled():
+        if flight.cancelled():
+            # Stopped before it began, on its way, or while its items flew apart.
+            for _, answer in batch:
+                _fail(answer, _closed())
+        else:
             flight.result()
         self._take_off()
 
-    def _next_batch(self) -> list[tuple[Item, asyncio.Future[Result]]]:
-        batch: list[tuple[Item, asyncio.Future[Result]]] = []
-        left: list[tuple[Item, asyncio.Future[Result]]] = []
+    def _next_batch(self) -> _Batch[Item, Result]:
+        batch: _Batch[Item, Result] = []
+        left: _Batch[Item, Result] = []
         seen: set[Hashable] = set()
         size = 0
         share = math.ceil(len(self._waiting) / (MAX_FLIGHTS - len(self._flights)))
@@ -100,14 +109,10 @@ class Batcher(Generic[Item, Result]):
         self._waiting.extendleft(reversed(left))
         return batch
 
-    async def _fly(self, batch: list[tuple[Item, asyncio.Future[Result]]]) -> None:
+    async def _fly(self, batch: _Batch[Item, Result]) -> None:
         metrics.child(metrics.BATCH_SIZE, self._verb).observe(len(batch))
         try:
             results = await self._run([item for item, _ in batch])
-        except asyncio.CancelledError:
-            for _, answer in batch:
-                _fail(answer, _closed())
-            raise
         except (StorageUnavailable, SchemaMismatch) as error:
             # No item's fault: handed to each caller.
             for _, answer in batch:
@@ -116,20 +121,12 @@ class Batcher(Generic[Item, Result]):
             if len(batch) == 1:
                 _fail(batch[0][1], error)
             else:
-                await self._fly_apart(batch)
+                for entry in batch:
+                    await self._fly([entry])
         else:
             for (_, answer), result in zip(batch, results, strict=True):
                 if not answer.done():
                     answer.set_result(result)
-
-    async def _fly_apart(self, batch: list[tuple[Item, asyncio.Future[Result]]]) -> None:
-        try:
-            for entry in batch:
-                await self._fly([entry])
-        finally:
-            # Stopped on the way: nobody flies those that are left.
-            for _, answer in batch:
-                _fail(answer, _closed())
 
     async def stop(self) -> None:
         """Give up what flies, what waits and what may come; what was committed stays committed."""
@@ -203,13 +200,20 @@ def _key_of(request: Request) -> Hashable:
 
 
 def _size_of(request: Request) -> int:
-    return len(request.args or b"") + len(request.context or b"")
+    return len(request.args or b"") + len(request.context or b"") + _size_of_json(request.process_metadata)
 
 
 def _size_of_step(step: Step) -> int:
     decision = step.decision
-    values = (decision.aux_state, decision.reply.response, *(event.payload for event in decision.events))
-    return sum(len(value) for value in values if value is not None)
+    size = len(decision.aux_state or b"") + len(decision.reply.response or b"")
+    for event in decision.events:
+        size += len(event.payload) + _size_of_json(event.metadata)
+    return size + _size_of_json(decision.metadata)
+
+
+def _size_of_json(metadata: Metadata | None) -> int:
+    # A name alone is small, and most events have no more than that.
+    return len(to_json(metadata)) if metadata and metadata.keys() != {"name"} else 0
 
 
 def _step_process(step: Step) -> Hashable:

@@ -4,18 +4,27 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from datetime import timedelta
 
 import psycopg
+from psycopg.conninfo import make_conninfo
 
 from progressor.errors import StorageUnavailable
 from progressor.storage.statements import STATEMENTS
 
 
 class Beats:
-    """Makes, renews and deletes one worker's row; a lost connection is made anew at the next beat."""
+    """Makes, renews and deletes one worker's row; a lost connection is made anew at the next beat.
 
-    def __init__(self, dsn: str, *, worker_id: str, host: str, namespaces: Sequence[str]) -> None:
-        self._dsn = dsn
+    `silence` is how long the server may leave a beat unacknowledged before its connection is given up.
+    """
+
+    def __init__(
+        self, dsn: str, *, worker_id: str, host: str, namespaces: Sequence[str], silence: timedelta
+    ) -> None:
+        # A connection that leads nowhere must be found out well before the lease is over.
+        limit = str(max(1000, int(silence.total_seconds() * 1000)))
+        self._dsn = make_conninfo(dsn, tcp_user_timeout=limit)
         self._worker_id = worker_id
         self._host = host
         self._namespaces = list(namespaces)

@@ -46,6 +46,7 @@ class Connections:
         self._session_state = session_state
         self._idle: list[Session] = []
         self._places = asyncio.Semaphore(limit)
+        self._closed = False
 
     async def _open(self) -> Session:
         connection = await psycopg.AsyncConnection.connect(
@@ -69,16 +70,20 @@ class Connections:
                 yield session
             finally:
                 # A refused transaction leaves a good connection good; a cancelled one does not.
-                if session.is_idle:
+                if session.is_idle and not self._closed:
                     self._idle.append(session)
                 else:
                     lost = session.is_lost
                     await session.close()
                     if lost:
                         # What ended this one ended the idle ones too, most likely: find out once.
-                        await self.close()
+                        await self._drop_idle()
 
-    async def close(self) -> None:
-        """Close what is idle; what is in use is closed by nobody else but its user."""
+    async def _drop_idle(self) -> None:
         while self._idle:
             await self._idle.pop().close()
+
+    async def close(self) -> None:
+        """Close what is idle; what is in use is closed when its user is done."""
+        self._closed = True
+        await self._drop_idle()

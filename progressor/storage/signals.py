@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from typing import Literal
 
 import psycopg
@@ -30,6 +31,8 @@ KINDS: tuple[Kind, ...] = ("calls", "timers")
 # NOTIFY carries less than 8,000 bytes.
 _MOST_IDS = 300
 _SIGN_INTERVAL, _SILENCE = 5.0, 16.0
+# How long hints are sent at the end, in seconds.
+_LAST_WORDS = 3.0
 
 
 def channel_of(owner_id: str) -> str:
@@ -70,7 +73,10 @@ class Signals:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        await self._flush()
+        with suppress(TimeoutError):
+            # A server that says nothing shall not hold up who leaves: who waits finds out by looking.
+            async with asyncio.timeout(_LAST_WORDS):
+                await self._flush()
 
     def wake(self, owner_id: str, namespace: str, kind: Kind) -> None:
         """Tell a worker process that a namespace has work."""

@@ -10,9 +10,12 @@ import pytest
 
 from progressor import HandlerFailed, InvalidRequest, ProcessStatus
 from progressor.config import ConnectionOptions, EngineOptions
-from progressor.storage.batching import MAX_BATCH_BYTES, Batcher
+from progressor.model import Event
+from progressor.storage.batching import MAX_BATCH_BYTES, Batcher, GroupCommit
+from progressor.storage.operations import Storage
 from tests.bad_input.draws import nested
 from tests.bad_input.world import NS, World, a_world, fresh
+from tests.support import held, init, unlock
 
 TEN_MB = "x" * 10_000_000
 LIMITS = EngineOptions()
@@ -41,6 +44,11 @@ REQUESTS: list[tuple[str, str, Any]] = [
         lambda c: c.put(NS, "p", events=[{"payload": 1, "metadata": {"k": "x" * 65_536}}]),
     ),
     ("events", "max_events_bytes", lambda c: c.put(NS, "p", events=[{"a": TEN_MB[:8_000_000]}] * 9)),
+    (
+        "events",
+        "max_events_bytes",
+        lambda c: c.put(NS, "p", events=[{"payload": 1, "metadata": {"k": "x" * 65_000}}] * 1_100),
+    ),
     ("args", "read again", lambda c: c.start(NS, "p", nested(201))),
     ("args", "no JSON form", lambda c: c.start(NS, "p", nested(300))),
     ("args", "read again", lambda c: c.start(NS, "p", 10**4300)),
@@ -165,3 +173,30 @@ def test_limits_have_bounds(name: str) -> None:
         with pytest.raises(InvalidRequest) as caught:
             ConnectionOptions(**{name: value})
         assert caught.value.field == name
+
+
+async def test_metadata_counts_in_a_batch(storage: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What travels beside the values is as heavy as they are."""
+    monkeypatch.setattr("progressor.storage.batching.MAX_BATCH_BYTES", 1_000)
+    batches: list[int] = []
+    for verb in ("prepare_init", "save_result"):
+        monkeypatch.setattr(storage, verb, _counted(getattr(storage, verb), batches))
+    committed = GroupCommit(storage)
+    heavy = {"k": "x" * 1_000}
+    made = [init(f"p{place}", process_metadata=heavy) for place in range(3)]
+    steps = [held(each) for each in await asyncio.gather(*map(committed.prepare, made))]
+    assert batches == [1, 1, 1]
+    batches.clear()
+    decisions = [unlock(metadata=heavy), unlock(events=(Event(b"1", heavy),)), unlock()]
+    saved = [committed.save_result(step.step(d)) for step, d in zip(steps, decisions, strict=True)]
+    await asyncio.gather(*saved)
+    assert batches == [1, 1, 1]
+    await committed.stop()
+
+
+def _counted(run: Any, batches: list[int]) -> Any:
+    async def counted(items: Any) -> Any:
+        batches.append(len(items))
+        return await run(items)
+
+    return counted

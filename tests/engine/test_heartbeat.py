@@ -17,7 +17,7 @@ TICK = timedelta(milliseconds=20)
 
 
 def beats_of(dsn: str) -> Beats:
-    return Beats(dsn, worker_id="w", host="here", namespaces=[NS])
+    return Beats(dsn, worker_id="w", host="here", namespaces=[NS], silence=timedelta(seconds=5))
 
 
 @pytest.fixture
@@ -92,6 +92,25 @@ async def test_leaving(dsn: str, tables: Tables, leave: bool) -> None:
     await heartbeat.start()
     await heartbeat.stop(leave=leave)
     assert len(tables.execute("SELECT * FROM workers")) == (0 if leave else 1)
+
+
+async def test_a_silent_server_does_not_hold_up_who_leaves(
+    dsn: str, tables: Tables, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A last beat that nobody answers is left behind; it deregisters as soon as it is answered."""
+    monkeypatch.setattr("progressor.heartbeat._LAST_BEAT", 0.01)
+    heartbeat = Heartbeat(beats_of(dsn), interval=TICK, free_slots=dict)
+    await heartbeat.start()
+    tables.execute("BEGIN")
+    tables.execute("LOCK TABLE workers IN ACCESS EXCLUSIVE MODE")
+    held_up = "SELECT pid FROM pg_locks WHERE relation = 'workers'::regclass AND NOT granted"
+    await eventually(lambda: tables.execute(held_up), "a beat waits")
+    stopping = asyncio.create_task(heartbeat.stop(leave=True))
+    await asyncio.wait([stopping], timeout=30)
+    tables.execute("ROLLBACK")
+    assert stopping.done()
+    await stopping
+    await eventually(lambda: not tables.execute("SELECT * FROM workers"), "deregistered")
 
 
 async def test_no_database_at_the_start() -> None:
