@@ -170,13 +170,12 @@ class Storage:
 
         async def attempt(session: Session, again: bool) -> list[Saved | LostLease]:
             # The first try may still be under way, on a connection that only we lost. Behind the lock it is
-            # all there or not at all, and what is there the fence does not do again.
+            # there or it is not, and what is there the fence does not do again.
             before = [("lock", params), ("saved", params)] if again else [("lock", params)]
             results = await session.transact(before + statements)
-            if again and results[1]:
-                return _saved(steps, results[1], [])
             *told, rows = results[len(before) :]
-            return _saved(steps, rows, [row for rows in told for row in rows])
+            earlier = results[1] if again else []
+            return _saved(steps, [*earlier, *rows], [row for rows in told for row in rows])
 
         return await self._run(attempt, patience=None)
 
