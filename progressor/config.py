@@ -109,10 +109,9 @@ class ConnectionOptions(_Options):
         for place, event in enumerate(events):
             if payloads > self.max_value_bytes:
                 self.check_value(f"{field}[{place}]", event.payload)
-            # A name alone is bounded already.
-            if event.metadata.keys() != {"name"}:
-                self.check_metadata(f"{field}[{place}]", event.metadata)
-                size += len(to_json(event.metadata))
+            beside = metadata_size(event.metadata)
+            _check_size(f"{field}[{place}]", beside, self.max_metadata_bytes, "max_metadata_bytes")
+            size += beside
         _check_size(field, size, self.max_events_bytes, "max_events_bytes")
         return events
 
@@ -157,6 +156,16 @@ def check_count(field: str, value: object, *, least: int, most: int | None = Non
         bounds = f"{least} or more" if most is None else f"from {least} to {most}"
         raise InvalidRequest(f"{field} must be {bounds}, not {value}", field=field)
     return value
+
+
+def metadata_size(metadata: Metadata | None) -> int:
+    """How large metadata are as JSON; 0 for a short name alone, which is all that most events have."""
+    if not metadata:
+        return 0
+    name = metadata.get("name")
+    if len(metadata) == 1 and isinstance(name, str) and len(name) <= MAX_ID_LENGTH:
+        return 0
+    return len(to_json(metadata))
 
 
 def _check_size(field: str, size: int, most: int, setting: str) -> None:

@@ -14,11 +14,10 @@ from collections.abc import Awaitable, Callable, Hashable, Sequence
 from functools import partial
 from typing import Generic, TypeVar
 
-from pydantic_core import to_json
-
 from progressor import metrics
+from progressor.config import metadata_size
 from progressor.errors import SchemaMismatch, StorageUnavailable
-from progressor.model import Metadata, TaskType
+from progressor.model import TaskType
 from progressor.storage.items import LostLease, Prepared, Request, Saved, Step
 from progressor.storage.operations import Storage
 
@@ -200,20 +199,15 @@ def _key_of(request: Request) -> Hashable:
 
 
 def _size_of(request: Request) -> int:
-    return len(request.args or b"") + len(request.context or b"") + _size_of_json(request.process_metadata)
+    return len(request.args or b"") + len(request.context or b"") + metadata_size(request.process_metadata)
 
 
 def _size_of_step(step: Step) -> int:
     decision = step.decision
     size = len(decision.aux_state or b"") + len(decision.reply.response or b"")
     for event in decision.events:
-        size += len(event.payload) + _size_of_json(event.metadata)
-    return size + _size_of_json(decision.metadata)
-
-
-def _size_of_json(metadata: Metadata | None) -> int:
-    # A name alone is small, and most events have no more than that.
-    return len(to_json(metadata)) if metadata and metadata.keys() != {"name"} else 0
+        size += len(event.payload) + metadata_size(event.metadata)
+    return size + metadata_size(decision.metadata)
 
 
 def _step_process(step: Step) -> Hashable:

@@ -175,6 +175,12 @@ def test_limits_have_bounds(name: str) -> None:
         assert caught.value.field == name
 
 
+def test_a_long_name_is_no_way_around() -> None:
+    """Only a name as short as the typed layer allows needs no look at its size."""
+    with pytest.raises(InvalidRequest, match="max_metadata_bytes"):
+        LIMITS.check_events("events", [Event(b"1", {"name": "x" * 65_536})])
+
+
 async def test_metadata_counts_in_a_batch(storage: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
     """What travels beside the values is as heavy as they are."""
     monkeypatch.setattr("progressor.storage.batching.MAX_BATCH_BYTES", 1_000)
@@ -182,7 +188,7 @@ async def test_metadata_counts_in_a_batch(storage: Storage, monkeypatch: pytest.
     for verb in ("prepare_init", "save_result"):
         monkeypatch.setattr(storage, verb, _counted(getattr(storage, verb), batches))
     committed = GroupCommit(storage)
-    heavy = {"k": "x" * 1_000}
+    heavy = {"name": "x" * 1_000}
     made = [init(f"p{place}", process_metadata=heavy) for place in range(3)]
     steps = [held(each) for each in await asyncio.gather(*map(committed.prepare, made))]
     assert batches == [1, 1, 1]
