@@ -46,7 +46,7 @@ class ZombieCollector(PeriodicService):
         self._grace = grace
         self._leftovers_at = 0.0
         self._longest_gap = max(2 * interval, lease_age / 2)
-        # By PostgreSQL's clock: when the last round ended, and since when there is one after the other.
+        # By PostgreSQL's clock: when the last round began, and since when there is one after the other.
         self._saw_at: datetime | None = None
         self._sees_since: datetime | None = None
 
@@ -59,9 +59,13 @@ class ZombieCollector(PeriodicService):
             # Perhaps nobody could reach PostgreSQL meanwhile, the workers as little as we.
             self._sees_since = now
         zombies = await self._storage.collect_zombies(
-            lease_age=self._lease_age, grace=self._grace, limit=_MOST, sees_since=self._sees_since
+            lease_age=self._lease_age,
+            grace=self._grace,
+            limit=_MOST,
+            sees_since=self._sees_since,
+            until=now + self._longest_gap,
         )
-        self._saw_at = now + timedelta(seconds=loop.time() - began)
+        self._saw_at = now
         took = (loop.time() - began) * 1000
         for namespace in {zombie.task.namespace for zombie in zombies}:
             metrics.child(metrics.ZOMBIE_COLLECTION, namespace).observe(took)

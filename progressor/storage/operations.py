@@ -245,17 +245,20 @@ class Storage:
         grace: timedelta,
         limit: int = 1000,
         sees_since: datetime | None = None,
+        until: datetime | None = None,
         now: datetime | None = None,
     ) -> list[Zombie]:
         """End the running tasks of dead workers, and those that outlived step_timeout + grace.
 
-        `sees_since` is when the collector could reach PostgreSQL again, after a time in which it could not.
+        `sees_since` is when the collector could reach PostgreSQL again, after a time in which it could not;
+        after `until` it must look again before it judges.
         """
         params = {
             "lease_age": lease_age,
             "grace": grace,
             "limit": limit,
             "sees_since": sees_since,
+            "until": until,
             "now": now,
         }
 

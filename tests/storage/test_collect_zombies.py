@@ -146,6 +146,15 @@ async def test_a_step_that_waits_for_postgresql_does_not_grow_old(storage: Stora
     assert await collect(storage, begin["at"] + limit + SECOND) == [zombie(step)]
 
 
+async def test_a_round_that_comes_too_late_does_not_judge(storage: Storage, known: Tables) -> None:
+    """A statement that was repeated through an outage finds nothing: who asked must look again."""
+    step = await hold(storage, init())
+    (row,) = known.execute("SELECT clock_timestamp() AS now")
+    late = {"lease_age": AGE, "grace": GRACE, "now": DEAD}
+    assert await storage.collect_zombies(until=row["now"] - SECOND, **late) == []
+    assert await storage.collect_zombies(until=row["now"] + 3600 * SECOND, **late) == [zombie(step)]
+
+
 # the policy that breaks
 
 

@@ -21,12 +21,16 @@ JOIN tasks AS t
 LEFT JOIN workers AS w ON w.worker_id = r.worker_id
 LEFT JOIN namespaces AS n ON n.name = r.namespace
 WHERE
-    greatest(w.seen_at, r.running_time, pg_postmaster_start_time(), %(sees_since)s::timestamptz)
-    < coalesce(%(now)s::timestamptz, now()) - %(lease_age)s::interval
-    OR greatest(r.running_time, pg_postmaster_start_time(), %(sees_since)s::timestamptz)
-    + coalesce((n.options ->> 'step_timeout')::float8, 0) * interval '1 second'
-    + %(grace)s::interval
-    < coalesce(%(now)s::timestamptz, now())
+    -- Repeated after an outage it comes too late to know what happened meanwhile: the next round judges.
+    clock_timestamp() <= coalesce(%(until)s::timestamptz, 'infinity')
+    AND (
+        greatest(w.seen_at, r.running_time, pg_postmaster_start_time(), %(sees_since)s::timestamptz)
+        < coalesce(%(now)s::timestamptz, now()) - %(lease_age)s::interval
+        OR greatest(r.running_time, pg_postmaster_start_time(), %(sees_since)s::timestamptz)
+        + coalesce((n.options ->> 'step_timeout')::float8, 0) * interval '1 second'
+        + %(grace)s::interval
+        < coalesce(%(now)s::timestamptz, now())
+    )
 ORDER BY r.namespace, r.process_id
 LIMIT %(limit)s::bigint
 FOR NO KEY UPDATE OF p SKIP LOCKED
