@@ -292,6 +292,15 @@ class Tables:
         self._cursor.execute(sql, params)
         return self._cursor.fetchall() if self._cursor.description else []
 
+    def waiting(self) -> list[Row]:
+        """The transactions on this database that wait for locks."""
+        # Within a transaction of the test's own the activity is else as it was when it first looked.
+        self.execute("SELECT pg_stat_clear_snapshot()")
+        return self.execute(
+            "SELECT pid FROM pg_stat_activity "
+            "WHERE datname = current_database() AND wait_event_type = 'Lock'"
+        )
+
     def process(self, process_id: str = "p1") -> Row | None:
         found = self.execute("SELECT * FROM processes WHERE process_id = %s", process_id)
         return found[0] if found else None

@@ -39,10 +39,6 @@ from tests.support import (
 )
 
 NOW = timedelta(0)
-_WAITING = """
-SELECT pid FROM pg_stat_activity
-WHERE datname = current_database() AND wait_event_type = 'Lock'
-"""
 
 
 class DesertedConnections(Connections):
@@ -74,12 +70,7 @@ class DesertedConnections(Connections):
     async def waiting(self, count: int) -> None:
         """Until so many transactions wait for locks."""
 
-        def are_waiting() -> bool:
-            # A transaction of the test's own sees the activity as it was when it first looked.
-            self._tables.execute("SELECT pg_stat_clear_snapshot()")
-            return len(self._tables.execute(_WAITING)) == count
-
-        await eventually(are_waiting, f"{count} wait")
+        await eventually(lambda: len(self._tables.waiting()) == count, f"{count} wait")
 
     async def close(self) -> None:
         await super().close()

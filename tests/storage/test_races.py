@@ -125,19 +125,9 @@ class Race:
     async def waits(self, act: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
         """Run the second operation until it waits for a lock of the first."""
         task = asyncio.create_task(act)
-        await eventually(lambda: task.done() or self._is_someone_waiting(), "nobody waits")
+        await eventually(lambda: task.done() or self._tables.waiting(), "nobody waits")
         assert not task.done(), task.result()
         return task
-
-    def _is_someone_waiting(self) -> bool:
-        return bool(
-            self._tables.execute(
-                """
-                SELECT pid FROM pg_stat_activity
-                WHERE datname = current_database() AND wait_event_type = 'Lock'
-                """
-            )
-        )
 
     async def close(self) -> None:
         if self._running is not None and not self._running.done():
