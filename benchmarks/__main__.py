@@ -23,6 +23,7 @@ from progressor.bench.samples import Results, pin
 from progressor.cli.bench import QUICK_SECONDS, Quick, Repeats, Seconds, measure, show, sizes_of
 from progressor.cli.output import to_json
 from progressor.embedded import EmbeddedPostgres
+from progressor.settings import Settings
 
 _ROOT = Path(__file__).resolve().parents[1]
 _PLOT = _ROOT / "docs" / "explanation" / "performance.svg"
@@ -138,7 +139,7 @@ def _server(database_url: str | None) -> Iterator[str]:
         return
     with tempfile.TemporaryDirectory(prefix="progressor-bench-", dir="/var/tmp") as folder:
         Path(folder).chmod(0o755)  # as root, the server is another user
-        with EmbeddedPostgres(Path(folder) / "postgres") as dsn:
+        with EmbeddedPostgres(Path(folder) / "postgres", bin_dir=Settings().postgres_bin_dir) as dsn:
             yield dsn
 
 

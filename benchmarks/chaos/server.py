@@ -13,6 +13,7 @@ from typing import Any
 import psycopg
 
 from progressor.embedded import EmbeddedPostgres, lifetime
+from progressor.settings import Settings
 from progressor.storage import migrations
 
 Row = tuple[Any, ...]
@@ -28,7 +29,7 @@ class Server:
     """Blocking; call it in a thread."""
 
     def __init__(self, home: Path) -> None:
-        self._embedded = EmbeddedPostgres(home)
+        self._embedded = EmbeddedPostgres(home, bin_dir=Settings().postgres_bin_dir)
         self.dsn = self._embedded.start()
         (self._folder,) = home.glob("pg*")
         migrations.upgrade(self.dsn)

@@ -24,6 +24,7 @@ from benchmarks.soak.verdict import Line, judge
 from progressor import Client
 from progressor.doctor import examine
 from progressor.embedded import EmbeddedPostgres
+from progressor.settings import Settings
 from progressor.storage import migrations
 
 _WARM_UP_SHARE, _LONGEST_WARM_UP = 0.2, 300.0
@@ -119,7 +120,7 @@ def main() -> int:
     options = _arguments()
     with tempfile.TemporaryDirectory(prefix="prg-soak-", dir="/tmp", ignore_cleanup_errors=True) as home:
         Path(home).chmod(0o755)  # as root, the server is another user
-        with EmbeddedPostgres(Path(home) / "postgres") as dsn:
+        with EmbeddedPostgres(Path(home) / "postgres", bin_dir=Settings().postgres_bin_dir) as dsn:
             migrations.upgrade(dsn)
             result = asyncio.run(_run(options, dsn))
             findings = [each for each in examine(dsn).invariants if not each.holds]
