@@ -18,10 +18,11 @@ import psycopg
 import pytest
 from psycopg import sql
 
-from progressor.embedded import EmbeddedPostgres
+from progressor.errors import StorageUnavailable
 from progressor.storage import migrations
 from progressor.storage.connections import Connections
 from progressor.storage.operations import Storage
+from tests import postgres
 from tests.support import Tables, check_invariants
 
 _URL = "PROGRESSOR_TEST_DATABASE_URL"
@@ -31,7 +32,9 @@ _made_home = pytest.StashKey[Path]()
 
 def pytest_configure(config: pytest.Config) -> None:
     """Name one place for the embedded server, which all workers of the run inherit."""
-    if _URL not in os.environ and _HOME not in os.environ:
+    if os.environ.get(_URL) and postgres.BIN_DIR is not None:
+        raise pytest.UsageError(f"{_URL} and {postgres.VARIABLE} name two servers: unset one")
+    if not os.environ.get(_URL) and _HOME not in os.environ:
         home = Path(tempfile.mkdtemp(prefix="prg-tests-", dir="/tmp"))
         home.chmod(0o755)  # as root, the server is another user
         config.stash[_made_home] = home
@@ -45,13 +48,24 @@ def pytest_unconfigure(config: pytest.Config) -> None:
         shutil.rmtree(home, ignore_errors=True)
 
 
+def pytest_report_header() -> str:
+    """The version under test; never where it is, which may be a secret."""
+    try:
+        if url := os.environ.get(_URL):
+            with psycopg.connect(url, connect_timeout=10) as connection:
+                return f"PostgreSQL: {connection.info.parameter_status('server_version')}, of {_URL}"
+        return f"PostgreSQL: {postgres.installation().version}, embedded"
+    except (StorageUnavailable, psycopg.Error) as error:
+        raise pytest.UsageError(str(error)) from None
+
+
 @pytest.fixture(scope="session")
 def server() -> Iterator[str]:
     """The DSN of a server on which databases may be made."""
     if url := os.environ.get(_URL):
         yield url
     else:
-        with EmbeddedPostgres(Path(os.environ[_HOME]) / "postgres") as dsn:
+        with postgres.embedded(Path(os.environ[_HOME]) / "postgres") as dsn:
             yield dsn
 
 

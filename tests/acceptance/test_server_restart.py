@@ -14,8 +14,9 @@ from pathlib import Path
 import pytest
 
 from progressor import Client, Engine, HistoryRange, ProcessStatus, StorageUnavailable
-from progressor.embedded import EmbeddedPostgres, lifetime
+from progressor.embedded import lifetime
 from progressor.storage import migrations
+from tests import postgres
 from tests.acceptance.conftest import Options
 from tests.acceptance.support import DEADLINE, Act, Scripted, until
 from tests.support import check_invariants
@@ -27,7 +28,7 @@ class Server:
     """A PostgreSQL to stop and to start."""
 
     def __init__(self, home: Path) -> None:
-        self._embedded = EmbeddedPostgres(home)
+        self._embedded = postgres.embedded(home)
         self.dsn = self._embedded.start()
         (self._folder,) = home.glob("pg*")
         migrations.upgrade(self.dsn)

@@ -6,6 +6,7 @@ Rule: OS processes of its own on a server of its own; a bound on the whole, none
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -13,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.chaos.defects import DEFECTS
+from tests import postgres
 from tests.model.profiles import DEEP
 
 ROOT = Path(__file__).parents[2]
@@ -23,7 +25,13 @@ def chaos(report: Path, *options: str) -> tuple[int, dict[str, object]]:
     """Run it; its exit status and its report."""
     command = [sys.executable, "-m", "benchmarks.chaos", f"--json={report}", *options]
     done = subprocess.run(
-        command, cwd=ROOT, timeout=BOUND_SECONDS, capture_output=True, text=True, check=False
+        command,
+        cwd=ROOT,
+        env={**os.environ, **postgres.settings()},
+        timeout=BOUND_SECONDS,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert report.exists(), done.stderr
     return done.returncode, json.loads(report.read_text())

@@ -21,6 +21,7 @@ import pytest
 from progressor.model import SetTimer
 from progressor.monitor import Monitor
 from progressor.sync import SyncClient
+from tests import postgres
 from tests.cli.conftest import DEADLINE_SECONDS, HERE, NS, Ended, Running, environment, run
 
 Spawn = Callable[..., Running]
@@ -153,7 +154,7 @@ def test_zombie_collector_takes_from_the_dead(spawn: Spawn, dsn: str, tmp_path: 
 
 def test_dev_brings_its_own_database(spawn: Spawn, data_dir: Path) -> None:
     """No setting at all: PostgreSQL starts, is migrated, shared with other commands, and ends."""
-    env = {"PROGRESSOR_DATA_DIR": str(data_dir), "PROGRESSOR_POSTGRES_BIN_DIR": ""}
+    env = {"PROGRESSOR_DATA_DIR": str(data_dir), **postgres.settings()}
     dev = spawn("dev", "shop:both", **env)
     assert dev.fields_of("database migrated")["before"] is None
     places = dev.fields_of('"serving"')

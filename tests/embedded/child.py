@@ -3,9 +3,9 @@
 import sys
 from pathlib import Path
 
-from progressor.embedded import EmbeddedPostgres
+from tests import postgres
 
-embedded = EmbeddedPostgres(Path(sys.argv[1]))
+embedded = postgres.embedded(Path(sys.argv[1]))
 print(embedded.start(), flush=True)
 sys.stdin.read()
 embedded.stop()

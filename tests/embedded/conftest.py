@@ -15,9 +15,11 @@ from pathlib import Path
 import pytest
 
 from progressor.embedded import lifetime
+from tests import postgres
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = os.pathsep.join([str(ROOT), *(p for p in sys.path if p.endswith("-packages"))])
+ENVIRONMENT = {"PATH": os.defpath, "PYTHONPATH": PACKAGES, postgres.VARIABLE: str(postgres.BIN_DIR or "")}
 DEADLINE_SECONDS = 30.0
 
 
@@ -40,7 +42,7 @@ class Child:
             user=user,
             group=user,
             extra_groups=None if user is None else [],
-            env={"PATH": os.defpath, "PYTHONPATH": PACKAGES},
+            env=ENVIRONMENT,
         )
         self.pid = self._popen.pid
 
@@ -120,15 +122,15 @@ def plain_user() -> dict[str, object]:
     for python in (sys.executable, system):
         try:
             subprocess.run(
-                [python, "-c", "import progressor.embedded"],
+                [python, "-c", "from tests import postgres; postgres.installation()"],
                 user=65534,
                 group=65534,
                 extra_groups=[],
-                env={"PYTHONPATH": PACKAGES},
+                env=ENVIRONMENT,
                 check=True,
                 capture_output=True,
             )
         except (OSError, subprocess.CalledProcessError):
             continue
         return {"python": python, "user": 65534}
-    pytest.skip("user nobody can reach no Python with these packages")
+    pytest.skip("user nobody can reach no Python with these packages, or no PostgreSQL")

@@ -14,7 +14,8 @@ from typing import Any
 import psycopg
 import pytest
 
-from progressor.embedded import EmbeddedPostgres, lifetime
+from progressor.embedded import lifetime
+from tests import postgres
 
 Spawn = Callable[..., Any]
 Eventually = Callable[[Callable[[], bool], str], None]
@@ -52,7 +53,7 @@ def test_a_killed_owner_leaves_no_server(home: Path, spawn: Spawn, eventually: E
     commit(child.dsn())
     child.kill()
     eventually(lambda: not lifetime.is_alive(folder_of(home)), "the watcher ends the server")
-    with EmbeddedPostgres(home) as dsn:
+    with postgres.embedded(home) as dsn:
         assert_kept(dsn)
 
 
@@ -61,7 +62,7 @@ def test_a_start_right_after_a_kill(home: Path, spawn: Spawn) -> None:
     child = spawn()
     commit(child.dsn())
     child.kill()
-    with EmbeddedPostgres(home) as dsn:
+    with postgres.embedded(home) as dsn:
         assert_kept(dsn)
 
 
@@ -69,7 +70,7 @@ def test_a_killed_owner_does_not_disturb_the_others(home: Path, spawn: Spawn) ->
     """Only the last user's end is the server's end."""
     child = spawn()
     child.dsn()
-    with EmbeddedPostgres(home) as dsn:
+    with postgres.embedded(home) as dsn:
         pid = lifetime.server_pid(folder_of(home))
         child.kill()
         commit(dsn)
@@ -85,7 +86,7 @@ def test_owner_and_watcher_killed(home: Path, spawn: Spawn) -> None:
     child.kill()
     pid = lifetime.server_pid(folder_of(home))
     assert pid is not None
-    with EmbeddedPostgres(home) as dsn:
+    with postgres.embedded(home) as dsn:
         assert_kept(dsn)
         assert lifetime.server_pid(folder_of(home)) == pid
         assert watcher_pid(home) != old
@@ -93,7 +94,7 @@ def test_owner_and_watcher_killed(home: Path, spawn: Spawn) -> None:
 
 def test_a_killed_server_comes_back_with_start(home: Path) -> None:
     """PostgreSQL recovers from its log; the same object attaches again."""
-    embedded = EmbeddedPostgres(home)
+    embedded = postgres.embedded(home)
     commit(embedded.start())
     pid = lifetime.server_pid(folder_of(home))
     assert pid is not None
@@ -111,13 +112,13 @@ def test_everything_killed(home: Path, spawn: Spawn) -> None:
     assert pid is not None
     for victim in (watcher_pid(home), child.pid, pid):
         os.kill(victim, signal.SIGKILL)
-    with EmbeddedPostgres(home) as dsn:
+    with postgres.embedded(home) as dsn:
         assert_kept(dsn)
 
 
 def test_the_pid_in_an_old_file_may_be_another_programs(home: Path) -> None:
     """After a restart of a container pids repeat; ours must neither be ended nor stop us."""
-    embedded = EmbeddedPostgres(home)
+    embedded = postgres.embedded(home)
     commit(embedded.start())
     embedded.stop()
     data = folder_of(home) / "data"
@@ -135,7 +136,7 @@ def test_the_pid_in_an_old_file_may_be_another_programs(home: Path) -> None:
 
 def test_a_killed_initdb_leaves_nothing_in_the_way(home: Path) -> None:
     """Half a database stands beside its final place, and is removed by the next start."""
-    embedded = EmbeddedPostgres(home)
+    embedded = postgres.embedded(home)
     embedded.start()
     embedded.stop()
     folder = folder_of(home)
@@ -158,7 +159,7 @@ def test_kills_at_any_moment(home: Path, spawn: Spawn, eventually: Eventually, s
             child._popen.wait(timeout=dice.uniform(0.05, 0.4))
         child.kill()
     eventually(_free(home), "the watcher ends what was begun")
-    with EmbeddedPostgres(home) as dsn:
+    with postgres.embedded(home) as dsn:
         commit(dsn)
 
 

@@ -14,8 +14,9 @@ import psycopg
 import pytest
 import sqlalchemy
 
-from progressor.embedded import EmbeddedPostgres, default_data_dir, lifetime
+from progressor.embedded import default_data_dir, lifetime
 from progressor.errors import StorageUnavailable
+from tests import postgres
 
 
 def show(dsn: str, setting: str) -> str:
@@ -33,7 +34,7 @@ def running() -> Iterator[tuple[str, Path]]:
         patch.setenv("PGDATA", "/nonexistent")
         patch.setenv("PGPORT", "1")
         patch.setenv("PROGRESSOR_DATABASE_URL", "secret")
-        with EmbeddedPostgres(home) as dsn:
+        with postgres.embedded(home) as dsn:
             yield dsn, next(home.glob("pg*"))
     shutil.rmtree(home)
 
@@ -92,7 +93,7 @@ def test_the_server_has_a_session_of_its_own(running: tuple[str, Path]) -> None:
 
 def test_nothing_in_the_configuration_turns_durability_off(home: Path) -> None:
     """ALTER SYSTEM loses against the command line."""
-    embedded = EmbeddedPostgres(home)
+    embedded = postgres.embedded(home)
     dsn = embedded.start()
     with psycopg.connect(dsn, autocommit=True) as connection:
         connection.execute("ALTER SYSTEM SET fsync = off")
@@ -103,7 +104,7 @@ def test_nothing_in_the_configuration_turns_durability_off(home: Path) -> None:
 
 def test_committed_rows_survive_stop_and_start(home: Path) -> None:
     """The data directory outlives the server."""
-    embedded = EmbeddedPostgres(home)
+    embedded = postgres.embedded(home)
     with embedded as dsn, psycopg.connect(dsn) as connection:
         connection.execute("CREATE TABLE kept AS SELECT 42 AS answer")
     with embedded as dsn, psycopg.connect(dsn) as connection:
@@ -112,7 +113,7 @@ def test_committed_rows_survive_stop_and_start(home: Path) -> None:
 
 def test_start_again_gives_the_same_server(home: Path) -> None:
     """A second start is an attach; one stop undoes both, and returns when the server has ended."""
-    embedded = EmbeddedPostgres(home)
+    embedded = postgres.embedded(home)
     first = embedded.start()
     pid = lifetime.server_pid(next(home.glob("pg*")))
     assert embedded.start() == first
@@ -124,7 +125,7 @@ def test_start_again_gives_the_same_server(home: Path) -> None:
 
 def test_the_directory_may_go_right_after_stop(home: Path) -> None:
     """Neither the server nor the watcher brings anything back."""
-    embedded = EmbeddedPostgres(home)
+    embedded = postgres.embedded(home)
     embedded.start()
     folder = next(home.glob("pg*"))
     embedded.stop()
@@ -134,7 +135,7 @@ def test_the_directory_may_go_right_after_stop(home: Path) -> None:
 
 def test_a_server_that_cannot_start_says_why(home: Path) -> None:
     """The error holds the last lines of the server's log."""
-    embedded = EmbeddedPostgres(home)
+    embedded = postgres.embedded(home)
     embedded.start()
     embedded.stop()
     (next(home.glob("pg*")) / "data" / "PG_VERSION").write_text("9\n")
@@ -144,7 +145,7 @@ def test_a_server_that_cannot_start_says_why(home: Path) -> None:
 
 def test_a_server_somebody_else_started_is_left_alone(home: Path) -> None:
     """Its socket and its durability are not ours to trust, and its life not ours to end."""
-    embedded = EmbeddedPostgres(home)
+    embedded = postgres.embedded(home)
     dsn = embedded.start()
     with psycopg.connect(dsn) as connection:
         row = connection.execute("SELECT setting FROM pg_config WHERE name = 'BINDIR'").fetchone()
@@ -171,7 +172,7 @@ def test_another_major_version_begins_empty_and_says_so(
     """Old files are never started on by new programs, and not silently left behind either."""
     (home / "pg9" / "data").mkdir(parents=True)
     home.chmod(0o711)
-    with caplog.at_level(logging.WARNING, "progressor.embedded"), EmbeddedPostgres(home):
+    with caplog.at_level(logging.WARNING, "progressor.embedded"), postgres.embedded(home):
         pass
     assert "another major version" in caplog.text
 

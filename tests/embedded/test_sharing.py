@@ -9,7 +9,8 @@ from typing import Any
 
 import psycopg
 
-from progressor.embedded import EmbeddedPostgres, lifetime
+from progressor.embedded import lifetime
+from tests import postgres
 
 Spawn = Callable[..., Any]
 
@@ -20,7 +21,7 @@ def server(home: Path) -> int | None:
 
 def test_a_second_process_attaches(home: Path, spawn: Spawn) -> None:
     """Both see the same server and the same rows."""
-    with EmbeddedPostgres(home) as dsn:
+    with postgres.embedded(home) as dsn:
         pid = server(home)
         with psycopg.connect(dsn) as connection:
             connection.execute("CREATE TABLE seen AS SELECT 1 AS x")
@@ -34,7 +35,7 @@ def test_a_second_process_attaches(home: Path, spawn: Spawn) -> None:
 
 def test_the_starter_may_leave_first(home: Path, spawn: Spawn) -> None:
     """The server belongs to all its users, not to the one who started it."""
-    embedded = EmbeddedPostgres(home)
+    embedded = postgres.embedded(home)
     dsn = embedded.start()
     child = spawn()
     child.dsn()
@@ -48,8 +49,8 @@ def test_the_starter_may_leave_first(home: Path, spawn: Spawn) -> None:
 
 def test_two_users_in_one_process_count_twice(home: Path) -> None:
     """A test suite and an application in one process do not end each other's server."""
-    with EmbeddedPostgres(home) as dsn:
-        with EmbeddedPostgres(home):
+    with postgres.embedded(home) as dsn:
+        with postgres.embedded(home):
             pass
         with psycopg.connect(dsn):
             pass

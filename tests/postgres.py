@@ -1,0 +1,33 @@
+"""Which PostgreSQL the tests start: the wheel's, or that of PROGRESSOR_TEST_POSTGRES_BIN_DIR.
+
+Rule: a test that starts a server of its own takes it from here, unless it is about where the programs are.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from progressor.embedded import EmbeddedPostgres
+from progressor.embedded.binaries import Installation, find_installation
+
+VARIABLE = "PROGRESSOR_TEST_POSTGRES_BIN_DIR"
+
+_named = os.environ.get(VARIABLE)
+# Absolute, because some of the tests' processes work in another directory.
+BIN_DIR = Path(_named).absolute() if _named else None
+
+
+def embedded(data_dir: Path) -> EmbeddedPostgres:
+    """A server of the tested version, to start or to attach to."""
+    return EmbeddedPostgres(data_dir, bin_dir=BIN_DIR)
+
+
+def installation() -> Installation:
+    """Its programs. StorageUnavailable says what is wrong with them."""
+    return find_installation(BIN_DIR)
+
+
+def settings() -> dict[str, str]:
+    """The variable that has a command start the same programs."""
+    return {"PROGRESSOR_POSTGRES_BIN_DIR": str(BIN_DIR or "")}
