@@ -15,59 +15,72 @@ import psycopg
 
 from benchmarks.peers import common
 from progressor.bench.measure import Figures
-from progressor.storage.connections import _SESSION as SESSION  # the same planner for both
+from progressor.storage.statements import STATEMENTS
 
 _NAMESPACE = "bench.chain"
 
 _START = """
-WITH process AS (
-    INSERT INTO processes (namespace, process_id, status, status_changed_at, created_at, aux_state)
-    SELECT %(ns)s, id, 'running', now(), now(), '{"n":0}' FROM unnest(%(ids)s::text[]) AS id
-),
-
-task AS (
-    INSERT INTO tasks (namespace, process_id, task_type, status, scheduled_time, running_time, worker_id)
-    SELECT %(ns)s, id, 'timeout', 'running', now(), now(), 'raw' FROM unnest(%(ids)s::text[]) AS id
-    RETURNING namespace, process_id, task_id
-)
-
-INSERT INTO running (namespace, process_id, task_id, task_type, worker_id, lease, running_time)
-SELECT namespace, process_id, task_id, 'timeout', 'raw', 1, now() FROM task
-"""
-_STEP = """
-WITH item AS MATERIALIZED (
-    SELECT r.namespace, r.process_id, r.task_id, i.state, i.payload,
-        p.last_event_id + 1 AS event_id, nextval('tasks_task_id_seq') AS next_id
-    FROM unnest(%(ids)s::text[], %(states)s::bytea[], %(payloads)s::bytea[]) AS i (id, state, payload)
-    JOIN running AS r ON r.namespace = %(ns)s AND r.process_id = i.id
-    JOIN processes AS p ON p.namespace = r.namespace AND p.process_id = r.process_id
+WITH namespace AS (
+    INSERT INTO progressor.namespaces (name, options) VALUES (%(ns)s, '{}') RETURNING namespace_no
 ),
 
 process AS (
-    UPDATE processes AS p SET status = 'running', aux_state = i.state, last_event_id = i.event_id
-    FROM item AS i WHERE p.namespace = i.namespace AND p.process_id = i.process_id
+    INSERT INTO progressor.processes (
+        namespace_no, process_id, status, status_changed_at, created_at, aux_state
+    )
+    SELECT namespace_no, id, 'running', now(), now(), '{"n":0}'
+    FROM namespace, unnest(%(ids)s::text[]) AS id
+    RETURNING process_no
+),
+
+task AS (
+    INSERT INTO progressor.tasks (
+        process_no, task_type, status, scheduled_time, running_time, worker_id, lease
+    )
+    SELECT process_no, 'timeout', 'running', now(), now(), 1, 1 FROM process
+    RETURNING process_no, task_id
+)
+
+INSERT INTO progressor.running (process_no, task_id, task_type, worker_id, lease, running_time)
+SELECT process_no, task_id, 'timeout', 1, 1, now() FROM task
+RETURNING process_no
+"""
+_STEP = """
+WITH item AS MATERIALIZED (
+    SELECT r.process_no, r.task_id, i.state, i.payload,
+        p.last_event_id + 1 AS event_id, nextval('progressor.tasks_task_id_seq') AS next_id
+    FROM unnest(%(numbers)s::bigint[], %(states)s::bytea[], %(payloads)s::bytea[])
+        AS i (process_no, state, payload)
+    JOIN progressor.running AS r ON r.process_no = i.process_no
+    JOIN progressor.processes AS p ON p.process_no = r.process_no
+),
+
+process AS (
+    UPDATE progressor.processes AS p
+    SET status = 'running', aux_state = i.state, last_event_id = i.event_id
+    FROM item AS i WHERE p.process_no = i.process_no
 ),
 
 event AS (
-    INSERT INTO events (namespace, process_id, event_id, task_id, timestamp, metadata, payload)
-    SELECT namespace, process_id, event_id, task_id, now(), '{"name": "step"}', payload FROM item
+    INSERT INTO progressor.events (process_no, event_id, task_id, timestamp, metadata, payload)
+    SELECT process_no, event_id, task_id, now(), '{"name": "step"}', payload FROM item
 ),
 
 finished AS (
-    UPDATE tasks AS t SET status = 'finished', finished_time = now(), response = 'null'
+    UPDATE progressor.tasks AS t SET status = 'finished', finished_time = now(), response = 'null'
     FROM item AS i
-    WHERE t.namespace = i.namespace AND t.process_id = i.process_id AND t.task_id = i.task_id
+    WHERE t.process_no = i.process_no AND t.task_id = i.task_id
 ),
 
 following AS (
-    INSERT INTO tasks (
-        namespace, process_id, task_id, task_type, status, scheduled_time, running_time, worker_id, lease
+    INSERT INTO progressor.tasks (
+        process_no, task_id, task_type, status, scheduled_time, running_time, worker_id, lease
     )
-    SELECT namespace, process_id, next_id, 'timeout', 'running', now(), now(), 'raw', 1 FROM item
+    SELECT process_no, next_id, 'timeout', 'running', now(), now(), 1, 1 FROM item
 )
 
-UPDATE running AS r SET task_id = i.next_id, lease = r.lease + 1, running_time = now()
-FROM item AS i WHERE r.namespace = i.namespace AND r.process_id = i.process_id
+UPDATE progressor.running AS r SET task_id = i.next_id, lease = r.lease + 1, running_time = now()
+FROM item AS i WHERE r.process_no = i.process_no
 """
 
 
@@ -78,19 +91,20 @@ async def chain(
     steps = common.Steps()
     ids = [f"p{number:04}" for number in range(processes)]
     async with await psycopg.AsyncConnection.connect(dsn, autocommit=True) as connection:
-        await connection.execute(_START, {"ns": _NAMESPACE, "ids": ids})
+        cursor = await connection.execute(_START, {"ns": _NAMESPACE, "ids": ids})
+        numbers: list[int] = [number for (number,) in await cursor.fetchall()]
 
-    async def work(share: list[str]) -> None:
+    async def work(share: list[int]) -> None:
         names: dict[str, Any] = {
-            "ns": _NAMESPACE,
-            "ids": share,
+            "numbers": share,
             "states": [b'{"n":1}'] * len(share),
             "payloads": [common.PAYLOAD.encode()] * len(share),
         }
         async with await psycopg.AsyncConnection.connect(
             dsn, autocommit=True, prepare_threshold=0
         ) as connection:
-            await connection.execute(SESSION)
+            # The same planner for both.
+            await connection.execute(STATEMENTS["settings"], {"is_local": False})
             while steps.going:
                 await connection.execute(_STEP, names)
                 steps.count += len(share)
@@ -99,7 +113,7 @@ async def chain(
 
     async def begin() -> None:
         size = -(-processes // connections)
-        shares = [ids[place : place + size] for place in range(0, processes, size)]
+        shares = [numbers[place : place + size] for place in range(0, processes, size)]
         working.extend(asyncio.create_task(work(share)) for share in shares)
 
     figures = await common.chain(dsn, steps, begin, seconds=seconds, warmup=warmup)

@@ -20,6 +20,7 @@ _COLUMNS = {
     "client_cpu_us": "CPU, Python",
     "server_cpu_us": "CPU, PostgreSQL",
     "wal_bytes": "WAL",
+    "stored_bytes": "stored",
 }
 _NAMES = {"dbos": "DBOS", "procrastinate": "Procrastinate", "pgqueuer": "PgQueuer", "pgbench": "pgbench -N"}
 

@@ -11,6 +11,7 @@ from progressor.errors import (
     HandlerFailed,
     IdempotencyConflict,
     InvalidRequest,
+    NamespaceNotFound,
     ProcessAlreadyExists,
     ProcessBroken,
     ProcessNotBroken,
@@ -48,13 +49,12 @@ class TraceEntry:
     @classmethod
     def of(cls, row: TaskRow, wire: Wire) -> TraceEntry:
         decode = wire.decode_any
-        name = row.metadata.get("name")
         refused = row.status is TaskStatus.ERROR
         return cls(
             task_id=row.task_id,
             task_type=row.task_type,
             status=row.status,
-            name=None if name is None else str(name),
+            name=row.name,
             args=decode(row.args),
             # The response of a refused task holds the refusal; its text is the error.
             response=None if refused else decode(row.response),
@@ -103,6 +103,8 @@ def not_prepared(request: Request, outcome: NotPrepared) -> ProgressorError:
             return ProcessBroken(namespace, process_id, detail=outcome.detail)
         case Refused.NOT_BROKEN:
             return ProcessNotBroken(namespace, process_id, detail=outcome.detail)
+        case Refused.NO_NAMESPACE:
+            return NamespaceNotFound(namespace)
         case Refused.CONFLICT:
             return IdempotencyConflict(namespace, process_id, request.idempotency_key)
         case _:

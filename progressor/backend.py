@@ -34,11 +34,16 @@ class Backend:
     def __init__(self, dsn: str, options: ConnectionOptions) -> None:
         self.dsn = with_defaults(dsn)
         self.options = options
-        self.owner_id = secrets.token_hex(8)
-        self._connections = Connections(self.dsn, limit=options.connections, session_state=options.signals)
+        self.owner_id = secrets.randbits(63)
+        schema = options.database_schema
+        self._connections = Connections(
+            self.dsn, limit=options.connections, schema=schema, session_state=options.signals
+        )
         self.storage = Storage(self._connections, patience=options.patience)
         self.committed = GroupCommit(self.storage)
-        self.reads = Reads(self.dsn, patience=options.patience, session_state=options.signals)
+        self.reads = Reads(
+            self.dsn, patience=options.patience, schema=schema, session_state=options.signals
+        )
         self.replies = Replies(
             self.storage, poll_interval=options.reply_poll_interval, announce=self._announce
         )
@@ -59,13 +64,13 @@ class Backend:
         self.ring(namespace, kind)
 
     @property
-    def channel(self) -> str | None:
-        """Where this process hears of replies; None with signals off."""
-        return None if self.signals is None else self.signals.channel
+    def reply_to(self) -> int | None:
+        """By which this process hears of replies; None with signals off."""
+        return None if self.signals is None else self.owner_id
 
     async def start(self) -> None:
         """Check the schema, then start listening."""
-        await asyncio.to_thread(migrations.check, self.dsn)
+        await asyncio.to_thread(migrations.check, self.dsn, schema=self.options.database_schema)
         self.replies.start()
         if self.signals is not None:
             await self.signals.start()
@@ -85,16 +90,16 @@ class Backend:
         """A call of this namespace waits, or a timer is due: tell one worker."""
         self._wakes.wake(namespace, kind)
 
-    def wake_worker(self, worker_id: str, namespace: str, kind: Kind) -> None:
+    def wake_worker(self, worker_id: int, namespace: str, kind: Kind) -> None:
         """Hint to one worker, which may be this process."""
         if worker_id == self.owner_id:
             self.ring(namespace, kind)
         elif self.signals is not None:
             self.signals.wake(worker_id, namespace, kind)
 
-    def _announce(self, channel: str, namespace: str, task_id: int) -> None:
-        if self.signals is not None and channel != self.signals.channel:
-            self.signals.reply(channel, namespace, task_id)
+    def _announce(self, owner_id: int, namespace: str, task_id: int) -> None:
+        if self.signals is not None and owner_id != self.owner_id:
+            self.signals.reply(owner_id, namespace, task_id)
 
 
 class Wakes:
@@ -104,7 +109,7 @@ class Wakes:
         self._storage = storage
         self._signals = signals
         self._lease_age = lease_age
-        self._workers: dict[str, tuple[float, list[tuple[str, int]]]] = {}
+        self._workers: dict[str, tuple[float, list[tuple[int, int]]]] = {}
         self._wanted: dict[tuple[str, Kind], asyncio.Task[None]] = {}
 
     def wake(self, namespace: str, kind: Kind) -> None:
@@ -124,7 +129,7 @@ class Wakes:
             ((worker_id, _),) = random.choices(workers, weights)  # noqa: S311 - a spread
             signals.wake(worker_id, namespace, kind)
 
-    async def _live(self, namespace: str) -> list[tuple[str, int]]:
+    async def _live(self, namespace: str) -> list[tuple[int, int]]:
         now = asyncio.get_running_loop().time()
         seen_at, workers = self._workers.get(namespace, (-_WORKERS_AGE, []))
         if not workers or now - seen_at >= _WORKERS_AGE:

@@ -226,7 +226,7 @@ class Client:
                 snapshot = await self._initialised(namespace, process_id)
                 if range is not None:
                     events = await self._backend.reads.events(
-                        namespace, process_id, range, last=snapshot.last_event_id
+                        snapshot.process_no, range, last=snapshot.last_event_id
                     )
                     snapshot = snapshot._replace(history=events)
                 return await self._view(snapshot)

@@ -7,13 +7,16 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 from pydantic_core import to_json
 
 from progressor.errors import InvalidRequest
 from progressor.model import Event, HistoryRange, Metadata
 
 MAX_ID_LENGTH = 256
+# Where the tables live unless a user says otherwise; the SQL files name it.
+DEFAULT_SCHEMA = "progressor"
+_SCHEMA = re.compile(r"[a-z_][a-z0-9_]{0,62}")
 _NAMESPACE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 
 
@@ -25,6 +28,15 @@ def _exception_name(value: Any) -> str:
     raise ValueError("must be an exception class or the name of one")
 
 
+def _schema_name(value: str) -> str:
+    if not _SCHEMA.fullmatch(value) or value.startswith("pg_"):
+        raise ValueError(
+            "must be 1 to 63 lower-case letters, digits and underscores, and not begin with pg_"
+        )
+    return value
+
+
+SchemaName = Annotated[str, AfterValidator(_schema_name)]
 ExceptionName = Annotated[str, BeforeValidator(_exception_name)]
 Positive = Annotated[timedelta, Field(gt=timedelta(0))]
 
@@ -74,6 +86,8 @@ class ConnectionOptions(_Options):
     signals: bool = True
     """Use LISTEN, NOTIFY and other state of a session (prepared statements, SET). False suits a pooler
     in transaction mode; everything then works by scanning and polling."""
+    database_schema: SchemaName = DEFAULT_SCHEMA
+    """The PostgreSQL schema in which the tables live: lower-case letters, digits and underscores."""
     connections: int = Field(default=8, ge=2)
     """Connections for operations at most; reads use up to 4 more, a listener and a heartbeat 1 each."""
     patience: Positive = timedelta(seconds=30)

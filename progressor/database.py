@@ -38,8 +38,9 @@ def development_database() -> Iterator[str]:
 
     It is that of PROGRESSOR_DATABASE_URL or, if that is not set, an embedded PostgreSQL.
     """
-    with database(Settings()) as (dsn, _):
-        migrations.upgrade(dsn)
+    settings = Settings()
+    with database(settings) as (dsn, _):
+        migrations.upgrade(dsn, schema=settings.database_schema)
         yield dsn
 
 

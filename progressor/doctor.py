@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from progressor.config import check_count, check_namespace
+from progressor.config import DEFAULT_SCHEMA, check_count, check_namespace
 from progressor.storage import checks
 from progressor.storage.checks import Finding
 from progressor.storage.dsn import with_defaults
@@ -54,6 +54,7 @@ def examine(
     lease_age: timedelta = timedelta(seconds=15),
     grace: timedelta = timedelta(seconds=10),
     slack: timedelta = timedelta(seconds=15),
+    schema: str = DEFAULT_SCHEMA,
     now: datetime | None = None,
 ) -> Report:
     """Examine a database, or one namespace of it; at most `most` findings of each invariant.
@@ -77,6 +78,8 @@ def examine(
     return Report(
         tuple(
             Invariant(check.name, check.rule, tuple(findings), more, seconds)
-            for check, findings, more, seconds in checks.run(with_defaults(dsn), wanted, params, most=most)
+            for check, findings, more, seconds in checks.run(
+                with_defaults(dsn), wanted, params, most=most, schema=schema
+            )
         )
     )

@@ -18,6 +18,7 @@ from progressor.config import EngineOptions
 from progressor.engine_client import EngineClient
 from progressor.errors import InvalidRequest
 from progressor.heartbeat import Heartbeat
+from progressor.model import shown_id
 from progressor.namespace import Namespace
 from progressor.pool import Pool
 from progressor.service import PeriodicService
@@ -66,6 +67,7 @@ class Engine:
             host=socket.gethostname(),
             namespaces=list(self.pools),
             silence=options.lease_age / 3,
+            schema=options.database_schema,
         )
         self._heartbeat = Heartbeat(beats, interval=options.heartbeat_interval, free_slots=self._free_slots)
         self._services = self._build_services()
@@ -115,7 +117,7 @@ class Engine:
             )
         for service in self._services:
             service.start()
-        log.info("engine started", extra={"worker_id": self.backend.owner_id})
+        log.info("engine started", extra={"worker_id": shown_id(self.backend.owner_id)})
         return self
 
     async def _register(self, namespace: Namespace) -> None:
@@ -149,4 +151,4 @@ class Engine:
         # Unfinished steps are left to the collectors: the worker's row ages with them.
         await self._heartbeat.stop(leave=all(finished))
         await self.backend.stop()
-        log.info("engine stopped", extra={"worker_id": self.backend.owner_id})
+        log.info("engine stopped", extra={"worker_id": shown_id(self.backend.owner_id)})

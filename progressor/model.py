@@ -157,41 +157,41 @@ class Intent:
     metadata: Metadata | None = None
 
 
+def shown_id(owner_id: int) -> str:
+    """The id of a worker or client process, a random number, as people see it: 16 hexadecimal digits."""
+    return f"{owner_id:016x}"
+
+
 @dataclass(frozen=True, slots=True)
 class Task:
-    """One unit of work on a process. `attempts_count` says how often it was tried before."""
+    """One unit of work on a process. `attempts_count` says how often it was tried before.
+
+    `name` is the call's (`call` and `notify` only); `process_no` is the number of this life of the process;
+    `reply_to` is the client process that waits for the answer, if one does.
+    """
 
     namespace: str
     process_id: str
     task_id: int
     task_type: TaskType
+    name: str | None = None
     args: bytes | None = None
-    metadata: Metadata = field(default_factory=dict)
     context: bytes | None = None
     idempotency_key: str | None = None
     scheduled_time: datetime | None = None
     running_time: datetime | None = None
     last_retry_interval: timedelta | None = None
     attempts_count: int = 0
-    worker_id: str = ""
+    process_no: int = 0
+    reply_to: int | None = None
+    worker_id: int = 0
     lease: int = 0
-
-    @property
-    def name(self) -> str | None:
-        """The call's name (`call` and `notify` only)."""
-        name = self.metadata.get("name")
-        return name if name is None else str(name)
-
-    @property
-    def reply_to(self) -> str | None:
-        """The channel of the client that waits for the answer, if one does."""
-        channel = self.metadata.get("reply_to")
-        return channel if channel is None else str(channel)
 
 
 class Snapshot(NamedTuple):
     """What the tables say of a process at one moment; the engine's side of `Process`."""
 
+    process_no: int
     namespace: str
     process_id: str
     status: ProcessStatus

@@ -44,7 +44,7 @@ class Pool:
         namespace: Namespace,
         storage: Storage,
         *,
-        worker_id: str,
+        worker_id: int,
         poll_interval: timedelta,
     ) -> None:
         self.namespace = namespace

@@ -18,7 +18,8 @@ from progressor.storage.operations import Storage
 
 log = logging.getLogger("progressor.replies")
 
-Key = tuple[str, str, int]
+# TaskRef.key
+Key = tuple[int, int]
 _MOST_EARLY = 10_000
 _MOST_LOOKED_AT = 500
 
@@ -31,7 +32,7 @@ class Replies:
         storage: Storage,
         *,
         poll_interval: timedelta,
-        announce: Callable[[str, str, int], None],
+        announce: Callable[[int, str, int], None],
     ) -> None:
         self._storage = storage
         self._poll_interval = poll_interval.total_seconds()
@@ -64,7 +65,7 @@ class Replies:
         """The answer of a task, once it is final; any number of callers may wait for one task."""
         if self._stopped:
             raise _closed()
-        key = ref[:3]
+        key = ref.key
         callers = self._waiters.get(key)
         if callers is None:
             callers = self._waiters[key] = []
@@ -83,18 +84,18 @@ class Replies:
 
     def _forget(self, key: Key) -> list[asyncio.Future[Answer]]:
         """Those who waited for this task: they are told now, or there is none left."""
-        self._by_id.pop(key[2], None)
+        self._by_id.pop(key[1], None)
         return self._waiters.pop(key, [])
 
     def tell(self, ref: TaskRef, answer: Answer) -> None:
         """Hand out an answer that is committed, here or, by a hint, in the caller's process."""
-        if not self._resolve(ref, answer) and ref.reply_to is not None:
+        if not self._hand_out(ref.key, answer) and ref.reply_to is not None:
             self._announce(ref.reply_to, ref.namespace, ref.task_id)
 
-    def _resolve(self, ref: TaskRef, answer: Answer) -> bool:
-        if ref[:3] not in self._waiters:
+    def _hand_out(self, key: Key, answer: Answer) -> bool:
+        if key not in self._waiters:
             return False
-        for caller in self._forget(ref[:3]):
+        for caller in self._forget(key):
             if not caller.done():
                 caller.set_result(answer)
         return True
@@ -114,8 +115,8 @@ class Replies:
 
     def look(self, ref: TaskRef) -> None:
         """A task may have ended: look, here or, by a hint, in its caller's process."""
-        if ref[:3] in self._waiters:
-            self._look([ref[:3]])
+        if ref.key in self._waiters:
+            self._look([ref.key])
         elif ref.reply_to is not None:
             self._announce(ref.reply_to, ref.namespace, ref.task_id)
 
@@ -138,15 +139,14 @@ class Replies:
                 await self._look_at(wanted[start : start + _MOST_LOOKED_AT])
 
     async def _look_at(self, keys: list[Key]) -> None:
-        refs = [TaskRef(*key) for key in keys]
         try:
-            answers = await self._storage.replies(refs)
+            answers = await self._storage.replies(keys)
         except ProgressorError as error:
             log.warning("replies not read, a poll will", extra={"error": type(error).__name__})
             return
-        for ref, answer in zip(refs, answers, strict=True):
+        for key, answer in zip(keys, answers, strict=True):
             if answer.status is None or answer.status.is_final:
-                self._resolve(ref, answer)
+                self._hand_out(key, answer)
 
     async def _poll(self) -> None:
         while True:

@@ -16,7 +16,7 @@ from progressor.service import PeriodicService
 from progressor.storage.operations import Storage
 from progressor.storage.signals import Kind
 
-Wake = Callable[[str, str, Kind], None]
+Wake = Callable[[int, str, Kind], None]
 
 # How far a round counts: enough for a gauge and for the spreading of wakes.
 _MOST = 1000

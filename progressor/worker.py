@@ -81,9 +81,7 @@ class Worker:
     async def _with_history(self, task: Task, process: Snapshot, wanted: HistoryRange) -> Snapshot:
         while True:
             try:
-                events = await self._reads.events(
-                    process.namespace, process.process_id, wanted, last=process.last_event_id
-                )
+                events = await self._reads.events(process.process_no, wanted, last=process.last_event_id)
             except StorageUnavailable:
                 # The task is in our hands: letting it go would leave it running with nobody to run it.
                 log.warning("history not read, going on", extra=_fields(task))
@@ -130,7 +128,7 @@ class Worker:
             case _ if isinstance(decision.reply.refusal, Refusal):
                 metrics.REJECTED.labels(task.namespace).inc()
         if not task.task_type.is_timer:
-            ref = TaskRef(task.namespace, task.process_id, task.task_id, task.reply_to)
+            ref = TaskRef(task.namespace, task.process_no, task.task_id, task.reply_to)
             self._replies.tell(ref, Answer.of(decision.reply))
         for ref in saved.cancelled:
             gone = decision.disposition is Disposition.REMOVE
@@ -147,6 +145,7 @@ def _after(process: Snapshot, task: Task, decision: Decision, saved: Saved) -> S
     changed = decision.status is not process.status
     broken = decision.status is ProcessStatus.ERROR
     return Snapshot(
+        process_no=process.process_no,
         namespace=process.namespace,
         process_id=process.process_id,
         status=decision.status,

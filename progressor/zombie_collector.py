@@ -19,9 +19,8 @@ from progressor.storage.operations import Storage
 
 log = logging.getLogger("progressor.zombie_collector")
 
-_ANSWER_AGE = timedelta(days=1)
 _MOST = 1000
-# Looking for leftovers reads all that removed processes left in a day.
+# Nobody is in a hurry for what is left over.
 _LEFTOVERS_PAUSE = 60.0
 
 
@@ -72,8 +71,8 @@ class ZombieCollector(PeriodicService):
         for zombie in zombies:
             self._report(zombie)
         if began >= self._leftovers_at:
-            await self._storage.drop_leftovers(lease_age=self._lease_age, answer_age=_ANSWER_AGE)
-            self._leftovers_at = began + _LEFTOVERS_PAUSE
+            more = await self._storage.drop_leftovers(lease_age=self._lease_age)
+            self._leftovers_at = began + (0.0 if more else _LEFTOVERS_PAUSE)
         return timedelta(0) if len(zombies) == _MOST else None
 
     def _report(self, zombie: Zombie) -> None:
@@ -83,7 +82,7 @@ class ZombieCollector(PeriodicService):
             "zombie detected",
             extra={
                 "namespace": ref.namespace,
-                "process_id": ref.process_id,
+                "process_id": zombie.process_id,
                 "task_id": ref.task_id,
                 "task_type": zombie.task_type.value,
                 "verdict": zombie.verdict,

@@ -23,7 +23,7 @@ from progressor.storage import migrations
 from progressor.storage.connections import Connections
 from progressor.storage.operations import Storage
 from tests import postgres
-from tests.support import Tables, check_invariants
+from tests.support import NS, Tables, check_invariants
 
 _URL = "PROGRESSOR_TEST_DATABASE_URL"
 _HOME = "PROGRESSOR_TEST_HOME"
@@ -134,7 +134,9 @@ def empty_dsn(databases: Databases) -> Iterator[str]:
 async def storage(dsn: str) -> AsyncIterator[Storage]:
     """Storage on a fresh database, whose invariants must hold at the end of the test."""
     connections = Connections(dsn, limit=8)
-    yield Storage(connections, patience=timedelta(seconds=10))
+    storage = Storage(connections, patience=timedelta(seconds=10))
+    await storage.execute("register_namespace", name=NS, options="{}", schemas="{}")
+    yield storage
     await connections.close()
     check_invariants(dsn)
 

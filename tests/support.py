@@ -47,7 +47,8 @@ NS = "shop.order"
 T0 = datetime(2040, 1, 1, 12, 0, 0, 123457, tzinfo=UTC)
 SECOND = timedelta(seconds=1)
 MICROSECOND = timedelta(microseconds=1)
-WORKER = "worker-1"
+WORKER = 1
+OTHER_WORKER = 2
 
 _numbers = itertools.count(1)
 
@@ -62,7 +63,7 @@ def request(
     task_type: TaskType = TaskType.CALL,
     *,
     key: str | None = None,
-    worker_id: str | None = WORKER,
+    worker_id: int | None = WORKER,
     namespace: str = NS,
     **fields: Any,
 ) -> Request:
@@ -149,7 +150,7 @@ class Held(NamedTuple):
 
     @property
     def ref(self) -> TaskRef:
-        return TaskRef(self.task.namespace, self.task.process_id, self.task.task_id)
+        return TaskRef(self.task.namespace, self.task.process_no, self.task.task_id)
 
     def step(self, decision: Decision, *, keeps_slot: bool = True) -> Step:
         return Step(self.task, self.process, decision, keeps_slot)
@@ -231,14 +232,14 @@ async def break_process(storage: Storage, process_id: str = "p1", *, by_timer: b
 
 
 async def claim_calls(
-    storage: Storage, limit: int = 100, *, now: datetime = T0, worker_id: str = WORKER
+    storage: Storage, limit: int = 100, *, now: datetime = T0, worker_id: int = WORKER
 ) -> list[Held]:
     found = await storage.search_calls(NS, limit, worker_id=worker_id, lease=number(), now=now)
     return [held(each) for each in found]
 
 
 async def claim_timers(
-    storage: Storage, limit: int = 100, *, now: datetime = T0, worker_id: str = WORKER
+    storage: Storage, limit: int = 100, *, now: datetime = T0, worker_id: int = WORKER
 ) -> list[Held]:
     found = await storage.search_timers(NS, limit, worker_id=worker_id, lease=number(), now=now)
     return [held(each) for each in found]
@@ -251,15 +252,19 @@ async def nothing() -> None:
 class LossyConnections(Connections):
     """Loses a connection after the server committed (`late`), or before it got anything (`early`).
 
-    `meanwhile` happens between the loss and the second try.
+    The first so many are `spared`. `meanwhile` happens between the loss and the second try.
     """
 
-    early = late = 0
+    early = late = spared = 0
     meanwhile: Callable[[], Awaitable[object]] = staticmethod(nothing)
 
     @asynccontextmanager
     async def acquire(self) -> AsyncIterator[Session]:
         async with super().acquire() as session:
+            if self.spared:
+                self.spared -= 1
+                yield session
+                return
             if self.early:
                 self.early -= 1
                 raise psycopg.OperationalError("the connection was lost")
@@ -280,12 +285,27 @@ async def eventually(condition: Callable[[], Any], text: str) -> None:
 
 Row = dict[str, Any]
 
+# The rows of a process by its name, in a statement that is given it twice.
+_OF: LiteralString = """
+process_no IN (
+    SELECT process_no FROM processes WHERE process_id = %s
+    UNION ALL SELECT process_no FROM removed_processes WHERE process_id = %s
+)
+"""
+_STATUS: LiteralString = """
+CASE
+    WHEN s.task_type IN ('timeout', 'remove') AND NOT s.claimable THEN 'blocked'
+    WHEN s.task_id IS NOT NULL THEN 'waiting'
+END
+"""
+
 
 class Tables:
     """The rows of one process, table by table."""
 
     def __init__(self, connection: psycopg.Connection) -> None:
         self.connection = connection
+        connection.execute("SET search_path = progressor")
         self._cursor = connection.cursor(row_factory=dict_row)
 
     def execute(self, sql: LiteralString, *params: Any) -> list[Row]:
@@ -306,30 +326,37 @@ class Tables:
         return found[0] if found else None
 
     def running(self, process_id: str = "p1") -> Row | None:
-        found = self.execute("SELECT * FROM running WHERE process_id = %s", process_id)
+        found = self.execute(f"SELECT * FROM running WHERE {_OF}", process_id, process_id)
         return found[0] if found else None
 
     def schedule(self, process_id: str = "p1") -> list[Row]:
-        return self.execute("SELECT * FROM schedule WHERE process_id = %s ORDER BY task_id", process_id)
+        """With the status of each: a timer that is not claimable is blocked."""
+        return self.execute(
+            f"SELECT *, {_STATUS} AS status FROM schedule AS s WHERE {_OF} ORDER BY task_id",
+            process_id,
+            process_id,
+        )
 
     def tasks(self, process_id: str = "p1") -> list[Row]:
-        return self.execute("SELECT * FROM tasks WHERE process_id = %s ORDER BY task_id", process_id)
+        """Of all lives of the process."""
+        return self.execute(f"SELECT * FROM tasks WHERE {_OF} ORDER BY task_id", process_id, process_id)
 
     def task(self, task_id: int) -> Row | None:
         found = self.execute("SELECT * FROM tasks WHERE task_id = %s", task_id)
         return found[0] if found else None
 
     def events(self, process_id: str = "p1") -> list[Row]:
-        return self.execute("SELECT * FROM events WHERE process_id = %s ORDER BY event_id", process_id)
+        return self.execute(f"SELECT * FROM events WHERE {_OF} ORDER BY event_id", process_id, process_id)
 
     def outline(self, process_id: str = "p1") -> list[tuple[str, str]]:
         """Type and status of every task of a process, in order; `blocked` as schedule has it."""
         rows = self.execute(
-            """
-            SELECT t.task_type, coalesce(s.status, t.status) AS status
-            FROM tasks AS t LEFT JOIN schedule AS s USING (namespace, process_id, task_id)
-            WHERE t.process_id = %s ORDER BY t.task_id
+            f"""
+            SELECT t.task_type, coalesce({_STATUS}, t.status::text) AS status
+            FROM tasks AS t LEFT JOIN schedule AS s USING (process_no, task_id)
+            WHERE {_OF} ORDER BY t.task_id
             """,
+            process_id,
             process_id,
         )
         return [(row["task_type"], row["status"]) for row in rows]
@@ -337,11 +364,12 @@ class Tables:
     def everything(self) -> dict[str, list[Row]]:
         """All that the engine wrote, to be compared with what it is later."""
         return {
-            "processes": self.execute("SELECT * FROM processes ORDER BY namespace, process_id"),
-            "tasks": self.execute("SELECT * FROM tasks ORDER BY namespace, process_id, task_id"),
-            "running": self.execute("SELECT * FROM running ORDER BY namespace, process_id"),
-            "schedule": self.execute("SELECT * FROM schedule ORDER BY namespace, process_id, task_id"),
-            "events": self.execute("SELECT * FROM events ORDER BY namespace, process_id, event_id"),
+            "processes": self.execute("SELECT * FROM processes ORDER BY process_no"),
+            "removed": self.execute("SELECT * FROM removed_processes ORDER BY process_no"),
+            "tasks": self.execute("SELECT * FROM tasks ORDER BY process_no, task_id"),
+            "running": self.execute("SELECT * FROM running ORDER BY process_no"),
+            "schedule": self.execute("SELECT * FROM schedule ORDER BY process_no, task_id"),
+            "events": self.execute("SELECT * FROM events ORDER BY process_no, event_id"),
         }
 
     def set_namespace(
@@ -369,7 +397,7 @@ class Tables:
             paused,
         )
 
-    def set_worker(self, worker_id: str = WORKER, *, seen_at: datetime = T0) -> None:
+    def set_worker(self, worker_id: int = WORKER, *, seen_at: datetime = T0) -> None:
         """As its heartbeat writes it."""
         self.execute(
             """

@@ -27,9 +27,9 @@ DEFECTS = {
 }
 
 _FENCE = re.compile(
-    r"\bJOIN running AS r\s+ON\s+(r\.namespace = [^\n]+)"
-    r"\s+AND r\.task_id = (\w)\.task_id AND r\.lease = \2\.lease"
-    r"(?:\s+--[^\n]*)*\s+AND r\.worker_id IS NOT DISTINCT FROM \2\.worker_id"
+    r"\bCROSS (JOIN LATERAL \([^()]+\bFROM progressor\.running AS r\s+WHERE\s+"
+    r"r\.process_no = i\.process_no)\s+AND r\.task_id = i\.task_id AND r\.lease = i\.lease"
+    r"(?:\s+--[^\n]*)*\s+AND r\.worker_id IS NOT DISTINCT FROM i\.worker_id(\s+OFFSET 0\s+\) AS r)"
 )
 
 
@@ -37,10 +37,10 @@ def build_in(defect: str) -> None:
     """Make this process defective."""
     match defect:
         case "fence":
-            for verb, fences in {"save_result": 2, "cancel_waiting": 1}.items():
-                STATEMENTS[verb], found = _FENCE.subn(r"LEFT JOIN running AS r ON \1", STATEMENTS[verb])
-                if found != fences:
-                    raise RuntimeError(f"{verb}: {found} fences found, not {fences}")
+            for verb in ("save_result", "cancel_waiting"):
+                STATEMENTS[verb], found = _FENCE.subn(r"LEFT \1\2 ON TRUE", STATEMENTS[verb])
+                if found != 1:
+                    raise RuntimeError(f"{verb}: {found} fences found, not 1")
         case "early-reply":
             _reply_early()
         case "no-scan":
@@ -54,7 +54,7 @@ def _reply_early() -> None:
 
     async def hasty(self: Worker, step: Step) -> Any:
         task = step.task
-        ref = TaskRef(task.namespace, task.process_id, task.task_id, task.reply_to)
+        ref = TaskRef(task.namespace, task.process_no, task.task_id, task.reply_to)
         self._replies.tell(ref, Answer.of(step.decision.reply))
         return await save(self, step)
 

@@ -103,14 +103,14 @@ class Books:
 
 
 _MOMENTS = """
-SELECT 'processes.created_at', min(created_at), max(created_at) FROM processes
-UNION ALL SELECT 'tasks.running_time', min(running_time), max(running_time) FROM tasks
-UNION ALL SELECT 'tasks.finished_time', min(finished_time), max(finished_time) FROM tasks
-UNION ALL SELECT 'tasks.scheduled_time', min(scheduled_time), max(scheduled_time) FROM tasks
-UNION ALL SELECT 'events.timestamp', min(timestamp), max(timestamp) FROM events
-UNION ALL SELECT 'workers.seen_at', min(seen_at), max(seen_at) FROM workers
+SELECT 'processes.created_at', min(created_at), max(created_at) FROM progressor.processes
+UNION ALL SELECT 'tasks.running_time', min(running_time), max(running_time) FROM progressor.tasks
+UNION ALL SELECT 'tasks.finished_time', min(finished_time), max(finished_time) FROM progressor.tasks
+UNION ALL SELECT 'tasks.scheduled_time', min(scheduled_time), max(scheduled_time) FROM progressor.tasks
+UNION ALL SELECT 'events.timestamp', min(timestamp), max(timestamp) FROM progressor.events
+UNION ALL SELECT 'workers.seen_at', min(seen_at), max(seen_at) FROM progressor.workers
 """
-_TASKS = "SELECT task_type, scheduled_time, finished_time FROM tasks"
+_TASKS = "SELECT task_type, scheduled_time, finished_time FROM progressor.tasks"
 
 
 async def read_books(client: Client, server: Server, accounts: Iterable[str]) -> Books:

@@ -29,12 +29,19 @@ from progressor import Client, ProgressorError
 from progressor.doctor import examine
 
 _UNSETTLED = """
-SELECT (SELECT count(*) FROM schedule) + (SELECT count(*) FROM running)
-    + (SELECT count(*) FROM processes WHERE namespace = 'chaos.receipt')
+SELECT (SELECT count(*) FROM progressor.schedule) + (SELECT count(*) FROM progressor.running) + (
+    SELECT count(*) FROM progressor.processes JOIN progressor.namespaces USING (namespace_no)
+    WHERE name = 'chaos.receipt'
+)
 """
 _STUCK = """
-SELECT namespace, process_id, task_id, task_type, 'waits' FROM schedule
-UNION ALL SELECT namespace, process_id, task_id, task_type, 'runs' FROM running
+SELECT n.name, p.process_id, s.task_id, s.task_type, s.does
+FROM (
+    SELECT process_no, task_id, task_type, 'waits' AS does FROM progressor.schedule
+    UNION ALL SELECT process_no, task_id, task_type, 'runs' FROM progressor.running
+) AS s
+LEFT JOIN progressor.processes AS p USING (process_no)
+LEFT JOIN progressor.namespaces AS n USING (namespace_no)
 ORDER BY 1, 2, 3 LIMIT 20
 """
 _WORKING_TIME = 2.0

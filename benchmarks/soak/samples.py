@@ -15,11 +15,11 @@ SELECT
     c.relname, pg_table_size(c.oid), pg_indexes_size(c.oid),
     coalesce(s.n_dead_tup, 0), coalesce(s.n_live_tup, 0)
 FROM pg_class AS c LEFT JOIN pg_stat_user_tables AS s ON s.relid = c.oid
-WHERE c.relname = ANY (%s) AND c.relkind = 'r'
+WHERE c.relname = ANY (%s) AND c.relkind = 'r' AND c.relnamespace = 'progressor'::regnamespace
 """
 _BACKLOG = """
 SELECT count(*), coalesce(extract(epoch FROM max(now() - scheduled_time)), 0)::float8
-FROM schedule WHERE claimable AND scheduled_time <= now()
+FROM progressor.schedule WHERE claimable AND scheduled_time <= now()
 """
 _CONNECTIONS = """
 SELECT count(*) FILTER (WHERE application_name LIKE 'progressor%%'), count(*) FROM pg_stat_activity

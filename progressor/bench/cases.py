@@ -6,7 +6,7 @@ from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from progressor.bench import chain, memory, requests, timers
+from progressor.bench import chain, mailbox, memory, requests, timers
 from progressor.bench.databases import Kind
 from progressor.bench.measure import Figures
 from progressor.bench.rows import Sizes
@@ -17,10 +17,14 @@ WORKLOADS: Mapping[str, Callable[..., Coroutine[Any, Any, Figures]]] = {
     "chain": chain.chain,
     "start": requests.start,
     "call": requests.call,
+    "among": requests.among,
     "distance": requests.distance,
     "drain": timers.drain,
     "late": timers.late,
     "claim": timers.claim,
+    "beside": mailbox.beside,
+    "emptied": mailbox.emptied,
+    "crowd": mailbox.crowd,
     "memory": memory.memory,
 }
 """The functions that measure, by the name under which a child process is told of them."""
@@ -31,6 +35,8 @@ GROUPS: Mapping[str, str] = {
     "call": "C clients call existing processes and wait for the answer; one event a call",
     "timers": "many due at once; some that fall due beside many that wait; what a claim costs",
     "age": "the chain, with long histories and with big tables",
+    "names": "call, timers, chain and start among many stored processes, with long and with short names",
+    "mailbox": "calls beside a long mailbox, a mailbox worked off, and a crowd of requests at once",
     "distance": "start and call with 1 ms added to each round trip to PostgreSQL",
     "memory": "what a worker holds, idle and with many steps at once",
 }
@@ -86,7 +92,30 @@ def _all(sizes: Sizes, seconds: float) -> Iterator[Case]:
         yield Case("age", f"age-{events}", "chain", {"processes": 8, "history": events, **timed})
     yield Case("age", "age-tables", "chain", {"processes": 200, **timed}, "aged")
     yield Case("age", "age-tables-empty", "chain", {"processes": 200, **timed})
+    yield from _named(sizes, timed)
+    yield from _mailboxes(sizes, timed)
     for what in ("start", "call"):
         params = {"what": what, "round_trip_ms": 1.0, **timed}
         yield Case("distance", f"distance-{what}", "distance", params)
     yield Case("memory", "memory", "memory", {"in_flight": sizes.in_flight})
+
+
+def _named(sizes: Sizes, timed: Mapping[str, Any]) -> Iterator[Case]:
+    few = max(10, sizes.stored // 100)
+    for style, stored, due in (("long", sizes.stored, sizes.stored), ("short", few, 4 * few)):
+        base = {"names": style, "stored": stored, "count": sizes.window, **timed}
+        yield Case("names", f"names-{style}-call", "among", {"clients": 32, **base})
+        drain = {"names": style, "due": due, "warmup": due // 10}
+        yield Case("names", f"names-{style}-drain", "drain", drain)
+        yield Case(
+            "names", f"names-{style}-chain", "chain", {"processes": 200, **base, "count": 3 * sizes.window}
+        )
+        yield Case("names", f"names-{style}-start", "start", {"clients": 32, **base})
+
+
+def _mailboxes(sizes: Sizes, timed: Mapping[str, Any]) -> Iterator[Case]:
+    beside = {"waiting": sizes.mailbox // 2, "processes": 50, **timed}
+    yield Case("mailbox", "mailbox-beside", "beside", beside)
+    for waiting in (sizes.mailbox // 100, sizes.mailbox):
+        yield Case("mailbox", f"mailbox-{waiting}", "emptied", {"waiting": waiting})
+    yield Case("mailbox", f"mailbox-crowd-{sizes.crowd}", "crowd", {"processes": sizes.crowd})

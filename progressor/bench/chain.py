@@ -6,19 +6,26 @@ import asyncio
 import secrets
 
 from progressor.bench import flows
-from progressor.bench.databases import run_sql
-from progressor.bench.measure import Figures, Meter, until
+from progressor.bench.databases import run_sql, runner
+from progressor.bench.measure import Figures, Meter, passed, until, warm
+from progressor.bench.names import Names, named
+from progressor.bench.rows import add_stored
 from progressor.engine import Engine
 
 _COUNTS = """
+WITH process AS MATERIALIZED (
+    SELECT p.process_no, p.last_event_id
+    FROM progressor.processes AS p JOIN progressor.namespaces AS n USING (namespace_no)
+    WHERE n.name = %(namespace)s AND (%(ids)s::text[] IS NULL OR p.process_id = ANY(%(ids)s))
+)
+
 SELECT
-    (SELECT coalesce(sum(last_event_id), 0) FROM processes AS p
-     WHERE p.namespace = %(namespace)s AND p.process_id = ANY(%(ids)s))::bigint AS numbered,
-    (SELECT count(*) FROM events AS e
-     WHERE e.namespace = %(namespace)s AND e.process_id = ANY(%(ids)s)) AS events,
-    (SELECT count(*) FROM tasks AS t
-     WHERE t.namespace = %(namespace)s AND t.process_id = ANY(%(ids)s)
-     AND t.task_type = %(task_type)s AND t.status = 'finished') AS finished
+    (SELECT coalesce(sum(last_event_id), 0) FROM process)::bigint AS numbered,
+    (SELECT count(*) FROM progressor.events JOIN process USING (process_no)) AS events,
+    (
+        SELECT count(*) FROM progressor.tasks AS t JOIN process USING (process_no)
+        WHERE t.task_type = %(task_type)s AND t.status = 'finished'
+    ) AS finished
 """
 
 
@@ -27,41 +34,59 @@ class Inconsistent(Exception):
 
 
 def check_counts(
-    dsn: str, namespace: str, ids: list[str], task_type: str, *, steps: int, events: int
+    dsn: str, namespace: str, ids: list[str] | None, task_type: str, *, steps: int, events: int
 ) -> None:
-    """Each step counted has its finished task and its event, numbered without a gap."""
+    """Each step counted has its finished task and its event, numbered without a gap.
+
+    Of these processes, or of all that the namespace has.
+    """
     (found,) = run_sql(dsn, _COUNTS, namespace=namespace, ids=ids, task_type=task_type)
     if found != {"numbered": events, "events": events, "finished": steps}:
         raise Inconsistent(f"{steps} steps with {events} events were expected, {found} found")
 
 
 async def chain(
-    dsn: str, *, processes: int, seconds: float, warmup: float = 1.0, history: int = 0
+    dsn: str,
+    *,
+    processes: int,
+    seconds: float,
+    warmup: float = 1.0,
+    count: int | None = None,
+    history: int = 0,
+    names: str | None = None,
+    stored: int = 0,
 ) -> Figures:
-    """Steps per second of so many processes; with `history`, of processes that have so many events."""
+    """Steps per second of so many processes; with `history`, of processes that have so many events.
+
+    With `names` in that style, beside `stored` others that wait.
+    """
     steps = flows.Steps()
-    namespace = flows.chain(steps, concurrency=max(100, processes))
     # Random, so that they lie among the rows of others.
-    ids = [secrets.token_hex(16) for _ in range(processes)]
+    chosen = named(names, Names(flows.CHAIN, secrets.token_hex(8), uuids=True))
+    if names is not None:
+        await asyncio.to_thread(add_stored, runner(dsn), chosen, stored)
+    namespace = flows.chain(steps, concurrency=max(100, processes), name=chosen.namespace)
+    ids = [chosen.process_id(stored + number) for number in range(1, processes + 1)]
     async with Engine(dsn, [namespace]) as engine:
+        client = engine.client
         if history:
-            await _put(engine, ids, history)
-            await asyncio.gather(*(engine.client.call(flows.CHAIN, each, "go", {}) for each in ids))
+            await _put(engine, chosen.namespace, ids, history)
+            await asyncio.gather(*(client.call(chosen.namespace, each, "go", {}) for each in ids))
         else:
-            await asyncio.gather(*(engine.client.start(flows.CHAIN, each, {}) for each in ids))
-        await asyncio.sleep(warmup)
+            await asyncio.gather(*(client.start(chosen.namespace, each, {}) for each in ids))
+        await passed(warmup, lambda: steps.count, warm(count))
         async with Meter(dsn) as meter:
             before = steps.count
-            await asyncio.sleep(seconds)
+            await passed(seconds, lambda: steps.count, count)
             counted = steps.count - before
         steps.going = False
         await until(lambda: not engine.busy)
     events = steps.count + history * processes
-    check_counts(dsn, flows.CHAIN, ids, "timeout", steps=steps.count, events=events)
+    check_counts(dsn, chosen.namespace, ids, "timeout", steps=steps.count, events=events)
     return meter.per(counted)
 
 
-async def _put(engine: Engine, ids: list[str], history: int) -> None:
+async def _put(engine: Engine, namespace: str, ids: list[str], history: int) -> None:
     events = [{"name": "step", "pad": flows.PAD}] * history
     for each in ids:
-        await engine.client.put(flows.CHAIN, each, state=flows.Count(), events=events)
+        await engine.client.put(namespace, each, state=flows.Count(), events=events)

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Literal
 
-from progressor.bench.rows import LOADS, Sizes
+from progressor.bench.rows import LOADS, Run, Sizes
 from progressor.errors import InvalidRequest
 from progressor.storage import migrations
 from progressor.storage.dsn import parsed
@@ -32,6 +32,26 @@ def run_sql(dsn: str, statement: str, **params: Any) -> list[dict[str, Any]]:
         if not result.returns_rows:
             return []
         return [dict(row) for row in result.mappings()]
+
+
+def runner(dsn: str) -> Run:
+    """What runs statements on this database."""
+    return lambda statement, **params: run_sql(dsn, statement, **params)
+
+
+class Probe:
+    """One statement that is asked more than once, on a connection that is open before it is needed."""
+
+    def __init__(self, dsn: str, statement: str) -> None:
+        self._connection = migrations.connect(dsn).execution_options(isolation_level="AUTOCOMMIT")
+        self._statement = statement
+
+    def ask(self) -> dict[str, Any]:
+        """Its only row."""
+        return dict(self._connection.exec_driver_sql(self._statement).mappings().one())
+
+    def close(self) -> None:
+        self._connection.close()
 
 
 def with_database(dsn: str, name: str, **changes: str) -> str:
@@ -103,7 +123,7 @@ class Server:
         try:
             dsn = with_database(self._dsn, name)
             migrations.upgrade(dsn)
-            LOADS[kind](lambda statement, **params: run_sql(dsn, statement, **params), self._sizes)
+            LOADS[kind](runner(dsn), self._sizes)
         except BaseException:
             self._drop(name)
             raise

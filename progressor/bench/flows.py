@@ -34,11 +34,13 @@ class Steps:
     def __init__(self) -> None:
         self.count = 0
         self.going = True
+        self.holding = asyncio.Event()
+        """Set while one of them waits at a door."""
 
 
-def chain(steps: Steps, *, concurrency: int) -> Namespace:
+def chain(steps: Steps, *, concurrency: int, name: str = CHAIN) -> Namespace:
     """A process that sets itself a timer without delay in each step, until it is told to end."""
-    namespace = Namespace(CHAIN, state=Count, concurrency=concurrency)
+    namespace = Namespace(name, state=Count, concurrency=concurrency)
 
     @namespace.init
     async def init(process: Process[Count], _args: dict[str, Any]) -> None:
@@ -60,9 +62,9 @@ def chain(steps: Steps, *, concurrency: int) -> Namespace:
     return namespace
 
 
-def entity(*, concurrency: int) -> Namespace:
+def entity(*, concurrency: int, name: str = ENTITY) -> Namespace:
     """A process that starts, and answers calls with one event each."""
-    namespace = Namespace(ENTITY, state=Count, concurrency=concurrency)
+    namespace = Namespace(name, state=Count, concurrency=concurrency)
 
     @namespace.init
     async def init(process: Process[Count], _args: dict[str, Any]) -> int:
@@ -78,9 +80,9 @@ def entity(*, concurrency: int) -> Namespace:
     return namespace
 
 
-def timers(steps: Steps, *, concurrency: int) -> Namespace:
+def timers(steps: Steps, *, concurrency: int, name: str = TIMERS) -> Namespace:
     """A process whose timer fires once."""
-    namespace = Namespace(TIMERS, state=Count, concurrency=concurrency)
+    namespace = Namespace(name, state=Count, concurrency=concurrency)
 
     @namespace.init
     async def init(process: Process[Count], args: dict[str, Any]) -> None:
@@ -92,6 +94,33 @@ def timers(steps: Steps, *, concurrency: int) -> Namespace:
         steps.count += 1
         process.state.n += 1
         process.emit("fired", pad=PAD)
+
+    return namespace
+
+
+def mailbox(steps: Steps, door: asyncio.Event, *, concurrency: int, name: str) -> Namespace:
+    """A process that answers calls, once its door is open if it was told to wait for that."""
+    namespace = Namespace(name, state=Count, concurrency=concurrency, step_timeout=timedelta(hours=1))
+
+    @namespace.init
+    async def init(process: Process[Count], _args: dict[str, Any]) -> None:
+        process.state = Count()
+
+    @namespace.call
+    async def hold(_process: Process[Count], _args: dict[str, Any]) -> None:
+        steps.holding.set()
+        await door.wait()
+
+    @namespace.call
+    async def add(process: Process[Count], _args: dict[str, Any]) -> None:
+        process.state.n += 1
+        process.emit("added", pad=PAD)
+
+    @namespace.call
+    async def take(process: Process[Count], _args: dict[str, Any]) -> None:
+        steps.count += 1
+        process.state.n += 1
+        process.emit("taken", pad=PAD)
 
     return namespace
 

@@ -7,23 +7,31 @@ import contextlib
 import os
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from progressor.bench.databases import run_sql
+from progressor.bench.databases import Probe
 
 Figures = dict[str, float]
 Turns = Callable[[], Awaitable[int]]
 
 _TICK = os.sysconf("SC_CLK_TCK")
 _PAGE = os.sysconf("SC_PAGE_SIZE")
+# The database's own backends and tables. What else runs on the server serves all of its databases.
 _PROBE = """
 SELECT
     pg_wal_lsn_diff(pg_current_wal_insert_lsn(), '0/0')::float8 AS wal,
     (
-        SELECT array_agg(pid) FROM pg_stat_activity
-        WHERE datname = current_database() OR datname IS NULL
+        SELECT coalesce(sum(pg_total_relation_size(oid)), 0) FROM pg_class
+        WHERE
+            relkind = 'r'
+            AND relnamespace NOT IN ('pg_catalog'::regnamespace, 'information_schema'::regnamespace)
+    )::float8 AS stored,
+    ARRAY(
+        SELECT pid FROM pg_stat_activity
+        WHERE datname = current_database() AND pid <> pg_backend_pid()
     ) AS pids
 """
 
@@ -39,6 +47,15 @@ async def until(condition: Callable[[], bool]) -> None:
         await asyncio.sleep(0.005)
 
 
+async def passed(seconds: float, counted: Callable[[], int], count: int | None) -> None:
+    """Wait for so many seconds or, if `count` is given, until so many more have been counted."""
+    if count is None:
+        await asyncio.sleep(seconds)
+    else:
+        goal = counted() + count
+        await until(lambda: counted() >= goal)
+
+
 def resident() -> int:
     """Bytes of memory that this process holds."""
     return int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1]) * _PAGE
@@ -49,20 +66,37 @@ def _cpu_seconds(pids: Sequence[int]) -> dict[int, float]:
     seconds = {}
     for pid in pids:
         with contextlib.suppress(OSError):
-            fields = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
-            seconds[pid] = (int(fields[11]) + int(fields[12])) / _TICK
+            seconds[pid] = _nanoseconds(pid) / 1e9
     return seconds
 
 
+def _nanoseconds(pid: int) -> float:
+    """In ticks where the kernel does not tell more."""
+    with contextlib.suppress(FileNotFoundError):
+        return int(Path(f"/proc/{pid}/schedstat").read_text(encoding="ascii").split()[0])
+    fields = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / _TICK * 1e9
+
+
+@dataclass(frozen=True, slots=True)
+class _Look:
+    """What has been used since the server began."""
+
+    wal: float
+    stored: float
+    server: dict[int, float]
+
+
 class Meter:
-    """What goes on within a block: seconds, CPU of this process and of PostgreSQL, WAL."""
+    """What goes on within a block: seconds, CPU of this process and of PostgreSQL, WAL, bytes stored."""
 
     def __init__(self, dsn: str) -> None:
         self._dsn = dsn
         self.seconds = 0.0
 
     async def __aenter__(self) -> Self:
-        self._before = await asyncio.to_thread(self._probe)
+        self._probe = await asyncio.to_thread(Probe, self._dsn, _PROBE)
+        self._before = await asyncio.to_thread(self._look)
         self._cpu = time.process_time()
         self._began = time.perf_counter()
         return self
@@ -75,27 +109,31 @@ class Meter:
     ) -> None:
         self.seconds = time.perf_counter() - self._began
         self._cpu = time.process_time() - self._cpu
-        if error is None:
-            self._after = await asyncio.to_thread(self._probe)
+        try:
+            if error is None:
+                self._after = await asyncio.to_thread(self._look)
+        finally:
+            self._probe.close()
 
-    def _probe(self) -> tuple[float, dict[int, float]]:
-        (row,) = run_sql(self._dsn, _PROBE)
-        return row["wal"], _cpu_seconds(row["pids"])
+    def _look(self) -> _Look:
+        row = self._probe.ask()
+        return _Look(row["wal"], row["stored"], _cpu_seconds(row["pids"]))
 
     def per(self, count: int) -> Figures:
         """The rate of `count` things in the block, and the cost of each."""
         if not count or not self.seconds:
             return {"rate": 0.0, "count": 0.0}
-        (wal, server), (wal_then, server_then) = self._after, self._before
+        before, after = self._before, self._after
         figures = {
             "rate": count / self.seconds,
             "count": float(count),
             "us": self.seconds / count * 1e6,
             "client_cpu_us": self._cpu / count * 1e6,
-            "wal_bytes": (wal - wal_then) / count,
+            "wal_bytes": (after.wal - before.wal) / count,
+            "stored_bytes": (after.stored - before.stored) / count,
         }
-        if server:
-            used = sum(seconds - server_then.get(pid, 0.0) for pid, seconds in server.items())
+        if after.server:
+            used = sum(seconds - before.server.get(pid, 0.0) for pid, seconds in after.server.items())
             figures["server_cpu_us"] = used / count * 1e6
         return figures
 
@@ -111,23 +149,43 @@ class ClosedLoop:
         self.done = 0
         """All that was done, in the window or not."""
 
-    async def run(self, dsn: str, *, warmup: float, seconds: float, turns: Turns | None = None) -> Figures:
-        """Rate, cost, p50 and p99 in milliseconds; with `turns`, the round trips of each."""
+    async def run(
+        self,
+        dsn: str,
+        *,
+        warmup: float,
+        seconds: float,
+        count: int | None = None,
+        turns: Turns | None = None,
+    ) -> Figures:
+        """Rate, cost, p50 and p99 in milliseconds; with `turns`, the round trips of each.
+
+        With `count` the window is of so many things, whatever time they take: what is written in it
+        depends on how many there were before.
+        """
         async with asyncio.TaskGroup() as group:
-            for client in range(self._clients):
-                group.create_task(self._go(client))
-            await asyncio.sleep(warmup)
+            group.create_task(self.go_on())
+            await passed(warmup, lambda: self.done, warm(count))
             async with Meter(dsn) as meter:
                 turned = 0 if turns is None else await turns()
                 self._latencies.clear()
-                await asyncio.sleep(seconds)
+                await passed(seconds, lambda: self.done, count)
                 latencies = sorted(self._latencies)
                 turned = 0 if turns is None else await turns() - turned
-            self._going = False
+            self.stop()
         figures = meter.per(len(latencies)) | spread(latencies)
         if turns is not None and latencies:
             figures["round_trips"] = turned / len(latencies)
         return figures
+
+    async def go_on(self) -> list[float]:
+        """Until `stop`; what each took, in seconds."""
+        await asyncio.gather(*(self._go(client) for client in range(self._clients)))
+        return self._latencies
+
+    def stop(self) -> None:
+        """What has begun is still done."""
+        self._going = False
 
     async def _go(self, client: int) -> None:
         while self._going:
@@ -135,6 +193,11 @@ class ClosedLoop:
             await self._act(client)
             self._latencies.append(time.perf_counter() - began)
             self.done += 1
+
+
+def warm(count: int | None) -> int | None:
+    """How many come before a window of so many."""
+    return None if count is None else count // 5
 
 
 def spread(latencies: Sequence[float], name: str = "") -> Figures:

@@ -6,8 +6,9 @@ import asyncio
 import gc
 
 from progressor.bench import flows
-from progressor.bench.databases import run_sql
+from progressor.bench.databases import runner
 from progressor.bench.measure import Figures, resident, until
+from progressor.bench.names import Names
 from progressor.bench.rows import add_timers
 from progressor.engine import Engine
 
@@ -23,8 +24,8 @@ async def memory(dsn: str, *, in_flight: int, settle: float = 1.0) -> Figures:
         idle = resident()
         await asyncio.to_thread(
             add_timers,
-            lambda statement, **params: run_sql(dsn, statement, **params),
-            "held-",
+            runner(dsn),
+            Names(flows.TIMERS, "held-"),
             in_flight,
             first=-60.0,
         )

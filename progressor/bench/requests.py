@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 import secrets
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -11,27 +12,68 @@ from typing import Literal
 from progressor.bench import flows
 from progressor.bench.chain import check_counts
 from progressor.bench.children import child
+from progressor.bench.databases import runner
 from progressor.bench.measure import ClosedLoop, Figures, Turns
+from progressor.bench.names import STYLES, Names, named
 from progressor.bench.proxy import delayed
+from progressor.bench.rows import add_stored
 from progressor.client import Client
 from progressor.engine import Engine
 
 
 async def start(
-    dsn: str, *, clients: int, seconds: float, warmup: float = 1.0, turns: Turns | None = None
+    dsn: str,
+    *,
+    clients: int,
+    seconds: float,
+    warmup: float = 1.0,
+    count: int | None = None,
+    names: str | None = None,
+    stored: int = 0,
+    turns: Turns | None = None,
 ) -> Figures:
-    """Clients start trivial processes and wait for the answer."""
-    tag = secrets.token_hex(4)
+    """Clients start trivial processes and wait for the answer; with `names`, beside `stored` others."""
+    chosen = named(names, Names(flows.ENTITY, f"{secrets.token_hex(4)}-"))
+    if names is not None:
+        await asyncio.to_thread(add_stored, runner(dsn), chosen, stored)
     ids: list[str] = []
-    async with Engine(dsn, [flows.entity(concurrency=flows.CONCURRENCY)]) as engine:
+    async with Engine(dsn, [flows.entity(concurrency=flows.CONCURRENCY, name=chosen.namespace)]) as engine:
 
         async def act(_client: int) -> None:
-            ids.append(f"{tag}-{len(ids)}")
-            await engine.client.start(flows.ENTITY, ids[-1], {})
+            ids.append(chosen.process_id(stored + len(ids) + 1))
+            await engine.client.start(chosen.namespace, ids[-1], {})
 
         loop = ClosedLoop(clients, act)
-        figures = await loop.run(dsn, warmup=warmup, seconds=seconds, turns=turns)
-    check_counts(dsn, flows.ENTITY, ids, "init", steps=len(ids), events=0)
+        figures = await loop.run(dsn, warmup=warmup, seconds=seconds, count=count, turns=turns)
+    check_counts(dsn, chosen.namespace, ids, "init", steps=len(ids), events=0)
+    return figures
+
+
+async def among(
+    dsn: str,
+    *,
+    clients: int,
+    stored: int,
+    names: str,
+    seconds: float,
+    warmup: float,
+    count: int | None = None,
+) -> Figures:
+    """Clients call processes drawn at random from those that are stored; one event a call."""
+    chosen = STYLES[names]
+    await asyncio.to_thread(add_stored, runner(dsn), chosen, stored)
+    # The same draws in every run.
+    drawn = random.Random(stored)  # noqa: S311 - a spread
+    async with Engine(dsn, [flows.entity(concurrency=flows.CONCURRENCY, name=chosen.namespace)]) as engine:
+
+        async def act(_client: int) -> None:
+            await engine.client.call(
+                chosen.namespace, chosen.process_id(drawn.randint(1, stored)), "add", {}
+            )
+
+        loop = ClosedLoop(clients, act)
+        figures = await loop.run(dsn, warmup=warmup, seconds=seconds, count=count)
+    check_counts(dsn, chosen.namespace, None, "call", steps=loop.done, events=loop.done)
     return figures
 
 

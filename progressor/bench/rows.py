@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
 
 from progressor.bench.flows import CHAIN, TIMERS
+from progressor.bench.names import Names
 
 Run = Callable[..., list[dict[str, Any]]]
+
+_FAR_AWAY = 30 * 86_400.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,90 +30,196 @@ class Sizes:
     """Events of the longest history."""
     in_flight: int = 10_000
     """Steps that one worker runs at once."""
+    stored: int = 200_000
+    """Processes with long names; those with short ones are a hundredth."""
+    window: int = 10_000
+    """Steps that are measured where what a step writes depends on how many there were before."""
+    mailbox: int = 100_000
+    """The longest mailbox."""
+    crowd: int = 10_000
+    """Requests of one client at once."""
 
     def divided(self, by: int) -> Sizes:
         """Smaller ones, for a quick look."""
         return Sizes(*(max(10, getattr(self, name) // by) for name in self.__slots__))
 
 
-# Processes as their init left them, each with a finished init task and a timer that waits.
-_TIMERS = """
+# As a worker that serves it will do.
+_NAMESPACE = """
+INSERT INTO progressor.namespaces (name, options) VALUES (%(name)s, '{}') ON CONFLICT DO NOTHING
+"""
+
+# Processes as their init left them, each with the finished task of that.
+_PROCESSES = """
 WITH process AS (
-    INSERT INTO processes (
-        namespace, process_id, status, status_changed_at, created_at, aux_state
+    INSERT INTO progressor.processes (
+        namespace_no, process_id, status, previous_status, status_changed_at, created_at, aux_state
     )
     SELECT
-        %(namespace)s::text, %(prefix)s::text || lpad(i::text, 8, '0'),
-        'running', now(), now(), '{"n":0}'::bytea
-    FROM generate_series(1, %(count)s::bigint) AS i
-    RETURNING namespace, process_id
-),
-
-timer AS (
-    INSERT INTO tasks (namespace, process_id, task_type, status, scheduled_time)
-    SELECT
-        namespace, process_id, 'timeout', 'waiting',
-        now() + %(first)s::float8 * interval '1 second'
-        + (row_number() OVER () - 1) * %(gap)s::float8 * interval '1 second'
-    FROM process
-    RETURNING namespace, process_id, task_id, task_type, scheduled_time
+        n.namespace_no,
+        CASE WHEN %(uuids)s::boolean THEN md5(i.name)::uuid::text ELSE i.name END,
+        'running', 'init', now(), now(), '{"n":0}'::bytea
+    FROM
+        progressor.namespaces AS n,
+        (SELECT %(prefix)s::text || i AS name FROM generate_series(1, %(count)s::bigint) AS i) AS i
+    WHERE n.name = %(namespace)s
+    RETURNING process_no, process_id
 )
 
-INSERT INTO schedule (namespace, process_id, task_id, task_type, status, scheduled_time, claimable)
-SELECT namespace, process_id, task_id, task_type, 'waiting', scheduled_time, TRUE
-FROM timer
+INSERT INTO progressor.tasks (
+    process_no, task_type, status, scheduled_time, running_time, finished_time,
+    args, idempotency_key, request_hash, response, reply_to, worker_id, lease
+)
+SELECT
+    process_no, 'init', 'finished', now(), now(), now(),
+    '{}'::bytea, substr(md5(process_id), 1, 12), substr(sha256(process_id::bytea), 1, 16),
+    '0'::bytea, 1, 1, (random() * 4e18)::bigint
+FROM process
+"""
+
+# Their timers.
+_TIMERS = """
+WITH task AS (
+    INSERT INTO progressor.tasks (process_no, task_type, status, scheduled_time)
+    SELECT
+        p.process_no, 'timeout', 'waiting',
+        now() + (%(first)s::float8 + (i.number - 1) * %(gap)s::float8) * interval '1 second'
+    FROM (
+        SELECT i AS number, %(prefix)s::text || i AS name FROM generate_series(1, %(count)s::bigint) AS i
+    ) AS i
+    JOIN progressor.processes AS p
+        ON p.process_id = CASE WHEN %(uuids)s::boolean THEN md5(i.name)::uuid::text ELSE i.name END
+    JOIN progressor.namespaces AS n USING (namespace_no)
+    WHERE n.name = %(namespace)s
+    ORDER BY i.number
+    RETURNING process_no, task_id, task_type, scheduled_time
+)
+
+INSERT INTO progressor.schedule (
+    process_no, task_id, namespace_no, task_type, scheduled_time, claimable
+)
+SELECT t.process_no, t.task_id, n.namespace_no, t.task_type, t.scheduled_time, TRUE
+FROM task AS t, progressor.namespaces AS n
+WHERE n.name = %(namespace)s
+"""
+
+# What waits behind the running step of one process.
+_MAILBOX = """
+WITH task AS (
+    INSERT INTO progressor.tasks (
+        process_no, task_type, status, scheduled_time, name, args, idempotency_key, request_hash, lease
+    )
+    SELECT
+        p.process_no, %(kind)s::progressor.task_type, 'waiting', now(), %(name)s, '{}'::bytea,
+        substr(md5(i::text), 1, 12), substr(sha256(i::text::bytea), 1, 16), (random() * 4e18)::bigint
+    FROM progressor.namespaces AS n
+    JOIN progressor.processes AS p USING (namespace_no)
+    CROSS JOIN generate_series(1, %(count)s::bigint) AS i
+    WHERE n.name = %(namespace)s AND p.process_id = %(process_id)s
+    ORDER BY i
+    RETURNING process_no, task_id, task_type, scheduled_time
+)
+
+INSERT INTO progressor.schedule (
+    process_no, task_id, namespace_no, task_type, scheduled_time, claimable
+)
+SELECT t.process_no, t.task_id, n.namespace_no, t.task_type, t.scheduled_time, FALSE
+FROM task AS t, progressor.namespaces AS n
+WHERE n.name = %(namespace)s
+"""
+
+# No vacuum and no ANALYZE but those that are asked for: figures shall not hang on when one came by.
+_UNATTENDED = """
+DO $$
+DECLARE one regclass;
+BEGIN
+    FOR one IN SELECT oid FROM pg_class WHERE relkind = 'r' AND relnamespace = 'progressor'::regnamespace
+    LOOP
+        EXECUTE 'ALTER TABLE ' || one || ' SET (autovacuum_enabled = off)';
+    END LOOP;
+END
+$$
 """
 
 # Ids are spread over the whole key space, as those of real processes are; the rows of a process are
 # neighbours, as they come to be when it is written in one go.
 _AGED_PROCESSES = """
-INSERT INTO processes (
-    namespace, process_id, status, status_changed_at, created_at, aux_state, last_event_id
+INSERT INTO progressor.processes (
+    namespace_no, process_id, status, status_changed_at, created_at, aux_state, last_event_id
 )
-SELECT %(namespace)s::text, md5(p::text), 'running', now(), now(), '{"n":100}'::bytea, 100
-FROM generate_series(1, %(rows)s::bigint / 100) AS p
+SELECT n.namespace_no, md5(p::text), 'running', now(), now(), '{"n":100}'::bytea, 100
+FROM progressor.namespaces AS n, generate_series(1, %(rows)s::bigint / 100) AS p
+WHERE n.name = %(namespace)s
 """
 
 _AGED_TASKS = """
-INSERT INTO tasks (
-    namespace, process_id, task_type, status, scheduled_time, running_time, finished_time, response
+INSERT INTO progressor.tasks (
+    process_no, task_type, status, scheduled_time, running_time, finished_time, response
 )
-SELECT
-    p.namespace, p.process_id, 'timeout', 'finished', now(), now(), now(), 'null'::bytea
-FROM processes AS p, generate_series(1, 100) AS t
-ORDER BY p.namespace, p.process_id
+SELECT p.process_no, 'timeout', 'finished', now(), now(), now(), 'null'::bytea
+FROM progressor.processes AS p, generate_series(1, 100) AS t
+ORDER BY p.process_no
 """
 
 _AGED_EVENTS = """
-INSERT INTO events (namespace, process_id, event_id, task_id, timestamp, metadata, payload)
+INSERT INTO progressor.events (process_no, event_id, task_id, timestamp, metadata, payload)
 SELECT
-    p.namespace, p.process_id, e, e, now(), '{"name": "step"}'::jsonb,
+    p.process_no, e, e, now(), '{"name": "step"}'::jsonb,
     convert_to('{"pad":"' || repeat('x', 54) || '"}', 'UTF8')
-FROM processes AS p, generate_series(1, 100) AS e
-ORDER BY p.namespace, p.process_id, e
+FROM progressor.processes AS p, generate_series(1, 100) AS e
+ORDER BY p.process_no, e
 """
 
 
-def add_timers(
-    run: Run, prefix: str, count: int, *, first: float, gap: float = 0.0, namespace: str = TIMERS
-) -> None:
+def add_timers(run: Run, names: Names, count: int, *, first: float, gap: float = 0.0) -> None:
     """Timers of new processes; the first falls due after `first` seconds, each next one `gap` later."""
-    run(_TIMERS, namespace=namespace, prefix=prefix, count=count, first=first, gap=gap)
+    add_processes(run, names, count)
+    run(_TIMERS, **asdict(names), count=count, first=first, gap=gap)
+
+
+def add_processes(run: Run, names: Names, count: int) -> None:
+    """New processes on which nothing waits."""
+    run(_NAMESPACE, name=names.namespace)
+    run(_PROCESSES, **asdict(names), count=count)
+
+
+def add_stored(run: Run, names: Names, count: int) -> None:
+    """Processes whose timers wait for a day far away. Nothing tends the tables from here on."""
+    unattended(run)
+    add_processes(run, names, count)
+    # Between the large rows and the small ones: the small ones fill what is left of the pages, as they do
+    # when both come all the time. What is measured would do it else, and log a whole page for each row.
+    settle(run)
+    run(_TIMERS, **asdict(names), count=count, first=_FAR_AWAY, gap=0.0)
+    settle(run)
+
+
+def add_mailbox(
+    run: Run, names: Names, process_id: str, count: int, *, kind: Literal["call", "notify"], name: str
+) -> None:
+    """So many calls or notifies of this name for a process, on which something must run meanwhile."""
+    run(_MAILBOX, namespace=names.namespace, process_id=process_id, count=count, kind=kind, name=name)
+
+
+def unattended(run: Run) -> None:
+    """Switch autovacuum off on all tables."""
+    run(_UNATTENDED)
 
 
 def _waiting(run: Run, sizes: Sizes) -> None:
-    add_timers(run, "waiting-", sizes.waiting, first=30 * 86_400.0)
-    _settle(run)
+    add_timers(run, Names(TIMERS, "waiting-"), sizes.waiting, first=_FAR_AWAY)
+    settle(run)
 
 
 def _aged(run: Run, sizes: Sizes) -> None:
+    run(_NAMESPACE, name=CHAIN)
     run(_AGED_PROCESSES, namespace=CHAIN, rows=sizes.rows)
     run(_AGED_TASKS)
     run(_AGED_EVENTS)
-    _settle(run)
+    settle(run)
 
 
-def _settle(run: Run) -> None:
+def settle(run: Run) -> None:
     """Leave no vacuum and no checkpoint of the load to the measurement."""
     run("VACUUM (ANALYZE)")
     run("CHECKPOINT")

@@ -9,10 +9,11 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Literal
 
 from progressor.bench import flows
-from progressor.bench.chain import Inconsistent
-from progressor.bench.databases import run_sql
+from progressor.bench.chain import Inconsistent, check_counts
+from progressor.bench.databases import run_sql, runner
 from progressor.bench.measure import Figures, Meter, spread, until
-from progressor.bench.rows import add_timers
+from progressor.bench.names import Names, named
+from progressor.bench.rows import add_timers, settle, unattended
 from progressor.config import ConnectionOptions
 from progressor.engine import Engine
 from progressor.storage.connections import Connections
@@ -23,33 +24,43 @@ _LATENESS = """
 SELECT
     extract(epoch FROM t.running_time - t.scheduled_time)::float8 AS begun,
     extract(epoch FROM t.finished_time - t.scheduled_time)::float8 AS ended
-FROM tasks AS t
+FROM progressor.namespaces AS n
+JOIN progressor.processes AS p USING (namespace_no)
+JOIN progressor.tasks AS t USING (process_no)
 WHERE
-    t.namespace = %(namespace)s AND t.process_id >= %(prefix)s AND t.process_id < %(prefix)s || '~'
+    n.name = %(namespace)s AND p.process_id >= %(prefix)s AND p.process_id < %(prefix)s || '~'
     AND t.task_type = 'timeout' AND t.status = 'finished'
 ORDER BY ended
 """
-
-
-def _run(dsn: str) -> Any:
-    return lambda statement, **params: run_sql(dsn, statement, **params)
 
 
 async def _fired(steps: flows.Steps, count: int, engine: Engine) -> None:
     await until(lambda: steps.count == count and not engine.busy)
 
 
-async def drain(dsn: str, *, due: int) -> Figures:
-    """Timers that are all due when the worker comes; until the last one is saved."""
-    prefix = f"due-{secrets.token_hex(4)}-"
-    await asyncio.to_thread(add_timers, _run(dsn), prefix, due, first=-60.0)
+async def drain(dsn: str, *, due: int, warmup: int = 0, names: str | None = None) -> Figures:
+    """Timers that are all due when the worker comes; until the last one is saved.
+
+    With `warmup`, from when so many have fired.
+    """
+    chosen = named(names, Names(flows.TIMERS, f"due-{secrets.token_hex(4)}-"))
+    run = runner(dsn)
+    if names is not None:
+        await asyncio.to_thread(unattended, run)
+    await asyncio.to_thread(add_timers, run, chosen, due, first=-60.0)
+    if names is not None:
+        await asyncio.to_thread(settle, run)
     steps = flows.Steps()
-    async with Engine(dsn, [flows.timers(steps, concurrency=flows.CONCURRENCY)]) as engine:
+    async with Engine(
+        dsn, [flows.timers(steps, concurrency=flows.CONCURRENCY, name=chosen.namespace)]
+    ) as engine:
+        await until(lambda: steps.count >= warmup)
         async with Meter(dsn) as meter:
-            before = steps.count
+            # What is not saved yet is still to be done.
+            before = max(0, steps.count - engine.busy)
             await _fired(steps, due, engine)
             counted = due - before
-        _check(len(_lateness(dsn, prefix)), due)
+    check_counts(dsn, chosen.namespace, None, "timeout", steps=due, events=due)
     return meter.per(counted)
 
 
@@ -74,7 +85,9 @@ async def late(
                 )
             )
         else:
-            await asyncio.to_thread(add_timers, _run(dsn), prefix, falling, first=warmup, gap=gap)
+            await asyncio.to_thread(
+                add_timers, runner(dsn), Names(flows.TIMERS, prefix), falling, first=warmup, gap=gap
+            )
         await _fired(steps, falling, engine)
     rows = _lateness(dsn, prefix)
     _check(len(rows), falling)
@@ -98,7 +111,9 @@ def _check(found: int, expected: int) -> None:
 async def claim(dsn: str, *, claims: int, limit: int = 50) -> Figures:
     """Claims of so many due timers each, and claims that find nothing."""
     prefix = f"claim-{secrets.token_hex(4)}-"
-    await asyncio.to_thread(add_timers, _run(dsn), prefix, claims * limit, first=-60.0)
+    await asyncio.to_thread(
+        add_timers, runner(dsn), Names(flows.TIMERS, prefix), claims * limit, first=-60.0
+    )
     connections = Connections(dsn, limit=2)
     storage = Storage(connections, patience=ConnectionOptions().patience)
     try:
@@ -106,13 +121,13 @@ async def claim(dsn: str, *, claims: int, limit: int = 50) -> Figures:
         empty = sorted([await _claim(storage, limit, expected=0) for _ in range(claims)])
     finally:
         await connections.close()
-        run_sql(dsn, "DELETE FROM running")
+        run_sql(dsn, "DELETE FROM progressor.running")
     return {"count": float(claims)} | spread(full) | spread(empty, "empty_")
 
 
 async def _claim(storage: Storage, limit: int, *, expected: int) -> float:
     began = time.perf_counter()
-    found = await storage.search_timers(flows.TIMERS, limit, worker_id="bench", lease=secrets.randbits(62))
+    found = await storage.search_timers(flows.TIMERS, limit, worker_id=1, lease=secrets.randbits(62))
     took = time.perf_counter() - began
     _check(len(found), expected)
     return took

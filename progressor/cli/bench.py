@@ -34,6 +34,7 @@ _UNITS = {
     "rate": "{:,.0f}/s",
     "us": "{:,.0f} µs",
     "wal_bytes": "{:,.0f} B",
+    "stored_bytes": "{:,.0f} B",
     "count": "{:,.0f}",
     "client_cpu_us": "{:,.0f} µs",
     "server_cpu_us": "{:,.0f} µs",
@@ -45,6 +46,15 @@ _COLUMNS = {
     "client_cpu_us": "CPU Python",
     "server_cpu_us": "CPU server",
     "wal_bytes": "WAL",
+    "stored_bytes": "stored",
+}
+_ENDINGS = {
+    "rate": "{:,.0f}/s",
+    "us": "{:,.0f} µs",
+    "ms": "{:,.2f} ms",
+    "s": "{:,.2f} s",
+    "mb": "{:,.0f} MB",
+    "kb": "{:,.1f} kB",
 }
 _LEFT_OUT = {*_COLUMNS, "us", "count"}
 
@@ -141,8 +151,7 @@ def shown(name: str, value: float | None) -> str:
     """A figure with its unit."""
     if value is None:
         return ""
-    unit = name.rpartition("_")[2]
-    general = {"ms": "{:,.2f} ms", "mb": "{:,.0f} MB", "kb": "{:,.1f} kB"}.get(unit, "{:,.2f}")
+    general = _ENDINGS.get(name.rpartition("_")[2], "{:,.2f}")
     return _UNITS.get(name, general).format(value)
 
 

@@ -62,7 +62,7 @@ def _run(settings: Settings, console: Console, **options: Any) -> Any:
         console.print("Starting the embedded PostgreSQL.")
     with database(settings) as found:
         console.print(f"Running on {found.shown}.", markup=False, soft_wrap=True)
-        migrations.upgrade(found.dsn)
+        migrations.upgrade(found.dsn, schema=settings.database_schema)
         options |= settings.engine_options() | {"scanner": True, "zombie_collector": True}
         return asyncio.run(_example().run(found.dsn, console, **options))
 

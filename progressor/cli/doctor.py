@@ -50,7 +50,7 @@ def doctor(
     late = read_duration(slack, "--slack")
     try:
         with database(settings) as found:
-            migrations.check(found.dsn)
+            migrations.check(found.dsn, schema=settings.database_schema)
             outcome = examine(
                 found.dsn,
                 namespace=namespace,
@@ -59,6 +59,7 @@ def doctor(
                 lease_age=settings.lease_age,
                 grace=settings.zombie_grace,
                 slack=settings.zombie_interval * _ROUNDS if late is None else late,
+                schema=settings.database_schema,
             )
     except ProgressorError as error:
         # A status of 1 says that something was found.
@@ -95,6 +96,8 @@ def _lines(invariant: Invariant, width: int) -> list[Text]:
 
 
 def _finding(finding: Finding) -> str:
-    where = "" if finding.process_id is None else f"{finding.namespace}/{finding.process_id}"
-    task = "" if finding.task_id is None else f" task {finding.task_id}"
-    return visible(f"{where}{task}: {finding.found}" if where else finding.found)
+    # A process may have lost its namespace, a task its process.
+    process = None if finding.process_id is None else f"{finding.namespace or '?'}/{finding.process_id}"
+    task = None if finding.task_id is None else f"task {finding.task_id}"
+    where = " ".join(filter(None, (process, task)))
+    return visible(f"{where}: {finding.found}" if where else finding.found)

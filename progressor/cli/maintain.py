@@ -31,19 +31,21 @@ def migrate(
 ) -> None:
     """Bring the database's schema to the one of this release; safe to run from many places at once."""
     if sql:
-        typer.echo(migrations.sql(), nl=False)
+        typer.echo(migrations.sql(schema=settings.database_schema), nl=False)
         return
     logs.set_up(level=settings.log_level, form=settings.log_format)
     with database(settings) as found:
-        before, after = _checked(found.dsn) if check else migrations.upgrade(found.dsn, revision)
+        schema = settings.database_schema
+        before: str | None
+        after: str | None
+        if check:
+            migrations.check(found.dsn, schema=schema)
+            before = after = migrations.head()
+        else:
+            before, after = migrations.upgrade(found.dsn, revision, schema=schema)
     if json:
         print_json({"from": before, "to": after, "database": found.shown}, machine=True)
     elif before == after:
         stdout().print(f"{found.shown}: nothing to do, it is at {after}", soft_wrap=True)
     else:
         stdout().print(f"{found.shown}: {before or 'empty'} → {after or 'empty'}", soft_wrap=True)
-
-
-def _checked(dsn: str) -> tuple[str | None, str | None]:
-    migrations.check(dsn)
-    return migrations.head(), migrations.head()

@@ -38,7 +38,7 @@ def dev(app: App, *, settings: Settings) -> None:
     namespaces = _load(app, settings)
 
     def build(found: Database) -> Engine:
-        before, after = migrations.upgrade(found.dsn)
+        before, after = migrations.upgrade(found.dsn, schema=settings.database_schema)
         if before != after:
             log.info("database migrated", extra={"before": before, "after": after})
         return Engine(

@@ -49,6 +49,8 @@ _SETTINGS = {
     "timezone": "UTC",
     "log_timezone": "UTC",
     "cluster_name": "progressor",
+    # Without "$user": the user has the name of our schema, and the tables of others belong elsewhere.
+    "search_path": "public",
     # One file per weekday, begun anew each week. Statements may hold payloads: never logged.
     "logging_collector": "on",
     "log_directory": "log",

@@ -211,4 +211,4 @@ def _size_of_step(step: Step) -> int:
 
 
 def _step_process(step: Step) -> Hashable:
-    return step.task.namespace, step.task.process_id
+    return step.task.process_no

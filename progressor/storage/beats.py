@@ -9,8 +9,9 @@ from datetime import timedelta
 import psycopg
 from psycopg.conninfo import make_conninfo
 
+from progressor.config import DEFAULT_SCHEMA
 from progressor.errors import StorageUnavailable
-from progressor.storage.statements import STATEMENTS
+from progressor.storage.statements import STATEMENTS, in_schema
 
 
 class Beats:
@@ -20,7 +21,14 @@ class Beats:
     """
 
     def __init__(
-        self, dsn: str, *, worker_id: str, host: str, namespaces: Sequence[str], silence: timedelta
+        self,
+        dsn: str,
+        *,
+        worker_id: int,
+        host: str,
+        namespaces: Sequence[str],
+        silence: timedelta,
+        schema: str = DEFAULT_SCHEMA,
     ) -> None:
         # A connection that leads nowhere must be found out well before the lease is over.
         limit = str(max(1000, int(silence.total_seconds() * 1000)))
@@ -28,6 +36,7 @@ class Beats:
         self._worker_id = worker_id
         self._host = host
         self._namespaces = list(namespaces)
+        self._schema = schema
         self._connection: psycopg.Connection[object] | None = None
 
     def _execute(self, verb: str, params: Mapping[str, object]) -> None:
@@ -40,7 +49,7 @@ class Beats:
                     connect_timeout=5,
                     application_name="progressor heartbeat",
                 )
-            self._connection.execute(STATEMENTS[verb].encode(), params)
+            self._connection.execute(in_schema(STATEMENTS[verb], self._schema).encode(), params)
         except psycopg.Error as error:
             self.close()
             raise StorageUnavailable(f"no heartbeat: {type(error).__name__}") from error

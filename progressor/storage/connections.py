@@ -12,37 +12,31 @@ from contextlib import asynccontextmanager
 
 import psycopg
 
+from progressor.config import DEFAULT_SCHEMA
 from progressor.storage.session import Session
+from progressor.storage.statements import STATEMENTS
 
-# Every hot statement is a chain of key look-ups. A generic plan of index scans and nested loops is right
-# at any size of the tables, also in the minutes before the first ANALYZE of a table that grows from empty.
-# A process that freezes or vanishes between two round trips of a transaction must not keep its locks.
-_SESSION = """
+# A line that went dead is found out by the server too.
+_KEEPALIVES = """
 SELECT
-    set_config('plan_cache_mode', 'force_generic_plan', FALSE),
-    set_config('enable_seqscan', 'off', FALSE),
-    set_config('enable_hashjoin', 'off', FALSE),
-    set_config('enable_mergejoin', 'off', FALSE),
-    set_config('enable_bitmapscan', 'off', FALSE),
-    set_config('enable_material', 'off', FALSE),
-    set_config('jit', 'off', FALSE),
-    set_config('idle_in_transaction_session_timeout', '15s', FALSE),
     set_config('tcp_keepalives_idle', '15', FALSE),
     set_config('tcp_keepalives_interval', '5', FALSE),
-    set_config('tcp_keepalives_count', '3', FALSE),
-    set_config('TimeZone', 'UTC', FALSE)
+    set_config('tcp_keepalives_count', '3', FALSE)
 """
 
 
 class Connections:
     """At most `limit` connections to one database.
 
-    With `session_state=False` nothing is left in a session between transactions (no SET, no prepared
-    statements), as a pooler in transaction mode demands.
+    With `session_state=False` nothing is left in a session between transactions (no prepared statements,
+    settings for each transaction), as a pooler in transaction mode demands.
     """
 
-    def __init__(self, dsn: str, *, limit: int, session_state: bool = True) -> None:
+    def __init__(
+        self, dsn: str, *, limit: int, schema: str = DEFAULT_SCHEMA, session_state: bool = True
+    ) -> None:
         self._dsn = dsn
+        self._schema = schema
         self._session_state = session_state
         self._idle: list[Session] = []
         self._places = asyncio.Semaphore(limit)
@@ -54,8 +48,9 @@ class Connections:
         )
         try:
             if self._session_state:
-                await connection.execute(_SESSION)
-            return Session(connection, keeps_state=self._session_state)
+                await connection.execute(_KEEPALIVES)
+                await connection.execute(STATEMENTS["settings"].encode(), {"is_local": False})
+            return Session(connection, schema=self._schema, keeps_state=self._session_state)
         except BaseException:
             # Nobody else knows of it yet: cancelled or refused here, it would stay open.
             await connection.close()

@@ -31,19 +31,24 @@ def refusal_json(refusal: Refusal) -> bytes:
 
 
 class TaskRef(NamedTuple):
-    """Which task, and the channel of the client that waits for it."""
+    """Which task of which life of a process, and the client process that waits for it."""
 
     namespace: str
-    process_id: str
+    process_no: int
     task_id: int
-    reply_to: str | None = None
+    reply_to: int | None = None
+
+    @property
+    def key(self) -> tuple[int, int]:
+        """What tells it from every other task."""
+        return self.process_no, self.task_id
 
 
 class Request(NamedTuple):
     """A request to persist. `lease` is drawn by the caller, so that a repetition finds itself.
 
-    `worker_id` None: the caller has no free worker, the task waits. `metadata` is the task's (the call's
-    name, the reply channel), `process_metadata` that of a process to be created.
+    `worker_id` None: the caller has no free worker, the task waits. `reply_to` is the client process that
+    waits for the answer; `process_metadata` is that of a process to be created.
     """
 
     namespace: str
@@ -52,11 +57,12 @@ class Request(NamedTuple):
     idempotency_key: str
     request_hash: bytes
     lease: int
+    name: str | None = None
     args: bytes | None = None
     context: bytes | None = None
-    metadata: Metadata | None = None
+    reply_to: int | None = None
     process_metadata: Metadata | None = None
-    worker_id: str | None = None
+    worker_id: int | None = None
 
 
 class Continue(NamedTuple):
@@ -89,6 +95,7 @@ class Refused(StrEnum):
     BROKEN = "broken"
     NOT_BROKEN = "not_broken"
     CONFLICT = "conflict"
+    NO_NAMESPACE = "no_namespace"
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,6 +173,7 @@ class Zombie:
     """A task taken from a worker that is gone or ran too long, and what was done with it."""
 
     task: TaskRef
+    process_id: str
     task_type: TaskType
     verdict: Literal["error", "retry"]
     cancelled: tuple[TaskRef, ...] = ()

@@ -3,6 +3,9 @@
 The migrations stand in `alembic/` at the top of the source tree and inside the wheel as
 `progressor/alembic`. All of an upgrade is one transaction under one advisory lock, so any number of
 processes may migrate at once: the first does the work, the others find it done.
+
+Rule: all that is ours stands in one schema, the version table too. Other tables of the database, other
+migrations and their versions among them, are neither read nor touched.
 """
 
 from __future__ import annotations
@@ -15,10 +18,12 @@ from alembic import command
 from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
-from sqlalchemy import Connection, create_engine
+from sqlalchemy import Connection, create_engine, inspect
 from sqlalchemy.exc import OperationalError
 from sqlalchemy.pool import NullPool
+from sqlalchemy.schema import CreateSchema
 
+from progressor.config import DEFAULT_SCHEMA
 from progressor.errors import InvalidRequest, SchemaMismatch, StorageUnavailable
 
 # Any constant will do; this one spells "prg".
@@ -49,10 +54,12 @@ def head() -> str:
     return known[-1]
 
 
-def sql() -> str:
+def sql(*, schema: str = DEFAULT_SCHEMA) -> str:
     """The whole upgrade from an empty database, as SQL."""
     output = io.StringIO()
-    command.upgrade(_config(output), "head", sql=True)
+    config = _config(output)
+    config.attributes["schema"] = schema
+    command.upgrade(config, "head", sql=True)
     return output.getvalue()
 
 
@@ -69,7 +76,9 @@ def connect(dsn: str) -> Connection:
         raise StorageUnavailable(f"PostgreSQL cannot be reached: {error.orig}") from None
 
 
-def upgrade(dsn: str, revision: str = "head") -> tuple[str | None, str | None]:
+def upgrade(
+    dsn: str, revision: str = "head", *, schema: str = DEFAULT_SCHEMA
+) -> tuple[str | None, str | None]:
     """Migrate up, or down to an older revision or "base"; the revisions before and after.
 
     Going down drops what the newer revisions hold.
@@ -83,29 +92,33 @@ def upgrade(dsn: str, revision: str = "head") -> tuple[str | None, str | None]:
     config = _config()
     with connect(dsn) as connection, connection.begin():
         connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({MIGRATION_LOCK})")
-        before = _revision(connection)
+        before = _revision(connection, schema)
         _refuse_newer(before)
-        config.attributes["connection"] = connection
+        if not inspect(connection).has_schema(schema):
+            # Asked first: the right to make one is not needed where somebody has made it.
+            connection.execute(CreateSchema(schema))
+        config.attributes.update(connection=connection, schema=schema)
         order = ["base", *known, "head"]
         if order.index(revision) < order.index(before or "base"):
             command.downgrade(config, revision)
         else:
             command.upgrade(config, revision)
-        return before, _revision(connection)
+        return before, _revision(connection, schema)
 
 
-def check(dsn: str) -> None:
-    """Raise SchemaMismatch unless the database has exactly the schema of this release."""
+def check(dsn: str, *, schema: str = DEFAULT_SCHEMA) -> None:
+    """Raise SchemaMismatch unless the database has exactly the tables of this release."""
     with connect(dsn) as connection:
-        found = _revision(connection)
+        found = _revision(connection, schema)
     _refuse_newer(found)
     if found != head():
-        says = "has no progressor tables" if found is None else f"is at revision {found}"
+        says = f"has no progressor tables (schema {schema})" if found is None else f"is at revision {found}"
         raise SchemaMismatch(f"the database {says}, this release needs {head()}: run `progressor migrate`")
 
 
-def _revision(connection: Connection) -> str | None:
-    return MigrationContext.configure(connection).get_current_revision()
+def _revision(connection: Connection, schema: str) -> str | None:
+    context = MigrationContext.configure(connection, opts={"version_table_schema": schema})
+    return context.get_current_revision()
 
 
 def _refuse_newer(found: str | None) -> None:

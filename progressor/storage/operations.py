@@ -1,7 +1,8 @@
 """Storage: one public method is one verb and one transaction, over a list of items.
 
-Rule: every transaction that changes anything of a process first locks the rows of its processes, in key
-order, in a statement of its own (`lock`); claims skip what is locked. All inputs of an operation (ids,
+Rule: every transaction that changes anything of a process first locks the rows of its processes, in the
+order of their numbers, in a statement of its own (`lock`); claims skip what is locked. Only requests know
+a process by its name; everything else means one life of it, by its number. All inputs of an operation (ids,
 leases, now) are fixed before its first try, so it can be repeated after a lost connection, a deadlock or
 a serialization failure: it then finds its own earlier success.
 """
@@ -20,10 +21,7 @@ from psycopg import errors as pg
 from progressor import metrics
 from progressor.errors import InvalidRequest, SchemaMismatch, StorageUnavailable
 from progressor.model import Disposition, Task, TaskType
-from progressor.storage.arrays import (
-    BigintArray,
-    TextArray,
-)
+from progressor.storage.arrays import BigintArray, TextArray
 from progressor.storage.connections import Connections
 from progressor.storage.items import (
     Answer,
@@ -45,10 +43,11 @@ from progressor.storage.rows import (
     ending_columns,
     grouped,
     import_columns,
+    is_gone,
     prepared_of,
-    ref_columns,
     request_columns,
     saved_of,
+    started_of,
     step_columns,
     task_key_columns,
 )
@@ -68,10 +67,14 @@ _FINAL = (
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.02, 1.0
 
 
+# The races of two requests with one key: repeated, the later one finds the earlier one's task, be it of
+# this life of the process or of one that has just ended.
+_RACES = ("tasks_idempotency_key", "removed_processes_pkey")
+
+
 def _is_transient(error: psycopg.Error) -> bool:
     if isinstance(error, pg.UniqueViolation):
-        # The race of two requests with one key: repeated, the later one finds the earlier one's task.
-        return error.diag.constraint_name == "tasks_idempotency_key"
+        return error.diag.constraint_name in _RACES
     return not isinstance(error, _FINAL)
 
 
@@ -116,49 +119,73 @@ class Storage:
             await asyncio.sleep(pause * random.uniform(0.5, 1.0))  # noqa: S311 - jitter
             pause = min(pause * 2, _LONGEST_PAUSE)
 
+    def _patience_for(self, requests: Sequence[Request]) -> float | None:
+        # What may have been committed into this worker's hands must not be forgotten.
+        holds = any(request.worker_id is not None for request in requests)
+        return None if holds else self._patience
+
+    async def prepare_init(
+        self, requests: Sequence[Request], *, now: datetime | None = None
+    ) -> list[Prepared]:
+        """Create processes, each with its init task. One item per process in a batch."""
+
+        async def attempt(session: Session, _again: bool) -> list[Prepared]:
+            found: dict[int, Prepared] = {}
+            left = list(range(len(requests)))
+            while left:
+                params = {**request_columns([requests[place] for place in left]), "now": now}
+                made, _ = await session.transact([("prepare_init", params), ("one_life", params)])
+                for row in made:
+                    place = left[row["ord"] - 1]
+                    found[place] = started_of(requests[place], row)
+                left = [place for place in left if place not in found]
+                if left:
+                    # The others were there before, or an earlier try of this operation made them.
+                    others = [requests[place] for place in left]
+                    (rows,) = await session.transact([("started", request_columns(others))])
+                    told = zip(left, map(prepared_of, others, rows), rows, strict=True)
+                    found.update((place, result) for place, result, row in told if not is_gone(row))
+                    # What was there and is gone by now, answer and all, is in nobody's way any more.
+                    left = [place for place in left if place not in found]
+            return [found[place] for place in range(len(requests))]
+
+        return await self._run(attempt, patience=self._patience_for(requests))
+
     async def _prepare(
         self, requests: Sequence[Request], verbs: Sequence[str], now: datetime | None
     ) -> list[Prepared]:
         params = {**request_columns(requests), "now": now}
 
         async def attempt(session: Session, _again: bool) -> list[Prepared]:
-            *_, rows = await session.transact([(verb, params) for verb in verbs])
+            *_, rows = await session.transact([(verb, params) for verb in ("lock_by_name", *verbs)])
             return [prepared_of(request, row) for request, row in zip(requests, rows, strict=True)]
 
-        # What may have been committed into this worker's hands must not be forgotten.
-        holds = any(request.worker_id is not None for request in requests)
-        return await self._run(attempt, patience=None if holds else self._patience)
-
-    async def prepare_init(
-        self, requests: Sequence[Request], *, now: datetime | None = None
-    ) -> list[Prepared]:
-        """Create processes, each with its init task. One item per process in a batch."""
-        return await self._prepare(requests, ("create_processes", "prepare_init"), now)
+        return await self._run(attempt, patience=self._patience_for(requests))
 
     async def prepare_call(
         self, requests: Sequence[Request], *, now: datetime | None = None
     ) -> list[Prepared]:
         """Append calls and notifies to mailboxes; the live timer is blocked behind them."""
-        return await self._prepare(requests, ("lock", "prepare_call"), now)
+        return await self._prepare(requests, ("prepare_call",), now)
 
     async def prepare_repair(
         self, requests: Sequence[Request], *, now: datetime | None = None
     ) -> list[Prepared]:
         """Begin the repair of broken processes."""
-        return await self._prepare(requests, ("lock", "prepare_repair", "prepared"), now)
+        return await self._prepare(requests, ("prepare_repair", "prepared"), now)
 
     async def simple_repair(
         self, requests: Sequence[Request], *, now: datetime | None = None
     ) -> list[Prepared]:
         """Put broken processes back to running without a handler; the outcome is a final duplicate."""
-        return await self._prepare(requests, ("lock", "simple_repair", "prepared"), now)
+        return await self._prepare(requests, ("simple_repair", "prepared"), now)
 
     async def save_result(
         self, steps: Sequence[Step], *, now: datetime | None = None
     ) -> list[Saved | LostLease]:
         """End steps and hand out their continuations; at most one item per process in a batch."""
         params = {**step_columns(steps), "now": now}
-        statements = []
+        statements: list[tuple[str, dict[str, Any]]] = []
         for verb, disposition in (
             ("cancel_waiting", Disposition.FAIL),
             ("remove", Disposition.REMOVE),
@@ -191,19 +218,19 @@ class Storage:
         return await self._run(attempt, patience=None)
 
     async def search_calls(
-        self, namespace: str, limit: int, *, worker_id: str, lease: int, now: datetime | None = None
+        self, namespace: str, limit: int, *, worker_id: int, lease: int, now: datetime | None = None
     ) -> list[Claimed]:
         """Claim the oldest waiting mailbox tasks of processes on which nothing runs."""
         return await self._search("search_calls", namespace, limit, worker_id, lease, now)
 
     async def search_timers(
-        self, namespace: str, limit: int, *, worker_id: str, lease: int, now: datetime | None = None
+        self, namespace: str, limit: int, *, worker_id: int, lease: int, now: datetime | None = None
     ) -> list[Claimed]:
         """Claim timers that are due, earliest first."""
         return await self._search("search_timers", namespace, limit, worker_id, lease, now)
 
     async def _search(
-        self, verb: str, namespace: str, limit: int, worker_id: str, lease: int, now: datetime | None
+        self, verb: str, namespace: str, limit: int, worker_id: int, lease: int, now: datetime | None
     ) -> list[Claimed]:
         params = {
             "namespace": namespace,
@@ -215,12 +242,11 @@ class Storage:
         return await self._claim(verb, params)
 
     async def capture_task(
-        self, ref: TaskRef, *, worker_id: str, lease: int, now: datetime | None = None
+        self, ref: TaskRef, *, worker_id: int, lease: int, now: datetime | None = None
     ) -> Claimed | None:
         """Claim one task by id, if it is the next of its process and due."""
         params = {
-            "namespace": ref.namespace,
-            "process_id": ref.process_id,
+            "process_no": ref.process_no,
             "task_id": ref.task_id,
             "worker_id": worker_id,
             "lease": lease,
@@ -276,31 +302,40 @@ class Storage:
         return now
 
     async def drop_leftovers(
-        self, *, lease_age: timedelta, answer_age: timedelta, now: datetime | None = None
-    ) -> None:
-        """Forget dead workers, and answers of removed processes older than `answer_age`."""
-        params = {"lease_age": lease_age, "age": answer_age, "now": now}
+        self, *, lease_age: timedelta, limit: int = 1000, now: datetime | None = None
+    ) -> bool:
+        """Forget dead workers, and answers of removed processes that were kept long enough.
 
-        async def attempt(session: Session, _again: bool) -> None:
-            await session.transact([("drop_workers", params), ("drop_orphans", params)])
+        Of at most `limit` processes at once; True if there may be more.
+        """
+        params = {"lease_age": lease_age, "limit": limit, "now": now}
 
-        await self._run(attempt, patience=self._patience)
+        async def attempt(session: Session, _again: bool) -> bool:
+            _, (dropped,) = await session.transact([("drop_workers", params), ("drop_removed", params)])
+            return bool(dropped["processes"] == limit)
+
+        return await self._run(attempt, patience=self._patience)
 
     async def remove(self, namespace: str, process_id: str) -> Removed:
         """Delete a process and all its rows, whatever it does just now; its running step is fenced off."""
+        found = await self.execute("find_process", namespace=namespace, process_id=process_id)
+        if not found:
+            return Removed(False, ())
+        # From here on it is this life of the process that ends, however often that is tried.
+        process_no = found[0]["process_no"]
         params = {
-            "namespace": TextArray([namespace]),
-            "process_id": TextArray([process_id]),
+            "process_no": BigintArray([process_no]),
             "task_id": BigintArray([None]),
-            "worker_id": TextArray([None]),
+            "worker_id": BigintArray([None]),
             "lease": BigintArray([None]),
             "now": None,
         }
 
         async def attempt(session: Session, again: bool) -> Removed:
             locked, rows = await session.transact([("lock", params), ("remove", params)])
-            told = grouped(rows)
-            return Removed(again or bool(locked[0]["count"]), told.get((namespace, process_id), ()))
+            told = grouped(rows, {process_no: namespace})
+            # It may have ended since it was found. Tried again, perhaps by our own first try.
+            return Removed(bool(locked) or again, told.get(process_no, ()))
 
         return await self._run(attempt, patience=self._patience)
 
@@ -314,7 +349,7 @@ class Storage:
                 if made:
                     rest = [("put_events", {**params, **made[0]})]
                     if item.timer is not None:
-                        rest.append(("put_timer", params))
+                        rest.append(("put_timer", {**params, **made[0]}))
                     await session.transact(rest)
             if again and not made:
                 # The id is taken, perhaps by our own first try.
@@ -323,9 +358,12 @@ class Storage:
 
         return await self._run(attempt, patience=self._patience)
 
-    async def replies(self, refs: Sequence[TaskRef]) -> list[Answer]:
-        """How these tasks stand."""
-        params = ref_columns(refs)
+    async def replies(self, keys: Sequence[tuple[int, int]]) -> list[Answer]:
+        """How these tasks stand, each named by the number of its process and its own."""
+        params = {
+            "process_no": BigintArray([process_no for process_no, _ in keys]),
+            "task_id": BigintArray([task_id for _, task_id in keys]),
+        }
 
         async def attempt(session: Session, _again: bool) -> list[Answer]:
             (rows,) = await session.transact([("replies", params)])
@@ -345,9 +383,9 @@ class Storage:
 
 def _saved(steps: Sequence[Step], rows: Sequence[Row], told: Sequence[Row]) -> list[Saved | LostLease]:
     by_place = {row["ord"]: row for row in rows}
-    cancelled = grouped(told)
+    cancelled = grouped(told, {step.task.process_no: step.task.namespace for step in steps}) if told else {}
     return [
-        saved_of(step, row, cancelled.get((step.task.namespace, step.task.process_id), ()))
+        saved_of(step, row, cancelled.get(step.task.process_no, ()))
         if (row := by_place.get(place))
         else LostLease()
         for place, step in enumerate(steps, start=1)
@@ -370,24 +408,32 @@ async def _bury(session: Session, found: Sequence[Row], now: datetime | None) ->
     if retried:
         statements.append(("release", {**_row_keys(retried), "attempts": 1}))
     results = await session.transact(statements)
-    cancelled = grouped(results[0]) if broken else {}
+    by_number = {row["process_no"]: row for row in found}
+    namespaces = {number: row["namespace"] for number, row in by_number.items()}
+    cancelled = grouped(results[0], namespaces) if broken else {}
     zombies = []
     for verdict, rows in (
         ("error", results[1] if broken else []),
         ("retry", results[-1] if retried else []),
     ):
         for row in rows:
-            ref = TaskRef(row["namespace"], row["process_id"], row["task_id"], row["reply_to"])
-            told = cancelled.get(ref[:2], ()) if verdict == "error" else ()
-            zombies.append(Zombie(ref, TaskType(row["task_type"]), verdict, told))  # type: ignore[arg-type]
+            number = row["process_no"]
+            zombies.append(
+                Zombie(
+                    task=TaskRef(namespaces[number], number, row["task_id"], row["reply_to"]),
+                    process_id=by_number[number]["process_id"],
+                    task_type=TaskType(row["task_type"]),
+                    verdict=verdict,  # type: ignore[arg-type]
+                    cancelled=cancelled.get(number, ()) if verdict == "error" else (),
+                )
+            )
     return zombies
 
 
 def _row_keys(rows: Sequence[Row]) -> dict[str, Any]:
     return {
-        "namespace": TextArray([row["namespace"] for row in rows]),
-        "process_id": TextArray([row["process_id"] for row in rows]),
+        "process_no": BigintArray([row["process_no"] for row in rows]),
         "task_id": BigintArray([row["task_id"] for row in rows]),
-        "worker_id": TextArray([row["worker_id"] for row in rows]),
+        "worker_id": BigintArray([row["worker_id"] for row in rows]),
         "lease": BigintArray([row["lease"] for row in rows]),
     }

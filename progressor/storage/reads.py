@@ -13,14 +13,14 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
-from sqlalchemy import ColumnElement, Select, and_, func, literal, select, text, tuple_
+from sqlalchemy import ColumnElement, ScalarSelect, Select, and_, select, text, tuple_
 from sqlalchemy.exc import DataError, DBAPIError, IntegrityError, ProgrammingError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.ext.asyncio import AsyncConnection, create_async_engine
 
-from progressor.config import check_moment, check_namespace, check_text
+from progressor.config import DEFAULT_SCHEMA, check_count, check_moment
 from progressor.errors import InvalidRequest, StorageUnavailable
-from progressor.model import Event, HistoryRange, Metadata, Snapshot, TaskStatus, TaskType
+from progressor.model import Event, HistoryRange, Metadata, Snapshot, TaskStatus, TaskType, shown_id
 from progressor.storage.dsn import parsed
 from progressor.storage.rows import Row, snapshot_of
 from progressor.storage.schema import events, namespaces, processes, schedule, tasks
@@ -37,7 +37,7 @@ class TaskRow:
     task_id: int
     task_type: TaskType
     status: TaskStatus
-    metadata: Metadata
+    name: str | None
     args: bytes | None
     response: bytes | None
     error: str | None
@@ -62,8 +62,15 @@ class NamespaceRow:
     schemas: Mapping[str, Any]
 
 
+# Asked for each row that is handed out: a join could choose another order.
+_NAMESPACE = (
+    select(namespaces.c.name)
+    .where(namespaces.c.namespace_no == processes.c.namespace_no)
+    .scalar_subquery()
+    .label("namespace")
+)
 _PROCESS = (
-    processes.c.namespace,
+    processes.c.process_no,
     processes.c.process_id,
     processes.c.status,
     processes.c.previous_status,
@@ -71,7 +78,7 @@ _PROCESS = (
     processes.c.created_at,
     processes.c.detail,
     processes.c.aux_state,
-    processes.c.metadata.label("process_metadata"),
+    processes.c.metadata,
     processes.c.corrupted_by,
     processes.c.last_event_id,
 )
@@ -80,13 +87,21 @@ _PROCESS = (
 class Reads:
     """Reads on a small pool of their own, with the planner as the server has it set."""
 
-    def __init__(self, dsn: str, *, patience: timedelta, session_state: bool = True) -> None:
+    def __init__(
+        self,
+        dsn: str,
+        *,
+        patience: timedelta,
+        schema: str = DEFAULT_SCHEMA,
+        session_state: bool = True,
+    ) -> None:
         self._engine = create_async_engine(
             "postgresql+psycopg://",
             isolation_level="AUTOCOMMIT",
             pool_size=4,
             max_overflow=0,
             pool_timeout=patience.total_seconds(),
+            execution_options={"schema_translate_map": {DEFAULT_SCHEMA: schema}},
             connect_args={
                 **parsed(dsn),
                 "application_name": "progressor reads",
@@ -126,14 +141,12 @@ class Reads:
         """One process, without its history."""
         rows = await self._rows(
             select(*_PROCESS).where(
-                processes.c.namespace == namespace, processes.c.process_id == process_id
+                processes.c.namespace_no == _number_of(namespace), processes.c.process_id == process_id
             )
         )
         return snapshot_of(namespace, process_id, rows[0]) if rows else None
 
-    async def events(
-        self, namespace: str, process_id: str, wanted: HistoryRange, *, last: int
-    ) -> tuple[Event, ...]:
+    async def events(self, process_no: int, wanted: HistoryRange, *, last: int) -> tuple[Event, ...]:
         """A range of a history whose last event is `last`."""
         if wanted.direction == "forward":
             first = wanted.offset + 1
@@ -146,59 +159,41 @@ class Reads:
         if first > until:
             return ()
         rows = await self._rows(
-            _of(namespace, process_id).where(events.c.event_id.between(first, until)).order_by(order)
+            _of(process_no).where(events.c.event_id.between(first, until)).order_by(order)
         )
         return tuple(_event(row) for row in rows)
 
     async def trace(
         self, namespace: str, process_id: str, *, after: int, limit: int | None
     ) -> list[TaskRow]:
-        """The tasks of a process in order, those behind task id `after`."""
-        columns = [
-            tasks.c[name] for name in TaskRow.__dataclass_fields__ if name not in ("status", "events")
-        ]
+        """The tasks of a process in order, those behind task id `after`; none if it is not there."""
+        process_no = (
+            select(processes.c.process_no)
+            .where(processes.c.namespace_no == _number_of(namespace), processes.c.process_id == process_id)
+            .scalar_subquery()
+        )
+        columns = [tasks.c[name] for name in TaskRow.__dataclass_fields__ if name != "events"]
         found = await self._rows(
-            select(*columns, func.coalesce(schedule.c.status, tasks.c.status).label("status"))
+            select(*columns, tasks.c.process_no, schedule.c.claimable)
             .join_from(
                 tasks,
                 schedule,
-                and_(
-                    schedule.c.namespace == tasks.c.namespace,
-                    schedule.c.process_id == tasks.c.process_id,
-                    schedule.c.task_id == tasks.c.task_id,
-                ),
+                and_(schedule.c.process_no == tasks.c.process_no, schedule.c.task_id == tasks.c.task_id),
                 isouter=True,
             )
-            .where(
-                tasks.c.namespace == namespace,
-                tasks.c.process_id == process_id,
-                tasks.c.task_id > after,
-                ~tasks.c.orphaned,
-            )
+            .where(tasks.c.process_no == process_no, tasks.c.task_id > after)
             .order_by(tasks.c.task_id)
             .limit(limit)
         )
-        made = await self._events_by_task(namespace, process_id, [r["task_id"] for r in found])
-        return [
-            TaskRow(
-                **{
-                    **row,
-                    "task_type": TaskType(row["task_type"]),
-                    "status": TaskStatus(row["status"]),
-                    "events": tuple(made.get(row["task_id"], ())),
-                }
-            )
-            for row in found
-        ]
+        if not found:
+            return []
+        made = await self._events_by_task(found)
+        return [_task_row(row, made.get(row["task_id"], ())) for row in found]
 
-    async def _events_by_task(
-        self, namespace: str, process_id: str, task_ids: Sequence[int]
-    ) -> dict[int, list[Event]]:
-        if not task_ids:
-            return {}
+    async def _events_by_task(self, found: Sequence[Row]) -> dict[int, list[Event]]:
         rows = await self._rows(
-            _of(namespace, process_id)
-            .where(events.c.task_id.between(task_ids[0], task_ids[-1]))
+            _of(found[0]["process_no"])
+            .where(events.c.task_id.between(found[0]["task_id"], found[-1]["task_id"]))
             .order_by(events.c.event_id)
         )
         made: dict[int, list[Event]] = {}
@@ -224,11 +219,11 @@ class Reads:
         cursor: str | None,
     ) -> tuple[list[Snapshot], str | None]:
         """Processes by namespace, then creation; and the cursor of the next page, None at the end."""
-        key = tuple_(processes.c.namespace, processes.c.created_at, processes.c.process_id)
+        key = tuple_(processes.c.namespace_no, processes.c.created_at, processes.c.process_no)
         # Each condition with the predicate of the index that serves it.
-        wanted: list[ColumnElement[bool]] = [processes.c.process_id != literal("", literal_execute=True)]
+        wanted: list[ColumnElement[bool]] = [processes.c.created_at > text("'-infinity'")]
         if namespace is not None:
-            wanted.append(processes.c.namespace == namespace)
+            wanted.append(processes.c.namespace_no == _number_of(namespace))
         if status is not None:
             wanted.append(processes.c.status == status)
             if status == "error":
@@ -243,37 +238,51 @@ class Reads:
         if cursor is not None:
             wanted.append(key > tuple_(*_read_cursor(cursor)))
         rows = await self._rows(
-            select(*_PROCESS)
+            select(*_PROCESS, processes.c.namespace_no, _NAMESPACE)
             .where(*wanted)
-            .order_by(processes.c.namespace, processes.c.created_at, processes.c.process_id)
+            .order_by(processes.c.namespace_no, processes.c.created_at, processes.c.process_no)
             .limit(limit + 1)
         )
         page = [snapshot_of(row["namespace"], row["process_id"], row) for row in rows[:limit]]
         more = len(rows) > limit
-        return page, _write_cursor(page[-1]) if more else None
+        return page, _write_cursor(rows[limit - 1]) if more else None
 
 
-def _of(namespace: str, process_id: str) -> Select[Any]:
+def _number_of(namespace: str) -> ScalarSelect[int]:
+    return select(namespaces.c.namespace_no).where(namespaces.c.name == namespace).scalar_subquery()
+
+
+def _of(process_no: int) -> Select[Any]:
     columns = [events.c[name] for name in Event.__dataclass_fields__]
-    return select(*columns).where(events.c.namespace == namespace, events.c.process_id == process_id)
+    return select(*columns).where(events.c.process_no == process_no)
 
 
 def _event(row: Row) -> Event:
     return Event(**row)
 
 
-def _write_cursor(last: Snapshot) -> str:
-    key = [last.namespace, last.created_at.isoformat(), last.process_id]
+def _task_row(row: Row, made: Sequence[Event]) -> TaskRow:
+    fields = {name: row[name] for name in TaskRow.__dataclass_fields__ if name != "events"}
+    fields["task_type"] = TaskType(row["task_type"])
+    is_blocked = fields["task_type"].is_timer and row["claimable"] is False
+    fields["status"] = TaskStatus.BLOCKED if is_blocked else TaskStatus(row["status"])
+    if row["worker_id"] is not None:
+        fields["worker_id"] = shown_id(row["worker_id"])
+    return TaskRow(**fields, events=tuple(made))
+
+
+def _write_cursor(last: Row) -> str:
+    key = [last["namespace_no"], last["created_at"].isoformat(), last["process_no"]]
     return base64.urlsafe_b64encode(json.dumps(key).encode()).decode()
 
 
-def _read_cursor(cursor: str) -> tuple[str, datetime, str]:
+def _read_cursor(cursor: str) -> tuple[int, datetime, int]:
     try:
-        namespace, created_at, process_id = json.loads(base64.urlsafe_b64decode(cursor))
+        namespace_no, created_at, process_no = json.loads(base64.urlsafe_b64decode(cursor))
         return (
-            check_namespace(namespace),
+            check_count("namespace_no", namespace_no, least=0, most=2**31 - 1),
             check_moment("created_at", datetime.fromisoformat(created_at)),
-            check_text("process_id", process_id),
+            check_count("process_no", process_no, least=0, most=2**63 - 1),
         )
     except (ValueError, TypeError, RecursionError):
         raise InvalidRequest("cursor is not one that search gave out", field="cursor") from None

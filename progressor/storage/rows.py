@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, TypeVar
 
@@ -59,14 +59,14 @@ def request_columns(requests: Sequence[Request]) -> Columns:
         "namespace": TextArray([r.namespace for r in requests]),
         "process_id": TextArray([r.process_id for r in requests]),
         "task_type": TextArray([r.task_type.value for r in requests]),
+        "name": TextArray([r.name for r in requests]),
         "args": BytesArray([r.args for r in requests]),
-        "metadata": TextArray([json_text(r.metadata or {}) for r in requests]),
         "process_metadata": TextArray([json_text(r.process_metadata or {}) for r in requests]),
         "idempotency_key": TextArray([r.idempotency_key for r in requests]),
         "request_hash": BytesArray([r.request_hash for r in requests]),
         "context": BytesArray([r.context for r in requests]),
-        "has_worker": BooleanArray([r.worker_id is not None for r in requests]),
-        "worker_id": TextArray([r.worker_id for r in requests]),
+        "reply_to": BigintArray([r.reply_to for r in requests]),
+        "worker_id": BigintArray([r.worker_id for r in requests]),
         "lease": BigintArray([r.lease for r in requests]),
     }
 
@@ -77,11 +77,7 @@ def step_columns(steps: Sequence[Step]) -> Columns:
     timers = [decision.timer for decision in decisions]
     answers = [Answer.of(decision.reply) for decision in decisions]
     return {
-        "namespace": TextArray([task.namespace for task in tasks]),
-        "process_id": TextArray([task.process_id for task in tasks]),
-        "task_id": BigintArray([task.task_id for task in tasks]),
-        "worker_id": TextArray([task.worker_id for task in tasks]),
-        "lease": BigintArray([task.lease for task in tasks]),
+        **task_key_columns(tasks),
         "disposition": TextArray([decision.disposition.value for decision in decisions]),
         "status": TextArray([d.status and d.status.value for d in decisions]),
         "aux_state": BytesArray([decision.aux_state for decision in decisions]),
@@ -109,11 +105,8 @@ def _event_columns(steps: Sequence[Step]) -> Columns:
         for event_id, event in enumerate(step.decision.events, start=step.process.last_event_id + 1)
     ]
     return {
-        "event_namespace": TextArray([task.namespace for task, _, _ in events]),
-        "event_process_id": TextArray([task.process_id for task, _, _ in events]),
+        "event_process_no": BigintArray([task.process_no for task, _, _ in events]),
         "event_task_id": BigintArray([task.task_id for task, _, _ in events]),
-        "event_worker_id": TextArray([task.worker_id for task, _, _ in events]),
-        "event_lease": BigintArray([task.lease for task, _, _ in events]),
         "event_id": BigintArray([event_id for _, event_id, _ in events]),
         "event_metadata": TextArray([json_text(event.metadata) for _, _, event in events]),
         "event_payload": BytesArray([event.payload for _, _, event in events]),
@@ -128,30 +121,20 @@ def _delay(decision: Decision) -> int | None:
     return None
 
 
-def task_key_columns(tasks: Iterable[Task]) -> Columns:
-    listed = list(tasks)
+def task_key_columns(tasks: Sequence[Task]) -> Columns:
     return {
-        "namespace": TextArray([task.namespace for task in listed]),
-        "process_id": TextArray([task.process_id for task in listed]),
-        "task_id": BigintArray([task.task_id for task in listed]),
-        "worker_id": TextArray([task.worker_id for task in listed]),
-        "lease": BigintArray([task.lease for task in listed]),
+        "process_no": BigintArray([task.process_no for task in tasks]),
+        "task_id": BigintArray([task.task_id for task in tasks]),
+        "worker_id": BigintArray([task.worker_id for task in tasks]),
+        "lease": BigintArray([task.lease for task in tasks]),
     }
 
 
 def ending_columns(steps: Sequence[Step]) -> Columns:
     """The keys of steps that end their processes, and why."""
     return {
-        **task_key_columns(step.task for step in steps),
+        **task_key_columns([step.task for step in steps]),
         "detail": TextArray([step.decision.reply.error for step in steps]),
-    }
-
-
-def ref_columns(refs: Sequence[TaskRef]) -> Columns:
-    return {
-        "namespace": TextArray([ref.namespace for ref in refs]),
-        "process_id": TextArray([ref.process_id for ref in refs]),
-        "task_id": BigintArray([ref.task_id for ref in refs]),
     }
 
 
@@ -180,6 +163,7 @@ def import_columns(item: Import) -> Columns:
 def snapshot_of(namespace: str, process_id: str, row: Row) -> Snapshot:
     previous = row["previous_status"]
     return Snapshot(
+        process_no=row["process_no"],
         namespace=namespace,
         process_id=process_id,
         status=ProcessStatus(row["status"]),
@@ -188,45 +172,88 @@ def snapshot_of(namespace: str, process_id: str, row: Row) -> Snapshot:
         created_at=row["created_at"],
         detail=row["detail"],
         aux_state=row["aux_state"],
-        metadata=row["process_metadata"],
+        metadata=row["metadata"],
         corrupted_by=row["corrupted_by"],
         last_event_id=row["last_event_id"],
+    )
+
+
+def started_of(request: Request, row: Row) -> Prepared:
+    """The outcome of a prepare_init whose process was made."""
+    ref = TaskRef(request.namespace, row["process_no"], row["task_id"])
+    if not row["runs"] or request.worker_id is None:
+        return Postpone(ref)
+    now: datetime = row["now"]
+    process = Snapshot(
+        process_no=ref.process_no,
+        namespace=request.namespace,
+        process_id=request.process_id,
+        status=ProcessStatus.INIT,
+        previous_status=None,
+        status_changed_at=now,
+        created_at=now,
+        detail=None,
+        aux_state=None,
+        metadata=request.process_metadata or {},
+        corrupted_by=None,
+        last_event_id=0,
+    )
+    return Continue(
+        _task_of(request, request.worker_id, ref, scheduled_time=now, running_time=now), process
     )
 
 
 def prepared_of(request: Request, row: Row) -> Prepared:
     """The outcome of one prepare_*, from what the tables say of its key and its process."""
     if row["task_id"] is None:
-        return _refused(request, row["status"], row["detail"])
+        return _refused(request, row)
     if bytes(row["request_hash"] or b"") != request.request_hash:
         return NotPrepared(Refused.CONFLICT)
-    ref = TaskRef(request.namespace, request.process_id, row["task_id"])
+    ref = TaskRef(request.namespace, row["process_no"], row["task_id"])
     if row["runs"] and request.worker_id is not None:
-        return Continue(
-            Task(
-                namespace=request.namespace,
-                process_id=request.process_id,
-                task_id=row["task_id"],
-                task_type=request.task_type,
-                args=request.args,
-                metadata=request.metadata or {},
-                context=request.context,
-                idempotency_key=request.idempotency_key,
-                scheduled_time=row["scheduled_time"],
-                running_time=row["running_time"],
-                worker_id=request.worker_id,
-                lease=request.lease,
-            ),
-            snapshot_of(request.namespace, request.process_id, row),
+        task = _task_of(
+            request,
+            request.worker_id,
+            ref,
+            scheduled_time=row["scheduled_time"],
+            running_time=row["running_time"],
         )
+        return Continue(task, snapshot_of(request.namespace, request.process_id, row))
     if row["own"] and row["task_status"] == TaskStatus.WAITING:
         return Postpone(ref)
     return Duplicate(ref, Answer(TaskStatus(row["task_status"]), row["response"], row["error"]))
 
 
-def _refused(request: Request, status: str | None, detail: str | None) -> NotPrepared:
+def is_gone(row: Row) -> bool:
+    """Whether a start that was not made finds nothing at all that was in its way."""
+    return row["is_served"] and row["status"] is None and row["task_id"] is None
+
+
+def _task_of(
+    request: Request, worker_id: int, ref: TaskRef, *, scheduled_time: datetime, running_time: datetime
+) -> Task:
+    return Task(
+        namespace=request.namespace,
+        process_id=request.process_id,
+        task_id=ref.task_id,
+        task_type=request.task_type,
+        name=request.name,
+        args=request.args,
+        context=request.context,
+        idempotency_key=request.idempotency_key,
+        scheduled_time=scheduled_time,
+        running_time=running_time,
+        process_no=ref.process_no,
+        reply_to=request.reply_to,
+        worker_id=worker_id,
+        lease=request.lease,
+    )
+
+
+def _refused(request: Request, row: Row) -> NotPrepared:
+    status, detail = row["status"], row["detail"]
     if request.task_type is TaskType.INIT:
-        return NotPrepared(Refused.EXISTS)
+        return NotPrepared(Refused.EXISTS if row["is_served"] else Refused.NO_NAMESPACE)
     if status is None:
         return NotPrepared(Refused.NOT_FOUND)
     if request.task_type is TaskType.REPAIR:
@@ -245,14 +272,16 @@ def claimed_of(row: Row) -> Claimed:
         process_id=row["process_id"],
         task_id=row["task_id"],
         task_type=TaskType(row["task_type"]),
+        name=row["name"],
         args=row["args"],
-        metadata=row["metadata"],
         context=row["context"],
         idempotency_key=row["idempotency_key"],
         scheduled_time=row["scheduled_time"],
         running_time=row["running_time"],
         last_retry_interval=row["last_retry_interval"],
         attempts_count=row["attempts_count"],
+        process_no=row["process_no"],
+        reply_to=row["reply_to"],
         worker_id=row["worker_id"],
         lease=row["lease"],
     )
@@ -267,14 +296,16 @@ def saved_of(step: Step, row: Row, cancelled: tuple[TaskRef, ...]) -> Saved:
             process_id=step.task.process_id,
             task_id=row["next_id"],
             task_type=TaskType(row["next_type"]),
+            name=row["name"],
             args=row["args"],
-            metadata=row["metadata"] or {},
             context=row["context"],
             idempotency_key=row["idempotency_key"],
             scheduled_time=row["scheduled_time"],
             running_time=row["now"],
             last_retry_interval=row["last_retry_interval"],
             attempts_count=row["attempts_count"],
+            process_no=step.task.process_no,
+            reply_to=row["reply_to"],
             worker_id=step.task.worker_id,
             lease=step.task.lease + 1,
         )
@@ -282,12 +313,12 @@ def saved_of(step: Step, row: Row, cancelled: tuple[TaskRef, ...]) -> Saved:
     return Saved(row["now"], continuation, None if continuation else due, cancelled)
 
 
-def grouped(rows: Iterable[Row]) -> dict[tuple[str, str], tuple[TaskRef, ...]]:
-    """Cancelled tasks that somebody waits for, by process."""
-    found: dict[tuple[str, str], tuple[TaskRef, ...]] = {}
+def grouped(rows: Iterable[Row], namespaces: Mapping[int, str]) -> dict[int, tuple[TaskRef, ...]]:
+    """Cancelled tasks that somebody waits for, by the number of their process; `namespaces` by the same."""
+    found: dict[int, tuple[TaskRef, ...]] = {}
     for row in rows:
-        if row["reply_to"]:
-            ref = TaskRef(row["namespace"], row["process_id"], row["task_id"], row["reply_to"])
-            key = ref[:2]
-            found[key] = (*found.get(key, ()), ref)
+        if row["reply_to"] is not None:
+            process_no = row["process_no"]
+            ref = TaskRef(namespaces[process_no], process_no, row["task_id"], row["reply_to"])
+            found[process_no] = (*found.get(process_no, ()), ref)
     return found

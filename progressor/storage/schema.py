@@ -1,11 +1,18 @@
 """The tables, as SQLAlchemy Core: what alembic compares with, and what the reads are built on.
 
-Rules: `namespace` is the first column of every key, so that the tables can be distributed by process;
-no foreign keys and no triggers (the lock on the process's row keeps the rows of a process together);
-what a table can hold as a constraint stands here, not in code.
+Rules: a process is known by its number, drawn when it is made: the first column of every key, so that one
+comparison finds its rows and the tables can be spread over databases. Its name, (namespace, process_id),
+stands in `processes` alone. No foreign keys and no triggers (the lock on the process's row keeps the rows
+of a process together); what a table can hold as a constraint stands here, not in code.
+
+Columns that a step leaves alone come first, those that it changes last: of an update on the same page
+PostgreSQL logs only what lies between the first and the last byte that differ.
 """
 
 from __future__ import annotations
+
+from collections.abc import Iterable
+from enum import StrEnum
 
 from sqlalchemy import (
     BigInteger,
@@ -22,21 +29,29 @@ from sqlalchemy import (
     PrimaryKeyConstraint,
     Table,
     Text,
+    UniqueConstraint,
     text,
 )
-from sqlalchemy.dialects.postgresql import ARRAY, JSONB
+from sqlalchemy.dialects.postgresql import ARRAY, ENUM, JSONB
+
+from progressor.config import DEFAULT_SCHEMA
+from progressor.model import ProcessStatus, TaskStatus, TaskType
 
 metadata = MetaData(
+    schema=DEFAULT_SCHEMA,
     naming_convention={
         "pk": "%(table_name)s_pkey",
         "ck": "%(table_name)s_%(constraint_name)s_check",
-    }
+    },
 )
 
 _NOW = text("now()")
 _EMPTY = text("'{}'::jsonb")
 _MAILBOX = "task_type IN ('init', 'call', 'notify', 'repair')"
 _TIMER = "task_type IN ('timeout', 'remove')"
+# The number in another spelling, for an index beside the primary key: a look-up by it cannot be answered
+# by reading all that the primary key has of the process, whatever the statistics make of that.
+_PROCESS_NO = text("(process_no + 0)")
 
 
 def _timestamp(name: str, *, nullable: bool = False, default: bool = False) -> Column[object]:
@@ -52,28 +67,34 @@ def _timestamp(name: str, *, nullable: bool = False, default: bool = False) -> C
 _KeyText = Text(collation="C")
 
 
-def _key() -> tuple[Column[str], Column[str]]:
-    return (
-        Column("namespace", _KeyText, nullable=False),
-        Column("process_id", _KeyText, nullable=False),
-    )
+def _enum(name: str, labels: Iterable[StrEnum]) -> ENUM:
+    """Four bytes in a row, a word in a query, and no value besides."""
+    return ENUM(*(label.value for label in labels), name=name, metadata=metadata, create_type=False)
 
+
+process_status = _enum("process_status", ProcessStatus)
+task_type = _enum("task_type", TaskType)
+# In `tasks` a blocked timer is a waiting one: it is blocked in `schedule`, where it is not claimable.
+task_status = _enum("task_status", (status for status in TaskStatus if status is not TaskStatus.BLOCKED))
 
 namespaces = Table(
     "namespaces",
     metadata,
-    Column("name", _KeyText, primary_key=True),
+    Column("namespace_no", Integer, Identity(always=True), primary_key=True),
+    Column("name", _KeyText, nullable=False),
     Column("paused", Boolean, nullable=False, server_default=text("false")),
     Column("options", JSONB, nullable=False),
     Column("schemas", JSONB, nullable=False, server_default=_EMPTY),
     _timestamp("updated_at", default=True),
+    UniqueConstraint("name", name="namespaces_name"),
     comment="What the workers that serve a namespace say of it, for clients without user code.",
 )
 
 workers = Table(
     "workers",
     metadata,
-    Column("worker_id", _KeyText, primary_key=True),
+    # A worker's id is a random number; people see it in hexadecimal.
+    Column("worker_id", BigInteger, primary_key=True, autoincrement=False),
     Column("host", Text, nullable=False),
     Column("namespaces", ARRAY(Text), nullable=False),
     Column("free_slots", JSONB, nullable=False, server_default=_EMPTY),
@@ -87,35 +108,37 @@ workers = Table(
 processes = Table(
     "processes",
     metadata,
-    *_key(),
-    Column("status", Text, nullable=False),
-    Column("previous_status", Text),
-    _timestamp("status_changed_at"),
+    Column("process_no", BigInteger, Identity(always=True), nullable=False),
     _timestamp("created_at"),
-    Column("detail", Text),
-    Column("aux_state", LargeBinary),
+    Column("namespace_no", Integer, nullable=False),
+    Column("status", process_status, nullable=False),
+    _timestamp("status_changed_at"),
+    Column("previous_status", process_status),
+    Column("process_id", _KeyText, nullable=False),
     Column("metadata", JSONB, nullable=False, server_default=_EMPTY),
     Column("corrupted_by", BigInteger),
+    Column("detail", Text),
     Column("last_event_id", BigInteger, nullable=False, server_default=text("0")),
-    PrimaryKeyConstraint("namespace", "process_id"),
+    Column("aux_state", LargeBinary),
+    PrimaryKeyConstraint("process_no"),
+    UniqueConstraint("namespace_no", "process_id", name="processes_name"),
     CheckConstraint("length(process_id) BETWEEN 1 AND 256", name="process_id"),
-    CheckConstraint("status IN ('init', 'running', 'error')", name="status"),
     CheckConstraint("(status = 'error') = (detail IS NOT NULL)", name="detail"),
     CheckConstraint("last_event_id >= 0", name="last_event_id"),
-    # A predicate that is always true and that only searches state: without it, look-ups by key would tie
-    # with the primary key while the table is small, and a generic plan keeps what it chose.
+    # A predicate that is always true and that only searches state: without it, look-ups by name would tie
+    # with this index while the table is small, and a generic plan keeps what it chose.
     Index(
         "processes_by_creation",
-        "namespace",
+        "namespace_no",
         "created_at",
-        "process_id",
-        postgresql_where=text("process_id <> ''"),
+        "process_no",
+        postgresql_where=text("created_at > '-infinity'"),
     ),
     Index(
         "processes_broken",
-        "namespace",
+        "namespace_no",
         "created_at",
-        "process_id",
+        "process_no",
         # Not by status: a start changes it, and its first step would have to write to every index.
         postgresql_where=text("detail IS NOT NULL"),
     ),
@@ -135,48 +158,55 @@ processes = Table(
     },
 )
 
+removed_processes = Table(
+    "removed_processes",
+    metadata,
+    Column("process_no", BigInteger, nullable=False),
+    _timestamp("kept_until"),
+    Column("namespace", _KeyText, nullable=False),
+    Column("process_id", _KeyText, nullable=False),
+    PrimaryKeyConstraint("process_no"),
+    Index("removed_processes_by_name", "namespace", "process_id"),
+    Index("removed_processes_by_end", "kept_until"),
+    comment="Processes that ended by a step of their own; their answers are kept for late callers.",
+)
+
 tasks = Table(
     "tasks",
     metadata,
-    *_key(),
+    Column("process_no", BigInteger, nullable=False),
     Column("task_id", BigInteger, Identity(always=False), nullable=False),
-    Column("task_type", Text, nullable=False),
-    Column("status", Text, nullable=False),
     _timestamp("scheduled_time"),
-    _timestamp("running_time", nullable=True),
-    _timestamp("finished_time", nullable=True),
-    Column("args", LargeBinary),
-    Column("metadata", JSONB, nullable=False, server_default=_EMPTY),
+    # The client process that waits for the answer.
+    Column("reply_to", BigInteger),
+    Column("task_type", task_type, nullable=False),
+    Column("attempts_count", Integer, nullable=False, server_default=text("0")),
+    Column("name", Text),
     Column("idempotency_key", _KeyText),
     Column("request_hash", LargeBinary),
+    Column("args", LargeBinary),
+    Column("context", LargeBinary),
+    Column("status", task_status, nullable=False),
+    _timestamp("running_time", nullable=True),
+    _timestamp("finished_time", nullable=True),
+    Column("worker_id", BigInteger),
+    Column("lease", BigInteger),
+    Column("last_retry_interval", Interval),
     Column("response", LargeBinary),
     Column("error", Text),
-    Column("last_retry_interval", Interval),
-    Column("attempts_count", Integer, nullable=False, server_default=text("0")),
-    Column("context", LargeBinary),
-    Column("worker_id", _KeyText),
-    Column("lease", BigInteger),
-    # The process is gone; the row is kept a while for callers who still wait for its answer.
-    Column("orphaned", Boolean, nullable=False, server_default=text("false")),
-    PrimaryKeyConstraint("namespace", "process_id", "task_id"),
-    CheckConstraint(
-        "task_type IN ('init', 'call', 'notify', 'repair', 'timeout', 'remove')", name="task_type"
-    ),
-    CheckConstraint("status IN ('waiting', 'running', 'finished', 'error', 'cancelled')", name="status"),
+    PrimaryKeyConstraint("process_no", "task_id"),
     CheckConstraint(
         "(finished_time IS NOT NULL) = (status IN ('finished', 'error', 'cancelled'))",
         name="finished_time",
     ),
+    # No column that a step changes stands in any index: updates stay on their page (HOT) if there is room.
     Index(
         "tasks_idempotency_key",
-        "namespace",
-        "process_id",
+        _PROCESS_NO,
         "idempotency_key",
         unique=True,
         postgresql_where=text("idempotency_key IS NOT NULL"),
     ),
-    # No column that a step changes stands in any index: updates stay on their page (HOT) if there is room.
-    Index("tasks_orphaned", "namespace", "process_id", "task_id", postgresql_where=text("orphaned")),
     # Inserted, perhaps claimed, finished: all versions on one page (HOT) if half of it is left free.
     postgresql_with={
         "fillfactor": "50",
@@ -196,36 +226,28 @@ _HOT = {
 schedule = Table(
     "schedule",
     metadata,
-    *_key(),
+    Column("process_no", BigInteger, nullable=False),
     Column("task_id", BigInteger, nullable=False),
-    Column("task_type", Text, nullable=False),
-    # `blocked` stands here only: in `tasks` a blocked timer is a waiting task.
-    Column("status", Text, nullable=False),
     _timestamp("scheduled_time"),
+    # Of the process: claims are by namespace.
+    Column("namespace_no", Integer, nullable=False),
+    Column("task_type", task_type, nullable=False),
     # The next task of a process on which nothing runs: what a claim may take. One per process, so
-    # that a claim never wades through a long mailbox or the timers of busy processes.
+    # that a claim never wades through a long mailbox or the timers of busy processes. A timer that
+    # is not claimable is blocked.
     Column("claimable", Boolean, nullable=False),
-    PrimaryKeyConstraint("namespace", "process_id", "task_id"),
-    CheckConstraint("status IN ('waiting', 'blocked')", name="status"),
-    CheckConstraint(f"status = 'waiting' OR {_TIMER}", name="blocked_is_timer"),
-    CheckConstraint("status = 'waiting' OR NOT claimable", name="blocked_not_claimable"),
-    Index(
-        "schedule_one_timer",
-        "namespace",
-        "process_id",
-        unique=True,
-        postgresql_where=text(_TIMER),
-    ),
+    PrimaryKeyConstraint("process_no", "task_id"),
+    Index("schedule_one_timer", _PROCESS_NO, unique=True, postgresql_where=text(_TIMER)),
     Index(
         "schedule_calls",
-        "namespace",
+        "namespace_no",
         "scheduled_time",
         "task_id",
         postgresql_where=text(f"claimable AND {_MAILBOX}"),
     ),
     Index(
         "schedule_timers",
-        "namespace",
+        "namespace_no",
         "scheduled_time",
         "task_id",
         postgresql_where=text(f"claimable AND {_TIMER}"),
@@ -236,14 +258,14 @@ schedule = Table(
 running = Table(
     "running",
     metadata,
-    *_key(),
+    Column("process_no", BigInteger, nullable=False),
+    Column("worker_id", BigInteger, nullable=False),
     Column("task_id", BigInteger, nullable=False),
-    Column("task_type", Text, nullable=False),
-    Column("worker_id", _KeyText, nullable=False),
     # The fence: a number of the claim, so that one claim of a task is never taken for another.
     Column("lease", BigInteger, nullable=False),
     _timestamp("running_time"),
-    PrimaryKeyConstraint("namespace", "process_id"),
+    Column("task_type", task_type, nullable=False),
+    PrimaryKeyConstraint("process_no"),
     Index("running_by_worker", "worker_id"),
     postgresql_with=_HOT,
 )
@@ -251,12 +273,12 @@ running = Table(
 events = Table(
     "events",
     metadata,
-    *_key(),
+    Column("process_no", BigInteger, nullable=False),
     Column("event_id", BigInteger, nullable=False),
     Column("task_id", BigInteger, nullable=False),
     _timestamp("timestamp"),
     Column("metadata", JSONB, nullable=False, server_default=_EMPTY),
     Column("payload", LargeBinary, nullable=False),
-    PrimaryKeyConstraint("namespace", "process_id", "event_id"),
+    PrimaryKeyConstraint("process_no", "event_id"),
     CheckConstraint("event_id >= 1", name="event_id"),
 )

@@ -23,9 +23,11 @@ from psycopg import pq
 from psycopg.adapt import Transformer
 from psycopg.errors import error_from_result
 from psycopg.rows import TupleRow
+from psycopg.types.string import TextBinaryLoader
 
+from progressor.config import DEFAULT_SCHEMA
 from progressor.storage.arrays import Array, timestamp
-from progressor.storage.statements import STATEMENTS
+from progressor.storage.statements import STATEMENTS, in_schema
 
 Row = dict[str, Any]
 Params = Mapping[str, Any]
@@ -35,10 +37,12 @@ _BINARY = pq.Format.BINARY
 _WITH_ROWS = pq.ExecStatus.TUPLES_OK
 _DONE = pq.ExecStatus.COMMAND_OK
 _SYNCED = pq.ExecStatus.PIPELINE_SYNC
+_ANY_OTHER = 0
+_BOUNDS = ("begin", "commit", "rollback")
 
 
 @cache
-def numbered(name: str) -> tuple[bytes, tuple[str, ...]]:
+def numbered(name: str, schema: str = DEFAULT_SCHEMA) -> tuple[bytes, tuple[str, ...]]:
     """A statement with `$n` for its parameters, and their names in that order."""
     names: list[str] = []
 
@@ -47,7 +51,7 @@ def numbered(name: str) -> tuple[bytes, tuple[str, ...]]:
             names.append(match[1])
         return f"${names.index(match[1]) + 1}"
 
-    return _PARAMETER.sub(number, STATEMENTS[name]).encode(), tuple(names)
+    return _PARAMETER.sub(number, in_schema(STATEMENTS[name], schema)).encode(), tuple(names)
 
 
 def _oid(value: Any) -> int:
@@ -79,13 +83,25 @@ def _encode(value: Any) -> bytes | None:
 
 
 class Session:
-    """A connection for one transaction at a time. With `keeps_state=False` nothing is prepared."""
+    """A connection for one transaction at a time.
 
-    def __init__(self, connection: psycopg.AsyncConnection[TupleRow], *, keeps_state: bool = True) -> None:
+    With `keeps_state=False` nothing is prepared, and each transaction begins with its settings.
+    """
+
+    def __init__(
+        self,
+        connection: psycopg.AsyncConnection[TupleRow],
+        *,
+        schema: str = DEFAULT_SCHEMA,
+        keeps_state: bool = True,
+    ) -> None:
         self._connection = connection
+        self._schema = schema
         self._pgconn = connection.pgconn
         self._pgconn.nonblocking = 1
         self._pgconn.enter_pipeline_mode()
+        # Types without a loader are enums, whose numbers differ from database to database: their labels.
+        connection.adapters.register_loader(_ANY_OTHER, TextBinaryLoader)
         self._transformer = Transformer(connection)
         self._keeps_state = keeps_state
         self._prepared: set[str] = set()
@@ -109,11 +125,17 @@ class Session:
 
     async def transact(self, statements: Sequence[tuple[str, Params]]) -> list[list[Row]]:
         """Run named statements as one transaction in one round trip; their rows, in their order."""
+        if not self._keeps_state and statements[0][0] not in _BOUNDS:
+            _, *rows = await self._send([("settings", {"is_local": True}), *statements])
+            return rows
+        return await self._send(statements)
+
+    async def _send(self, statements: Sequence[tuple[str, Params]]) -> list[list[Row]]:
         pgconn = self._pgconn
         await self._prepare(statements)
         self._in_step = False
         for name, params in statements:
-            sql, names = numbered(name)
+            sql, names = numbered(name, self._schema)
             values = [_encode(params[each]) for each in names]
             formats = [_BINARY] * len(values)
             if self._keeps_state:
@@ -144,7 +166,7 @@ class Session:
         if missing:
             self._in_step = False
             for name, params in missing.items():
-                sql, names = numbered(name)
+                sql, names = numbered(name, self._schema)
                 oids = [_oid(params[each]) for each in names]
                 self._pgconn.send_prepare(name.encode(), sql, oids)
             await self._synced([])

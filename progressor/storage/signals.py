@@ -20,6 +20,7 @@ import psycopg
 
 from progressor import metrics
 from progressor.errors import ProgressorError
+from progressor.model import shown_id
 from progressor.storage.arrays import TextArray
 from progressor.storage.operations import Storage
 
@@ -35,9 +36,9 @@ _SIGN_INTERVAL, _SILENCE = 5.0, 16.0
 _LAST_WORDS = 3.0
 
 
-def channel_of(owner_id: str) -> str:
+def channel_of(owner_id: int) -> str:
     """The channel on which a worker or client process listens."""
-    return f"progressor_{owner_id}"
+    return f"progressor_{shown_id(owner_id)}"
 
 
 class Signals:
@@ -47,7 +48,7 @@ class Signals:
         self,
         storage: Storage,
         dsn: str,
-        owner_id: str,
+        owner_id: int,
         *,
         on_wake: Callable[[str, Kind], None],
         on_replies: Callable[[Iterable[int]], None],
@@ -78,14 +79,14 @@ class Signals:
             async with asyncio.timeout(_LAST_WORDS):
                 await self._flush()
 
-    def wake(self, owner_id: str, namespace: str, kind: Kind) -> None:
+    def wake(self, owner_id: int, namespace: str, kind: Kind) -> None:
         """Tell a worker process that a namespace has work."""
         self._wakes[channel_of(owner_id), f"wake {kind} {namespace}"] = namespace
         self._something.set()
 
-    def reply(self, channel: str, namespace: str, task_id: int) -> None:
+    def reply(self, owner_id: int, namespace: str, task_id: int) -> None:
         """Tell a client process that a task has ended."""
-        self._replies.setdefault(channel, {})[task_id] = namespace
+        self._replies.setdefault(channel_of(owner_id), {})[task_id] = namespace
         self._something.set()
 
     async def _send(self) -> None:

@@ -341,7 +341,9 @@ async def test_a_codec_hides_everything(engine: MakeEngine, client: MakeClient, 
     assert [entry.args for entry in await asker.trace("ns", "p")] == ["sesame", ["sesame"]]
     with psycopg.connect(dsn) as connection:
         for table in ("processes", "tasks", "events"):
-            rows = connection.execute(f"SELECT convert_from({table}::text::bytea, 'UTF8') FROM {table}")
+            rows = connection.execute(
+                f"SELECT convert_from({table}::text::bytea, 'UTF8') FROM progressor.{table} AS {table}"
+            )
             text = str(rows.fetchall())
             assert "sesame" not in text
             assert b"sesame".hex() not in text

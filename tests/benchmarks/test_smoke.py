@@ -5,19 +5,35 @@ No timing is asserted. A workload raises Inconsistent itself when the tables dis
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import astuple
+from datetime import timedelta
 from typing import Any, LiteralString
 from urllib.parse import urlsplit
 
 import pytest
 
-from progressor.bench import cases, chain, databases, memory, requests, rows, samples, timers
-from progressor.bench.flows import TIMERS
+from progressor import Engine, Namespace, Process
+from progressor.bench import cases, chain, databases, mailbox, memory, requests, rows, samples, timers
+from progressor.bench.flows import TIMERS, Count
+from progressor.bench.names import STYLES
 from progressor.errors import InvalidRequest
 from tests.support import Tables
 
 BRIEF = {"seconds": 0.2, "warmup": 0.05}
-TINY = rows.Sizes(due=40, waiting=60, falling=10, rows=1000, history=20, in_flight=20)
+COUNTED = {"count": 20, **BRIEF}
+TINY = rows.Sizes(
+    due=40,
+    waiting=60,
+    falling=10,
+    rows=1000,
+    history=20,
+    in_flight=20,
+    stored=30,
+    window=20,
+    mailbox=50,
+    crowd=20,
+)
 
 
 @pytest.mark.parametrize("processes", [1, 5])
@@ -67,14 +83,14 @@ async def test_all_due_timers_fire(dsn: str, tables: Tables) -> None:
 
 @pytest.mark.parametrize("by", ["worker", "others"])
 async def test_timers_fall_due_beside_those_that_wait(dsn: str, tables: Tables, by: str) -> None:
-    rows.LOADS["waiting"](_runner(dsn), TINY)
+    rows.LOADS["waiting"](databases.runner(dsn), TINY)
     figures = await timers.late(dsn, falling=TINY.falling, seconds=0.2, warmup=0.3, by=by)  # type: ignore[arg-type]
     assert figures["count"] == TINY.falling
     assert _value(tables, "SELECT count(*) FROM schedule") == TINY.waiting
 
 
 async def test_claims_take_what_is_due_and_nothing_else(dsn: str, tables: Tables) -> None:
-    rows.LOADS["waiting"](_runner(dsn), TINY)
+    rows.LOADS["waiting"](databases.runner(dsn), TINY)
     await timers.claim(dsn, claims=3, limit=5)
     assert _value(tables, "SELECT count(*) FROM schedule") == TINY.waiting
 
@@ -85,13 +101,97 @@ async def test_memory_holds_all_processes_at_once(dsn: str) -> None:
     assert figures["busy_mb"] > 0
 
 
+@pytest.mark.parametrize("style", STYLES)
+async def test_calls_find_the_stored_processes(dsn: str, tables: Tables, style: str) -> None:
+    figures = await requests.among(dsn, clients=3, stored=TINY.stored, names=style, **COUNTED)
+    assert figures["count"] >= COUNTED["count"]
+    assert _value(tables, "SELECT count(*) FROM processes") == TINY.stored
+    # Their timers were blocked meanwhile, and are not any more.
+    assert _value(tables, "SELECT count(*) FROM schedule WHERE claimable") == TINY.stored
+
+
+@pytest.mark.parametrize("style", STYLES)
+async def test_others_work_beside_the_stored_processes(dsn: str, tables: Tables, style: str) -> None:
+    figures = await chain.chain(dsn, processes=3, names=style, stored=TINY.stored, **COUNTED)
+    assert figures["count"] >= COUNTED["count"]
+    assert _value(tables, "SELECT count(*) FROM schedule") == TINY.stored
+
+
+async def test_starts_beside_the_stored_processes(dsn: str, tables: Tables) -> None:
+    figures = await requests.start(dsn, clients=3, names="long", stored=TINY.stored, **COUNTED)
+    assert figures["count"] >= COUNTED["count"]
+    assert _value(tables, "SELECT count(*) FROM processes WHERE length(process_id) <> 36") == 0
+
+
+@pytest.mark.parametrize("style", STYLES)
+async def test_timers_fire_after_some_have(dsn: str, tables: Tables, style: str) -> None:
+    await timers.drain(dsn, due=TINY.due, warmup=10, names=style)
+    assert _value(tables, "SELECT count(*) FROM events") == TINY.due
+
+
+async def test_stored_processes_are_as_large_as_started_ones(dsn: str, tables: Tables) -> None:
+    names = STYLES["long"]
+    namespace = Namespace(names.namespace, state=Count)
+
+    @namespace.init
+    async def init(process: Process[Count], _args: dict[str, Any]) -> int:
+        process.state = Count()
+        process.set_timer(after=timedelta(days=30))
+        return 0
+
+    @namespace.timeout
+    async def timeout(_process: Process[Count]) -> None:
+        raise AssertionError("30 days are not over")
+
+    async with Engine(dsn, [namespace]) as engine:
+        await asyncio.gather(
+            *(engine.client.start(names.namespace, f"{number:036}", {}) for number in range(10))
+        )
+    started = _sizes(tables)
+    tables.execute("TRUNCATE processes, tasks, schedule")
+    await asyncio.to_thread(rows.add_stored, databases.runner(dsn), names, 10)
+    assert _sizes(tables) == started
+
+
+async def test_nothing_tends_the_tables_of_a_measurement(dsn: str, tables: Tables) -> None:
+    await asyncio.to_thread(rows.unattended, databases.runner(dsn))
+    tended = """
+        SELECT count(*) FROM pg_class
+        WHERE
+            relkind = 'r' AND relnamespace = 'progressor'::regnamespace
+            AND reloptions @> ARRAY['autovacuum_enabled=off'] IS NOT TRUE
+    """
+    assert _value(tables, tended) == 0
+
+
+async def test_others_are_called_beside_a_long_mailbox(dsn: str, tables: Tables) -> None:
+    figures = await mailbox.beside(dsn, waiting=TINY.mailbox, processes=3, **BRIEF)
+    assert figures["beside_rate"] > 0
+    assert _value(tables, "SELECT count(*) FROM tasks WHERE task_type = 'call'") > TINY.mailbox
+
+
+async def test_a_mailbox_is_worked_off(dsn: str, tables: Tables) -> None:
+    figures = await mailbox.emptied(dsn, waiting=TINY.mailbox)
+    assert figures["drained"] > 0
+    assert _value(tables, "SELECT count(*) FROM schedule") == 0
+
+
+async def test_a_mailbox_is_too_long_for_the_time(dsn: str, tables: Tables) -> None:
+    await mailbox.emptied(dsn, waiting=2000, most=0.1)
+    assert _value(tables, "SELECT count(*) FROM schedule") > 0
+
+
+async def test_a_crowd_is_answered(dsn: str, tables: Tables) -> None:
+    figures = await mailbox.crowd(dsn, processes=TINY.crowd)
+    assert figures["starts_failed"] == figures["calls_failed"] == 0
+    assert _value(tables, "SELECT count(*) FROM processes") == TINY.crowd
+
+
 def test_big_tables_are_what_steps_would_have_written(dsn: str, tables: Tables) -> None:
-    rows.LOADS["aged"](_runner(dsn), TINY)
+    rows.LOADS["aged"](databases.runner(dsn), TINY)
     assert _value(tables, "SELECT count(*) FROM events") == TINY.rows
     assert _value(tables, "SELECT count(*) FROM tasks") == TINY.rows
-    assert (
-        _value(tables, "SELECT count(*) FROM processes WHERE namespace = 'bench.chain'") == TINY.rows / 100
-    )
+    assert _value(tables, "SELECT count(*) FROM processes") == TINY.rows / 100
 
 
 async def test_a_miscount_is_an_error(dsn: str) -> None:
@@ -154,8 +254,14 @@ def _value(tables: Tables, statement: LiteralString) -> Any:
     return value
 
 
-def _runner(dsn: str) -> rows.Run:
-    return lambda statement, **params: databases.run_sql(dsn, statement, **params)
+def _sizes(tables: Tables) -> list[Any]:
+    """Of one row each."""
+    return tables.execute("""
+        SELECT 'process' AS what, pg_column_size(p.*) AS bytes FROM processes AS p
+        UNION SELECT task_type::text, pg_column_size(t.*) FROM tasks AS t
+        UNION SELECT 'timer', pg_column_size(s.*) FROM schedule AS s
+        ORDER BY what
+    """)
 
 
 def _databases(server: str) -> set[str]:

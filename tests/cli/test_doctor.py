@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-from tests.support import Tables
+from tests.support import NS, Tables
 
 Run = Callable[..., Any]
 
@@ -15,15 +15,16 @@ def test_clean(dsn: str, progressor: Run) -> None:
     """Everything holds: status 0, a line for each invariant."""
     done = progressor("doctor", "--database-url", dsn)
     assert done.status == 0
-    assert "all 18 invariants hold" in done.out
+    assert "all 20 invariants hold" in done.out
     assert "BROKEN" not in done.out
 
 
 def test_findings(dsn: str, tables: Tables, progressor: Run) -> None:
     """Something was found: status 1, and where."""
+    tables.set_namespace(NS)
     tables.execute(
-        "INSERT INTO processes (namespace, process_id, status, status_changed_at, created_at) "
-        "VALUES ('shop.order', E'a\nb', 'init', now(), now())"
+        "INSERT INTO processes (namespace_no, process_id, status, status_changed_at, created_at) "
+        "SELECT namespace_no, E'a\nb', 'init', now(), now() FROM namespaces"
     )
     done = progressor("doctor", "--database-url", dsn)
     assert done.status == 1
@@ -33,9 +34,26 @@ def test_findings(dsn: str, tables: Tables, progressor: Run) -> None:
     assert progressor("doctor", "--database-url", dsn, "--namespace", "shop.other").status == 0
 
 
+def test_findings_without_a_name(dsn: str, tables: Tables, progressor: Run) -> None:
+    """What is known of the place is said."""
+    tables.execute(
+        "INSERT INTO processes (namespace_no, process_id, status, status_changed_at, created_at) "
+        "VALUES (4711, 'p1', 'running', now(), now())"
+    )
+    tables.execute("INSERT INTO events VALUES (4712, 1, 7, now(), '{}', '')")
+    tables.execute("INSERT INTO running VALUES (4712, 1, 7, 1, now(), 'call')")
+    tables.execute("DROP INDEX schedule_one_timer")
+    out = progressor("doctor", "--database-url", dsn).out
+    assert "        ?/p1: process 1 is of namespace 4711, which is not there" in out
+    assert "        1 events from 1 to 1, and there is no process 4712" in out
+    assert "        task 7: there is no process 4712" in out
+    assert "        schedule_one_timer is missing" in out
+
+
 def test_json(dsn: str, tables: Tables, progressor: Run) -> None:
     """For machines: every invariant with its findings."""
-    tables.execute("INSERT INTO running VALUES ('shop.order', 'p1', 7, 'call', 'w', 1, now())")
+    tables.execute("INSERT INTO removed_processes VALUES (17, now(), %s, 'p1')", NS)
+    tables.execute("INSERT INTO running VALUES (17, 1, 7, 1, now(), 'call')")
     done = progressor("doctor", "--database-url", dsn, "--json")
     assert done.status == 1
     report = json.loads(done.out)
@@ -43,7 +61,7 @@ def test_json(dsn: str, tables: Tables, progressor: Run) -> None:
     (found,) = [each for each in report["invariants"] if each["findings"]]
     assert found["name"] == "running_has_its_task"
     assert found["findings"] == [
-        {"namespace": "shop.order", "process_id": "p1", "task_id": 7, "found": "no such process"}
+        {"namespace": NS, "process_id": "p1", "task_id": 7, "found": "the process is removed"}
     ]
 
 

@@ -55,7 +55,7 @@ def test_worker_finishes_its_step_on_sigterm(spawn: Spawn, dsn: str, tmp_path: P
         last = client.trace(NS, "p1")[-1]
     assert (last.status, last.response) == ("finished", "waited")
     with psycopg.connect(dsn) as connection:
-        assert connection.execute("SELECT FROM workers").rowcount == 0
+        assert connection.execute("SELECT FROM progressor.workers").rowcount == 0
 
 
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])

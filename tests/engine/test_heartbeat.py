@@ -11,13 +11,13 @@ from prometheus_client import REGISTRY
 from progressor.errors import StorageUnavailable
 from progressor.heartbeat import Heartbeat
 from progressor.storage.beats import Beats
-from tests.support import NS, Tables, eventually
+from tests.support import NS, WORKER, Tables, eventually
 
 TICK = timedelta(milliseconds=20)
 
 
 def beats_of(dsn: str) -> Beats:
-    return Beats(dsn, worker_id="w", host="here", namespaces=[NS], silence=timedelta(seconds=5))
+    return Beats(dsn, worker_id=WORKER, host="here", namespaces=[NS], silence=timedelta(seconds=5))
 
 
 @pytest.fixture
@@ -41,7 +41,7 @@ def row(tables: Tables) -> dict[str, object]:
 async def test_a_worker_is_seen_before_it_begins(heartbeat: Heartbeat, tables: Tables) -> None:
     """After start the row stands: host, namespaces and free slots."""
     found = row(tables)
-    assert (found["worker_id"], found["host"], found["namespaces"]) == ("w", "here", [NS])
+    assert (found["worker_id"], found["host"], found["namespaces"]) == (WORKER, "here", [NS])
     assert found["free_slots"] == {NS: 7}
 
 

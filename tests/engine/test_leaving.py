@@ -87,11 +87,11 @@ async def test_last_hints_do_not_hold_up_who_leaves(
     monkeypatch.setattr("progressor.storage.signals._LAST_WORDS", SHORT)
     connections = Connections(dsn, limit=1)
     signals = Signals(
-        Storage(connections, patience=timedelta(seconds=30)), dsn, "me",
+        Storage(connections, patience=timedelta(seconds=30)), dsn, 1,
         on_wake=lambda *_: None, on_replies=lambda _: None, on_gap=lambda: None,
     )  # fmt: skip
     async with connections.acquire():
         # Its only connection is in use, so nothing can be said.
-        signals.wake("you", NS, "calls")
+        signals.wake(2, NS, "calls")
         await asyncio.wait_for(signals.stop(), IN_TIME)
     await connections.close()

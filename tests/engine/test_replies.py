@@ -13,6 +13,7 @@ from progressor.storage.items import Answer, TaskRef
 from progressor.storage.operations import Storage
 from tests.support import NS, Tables, eventually, hold, init, save, start, unlock
 
+CLIENT = 61
 HOUR = timedelta(hours=1)
 ANSWER = Answer(TaskStatus.FINISHED, b"1")
 
@@ -24,7 +25,7 @@ async def make(storage: Storage) -> AsyncIterator[Make]:
     made: list[Replies] = []
 
     def make(
-        poll_interval: timedelta = HOUR, announced: list[tuple[str, str, int]] | None = None
+        poll_interval: timedelta = HOUR, announced: list[tuple[int, str, int]] | None = None
     ) -> Replies:
         said = [] if announced is None else announced
         replies = Replies(storage, poll_interval=poll_interval, announce=lambda *each: said.append(each))
@@ -41,8 +42,8 @@ def is_empty(replies: Replies) -> bool:
     return not (replies._waiters or replies._by_id or replies._early or replies._wanted)
 
 
-def ref(task_id: int, reply_to: str | None = None) -> TaskRef:
-    return TaskRef(NS, "p1", task_id, reply_to)
+def ref(task_id: int, reply_to: int | None = None) -> TaskRef:
+    return TaskRef(NS, 1, task_id, reply_to)
 
 
 async def turn() -> None:
@@ -66,12 +67,12 @@ async def test_an_answer_reaches_all_who_wait_for_the_task(make: Make) -> None:
 
 async def test_an_answer_for_somebody_elsewhere_is_announced(make: Make) -> None:
     """An answer that nobody here waits for is announced on its caller's channel, if it has one."""
-    announced: list[tuple[str, str, int]] = []
+    announced: list[tuple[int, str, int]] = []
     replies = make(announced=announced)
-    replies.tell(ref(1, "channel"), ANSWER)
-    replies.look(ref(2, "channel"))
+    replies.tell(ref(1, CLIENT), ANSWER)
+    replies.look(ref(2, CLIENT))
     replies.tell(ref(3), ANSWER)
-    assert announced == [("channel", NS, 1), ("channel", NS, 2)]
+    assert announced == [(CLIENT, NS, 1), (CLIENT, NS, 2)]
     assert is_empty(replies)
 
 
@@ -148,7 +149,8 @@ async def test_a_task_that_is_gone(storage: Storage, tables: Tables, make: Make)
     await start(storage)
     (task,) = tables.tasks()
     await storage.remove(NS, "p1")
-    assert (await replies.wait(ref(task["task_id"]))).status is None
+    gone = TaskRef(NS, task["process_no"], task["task_id"])
+    assert (await replies.wait(gone)).status is None
 
 
 async def test_stop_tells_who_waits(make: Make) -> None:

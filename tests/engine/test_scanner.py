@@ -8,9 +8,9 @@ from prometheus_client import REGISTRY
 from progressor.scanner import Scanner
 from progressor.storage.operations import Storage
 from tests.engine.clock import PAST, start_at
-from tests.support import NS, SECOND, Tables, init, request, set_timer, wait
+from tests.support import NS, OTHER_WORKER, SECOND, WORKER, Tables, init, request, set_timer, wait
 
-Wakes = list[tuple[str, str, str]]
+Wakes = list[tuple[int, str, str]]
 
 
 class Scanned(Scanner):
@@ -27,7 +27,7 @@ class Scanned(Scanner):
         )
 
 
-def set_slots(tables: Tables, worker_id: str, slots: int, namespace: str = NS) -> None:
+def set_slots(tables: Tables, worker_id: int, slots: int, namespace: str = NS) -> None:
     """Make a live worker, with so many free slots."""
     tables.execute(
         """
@@ -49,7 +49,7 @@ def scanner(storage: Storage) -> Scanned:
 
 async def test_no_work_wakes_nobody(scanner: Scanned, tables: Tables) -> None:
     """Without work no worker is disturbed, and the next look can wait for the interval."""
-    set_slots(tables, "w1", 10)
+    set_slots(tables, WORKER, 10)
     assert await scanner.run_once() is None
     assert scanner.woken == []
 
@@ -57,7 +57,7 @@ async def test_no_work_wakes_nobody(scanner: Scanned, tables: Tables) -> None:
 async def test_one_call_wakes_one_worker(scanner: Scanned, storage: Storage, tables: Tables) -> None:
     """One waiting call wakes one worker, of however many there are."""
     for number in range(20):
-        set_slots(tables, f"w{number}", 10)
+        set_slots(tables, number, 10)
     await wait(storage, init(worker_id=None))
     await scanner.run_once()
     ((_, namespace, kind),) = scanner.woken
@@ -67,7 +67,7 @@ async def test_one_call_wakes_one_worker(scanner: Scanned, storage: Storage, tab
 async def test_as_many_workers_as_there_is_work(scanner: Scanned, storage: Storage, tables: Tables) -> None:
     """Workers are woken until their free slots are enough for what waits."""
     for number in range(20):
-        set_slots(tables, f"w{number}", 10)
+        set_slots(tables, number, 10)
     for number in range(25):
         await wait(storage, init(f"p{number}", worker_id=None))
     await scanner.run_once()
@@ -77,23 +77,24 @@ async def test_as_many_workers_as_there_is_work(scanner: Scanned, storage: Stora
 
 async def test_those_with_room_come_first(scanner: Scanned, storage: Storage, tables: Tables) -> None:
     """A worker that said it has no room is woken only if no other is left."""
-    set_slots(tables, "full", 0)
-    set_slots(tables, "free", 1)
+    full, free = WORKER, OTHER_WORKER
+    set_slots(tables, full, 0)
+    set_slots(tables, free, 1)
     await wait(storage, init("p1", worker_id=None))
     await scanner.run_once()
-    assert scanner.woken == [("free", NS, "calls")]
+    assert scanner.woken == [(free, NS, "calls")]
     scanner.woken.clear()
     await wait(storage, init("p2", worker_id=None))
     await scanner.run_once()
-    assert scanner.woken == [("free", NS, "calls"), ("full", NS, "calls")]
+    assert scanner.woken == [(free, NS, "calls"), (full, NS, "calls")]
 
 
 async def test_only_live_workers_of_the_namespace(
     scanner: Scanned, storage: Storage, tables: Tables
 ) -> None:
     """Workers of other namespaces and workers without a fresh heartbeat are left alone."""
-    set_slots(tables, "other", 10, namespace="other")
-    tables.set_worker("dead", seen_at=PAST)
+    set_slots(tables, WORKER, 10, namespace="other")
+    tables.set_worker(OTHER_WORKER, seen_at=PAST)
     await wait(storage, init(worker_id=None))
     await scanner.run_once()
     assert scanner.woken == []
@@ -101,11 +102,11 @@ async def test_only_live_workers_of_the_namespace(
 
 async def test_due_timers_wake_for_timers(scanner: Scanned, storage: Storage, tables: Tables) -> None:
     """A timer that is due wakes a worker for timers; one that is not tells when to look again."""
-    set_slots(tables, "w1", 10)
+    set_slots(tables, WORKER, 10)
     await start_at(storage, PAST, "due", set_timer(at=PAST + SECOND))
     await start_at(storage, None, "later", set_timer(timedelta(minutes=5)))
     soonest = await scanner.run_once()
-    assert scanner.woken == [("w1", NS, "timers")]
+    assert scanner.woken == [(WORKER, NS, "timers")]
     assert timedelta(minutes=4) < soonest < timedelta(minutes=5, seconds=1)
 
 
@@ -125,8 +126,8 @@ async def test_blocked_timers_and_calls_behind_others_are_no_work(
     scanner: Scanned, storage: Storage, tables: Tables
 ) -> None:
     """What cannot be claimed wakes nobody: a timer blocked by a call, a call behind another."""
-    set_slots(tables, "w1", 1)
-    set_slots(tables, "w2", 1)
+    set_slots(tables, WORKER, 1)
+    set_slots(tables, OTHER_WORKER, 1)
     await start_at(storage, PAST, "p1", set_timer(at=PAST + SECOND))
     await wait(storage, request("p1", worker_id=None))
     await wait(storage, request("p1", worker_id=None))

@@ -6,14 +6,16 @@ from collections.abc import AsyncIterator, Iterable
 import pytest
 
 from progressor.storage.operations import Storage
-from progressor.storage.signals import Signals, channel_of
+from progressor.storage.signals import Signals
 from tests.support import NS, Tables, eventually
+
+ONE, TWO = 1, 2**62 + 1
 
 
 class Heard:
     """One listening process, and what it heard."""
 
-    def __init__(self, storage: Storage, dsn: str, owner_id: str) -> None:
+    def __init__(self, storage: Storage, dsn: str, owner_id: int) -> None:
         self.wakes: list[tuple[str, str]] = []
         self.replies: list[int] = []
         self.gaps = 0
@@ -33,7 +35,7 @@ class Heard:
 
 @pytest.fixture
 async def pair(storage: Storage, dsn: str) -> AsyncIterator[tuple[Heard, Heard]]:
-    one, two = Heard(storage, dsn, "one"), Heard(storage, dsn, "two")
+    one, two = Heard(storage, dsn, ONE), Heard(storage, dsn, TWO)
     for each in (one, two):
         await each.signals.start()
         async with asyncio.timeout(30):
@@ -46,9 +48,9 @@ async def pair(storage: Storage, dsn: str) -> AsyncIterator[tuple[Heard, Heard]]
 async def test_hints_reach_whom_they_are_for(pair: tuple[Heard, Heard]) -> None:
     """A wake goes to one worker, a reply to one client, and to nobody else."""
     one, two = pair
-    one.signals.wake("two", NS, "calls")
-    one.signals.wake("two", NS, "timers")
-    two.signals.reply(channel_of("one"), NS, 7)
+    one.signals.wake(TWO, NS, "calls")
+    one.signals.wake(TWO, NS, "timers")
+    two.signals.reply(ONE, NS, 7)
     await eventually(lambda: len(two.wakes) == 2 and one.replies, "heard")
     assert sorted(two.wakes) == [(NS, "calls"), (NS, "timers")]
     assert (one.replies, one.wakes, two.replies) == ([7], [], [])
@@ -68,8 +70,8 @@ async def test_hints_are_coalesced(
 
     monkeypatch.setattr(storage, "execute", watched)
     for task_id in range(700):
-        one.signals.wake("two", NS, "calls")
-        one.signals.reply(channel_of("two"), NS, task_id)
+        one.signals.wake(TWO, NS, "calls")
+        one.signals.reply(TWO, NS, task_id)
     await eventually(lambda: len(two.replies) == 700, "all heard")
     assert two.replies == list(range(700))
     assert two.wakes == [(NS, "calls")]
@@ -87,7 +89,7 @@ async def test_a_dead_listener_is_made_anew(pair: tuple[Heard, Heard], tables: T
         """
     )
     await eventually(lambda: (one.gaps, two.gaps) == (gaps[0] + 1, gaps[1] + 1), "both came back")
-    one.signals.wake("two", NS, "calls")
+    one.signals.wake(TWO, NS, "calls")
     await eventually(lambda: two.wakes == [(NS, "calls")], "heard again")
 
 
@@ -97,7 +99,7 @@ async def test_a_silent_listener_is_made_anew(
     """A connection that hears nothing, not even its own sign, is taken for dead and replaced."""
     monkeypatch.setattr("progressor.storage.signals._SIGN_INTERVAL", 0.02)
     monkeypatch.setattr("progressor.storage.signals._SILENCE", 0.1)
-    heard = Heard(storage, dsn, "deaf")
+    heard = Heard(storage, dsn, ONE)
 
     async def say_nothing(*_: object) -> None:
         return
@@ -113,7 +115,7 @@ async def test_the_own_sign_keeps_a_listener(
 ) -> None:
     """Where nothing else is said, the sign that a listener sends to itself shows that it hears."""
     monkeypatch.setattr("progressor.storage.signals._SIGN_INTERVAL", 0.02)
-    heard = Heard(storage, dsn, "alone")
+    heard = Heard(storage, dsn, ONE)
     signs = 0
     take = heard.signals._take
 

@@ -64,7 +64,7 @@ def namespace_of(**options: Any) -> Namespace:
 
 async def held(storage: Storage) -> Claimed:
     await start_at(storage, None)
-    step = await hold(storage, request(args=None, metadata={"name": "go"}), now=None)
+    step = await hold(storage, request(args=None, name="go"), now=None)
     return Claimed(step.task, step.process)
 
 

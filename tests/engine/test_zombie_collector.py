@@ -13,6 +13,7 @@ from progressor.zombie_collector import ZombieCollector
 from tests.engine.clock import PAST, start_at
 from tests.support import (
     NS,
+    OTHER_WORKER,
     SECOND,
     WORKER,
     Tables,
@@ -26,7 +27,7 @@ from tests.support import (
     wait,
 )
 
-CHANNEL = {"reply_to": "channel"}
+CLIENT = 61
 
 
 class Told:
@@ -76,8 +77,8 @@ async def test_the_work_of_a_dead_worker_breaks_its_process(
     tables.set_namespace(on_zombie="error")
     tables.set_worker(seen_at=PAST)
     await start_at(storage, PAST)
-    step = await hold(storage, request(metadata=CHANNEL), now=PAST)
-    waiting = await wait(storage, request(metadata=CHANNEL), now=PAST)
+    step = await hold(storage, request(reply_to=CLIENT), now=PAST)
+    waiting = await wait(storage, request(reply_to=CLIENT), now=PAST)
     before, broken_before = zombies("error"), broken()
     await collector.run_once()
     process = tables.process()
@@ -85,8 +86,8 @@ async def test_the_work_of_a_dead_worker_breaks_its_process(
     assert process["corrupted_by"] == step.task.task_id
     assert tables.outline()[1:] == [("call", "error"), ("call", "cancelled")]
     assert [(ref.task_id, ref.reply_to, answer.status, answer.error) for ref, answer in told.answers] == [
-        (step.task.task_id, "channel", TaskStatus.ERROR, "zombie detected"),
-        (waiting.task_id, "channel", TaskStatus.CANCELLED, "zombie detected"),
+        (step.task.task_id, CLIENT, TaskStatus.ERROR, "zombie detected"),
+        (waiting.task_id, CLIENT, TaskStatus.CANCELLED, "zombie detected"),
     ]
     assert (zombies("error"), broken()) == (before + 1, broken_before + 1)
 
@@ -120,7 +121,7 @@ async def test_the_work_of_a_dead_worker_is_tried_again(
     tables.set_namespace(on_zombie="retry")
     tables.set_worker(seen_at=PAST)
     await start_at(storage, PAST)
-    step = await hold(storage, request(metadata=CHANNEL), now=PAST)
+    step = await hold(storage, request(reply_to=CLIENT), now=PAST)
     before = zombies("retry")
     await collector.run_once()
     assert tables.task(step.task.task_id)["attempts_count"] == 1
@@ -188,7 +189,7 @@ async def test_more_than_a_round_takes(
 
 async def test_dead_workers_are_forgotten(collector: ZombieCollector, tables: Tables) -> None:
     """The row of a worker that died goes away in the end."""
-    tables.set_worker("dead", seen_at=PAST)
+    tables.set_worker(OTHER_WORKER, seen_at=PAST)
     tables.set_worker(WORKER)
     await collector.run_once()
     assert [row["worker_id"] for row in tables.execute("SELECT worker_id FROM workers")] == [WORKER]

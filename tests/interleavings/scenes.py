@@ -37,7 +37,8 @@ from tests.support import (
 
 LATER = T0 + timedelta(hours=2)
 _HOUR = timedelta(hours=1)
-_TOLD = {"reply_to": "client"}
+_CLIENT = 61
+_CLAIMER = 10
 
 
 @dataclass(frozen=True)
@@ -54,15 +55,15 @@ class Scene:
 
     @property
     def ref(self) -> TaskRef:
-        return self.waiting or TaskRef(NS, "p1", -1)
+        return self.waiting or TaskRef(NS, -1, -1)
 
 
 Setting = Callable[[Storage], Awaitable[Scene]]
 
 
-async def _ask(storage: Storage, kind: TaskType, number: int, worker: str | None = "w0") -> Any:
+async def _ask(storage: Storage, kind: TaskType, number: int, worker: int | None = _CLAIMER) -> Any:
     asked = request(
-        "p1", kind, key=f"scene-{number}", lease=number * 10, worker_id=worker, metadata=dict(_TOLD)
+        "p1", kind, key=f"scene-{number}", lease=number * 10, worker_id=worker, reply_to=_CLIENT
     )
     (result,) = await prepare(storage, asked)
     return result
@@ -72,16 +73,30 @@ async def _started(storage: Storage, decision: Decision) -> None:
     await save(storage, held(await _ask(storage, TaskType.INIT, 1)), decision)
 
 
-async def _timer(storage: Storage) -> int:
-    """The id of the timer: found by claiming it and handing it back."""
-    (found,) = await storage.search_timers(NS, 1, worker_id="w0", lease=90, now=LATER)
+async def _timer(storage: Storage) -> TaskRef:
+    """The timer: found by claiming it and handing it back."""
+    (found,) = await storage.search_timers(NS, 1, worker_id=_CLAIMER, lease=90, now=LATER)
     await storage.hand_back([found.task])
-    return found.task.task_id
+    return held(found).ref
 
 
 async def absent(storage: Storage) -> Scene:
     """There is no process."""
     return Scene()
+
+
+async def ended(storage: Storage) -> Scene:
+    """It ended by a step of its own; its answers are kept."""
+    await _started(storage, unlock())
+    await save(storage, held(await _ask(storage, TaskType.CALL, 2)), removed())
+    return Scene()
+
+
+async def begun_anew(storage: Storage) -> Scene:
+    """It ended by a step of its own, began anew under another key, and a call runs."""
+    await ended(storage)
+    await save(storage, held(await _ask(storage, TaskType.INIT, 3)), unlock(events=events(1)))
+    return Scene(held(await _ask(storage, TaskType.CALL, 4)))
 
 
 async def initial(storage: Storage) -> Scene:
@@ -93,7 +108,7 @@ async def initial(storage: Storage) -> Scene:
 async def idle(storage: Storage) -> Scene:
     """Nothing runs, and its timer will be due."""
     await _started(storage, set_timer(_HOUR, events=events(1)))
-    return Scene(waiting=TaskRef(NS, "p1", await _timer(storage)))
+    return Scene(waiting=await _timer(storage))
 
 
 async def mailbox(storage: Storage) -> Scene:
@@ -120,7 +135,7 @@ async def alone(storage: Storage) -> Scene:
 async def timing(storage: Storage) -> Scene:
     """Its timer runs."""
     await _started(storage, set_timer(SECOND))
-    (found,) = await storage.search_timers(NS, 1, worker_id="w0", lease=20, now=T0 + SECOND)
+    (found,) = await storage.search_timers(NS, 1, worker_id=_CLAIMER, lease=20, now=T0 + SECOND)
     return Scene(held(found))
 
 
@@ -158,8 +173,8 @@ def _asks(kind: TaskType, *, waits: bool = False, key: str | None = None, verb: 
             kind,
             key=key or f"side-{side}",
             lease=side * 1000,
-            worker_id=None if waits else f"w{side}",
-            metadata=dict(_TOLD),
+            worker_id=None if waits else side,
+            reply_to=_CLIENT,
         )
         if verb is not None:
             return (await getattr(storage, verb)([asked], now=_now(side)))[0]
@@ -181,15 +196,15 @@ def _now(side: int) -> Any:
 
 
 async def _search_calls(storage: Storage, scene: Scene, side: int) -> Any:
-    return await storage.search_calls(NS, 9, worker_id=f"w{side}", lease=side * 1000, now=LATER)
+    return await storage.search_calls(NS, 9, worker_id=side, lease=side * 1000, now=LATER)
 
 
 async def _search_timers(storage: Storage, scene: Scene, side: int) -> Any:
-    return await storage.search_timers(NS, 9, worker_id=f"w{side}", lease=side * 1000, now=LATER)
+    return await storage.search_timers(NS, 9, worker_id=side, lease=side * 1000, now=LATER)
 
 
 async def _capture(storage: Storage, scene: Scene, side: int) -> Any:
-    return await storage.capture_task(scene.ref, worker_id=f"w{side}", lease=side * 1000, now=LATER)
+    return await storage.capture_task(scene.ref, worker_id=side, lease=side * 1000, now=LATER)
 
 
 async def _collect(storage: Storage, scene: Scene, side: int) -> Any:
@@ -198,7 +213,7 @@ async def _collect(storage: Storage, scene: Scene, side: int) -> Any:
 
 async def _live(storage: Storage, scene: Scene, side: int) -> Any:
     """A start and the end of its step: two transactions, with a boundary in between."""
-    asked = request("p1", TaskType.INIT, key=f"side-{side}", lease=side * 1000, worker_id=f"w{side}")
+    asked = request("p1", TaskType.INIT, key=f"side-{side}", lease=side * 1000, worker_id=side)
     (begun,) = await storage.prepare_init([asked], now=_now(side))
     if isinstance(begun, NotPrepared):
         return begun
@@ -215,6 +230,10 @@ async def _remove(storage: Storage, scene: Scene, side: int) -> Any:
     return await storage.remove(NS, "p1")
 
 
+async def _drop(storage: Storage, scene: Scene, side: int) -> Any:
+    return await storage.drop_leftovers(lease_age=SECOND, now=T0 + timedelta(days=2))
+
+
 async def _put(storage: Storage, scene: Scene, side: int) -> Any:
     history = (Event(b"1"), Event(b"2"))
     item = Import(NS, "p1", f"put-{side}", events=history, timer=SetTimer(after=SECOND))
@@ -225,10 +244,13 @@ _DUE = timedelta(0)
 OPS: dict[str, Op] = {
     "init": _asks(TaskType.INIT),
     "init_same_key": _asks(TaskType.INIT, key="same"),
+    "init_again": _asks(TaskType.INIT, key="scene-1"),
+    "init_of_now": _asks(TaskType.INIT, key="scene-3"),
     "init_and_save": Op(_live, middle=3),
     "call": _asks(TaskType.CALL),
     "call_waiting": _asks(TaskType.CALL, waits=True),
     "call_same_key": _asks(TaskType.CALL, key="same"),
+    "call_again": _asks(TaskType.CALL, key="scene-2"),
     "repair": _asks(TaskType.REPAIR),
     "simple_repair": _asks(TaskType.REPAIR, waits=True, verb="simple_repair"),
     "search_calls": Op(_search_calls, skips=True),
@@ -238,6 +260,7 @@ OPS: dict[str, Op] = {
     "zombie_error": Op(_collect, skips=True, on_zombie="error"),
     "zombie_retry": Op(_collect, skips=True, on_zombie="retry"),
     "remove": Op(_remove),
+    "drop": Op(_drop),
     "put": Op(_put),
     "save_unlock": _saves(unlock(events=events(2))),
     "save_continue": _saves(set_timer(_HOUR, events=events(1))),
@@ -256,6 +279,11 @@ _ZOMBIES = "hand_back zombie_error zombie_retry remove"
 # Where a pair can meet in several scenes, the first one is the one of the quick profile.
 MEETINGS: dict[str, tuple[Setting, str]] = {
     "absent": (absent, "init init_same_key init_and_save put call repair simple_repair remove"),
+    "ended": (ended, "init init_again call call_again repair put remove drop"),
+    "begun_anew": (
+        begun_anew,
+        "init init_again init_of_now call call_again save_unlock save_remove zombie_error put remove drop",
+    ),
     "busy": (
         busy,
         f"init call call_same_key repair simple_repair {_CLAIMS} put {_SAVES} {_ZOMBIES}",

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import timedelta
 from functools import partial
 from typing import Any, NamedTuple
@@ -145,22 +145,28 @@ class Arena:
             self._examined.add(rows)
 
     def _rows(self) -> Rows:
-        """All rows; a task's id is its place among all tasks: a sequence does not go back."""
+        """All rows; numbers and ids are places among all of them: a sequence does not go back."""
         with self._connection.pipeline():
             cursors = {name: self._connection.execute(text) for name, text in ROWS.items()}
             found = {name: cursor.fetchall() for name, cursor in cursors.items()}
-        places = {task_id: place for place, task_id in enumerate(sorted(row[2] for row in found["tasks"]))}
-        column = {"processes": 9, "tasks": 2, "schedule": 2, "running": 2, "events": 3}
+        numbers = _places(row[0] for name in ("processes", "removed") for row in found[name])
+        ids = _places(row[1] for row in found["tasks"])
+        column = {"processes": 10, "tasks": 1, "schedule": 1, "running": 1, "events": 2}
+
+        def placed(name: str, row: tuple[Any, ...]) -> tuple[Any, ...]:
+            number, *rest = row
+            if name in column:
+                rest[column[name] - 1] = ids.get(rest[column[name] - 1])
+            return numbers[number], *rest
+
         return {
-            name: sorted(
-                (
-                    (*row[: column[name]], places.get(row[column[name]]), *row[column[name] + 1 :])
-                    for row in rows
-                ),
-                key=lambda row: row[:4],
-            )
+            name: sorted((placed(name, row) for row in rows), key=lambda row: row[:4])
             for name, rows in found.items()
         }
+
+
+def _places(found: Iterable[int]) -> dict[int, int]:
+    return {each: place for place, each in enumerate(sorted(found))}
 
 
 def _outline(answer: Any) -> Any:
@@ -176,7 +182,7 @@ def _outline(answer: Any) -> Any:
             return "saved", continuation and continuation.task_type, due, len(cancelled)
         case Claimed(task, process):
             return "claimed", task.task_type, process.status
-        case Zombie(_, task_type, verdict, cancelled):
+        case Zombie(_, _, task_type, verdict, cancelled):
             return "zombie", task_type, verdict, len(cancelled)
         case Removed(existed, cancelled):
             return "removed", existed, len(cancelled)

@@ -13,12 +13,11 @@ from sqlalchemy import text
 
 from progressor.errors import InvalidRequest, SchemaMismatch, StorageUnavailable
 from progressor.storage import migrations
-from progressor.storage.schema import metadata
+from progressor.storage.schema import metadata, process_status, task_status, task_type
 
 _CATALOG = """
 SELECT c.relname, c.relkind::text, c.reloptions::text, d.definition
 FROM pg_class AS c
-JOIN pg_namespace AS n ON n.oid = c.relnamespace AND n.nspname = 'public'
 LEFT JOIN LATERAL (
     SELECT string_agg(
         concat_ws(' ', a.attname, format_type(a.atttypid, a.atttypmod), a.attnotnull,
@@ -30,11 +29,19 @@ LEFT JOIN LATERAL (
     LEFT JOIN pg_attrdef AS f ON f.adrelid = a.attrelid AND f.adnum = a.attnum
     WHERE a.attrelid = c.oid AND a.attnum > 0
 ) AS d ON TRUE
+WHERE c.relnamespace = to_regnamespace('progressor')
 UNION ALL
 SELECT conname, 'constraint', NULL, pg_get_constraintdef(oid) FROM pg_constraint
-WHERE connamespace = 'public'::regnamespace
+WHERE connamespace = to_regnamespace('progressor')
 UNION ALL
-SELECT indexname, 'index', NULL, indexdef FROM pg_indexes WHERE schemaname = 'public'
+SELECT indexname, 'index', NULL, indexdef FROM pg_indexes WHERE schemaname = 'progressor'
+UNION ALL
+SELECT t.typname, 'enum', NULL, string_agg(e.enumlabel, ', ' ORDER BY e.enumsortorder)
+FROM pg_type AS t JOIN pg_enum AS e ON e.enumtypid = t.oid
+WHERE t.typnamespace = to_regnamespace('progressor')
+GROUP BY t.typname
+UNION ALL
+SELECT viewname, 'view', NULL, definition FROM pg_views WHERE schemaname = 'progressor'
 ORDER BY 1, 2
 """
 
@@ -46,15 +53,23 @@ def _catalog(dsn: str) -> list[tuple[str, ...]]:
 
 def _tables(dsn: str) -> set[str]:
     with psycopg.connect(dsn, autocommit=True) as connection:
-        rows = connection.execute("SELECT relname FROM pg_class WHERE relkind = 'r'").fetchall()
-    return {name for (name,) in rows if name in metadata.tables}
+        rows = connection.execute(
+            "SELECT relname FROM pg_class WHERE relnamespace = to_regnamespace('progressor')"
+        ).fetchall()
+    return {name for (name,) in rows if not name.startswith("alembic_version")}
 
 
 def test_upgraded_database_is_the_schema(dsn: str) -> None:
     """Autogenerate finds nothing to do after an upgrade to head."""
     with migrations.connect(dsn) as connection:
         context = MigrationContext.configure(
-            connection, opts={"compare_type": True, "compare_server_default": True}
+            connection,
+            opts={
+                "compare_type": True,
+                "compare_server_default": True,
+                "include_schemas": True,
+                "version_table_schema": "progressor",
+            },
         )
         assert autogenerate.compare_metadata(context, metadata) == []
 
@@ -62,8 +77,12 @@ def test_upgraded_database_is_the_schema(dsn: str) -> None:
 def test_check_constraints_are_those_of_the_schema(dsn: str, empty_dsn: str) -> None:
     """What autogenerate does not compare (checks, collations, identities) is the same too."""
     with migrations.connect(empty_dsn) as connection, connection.begin():
+        connection.execute(text("CREATE SCHEMA progressor"))
+        for enum in (process_status, task_type, task_status):
+            enum.create(connection)
         metadata.create_all(connection)
-    migrated = [row for row in _catalog(dsn) if "alembic_version" not in row[0]]
+    views = {name for name, kind, *_ in _catalog(dsn) if kind == "view"}
+    migrated = [row for row in _catalog(dsn) if row[0] not in views and "alembic_version" not in row[0]]
     assert migrated == _catalog(empty_dsn)
 
 
@@ -72,12 +91,13 @@ def test_storage_parameters_are_those_of_the_schema(dsn: str) -> None:
     with psycopg.connect(dsn, autocommit=True) as connection:
         found = dict(
             connection.execute(
-                "SELECT relname, coalesce(reloptions, '{}') FROM pg_class WHERE relkind = 'r'"
+                "SELECT relname, coalesce(reloptions, '{}') FROM pg_class "
+                "WHERE relkind = 'r' AND relnamespace = 'progressor'::regnamespace"
             ).fetchall()
         )
-    for name, table in metadata.tables.items():
+    for table in metadata.tables.values():
         stated = table.dialect_options["postgresql"]["with"] or {}
-        assert set(found[name]) == {f"{key}={value}" for key, value in stated.items()}, name
+        assert set(found[table.name]) == {f"{key}={value}" for key, value in stated.items()}, table.name
 
 
 def test_upgrade_reports_the_revisions(empty_dsn: str) -> None:
@@ -149,7 +169,8 @@ def test_sql_makes_the_same_schema(dsn: str, empty_dsn: str) -> None:
 def test_failed_upgrade_leaves_nothing(empty_dsn: str) -> None:
     """An upgrade that cannot be completed is rolled back as a whole."""
     with psycopg.connect(empty_dsn, autocommit=True) as connection:
-        connection.execute("CREATE TABLE tasks (mine text)")
+        connection.execute("CREATE SCHEMA progressor")
+        connection.execute("CREATE TABLE progressor.tasks (mine text)")
     before = _catalog(empty_dsn)
     with pytest.raises(Exception, match='"tasks" already exists'):
         migrations.upgrade(empty_dsn)
@@ -171,7 +192,7 @@ def test_check_without_tables(empty_dsn: str) -> None:
 def test_newer_revision(dsn: str, act: Callable[[str], object]) -> None:
     """A database of a newer release is refused, not touched, and the text says what to upgrade."""
     with migrations.connect(dsn) as connection, connection.begin():
-        connection.execute(text("UPDATE alembic_version SET version_num = '9999'"))
+        connection.execute(text("UPDATE progressor.alembic_version SET version_num = '9999'"))
     with pytest.raises(SchemaMismatch, match=r"revision 9999.*upgrade the progressor package"):
         act(dsn)
 

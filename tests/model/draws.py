@@ -24,8 +24,10 @@ from tests.model.oracle import Key, Policy
 from tests.support import SECOND, T0, events, request
 
 NAMESPACES = ("shop.a", "shop.b")
+NOWHERE = ("shop.unknown", "p1")
 KEYS = [(namespace, process_id) for namespace in NAMESPACES for process_id in ("p1", "p2")]
-WORKERS = ("w1", "w2", "w3")
+WORKERS = (1, 2, 3)
+CLIENT = 61
 
 
 def often(*usual: st.SearchStrategy[Any], rarely: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
@@ -34,10 +36,13 @@ def often(*usual: st.SearchStrategy[Any], rarely: st.SearchStrategy[Any]) -> st.
 
 
 _rarely = often(st.just(False), rarely=st.just(True))
-keys = st.sampled_from(KEYS)
+keys = st.sampled_from([*KEYS * 7, NOWHERE])
 workers = st.sampled_from(WORKERS)
 losses = st.sampled_from(["", "", "", "early", "late"])
 places = st.integers(0, 7)
+DAY = timedelta(days=1)
+# How long answers of removed processes are kept, to the moment.
+long_waits = st.sampled_from([timedelta(0), timedelta(minutes=10), DAY - SECOND, DAY, DAY + SECOND])
 waits = st.sampled_from([SECOND, 5 * SECOND, 31 * SECOND, 71 * SECOND])
 timers = st.builds(
     SetTimer, after=st.sampled_from([timedelta(0), SECOND, 5 * SECOND]), remove=_rarely
@@ -77,7 +82,7 @@ def requests(draw: st.DrawFn, *kinds: TaskType) -> Request:
     if draw(st.integers(0, 3)) == 0:
         fields = {"key": draw(st.sampled_from("kl")), "request_hash": draw(st.sampled_from([b"1", b"2"]))}
     if draw(st.booleans()):
-        fields["metadata"] = {"reply_to": "client"}
+        fields["reply_to"] = CLIENT
     worker_id = draw(st.none() | workers)
     return request(
         process_id, draw(st.sampled_from(kinds)), namespace=namespace, worker_id=worker_id, **fields

@@ -35,6 +35,8 @@ from tests.model.profiles import profile
 from tests.support import check_invariants
 
 T = TypeVar("T")
+# What was asked for, under which key, and its outcome.
+Asked = tuple[str, Act, str, Outcome]
 IDS = ("a", "b", "c")
 _DEADLINE = 30.0
 _FAR_OFF = timedelta(days=100)
@@ -116,7 +118,10 @@ class ApiMachine(RuleBasedStateMachine):
         super().__init__()
         self.bank, self.oracle = bank, Oracle()
         self.life = next(_numbers)
-        self.asked: dict[str, list[tuple[str, Act, str, Outcome]]] = {}
+        # Of what lives; of lives that ended by themselves, whose answers are kept; of what was removed.
+        self.asked: dict[str, list[Asked]] = {}
+        self.kept: dict[str, list[Asked]] = {}
+        self.forgotten: dict[str, list[Asked]] = {}
 
     def _id(self, process_id: str) -> str:
         return f"{process_id}-{self.life}"
@@ -130,7 +135,7 @@ class ApiMachine(RuleBasedStateMachine):
         self.oracle.settle()
         for name in IDS:
             if name not in self.oracle.processes:
-                self.asked.pop(name, None)
+                self.kept.setdefault(name, []).extend(self.asked.pop(name, []))
             self.bank.run(self._compare_one(name))
 
     async def _compare_one(self, name: str) -> None:
@@ -211,30 +216,47 @@ class ApiMachine(RuleBasedStateMachine):
         assert self.bank.run(outcome_of(asked)) == expected
         self._compare()
 
-    @precondition(lambda self: self.asked)
+    def _asking(self, name: str, side: str, kind: str, act: Act, key: str) -> Coroutine[Any, Any, Any]:
+        client, process_id = self.bank.client(side), self._id(name)
+        match kind:
+            case "call":
+                return client.call(NS, process_id, "act", act, idempotency_key=key)
+            case "start":
+                return client.start(NS, process_id, act, idempotency_key=key)
+            case _:
+                return client.repair(NS, process_id, act, idempotency_key=key)
+
+    def _again(self, name: str, asked: Asked, side: str, other: Act) -> None:
+        kind, act, key, outcome = asked
+        assert self.bank.run(outcome_of(self._asking(name, side, kind, act, key))) == outcome
+        if other != act:
+            with pytest.raises(IdempotencyConflict):
+                self.bank.run(self._asking(name, side, kind, other, key))
+        self._compare()
+
+    @precondition(lambda self: _keyed(self.asked))
     @rule(place=st.integers(0, 30), side=sides, other=acts)
     def ask_again(self, place: int, side: str, other: Act) -> None:
         """The same key gives the same answer, and does nothing; with another request it is refused."""
-        known = [(name, *each) for name, asked in self.asked.items() for each in asked if each[2]]
-        if not known:
-            return
-        name, kind, act, key, outcome = known[place % len(known)]
-        client, process_id = self.bank.client(side), self._id(name)
+        known = _keyed(self.asked)
+        self._again(*known[place % len(known)], side, other)
 
-        def ask(act: Act) -> Coroutine[Any, Any, Any]:
-            match kind:
-                case "call":
-                    return client.call(NS, process_id, "act", act, idempotency_key=key)
-                case "start":
-                    return client.start(NS, process_id, act, idempotency_key=key)
-                case _:
-                    return client.repair(NS, process_id, act, idempotency_key=key)
+    @precondition(lambda self: _keyed(self.kept))
+    @rule(place=st.integers(0, 30), side=sides, other=acts)
+    def ask_again_after_the_end(self, place: int, side: str, other: Act) -> None:
+        """The same where the process has ended by itself since, whether or not it began anew."""
+        known = _keyed(self.kept)
+        self._again(*known[place % len(known)], side, other)
 
-        assert self.bank.run(outcome_of(ask(act))) == outcome
-        if other != act:
-            with pytest.raises(IdempotencyConflict):
-                self.bank.run(ask(other))
-        self._compare()
+    @precondition(lambda self: _keyed(self.forgotten))
+    @rule(place=st.integers(0, 30), side=sides)
+    def ask_again_after_a_removal(self, place: int, side: str) -> None:
+        """A process that was removed by hand is forgotten, keys and all: what is asked again is new."""
+        known = _keyed(self.forgotten)
+        name, asked = known[place % len(known)]
+        self.forgotten[name].remove(asked)
+        kind, act, key, _ = asked
+        self._ask(name, kind, act, self._asking(name, side, kind, act, key), key)
 
     # Many at once.
 
@@ -299,6 +321,7 @@ class ApiMachine(RuleBasedStateMachine):
     @rule(name=ids, side=sides)
     def remove(self, name: str, side: str) -> None:
         expected = self.oracle.remove(name)
+        self.forgotten.setdefault(name, []).extend(self.asked.pop(name, []))
         assert self.bank.run(outcome_of(self.bank.client(side).remove(NS, self._id(name)))) == expected
         self._compare()
 
@@ -313,6 +336,10 @@ class ApiMachine(RuleBasedStateMachine):
         check_invariants(self.bank.dsn)
         for name in IDS:
             self.bank.run(outcome_of(self.bank.outside.remove(NS, self._id(name))))
+
+
+def _keyed(asked: dict[str, list[Asked]]) -> list[tuple[str, Asked]]:
+    return [(name, each) for name, all_of_it in asked.items() for each in all_of_it if each[2]]
 
 
 def _is_over(entry: TraceEntry) -> bool:

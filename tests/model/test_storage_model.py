@@ -1,7 +1,8 @@
 """Storage against an oracle: any verbs in any order leave the tables, and answer, as the oracle says.
 
 Rule: the machine draws, calls both sides and compares; it knows nothing of what should happen. An
-operation whose answer is lost and that is repeated does what it does once.
+operation whose answer is lost and that is repeated does what it does once. What was known of a life that
+ended is tried again and again: it must not touch the next one.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from hypothesis.stateful import (
 )
 
 from progressor.config import RetryPolicy
-from progressor.model import Outcome, SetTimer, TaskType
+from progressor.model import Intent, Outcome, Remove, SetTimer, Success, TaskType
 from progressor.storage.items import (
     Claimed,
     Continue,
@@ -44,6 +45,7 @@ from tests.model.draws import (
     batches,
     key_of,
     keys,
+    long_waits,
     losses,
     outcomes,
     places,
@@ -56,7 +58,7 @@ from tests.model.draws import (
 from tests.model.oracle import Key, Oracle, Policy, Task
 from tests.model.profiles import profile
 from tests.model.world import World, world
-from tests.support import SECOND, T0, Held, check_invariants, events, number, request
+from tests.support import SECOND, T0, Held, check_invariants, events, nothing, number, request
 
 POLICY = RetryPolicy(max_attempts=3)
 AGE, GRACE = 30 * SECOND, 10 * SECOND
@@ -71,6 +73,7 @@ class StorageMachine(RuleBasedStateMachine):
         self.now = T0
         self.held: list[Held] = []
         self.saved: list[Held] = []
+        self.forgotten: list[TaskRef] = []
         world.empty()
         for namespace in NAMESPACES:
             self._write_policy(namespace)
@@ -79,7 +82,7 @@ class StorageMachine(RuleBasedStateMachine):
 
     def _compare(self) -> None:
         rows = self.world.rows()
-        self.oracle.bind(rows["tasks"])
+        self.oracle.bind(rows)
         expected = self.oracle.rows()
         for name, found in rows.items():
             assert sorted(found, key=_place) == sorted(expected[name], key=_place), name
@@ -88,18 +91,19 @@ class StorageMachine(RuleBasedStateMachine):
     def _take(self, held: Held) -> None:
         """A worker holds a task: what it knows of task and process must be what the tables say."""
         task, process = held
-        key = (task.namespace, task.process_id)
-        (row,) = [row for row in self.rows["tasks"] if row[2] == task.task_id]
+        key = (task.process_no, task.task_id)
+        (row,) = [row for row in self.rows["tasks"] if row[:2] == key]
         assert row == (
-            *key, task.task_id, task.task_type, "running", task.scheduled_time, task.running_time,
-            None, task.idempotency_key, None, row[10], task.last_retry_interval, task.attempts_count,
-            task.worker_id, task.lease, False,
+            *key, task.task_type, "running", task.scheduled_time, task.running_time, None, task.name,
+            task.idempotency_key, task.reply_to, None, row[11], task.last_retry_interval,
+            task.attempts_count, task.worker_id, task.lease,
         )  # fmt: skip
-        (row,) = [row for row in self.rows["processes"] if row[:2] == key]
+        assert task.process_no == process.process_no
+        (row,) = [row for row in self.rows["processes"] if row[0] == process.process_no]
         assert row == (
-            *key, process.status, process.previous_status, process.status_changed_at,
-            process.created_at, process.detail, process.aux_state, process.metadata,
-            process.corrupted_by, process.last_event_id,
+            process.process_no, task.namespace, task.process_id, process.status, process.previous_status,
+            process.status_changed_at, process.created_at, process.detail, process.aux_state,
+            process.metadata, process.corrupted_by, process.last_event_id,
         )  # fmt: skip
         self.held.append(held)
 
@@ -109,14 +113,14 @@ class StorageMachine(RuleBasedStateMachine):
             match result:
                 case Continue(task, process):
                     assert wanted not in old
-                    assert task.task_id == wanted.task_id
+                    assert (task.process_no, task.task_id) == wanted.key
                     self._take(Held(task, process))
                 case Postpone(ref):
                     assert wanted not in old
-                    assert (ref.task_id, wanted.status) == (wanted.task_id, "waiting")
+                    assert (ref.key, wanted.status) == (wanted.key, "waiting")
                 case Duplicate(ref, answer):
                     assert wanted in old or wanted.finished_time
-                    assert ref.task_id == wanted.task_id
+                    assert ref.key == wanted.key
                     assert (answer.status, answer.response, answer.error) == (
                         wanted.status,
                         wanted.response,
@@ -127,11 +131,11 @@ class StorageMachine(RuleBasedStateMachine):
                     assert (reason, detail) == wanted
 
     def _pick(self, among: list[Held], chosen: Sequence[int]) -> list[Held]:
-        """Some of these, one for each process."""
-        found: dict[Key, Held] = {}
+        """Some of these, one for each life of a process."""
+        found: dict[int, Held] = {}
         for place in chosen:
             held = among[place % len(among)]
-            found.setdefault((held.task.namespace, held.task.process_id), held)
+            found.setdefault(held.task.process_no, held)
         return list(found.values())
 
     # Requests.
@@ -164,8 +168,9 @@ class StorageMachine(RuleBasedStateMachine):
 
     @rule(asked=batches(TaskType.REPAIR, by=process_of), loss=losses)
     def simple_repair(self, asked: list[Request], loss: str) -> None:
-        # Nobody runs it, so there is no worker to offer.
-        self._prepare("simple_repair", [each._replace(worker_id=None) for each in asked], loss)
+        # Nobody runs it, so there is no worker to offer, and nothing to wait for.
+        asked = [each._replace(worker_id=None, reply_to=None) for each in asked]
+        self._prepare("simple_repair", asked, loss)
 
     # Steps.
 
@@ -206,7 +211,7 @@ class StorageMachine(RuleBasedStateMachine):
         ends=st.lists(outcomes, min_size=4, max_size=4),
         loss=losses,
     )
-    def work(self, asked: list[Request], worker: str, ends: list[Outcome], loss: str) -> None:
+    def work(self, asked: list[Request], worker: int, ends: list[Outcome], loss: str) -> None:
         """Ask for something, claim everything, and save some of it."""
         self._prepare("prepare_call", asked, "")
         for namespace in NAMESPACES:
@@ -232,7 +237,7 @@ class StorageMachine(RuleBasedStateMachine):
         for each in results:
             self._take(Held(each.task, each.process))
 
-    def _claim(self, namespace: str, limit: int, worker: str, loss: str, *, timers: bool) -> None:
+    def _claim(self, namespace: str, limit: int, worker: int, loss: str, *, timers: bool) -> None:
         lease = number()
         expected = self.oracle.claim(namespace, limit, worker, lease, self.now, timers=timers)
 
@@ -249,20 +254,19 @@ class StorageMachine(RuleBasedStateMachine):
         timers=st.booleans(),
         loss=losses,
     )
-    def search(self, namespace: str, limit: int, worker: str, timers: bool, loss: str) -> None:
+    def search(self, namespace: str, limit: int, worker: int, timers: bool, loss: str) -> None:
         self._claim(namespace, limit, worker, loss, timers=timers)
 
     @precondition(lambda self: self.oracle.all_tasks())
     @rule(place=st.integers(0, 20), worker=workers, loss=losses)
-    def capture_task(self, place: int, worker: str, loss: str) -> None:
+    def capture_task(self, place: int, worker: int, loss: str) -> None:
         waiting = [task for task in self.oracle.all_tasks() if task.status == "waiting"]
         among = waiting or self.oracle.all_tasks()
-        self._capture(among[place % len(among)], worker, loss)
+        self._capture(_ref(among[place % len(among)]), worker, loss)
 
-    def _capture(self, task: Task, worker: str, loss: str) -> None:
+    def _capture(self, ref: TaskRef, worker: int, loss: str) -> None:
         lease = number()
-        ref = TaskRef(*task.key, task.task_id)
-        wanted = self.oracle.capture(task, worker, lease, self.now)
+        wanted = self.oracle.capture(ref.key, worker, lease, self.now)
         result = self.world.run(
             lambda storage: storage.capture_task(ref, worker_id=worker, lease=lease, now=self.now), loss
         )
@@ -273,8 +277,7 @@ class StorageMachine(RuleBasedStateMachine):
     def hand_back(self, chosen: list[int], forgets: bool, loss: str) -> None:
         picked = self._pick(self.held, chosen)
         for held in picked:
-            key = (held.task.namespace, held.task.process_id)
-            self.oracle.hand_back(key, held.task.task_id, held.task.lease)
+            self.oracle.hand_back(held.ref.key, held.task.lease)
         if forgets:
             self.held = [held for held in self.held if held not in picked]
         self.world.run(lambda storage: storage.hand_back([held.task for held in picked]), loss)
@@ -282,18 +285,16 @@ class StorageMachine(RuleBasedStateMachine):
 
     @precondition(lambda self: self.held)
     @rule(place=places, worker=workers)
-    def take_over(self, place: int, worker: str) -> None:
+    def take_over(self, place: int, worker: int) -> None:
         """A task goes from one worker to another; the first one does not know, and may still save."""
         (held,) = self._pick(self.held, [place])
         self.hand_back([place], False, "")
-        task = next((t for t in self.oracle.all_tasks() if t.task_id == held.task.task_id), None)
-        if task is not None:
-            self._capture(task, worker, "")
+        self._capture(held.ref, worker, "")
 
     # Time, workers, operators.
 
     @rule(by=waits, alive=st.sets(workers), namespace=st.sampled_from(NAMESPACES), policy=policies)
-    def meanwhile(self, by: timedelta, alive: set[str], namespace: str, policy: Policy) -> None:
+    def meanwhile(self, by: timedelta, alive: set[int], namespace: str, policy: Policy) -> None:
         """Time goes on, some workers beat, an operator changes a namespace."""
         self.now += by
         for worker in alive:
@@ -320,31 +321,123 @@ class StorageMachine(RuleBasedStateMachine):
         )
         self._compare()
         found = {
-            zombie.task.task_id: (zombie.verdict, {ref.task_id for ref in zombie.cancelled})
-            for zombie in results
+            each.task.task_id: (each.process_id, each.verdict, {ref.task_id for ref in each.cancelled})
+            for each in results
         }
         assert found == expected
 
-    @rule(loss=losses)
-    def drop_leftovers(self, loss: str) -> None:
-        self.oracle.drop_leftovers(AGE, 60 * SECOND, self.now)
-        self.world.run(
-            lambda storage: storage.drop_leftovers(lease_age=AGE, answer_age=60 * SECOND, now=self.now),
-            loss,
+    @rule(limit=st.sampled_from([9, 1]), later=long_waits, loss=losses)
+    def drop_leftovers(self, limit: int, later: timedelta, loss: str) -> None:
+        self.now += later
+        more = self.world.run(
+            lambda storage: storage.drop_leftovers(lease_age=AGE, limit=limit, now=self.now), loss
         )
+        self.oracle.drop_workers(AGE, self.now)
+        left = {row[0] for row in self.world.rows()["removed"]}
+        expected = self.oracle.drop_removed(limit, self.now, left)
+        if loss == "late":  # what the first try dropped is gone; the second one goes on
+            expected = self.oracle.drop_removed(limit, self.now, left)
+        assert more == expected
         self._compare()
         workers = self.world.tables.execute("SELECT worker_id, seen_at FROM workers")
         assert {row["worker_id"]: row["seen_at"] for row in workers} == self.oracle.seen
         self._replies(loss)
 
-    @rule(key=keys, loss=losses)
-    def remove(self, key: Key, loss: str) -> None:
-        existed, told = self.oracle.remove(key)
-        result = self.world.run(lambda storage: storage.remove(*key), loss)
+    # What ends, and what begins anew.
+
+    def _remove(self, key: Key) -> tuple[bool, set[int]]:
+        """On the oracle's side; what its callers know of this life is tried again later."""
+        process = self.oracle.processes.get(key)
+        refs = [_ref(task) for task in process.tasks] if process else []
+        self.forgotten = [*self.forgotten, *refs][-8:]
+        return self.oracle.remove(key)
+
+    @rule(key=keys, looked=st.booleans(), loss=losses)
+    def remove(self, key: Key, looked: bool, loss: str) -> None:
+        """Lost is its look for the number, or the removal itself."""
+        existed, told = self._remove(key)
+        looked = looked and existed
+        result = self.world.run(lambda storage: storage.remove(*key), loss, spared=int(looked))
         self._compare()
-        # Repeated, it cannot know whether it was itself that removed the process.
-        assert result.existed == (existed or bool(loss))
+        assert result.existed == existed
+        assert {ref.task_id for ref in result.cancelled} == (set() if loss == "late" and looked else told)
+
+    @precondition(lambda self: self.oracle.processes)
+    @rule(
+        place=places,
+        worker=st.none() | workers,
+        key=st.sampled_from(["k", None]),
+        loss=losses,
+        late=st.lists(st.tuples(places, outcomes), min_size=1, max_size=3),
+        claims=st.booleans(),
+    )
+    def remove_and_begin_anew(
+        self,
+        place: int,
+        worker: int | None,
+        key: str | None,
+        loss: str,
+        late: list[tuple[int, Outcome]],
+        claims: bool,
+    ) -> None:
+        """A new life begins, perhaps before a removal that was lost is repeated; the old one goes on."""
+        name = list(self.oracle.processes)[place % len(self.oracle.processes)]
+        old = self.oracle.processes[name].number
+        asked = request(name[1], TaskType.INIT, namespace=name[0], worker_id=worker, key=key)
+        before = set(self.oracle.all_tasks())
+        begun: list[Prepared] = []
+
+        async def begin() -> None:
+            begun.extend(await self.world.storage.prepare_init([asked], now=self.now))
+
+        _, told = self._remove(name)
+        result = self.world.run(
+            lambda storage: storage.remove(*name),
+            loss,
+            spared=1,
+            meanwhile=begin if loss == "late" else nothing,
+        )
+        assert result.existed
         assert {ref.task_id for ref in result.cancelled} == (set() if loss == "late" else told)
+        expected = self.oracle.prepare(asked, self.now)
+        if loss != "late":
+            begun = self.world.run(lambda storage: storage.prepare_init([asked], now=self.now))
+        self._prepared(begun, [expected], before)
+        if claims:
+            self._claim(name[0], 9, 1, "", timers=False)
+        self._touch_the_old_life(old, late)
+
+    def _touch_the_old_life(self, old: int, late: list[tuple[int, Outcome]]) -> None:
+        """Whatever is known of a life that ended is of no use to anybody, and harms nobody."""
+        own = [held for held in [*self.held, *self.saved] if held.task.process_no == old]
+        for place, outcome in late if own else []:
+            held = own[place % len(own)]
+            self._save([held], [(outcome, True)], "")
+            self.world.run(lambda storage, held=held: storage.hand_back([held.task]))
+            self._compare()
+        for ref in self.forgotten:
+            self._capture(ref, 2, "")
+        self._replies("")
+
+    @precondition(lambda self: self.held)
+    @rule(place=places, chosen=places, later=long_waits, worker=st.none() | workers, loss=losses)
+    def end_and_begin_anew(
+        self, place: int, chosen: int, later: timedelta, worker: int | None, loss: str
+    ) -> None:
+        """A process removes itself; a start is asked for under one of its keys, or under a new one."""
+        (held,) = self._pick(self.held, [place])
+        known = [task.idempotency_key for task in self._tasks_of(held.task.process_no)]
+        self.save_result([(self.held.index(held), Success(Intent(action=Remove())), True)], loss)
+        self.now += later
+        key = [*known, None][chosen % (len(known) + 1)]
+        task = held.task
+        asked = request(task.process_id, TaskType.INIT, namespace=task.namespace, worker_id=worker, key=key)
+        self._prepare("prepare_init", [asked], loss)
+        self._touch_the_old_life(task.process_no, [(0, Success(Intent()))])
+
+    def _tasks_of(self, process_no: int) -> list[Task]:
+        process = self.oracle.alive(process_no)
+        return process.tasks if process else []
 
     @rule(key=keys, count=st.integers(0, 2), timer=st.none() | timers, broken=st.booleans(), loss=losses)
     def put(self, key: Key, count: int, timer: SetTimer | None, broken: bool, loss: str) -> None:
@@ -362,13 +455,26 @@ class StorageMachine(RuleBasedStateMachine):
         assert self.world.run(lambda storage: storage.put(item, now=self.now), loss) == expected
         self._compare()
 
+    @rule(key=st.sampled_from(KEYS), lasts=long_waits, later=long_waits, worker=workers, loss=losses)
+    def expire(self, key: Key, lasts: timedelta, later: timedelta, worker: int, loss: str) -> None:
+        """A process that was put is removed by its timer, and later what was kept of it is dropped."""
+        self.remove(key, False, "")
+        self.put(key, 1, SetTimer(after=SECOND, remove=True), False, "")
+        number = self.oracle.processes[key].number
+        self.now += max(lasts, SECOND)
+        self._claim(key[0], 9, worker, "", timers=True)
+        ends = (Success(Intent(action=Remove())), True)
+        for place in [place for place, held in enumerate(self.held) if held.task.process_no == number]:
+            self.save_result([(place, *ends)], loss)
+        self.drop_leftovers(9, later, "")
+
     def _replies(self, loss: str) -> None:
-        known = {task.task_id: task for task in self.oracle.all_tasks()}
-        refs = [TaskRef(*task.key, task_id) for task_id, task in known.items()]
-        refs += [TaskRef(*KEYS[0], -1)]
-        *answers, nothing = self.world.run(lambda storage: storage.replies(refs), loss)
-        assert nothing.status is None
-        for answer, task in zip(answers, known.values(), strict=True):
+        known = self.oracle.all_tasks()
+        gone = [ref.key for ref in self.forgotten] + [(-1, -1)]
+        refs = [*gone, *(task.key for task in known)]
+        answers = self.world.run(lambda storage: storage.replies(refs), loss)
+        assert {answer.status for answer in answers[: len(gone)]} == {None}
+        for answer, task in zip(answers[len(gone) :], known, strict=True):
             assert (answer.status, answer.response, answer.error) == (
                 task.status,
                 task.response,
@@ -377,6 +483,10 @@ class StorageMachine(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         check_invariants(self.world.dsn)
+
+
+def _ref(task: Task) -> TaskRef:
+    return TaskRef(task.process.key[0], *task.key)
 
 
 def _place(row: tuple[Any, ...]) -> tuple[Any, ...]:

@@ -18,24 +18,34 @@ from psycopg.conninfo import make_conninfo
 from progressor.storage import operations
 from progressor.storage.operations import Storage
 from tests.model.oracle import Rows
-from tests.support import LossyConnections, Tables
+from tests.support import LossyConnections, Tables, nothing
 
 T = TypeVar("T")
-TABLES = ("processes", "tasks", "schedule", "running", "events", "workers", "namespaces")
+TABLES = (
+    "processes",
+    "removed_processes",
+    "tasks",
+    "schedule",
+    "running",
+    "events",
+    "workers",
+    "namespaces",
+)
 ROWS = {
     "processes": """
-        SELECT namespace, process_id, status, previous_status, status_changed_at, created_at, detail,
-            aux_state, metadata, corrupted_by, last_event_id FROM processes""",
+        SELECT process_no, n.name, process_id, status, previous_status, status_changed_at, created_at,
+            detail, aux_state, metadata, corrupted_by, last_event_id
+        FROM processes LEFT JOIN namespaces AS n USING (namespace_no)""",
+    "removed": "SELECT process_no, namespace, process_id, kept_until FROM removed_processes",
     "tasks": """
-        SELECT namespace, process_id, task_id, task_type, status, scheduled_time, running_time,
-            finished_time, idempotency_key, response, error, last_retry_interval, attempts_count,
-            worker_id, lease, orphaned FROM tasks""",
+        SELECT process_no, task_id, task_type, status, scheduled_time, running_time, finished_time, name,
+            idempotency_key, reply_to, response, error, last_retry_interval, attempts_count, worker_id,
+            lease FROM tasks""",
     "schedule": """
-        SELECT namespace, process_id, task_id, task_type, status, scheduled_time, claimable
-        FROM schedule""",
-    "running": """
-        SELECT namespace, process_id, task_id, task_type, worker_id, lease, running_time FROM running""",
-    "events": "SELECT namespace, process_id, event_id, task_id FROM events",
+        SELECT process_no, task_id, n.name, task_type, scheduled_time, claimable
+        FROM schedule LEFT JOIN namespaces AS n USING (namespace_no)""",
+    "running": "SELECT process_no, task_id, task_type, worker_id, lease, running_time FROM running",
+    "events": "SELECT process_no, event_id, task_id FROM events",
 }
 
 
@@ -51,9 +61,20 @@ class World:
         self._runner = runner
         self._examples = 0
 
-    def run(self, operation: Callable[[Storage], Awaitable[T]], loss: str = "") -> T:
-        """Run one operation, whose connection is lost before (`early`) or after its commit (`late`)."""
+    def run(
+        self,
+        operation: Callable[[Storage], Awaitable[T]],
+        loss: str = "",
+        *,
+        spared: int = 0,
+        meanwhile: Callable[[], Awaitable[object]] = nothing,
+    ) -> T:
+        """Run one operation, whose connection is lost before (`early`) or after its commit (`late`).
+
+        So many of its transactions go well before; `meanwhile` happens before what was lost is repeated.
+        """
         self.lossy.early, self.lossy.late = int(loss == "early"), int(loss == "late")
+        self.lossy.spared, self.lossy.meanwhile = spared, meanwhile
 
         async def run() -> T:
             return await operation(self.storage)

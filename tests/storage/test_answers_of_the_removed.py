@@ -13,21 +13,21 @@ from tests.support import claim_calls, hold, init, removed, request, save, set_t
 async def test_answer_of_the_call_before(storage: Storage) -> None:
     """A caller elsewhere reads its answer a moment later; the next call has removed the process."""
     await start(storage)
-    first = await wait(storage, request(worker_id=None, metadata={"reply_to": "c1"}))
+    first = await wait(storage, request(worker_id=None, reply_to=61))
     await wait(storage, request(worker_id=None))
     (step,) = await claim_calls(storage)
     following = step.next(await save(storage, step, unlock()), unlock())
     await save(storage, following, removed())
-    assert await storage.replies([first]) == [Answer(TaskStatus.FINISHED, b"answer")]
+    assert await storage.replies([first.key]) == [Answer(TaskStatus.FINISHED, b"answer")]
 
 
 async def test_answer_of_the_start(storage: Storage) -> None:
     """The same for a start that sets a timer which removes the process at once."""
-    step = await hold(storage, init(metadata={"reply_to": "c1"}))
+    step = await hold(storage, init(reply_to=61))
     decision = set_timer(timedelta(0), remove=True)
     following = step.next(await save(storage, step, decision), decision)
     await save(storage, following, removed())
-    assert await storage.replies([step.ref]) == [Answer(TaskStatus.FINISHED, b"answer")]
+    assert await storage.replies([step.ref.key]) == [Answer(TaskStatus.FINISHED, b"answer")]
 
 
 async def test_a_start_asked_again(storage: Storage) -> None:

@@ -8,10 +8,10 @@ from datetime import datetime, timedelta
 import pytest
 
 from progressor.model import TaskType
-from progressor.storage.items import LostLease, TaskRef, Zombie
+from progressor.storage.items import LostLease, Zombie
 from progressor.storage.operations import Storage
 from tests.support import (
-    NS,
+    OTHER_WORKER,
     SECOND,
     T0,
     WORKER,
@@ -51,7 +51,7 @@ def known(tables: Tables) -> Tables:
 
 
 def zombie(step: Held, verdict: str = "error") -> Zombie:
-    return Zombie(step.ref, step.task.task_type, verdict)  # type: ignore[arg-type]
+    return Zombie(step.ref, step.task.process_id, step.task.task_type, verdict)  # type: ignore[arg-type]
 
 
 # who is a zombie
@@ -161,12 +161,12 @@ async def test_a_round_that_comes_too_late_does_not_judge(storage: Storage, know
 async def test_error_cancels_what_waits(storage: Storage, known: Tables) -> None:
     """All that waits on the broken process is cancelled, and those who wait for answers are named."""
     await start(storage, "p1", set_timer(SECOND))
-    step = await hold(storage, request(metadata={"reply_to": "c0"}))
-    told = await wait(storage, request(metadata={"reply_to": "c1"}))
+    step = await hold(storage, request(reply_to=60))
+    told = await wait(storage, request(reply_to=61))
     await wait(storage, request())
     (found,) = await collect(storage)
-    assert found.task == step.ref._replace(reply_to="c0")
-    assert found.cancelled == (TaskRef(NS, "p1", told.task_id, "c1"),)
+    assert found.task == step.ref._replace(reply_to=60)
+    assert found.cancelled == (told._replace(reply_to=61),)
     assert known.outline()[1:] == [
         ("timeout", "cancelled"),
         ("call", "error"),
@@ -204,15 +204,15 @@ async def test_retry_runs_again(storage: Storage, known: Tables) -> None:
     """The task goes back to the schedule with one attempt more; the process lives on."""
     known.set_namespace(on_zombie="retry")
     await start(storage, "p1", set_timer(SECOND))
-    step = await hold(storage, request(metadata={"reply_to": "c0"}, args=b"1"))
+    step = await hold(storage, request(reply_to=60, args=b"1"))
     waiting = await wait(storage, request())
     before = known.process()
-    expected = Zombie(step.ref._replace(reply_to="c0"), TaskType.CALL, "retry")
+    expected = Zombie(step.ref._replace(reply_to=60), "p1", TaskType.CALL, "retry")
     assert await collect(storage) == [expected]
     assert known.process() == before
-    (again,) = await claim_calls(storage, worker_id="w2", now=DEAD)
+    (again,) = await claim_calls(storage, worker_id=OTHER_WORKER, now=DEAD)
     assert (again.task.task_id, again.task.attempts_count) == (step.task.task_id, 1)
-    assert (again.task.args, again.task.reply_to) == (b"1", "c0")
+    assert (again.task.args, again.task.reply_to) == (b"1", 60)
     saved = await save(storage, again, unlock(), now=DEAD)
     assert saved.continuation is not None
     assert saved.continuation.task_id == waiting.task_id
@@ -285,17 +285,18 @@ async def test_a_zombie_that_comes_back_saves_nothing(storage: Storage, known: T
 async def test_a_batch_of_both_policies(storage: Storage, known: Tables) -> None:
     """Zombies of namespaces with different policies, among live work, are judged each by its own."""
     known.set_namespace("shop.retry", on_zombie="retry")
-    known.set_worker("alive", seen_at=DEAD)
+    known.set_worker(OTHER_WORKER, seen_at=DEAD)
     dead = await hold(storage, init("a"))
     retried = await hold(storage, init("b", namespace="shop.retry"))
-    unknown = await hold(storage, init("c", namespace="shop.unknown"))
-    alive = await hold(storage, init("d", worker_id="alive"))
-    told = await wait(storage, request("a", metadata={"reply_to": "c1"}))
-    found = {each.task.process_id: each for each in await collect(storage)}
+    known.execute("INSERT INTO namespaces (name, options) VALUES ('shop.silent', '{}')")
+    silent = await hold(storage, init("c", namespace="shop.silent"))
+    alive = await hold(storage, init("d", worker_id=OTHER_WORKER))
+    told = await wait(storage, request("a", reply_to=61))
+    found = {each.process_id: each for each in await collect(storage)}
     assert found == {
-        "a": Zombie(dead.ref, TaskType.INIT, "error", (told._replace(reply_to="c1"),)),
+        "a": Zombie(dead.ref, "a", TaskType.INIT, "error", (told._replace(reply_to=61),)),
         "b": zombie(retried, "retry"),
-        "c": zombie(unknown),
+        "c": zombie(silent),
     }
     await save(storage, alive, unlock())
 
@@ -319,8 +320,8 @@ async def test_worker_id_is_no_substitute_for_a_lease(storage: Storage, known: T
     """A task that a live worker took over from a dead one is not collected."""
     step = await hold(storage, init())
     await storage.hand_back([step.task])
-    known.set_worker("alive", seen_at=DEAD)
-    (again,) = await claim_calls(storage, worker_id="alive", now=T0 + SECOND)
+    known.set_worker(OTHER_WORKER, seen_at=DEAD)
+    (again,) = await claim_calls(storage, worker_id=OTHER_WORKER, now=T0 + SECOND)
     assert await collect(storage) == []
     await save(storage, again, unlock())
     assert again.task.worker_id != WORKER

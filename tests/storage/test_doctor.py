@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from datetime import timedelta
+from itertools import chain
 from typing import LiteralString
 
 import psycopg
@@ -15,6 +16,7 @@ import pytest
 from progressor.doctor import examine
 from progressor.errors import SchemaMismatch, StorageUnavailable
 from progressor.model import SetTimer
+from progressor.storage import migrations
 from progressor.storage.checks import CHECKS
 from progressor.storage.connections import Connections
 from progressor.storage.items import Import
@@ -38,74 +40,158 @@ from tests.support import (
     wait,
 )
 
-Damage = tuple[tuple[LiteralString, ...], set[str]]
+Place = tuple[str | None, str | None]
+# What is found where, after which statements.
+Damage = tuple[Place, tuple[LiteralString, ...], set[str]]
+
+OTHER = "shop.other"
+NO_NAME = (None, None)
+# What is found of the whole database, whatever the namespace.
+GUARDS = {"schema_guards"}
+
+
+def at(process_id: str, namespace: str | None = NS) -> Place:
+    return namespace, process_id
+
+
+def of(process_id: LiteralString) -> LiteralString:
+    """The rows of the process of that name, in any table."""
+    return f"process_no = (SELECT process_no FROM processes WHERE process_id = '{process_id}')"
+
 
 DAMAGES: dict[str, Damage] = {
     "two run": (
+        at("busy"),
         (
             "ALTER TABLE running DROP CONSTRAINT running_pkey",
-            "INSERT INTO running SELECT * FROM running WHERE process_id = 'busy'",
+            f"INSERT INTO running SELECT * FROM running WHERE {of('busy')}",
         ),
         {"running_once", "schema_guards"},
     ),
     "a running row without its task": (
-        ("DELETE FROM tasks WHERE process_id = 'busy' AND status = 'running'",),
+        at("busy"),
+        (f"DELETE FROM tasks WHERE {of('busy')} AND status = 'running'",),
         {"running_has_its_task"},
     ),
     "another lease": (
-        ("UPDATE running SET lease = lease + 1 WHERE process_id = 'busy'",),
+        at("busy"),
+        (f"UPDATE running SET lease = lease + 1 WHERE {of('busy')}",),
+        {"running_has_its_task"},
+    ),
+    "a running row of no process": (
+        NO_NAME,
+        ("INSERT INTO running VALUES (4711, 1, 7, 1, now(), 'call')",),
+        {"running_has_its_task"},
+    ),
+    "a running row of a removed process": (
+        at("gone"),
+        (
+            (
+                "INSERT INTO running SELECT process_no, worker_id, task_id, lease, running_time, task_type "
+                "FROM tasks JOIN removed_processes USING (process_no) WHERE task_type = 'call'"
+            ),
+        ),
         {"running_has_its_task"},
     ),
     "a schedule row without its task": (
-        ("DELETE FROM tasks WHERE process_id = 'idle' AND status = 'waiting'",),
+        at("idle"),
+        (f"DELETE FROM tasks WHERE {of('idle')} AND status = 'waiting'",),
         {"schedule_has_its_task"},
     ),
     "another time": (
-        ("UPDATE schedule SET scheduled_time = now() WHERE process_id = 'idle'",),
+        at("idle"),
+        (f"UPDATE schedule SET scheduled_time = now() WHERE {of('idle')}",),
         {"schedule_has_its_task"},
     ),
-    "a timer that runs and waits": (
+    "a schedule row of no process": (
+        NO_NAME,
+        ("INSERT INTO schedule VALUES (4711, 7, now(), 1, 'call', TRUE)",),
+        {"schedule_has_its_task"},
+    ),
+    "a schedule row of a removed process": (
+        at("gone"),
         (
-            "UPDATE running SET task_type = 'timeout' WHERE process_id = 'busy'",
+            (
+                "INSERT INTO schedule SELECT process_no, task_id, scheduled_time, 1, task_type, TRUE "
+                "FROM tasks JOIN removed_processes USING (process_no) WHERE task_type = 'call'"
+            ),
+        ),
+        {"schedule_has_its_task"},
+    ),
+    "another namespace": (
+        at("idle"),
+        (
+            (
+                "UPDATE schedule SET namespace_no = "
+                f"(SELECT namespace_no FROM namespaces WHERE name = 'shop.other') WHERE {of('idle')}"
+            ),
+        ),
+        {"schedule_of_a_namespace"},
+    ),
+    "a timer that runs and waits": (
+        at("busy"),
+        (
+            f"UPDATE running SET task_type = 'timeout' WHERE {of('busy')}",
             (
                 "UPDATE tasks SET task_type = 'timeout', idempotency_key = NULL "
-                "WHERE process_id = 'busy' AND status = 'running'"
+                f"WHERE {of('busy')} AND status = 'running'"
             ),
         ),
         {"schedule_one_timer"},
     ),
     "nothing to claim": (
-        ("UPDATE schedule SET claimable = FALSE WHERE process_id = 'mailbox'",),
+        at("mailbox"),
+        (f"UPDATE schedule SET claimable = FALSE WHERE {of('mailbox')}",),
         {"schedule_claimable"},
     ),
     "a later call to claim": (
-        (
-            (
-                "UPDATE schedule SET claimable = NOT claimable "
-                "WHERE process_id = 'mailbox' AND task_type = 'call'"
-            ),
-        ),
+        at("mailbox"),
+        (f"UPDATE schedule SET claimable = NOT claimable WHERE {of('mailbox')} AND task_type = 'call'",),
         {"schedule_claimable"},
     ),
     "a timer blocked by nothing": (
-        ("UPDATE schedule SET status = 'blocked', claimable = FALSE WHERE process_id = 'idle'",),
-        {"schedule_blocked", "schedule_claimable"},
+        at("idle"),
+        (f"UPDATE schedule SET claimable = FALSE WHERE {of('idle')}",),
+        {"schedule_claimable"},
     ),
-    "a timer that nothing blocks": (
-        ("UPDATE schedule SET status = 'waiting' WHERE process_id = 'mailbox'",),
-        {"schedule_blocked"},
+    "a timer that no call blocks": (
+        at("mailbox"),
+        (f"UPDATE schedule SET claimable = TRUE WHERE {of('mailbox')} AND task_type = 'timeout'",),
+        {"schedule_claimable"},
+    ),
+    "a timer that no step blocks": (
+        at("busy"),
+        (f"UPDATE schedule SET claimable = TRUE WHERE {of('busy')} AND task_type = 'timeout'",),
+        {"schedule_claimable"},
     ),
     "a call overtaken": (
+        at("busy"),
         (
-            "UPDATE schedule SET task_id = 0 WHERE process_id = 'busy' AND task_type = 'call'",
+            f"UPDATE schedule SET task_id = 0 WHERE {of('busy')} AND task_type = 'call'",
             (
                 "UPDATE tasks SET task_id = 0 "
-                "WHERE process_id = 'busy' AND task_type = 'call' AND status = 'waiting'"
+                f"WHERE {of('busy')} AND task_type = 'call' AND status = 'waiting'"
             ),
         ),
         {"mailbox_order"},
     ),
+    "a call overtaken by a timer": (
+        at("busy"),
+        (
+            f"DELETE FROM schedule WHERE {of('busy')} AND task_type = 'timeout'",
+            f"DELETE FROM tasks WHERE {of('busy')} AND task_type = 'timeout'",
+            f"UPDATE running SET task_type = 'timeout' WHERE {of('busy')}",
+            (
+                "UPDATE tasks SET task_type = 'timeout', idempotency_key = NULL "
+                f"WHERE {of('busy')} AND status = 'running'"
+            ),
+            f"UPDATE schedule SET task_id = 0 WHERE {of('busy')}",
+            f"UPDATE tasks SET task_id = 0 WHERE {of('busy')} AND status = 'waiting'",
+        ),
+        {"mailbox_order"},
+    ),
     "a call on a broken process": (
+        at("mailbox"),
         (
             (
                 "UPDATE processes SET status = 'error', detail = 'no', previous_status = NULL "
@@ -115,6 +201,7 @@ DAMAGES: dict[str, Damage] = {
         {"broken_waits_for_repair"},
     ),
     "a repair on a whole process": (
+        at("repaired"),
         (
             (
                 "UPDATE processes SET status = 'running', detail = NULL, corrupted_by = NULL "
@@ -124,92 +211,202 @@ DAMAGES: dict[str, Damage] = {
         {"broken_waits_for_repair"},
     ),
     "an init without its task": (
+        at("idle"),
         ("UPDATE processes SET status = 'init' WHERE process_id = 'idle'",),
         {"init_comes_first"},
     ),
     "an init after all": (
+        at("new"),
         ("UPDATE processes SET status = 'running' WHERE process_id = 'new'",),
         {"init_comes_first"},
     ),
+    "an init behind a timer": (
+        at("busy"),
+        (
+            f"UPDATE running SET task_type = 'init' WHERE {of('busy')}",
+            f"UPDATE tasks SET task_type = 'init' WHERE {of('busy')} AND status = 'running'",
+            "UPDATE processes SET status = 'init' WHERE process_id = 'busy'",
+        ),
+        {"init_comes_first"},
+    ),
     "broken by nothing": (
+        at("broken"),
         ("UPDATE processes SET corrupted_by = NULL WHERE process_id = 'broken'",),
         {"broken_by_a_task"},
     ),
     "broken by a task that did not fail": (
+        at("broken"),
         (
             (
-                "UPDATE processes SET corrupted_by = (SELECT min(task_id) FROM tasks "
-                "WHERE process_id = 'broken') WHERE process_id = 'broken'"
+                "UPDATE processes SET corrupted_by = "
+                f"(SELECT min(task_id) FROM tasks WHERE {of('broken')}) "
+                "WHERE process_id = 'broken'"
+            ),
+        ),
+        {"broken_by_a_task"},
+    ),
+    "broken by a task of another process": (
+        at("broken"),
+        (
+            (
+                "UPDATE processes SET corrupted_by = "
+                "(SELECT corrupted_by FROM processes WHERE process_id = 'repaired') "
+                "WHERE process_id = 'broken'"
             ),
         ),
         {"broken_by_a_task"},
     ),
     "whole, with a detail": (
+        at("idle"),
         (
             "ALTER TABLE processes DROP CONSTRAINT processes_detail_check",
             "UPDATE processes SET detail = 'no' WHERE process_id = 'idle'",
         ),
-        {"broken_by_a_task"},
+        {"broken_by_a_task", "schema_guards"},
+    ),
+    "a process of no namespace": (
+        at("alone", None),
+        ("UPDATE processes SET namespace_no = 4711 WHERE process_id = 'alone'",),
+        {"processes_of_a_namespace"},
+    ),
+    "a namespace that is gone": (
+        at("elsewhere", None),
+        ("DELETE FROM namespaces WHERE name = 'shop.other'",),
+        {"processes_of_a_namespace"},
     ),
     "a waiting task that nobody will see": (
-        ("DELETE FROM schedule WHERE process_id = 'idle'",),
+        at("idle"),
+        (f"DELETE FROM schedule WHERE {of('idle')}",),
         {"tasks_live_somewhere"},
     ),
     "a running task that nobody runs": (
-        ("DELETE FROM running WHERE process_id = 'alone'",),
+        at("alone"),
+        (f"DELETE FROM running WHERE {of('alone')}",),
         {"tasks_live_somewhere"},
     ),
     "cancelled without a reason": (
+        at("idle"),
         (
             (
                 "UPDATE tasks SET status = 'cancelled', finished_time = now() "
-                "WHERE process_id = 'idle' AND status = 'finished'"
+                f"WHERE {of('idle')} AND status = 'finished'"
             ),
         ),
         {"tasks_end_with_an_answer", "events_of_a_task"},
     ),
     "a request without a key": (
-        ("UPDATE tasks SET idempotency_key = NULL WHERE process_id = 'alone'",),
+        at("alone"),
+        (f"UPDATE tasks SET idempotency_key = NULL WHERE {of('alone')}",),
+        {"tasks_end_with_an_answer"},
+    ),
+    "an answer of a removed process with an error": (
+        at("gone"),
+        (
+            (
+                "UPDATE tasks SET error = 'no' "
+                "FROM removed_processes AS r WHERE r.process_no = tasks.process_no"
+            ),
+        ),
         {"tasks_end_with_an_answer"},
     ),
     "final without a time": (
+        at("broken"),
         (
             "ALTER TABLE tasks DROP CONSTRAINT tasks_finished_time_check",
-            "UPDATE tasks SET finished_time = NULL WHERE process_id = 'broken'",
+            f"UPDATE tasks SET finished_time = NULL WHERE {of('broken')}",
         ),
         {"tasks_end_with_an_answer", "schema_guards"},
     ),
     "a process that is gone": (
+        NO_NAME,
         ("DELETE FROM processes WHERE process_id = 'broken'",),
         {"tasks_of_a_process"},
     ),
+    "a removed process that is forgotten": (
+        NO_NAME,
+        ("DELETE FROM removed_processes",),
+        {"tasks_of_a_process"},
+    ),
     "an answer of a removed process that is none": (
+        at("gone"),
         (
             (
                 "UPDATE tasks SET status = 'running', finished_time = NULL, response = NULL "
-                "WHERE orphaned AND task_type = 'call'"
-            ),
-            (
-                "INSERT INTO running SELECT namespace, process_id, task_id, task_type, worker_id, lease, "
-                "running_time FROM tasks WHERE orphaned AND task_type = 'call'"
+                "FROM removed_processes AS r WHERE r.process_no = tasks.process_no AND task_type = 'call'"
             ),
         ),
-        {"tasks_of_a_process", "running_has_its_task"},
+        {"tasks_of_a_process"},
+    ),
+    "removed, and there": (
+        at("idle"),
+        (
+            (
+                "INSERT INTO removed_processes "
+                f"SELECT process_no, now(), '{NS}', process_id FROM processes WHERE process_id = 'idle'"
+            ),
+        ),
+        {"removed_are_gone"},
     ),
     "a gap": (
-        ("DELETE FROM events WHERE process_id = 'idle' AND event_id = 1",),
+        at("idle"),
+        (f"DELETE FROM events WHERE {of('idle')} AND event_id = 1",),
         {"events_gapless"},
     ),
     "another last_event_id": (
+        at("idle"),
         ("UPDATE processes SET last_event_id = 7 WHERE process_id = 'idle'",),
         {"events_gapless"},
     ),
+    "an event of no process": (
+        NO_NAME,
+        ("INSERT INTO events VALUES (4711, 1, 7, now(), '{}', '')",),
+        {"events_gapless"},
+    ),
+    "an event of a removed process": (
+        at("gone"),
+        (
+            (
+                "INSERT INTO events SELECT process_no, 1, task_id, now(), '{}', '' "
+                "FROM tasks JOIN removed_processes USING (process_no) WHERE task_type = 'call'"
+            ),
+        ),
+        {"events_gapless"},
+    ),
     "an event of no task": (
-        ("UPDATE events SET task_id = 0 WHERE process_id = 'idle'",),
+        at("idle"),
+        (f"UPDATE events SET task_id = 0 WHERE {of('idle')}",),
+        {"events_of_a_task"},
+    ),
+    "an event of another's task": (
+        at("idle"),
+        (
+            (
+                f"UPDATE events SET task_id = (SELECT min(task_id) FROM tasks WHERE {of('alone')}) "
+                f"WHERE {of('idle')}"
+            ),
+        ),
         {"events_of_a_task"},
     ),
     "no key": (
+        NO_NAME,
         ("DROP INDEX schedule_one_timer",),
+        {"schema_guards"},
+    ),
+    "a key in another spelling": (
+        NO_NAME,
+        (
+            "DROP INDEX tasks_idempotency_key",
+            "CREATE UNIQUE INDEX tasks_idempotency_key ON tasks (process_no, idempotency_key)",
+        ),
+        {"schema_guards"},
+    ),
+    "a key in another schema": (
+        NO_NAME,
+        (
+            "DROP INDEX schedule_one_timer",
+            "CREATE TABLE public.schedule (LIKE schedule)",
+            "CREATE UNIQUE INDEX schedule_one_timer ON public.schedule ((process_no + 0))",
+        ),
         {"schema_guards"},
     ),
 }
@@ -218,6 +415,9 @@ DAMAGES: dict[str, Damage] = {
 @pytest.fixture
 async def scene(dsn: str) -> str:
     """A database with processes in all that can become of them, whole."""
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        for name in (NS, OTHER):
+            Tables(connection).set_namespace(name)
     connections = Connections(dsn, limit=2)
     storage = Storage(connections, patience=timedelta(seconds=10))
     await start(storage, "idle", set_timer(SECOND, events=events(2)))
@@ -235,12 +435,11 @@ async def scene(dsn: str) -> str:
     await hold(storage, repair("repaired"))
     await start(storage, "gone")
     await save(storage, await hold(storage, request("gone")), removed())
+    await start(storage, "gone")
     await storage.put(Import(NS, "put", "put-1", events=events(3), timer=SetTimer(after=SECOND)), now=T0)
     await storage.put(Import(NS, "put broken", "put-2", status="error", detail="imported"), now=T0)
-    await start(storage, "elsewhere", unlock(events=events(1)), namespace="shop.other")
+    await start(storage, "elsewhere", unlock(events=events(1)), namespace=OTHER)
     await connections.close()
-    with psycopg.connect(dsn, autocommit=True) as connection:
-        Tables(connection).set_namespace()
     return dsn
 
 
@@ -259,17 +458,24 @@ def test_whole(scene: str) -> None:
 
 @pytest.mark.parametrize("name", DAMAGES)
 def test_damage(scene: str, tables: Tables, name: str) -> None:
-    """Each damage is found by the invariants that it breaks, and by no other."""
-    statements, expected = DAMAGES[name]
+    """Each damage is found by the invariants that it breaks, where it is; by no other, and nowhere else."""
+    place, statements, expected = DAMAGES[name]
     for statement in statements:
         tables.execute(statement)
-    assert broken(scene) == expected
+    found = {each.name: each.findings for each in examine(scene).invariants if not each.holds}
+    assert set(found) == expected
+    for finding in chain.from_iterable(found[each] for each in expected - GUARDS):
+        assert (finding.namespace, finding.process_id) == place
+        assert place != NO_NAME or "there is no process " in finding.found
+    for namespace in (NS, OTHER):
+        seen = expected if place[0] == namespace else expected & GUARDS
+        assert broken(scene, namespace=namespace) == seen
 
 
 def test_every_invariant_has_a_damage() -> None:
     """No invariant is there that nothing was ever found by."""
     by_time = {"running_of_the_living", "running_in_time"}
-    found = {name for _, names in DAMAGES.values() for name in names}
+    found = {name for _, _, names in DAMAGES.values() for name in names}
     assert found | by_time == {check.name for check in CHECKS}
 
 
@@ -286,8 +492,8 @@ def test_findings_name_the_place(scene: str, tables: Tables) -> None:
 
 def test_one_namespace(scene: str, tables: Tables) -> None:
     """Another namespace's damage is left out, or alone in it."""
-    tables.execute("DELETE FROM events WHERE namespace = 'shop.other'")
-    assert broken(scene, namespace="shop.other") == {"events_gapless"}
+    tables.execute(f"DELETE FROM events WHERE {of('elsewhere')}")
+    assert broken(scene, namespace=OTHER) == {"events_gapless"}
     assert broken(scene, namespace=NS) == set()
 
 
@@ -345,6 +551,17 @@ def test_changes_nothing(scene: str, tables: Tables) -> None:
     before = tables.everything()
     examine(scene)
     assert tables.everything() == before
+
+
+def test_another_schema(empty_dsn: str) -> None:
+    """The tables of that schema are looked at, and their guards, whatever stands elsewhere."""
+    for schema in ("progressor", "other"):
+        migrations.upgrade(empty_dsn, schema=schema)
+    with psycopg.connect(empty_dsn, autocommit=True) as connection:
+        connection.execute("INSERT INTO other.running VALUES (4711, 1, 7, 1, now(), 'call')")
+        connection.execute("DROP INDEX other.schedule_one_timer")
+    assert broken(empty_dsn, schema="other") == {"running_has_its_task", "schema_guards"}
+    assert broken(empty_dsn) == set()
 
 
 def test_without_tables(empty_dsn: str) -> None:

@@ -12,6 +12,7 @@ from progressor.storage.items import LostLease, Step
 from progressor.storage.operations import Storage
 from tests.support import (
     NS,
+    OTHER_WORKER,
     SECOND,
     T0,
     Held,
@@ -62,18 +63,17 @@ async def busy(storage: Storage) -> Held:
     """A call that runs, with a blocked timer and another call behind it."""
     await start(storage, "p1", set_timer(SECOND, events=events(1)))
     step = await hold(storage, request())
-    await wait(storage, request(metadata={"reply_to": "c"}))
+    await wait(storage, request(reply_to=9))
     return step
 
 
 @pytest.mark.parametrize(
     "stolen",
     [
-        {"worker_id": "w2"},
+        {"worker_id": OTHER_WORKER},
         {"lease": 1},
         {"task_id": 1},
-        {"process_id": "p2"},
-        {"namespace": "shop.other"},
+        {"process_no": 2},
     ],
     ids=lambda stolen: next(iter(stolen)),
 )
@@ -128,7 +128,7 @@ async def test_collected_zombie(storage: Storage, tables: Tables, policy: str) -
     await assert_fenced_off(storage, tables, step.step(unlock()))
 
 
-@pytest.mark.parametrize("worker_id", [None, "w2"])
+@pytest.mark.parametrize("worker_id", [None, OTHER_WORKER])
 async def test_collected_zombie_under_repair(
     storage: Storage, tables: Tables, worker_id: str | None
 ) -> None:

@@ -7,10 +7,10 @@ import asyncio
 import psycopg
 import pytest
 
-from progressor.storage import connections
-from progressor.storage.arrays import TextArray
+from progressor.storage.arrays import BigintArray
 from progressor.storage.connections import Connections
 from progressor.storage.operations import Storage
+from progressor.storage.statements import STATEMENTS
 from tests.support import NS, hold, request, save, start, unlock
 
 
@@ -18,12 +18,14 @@ async def test_the_locks_of_a_frozen_process_end(
     storage: Storage, dsn: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """PostgreSQL ends a transaction whose owner says nothing more, and its locks with it."""
-    assert "'15s'" in connections._SESSION
-    monkeypatch.setattr(connections, "_SESSION", connections._SESSION.replace("'15s'", "'100ms'"))
+    settings = STATEMENTS["settings"]
+    assert "'15s'" in settings
+    monkeypatch.setitem(STATEMENTS, "settings", settings.replace("'15s'", "'100ms'"))
     await start(storage)
+    process_no = (await storage.execute("find_process", namespace=NS, process_id="p1"))[0]["process_no"]
     frozen = Connections(dsn, limit=1)
     async with frozen.acquire() as session:
-        keys = {"namespace": TextArray([NS]), "process_id": TextArray(["p1"])}
+        keys = {"process_no": BigintArray([process_no])}
         await session.transact([("begin", {})])
         await session.transact([("lock", keys)])
         async with asyncio.timeout(30):

@@ -7,6 +7,7 @@ from dataclasses import replace
 from progressor.storage.items import LostLease
 from progressor.storage.operations import Storage
 from tests.support import (
+    OTHER_WORKER,
     SECOND,
     T0,
     Tables,
@@ -39,7 +40,7 @@ async def test_can_be_claimed_at_once(storage: Storage, tables: Tables) -> None:
         None,
         None,
     )
-    (again,) = await claim_calls(storage, worker_id="w2")
+    (again,) = await claim_calls(storage, worker_id=OTHER_WORKER)
     assert (again.task.task_id, again.task.args) == (step.task.task_id, b"1")
     assert again.task.attempts_count == 0
 
@@ -96,7 +97,7 @@ async def test_is_fenced(storage: Storage, tables: Tables) -> None:
     assert tables.outline() == [("init", "running")]
     await storage.hand_back([step.task])
     assert await storage.save_result([step.step(unlock())], now=T0) == [LostLease()]
-    (again,) = await claim_calls(storage, worker_id="w2")
+    (again,) = await claim_calls(storage, worker_id=OTHER_WORKER)
     await storage.hand_back([step.task])
     assert tables.running() is not None
     await save(storage, again, unlock())
@@ -105,7 +106,7 @@ async def test_is_fenced(storage: Storage, tables: Tables) -> None:
 async def test_batch(storage: Storage, tables: Tables) -> None:
     """All of a worker's tasks go back in one transaction; what is not its own stays."""
     steps = [await hold(storage, init(f"p{place}")) for place in range(5)]
-    other = await hold(storage, init("other", worker_id="w2"))
+    other = await hold(storage, init("other", worker_id=OTHER_WORKER))
     await save(storage, steps[0], unlock())
     await storage.hand_back([step.task for step in steps])
     assert ids(await claim_calls(storage)) == ids(steps[1:])

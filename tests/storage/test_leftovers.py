@@ -29,7 +29,7 @@ DAY = timedelta(days=1)
 
 
 async def drop(storage: Storage, after: timedelta) -> None:
-    await storage.drop_leftovers(lease_age=AGE, answer_age=DAY, now=T0 + after)
+    await storage.drop_leftovers(lease_age=AGE, now=T0 + after)
 
 
 async def test_answers_of_removed_processes_end(storage: Storage, tables: Tables) -> None:
@@ -44,16 +44,26 @@ async def test_answers_of_removed_processes_end(storage: Storage, tables: Tables
 
 
 async def test_timers_of_removed_processes_end_sooner(storage: Storage, tables: Tables) -> None:
-    """Nobody waits for the answer of a timer that removed its process."""
-    await start(storage, "expires", set_timer(SECOND, remove=True))
-    (timer,) = await claim_timers(storage, now=T0 + SECOND)
-    await save(storage, timer, removed(), now=T0 + SECOND)
-    await drop(storage, timedelta(minutes=10))
-    assert [row["task_type"] for row in tables.everything()["tasks"]] == ["init", "remove"]
-    await drop(storage, timedelta(minutes=10) + 2 * SECOND)
-    assert [row["task_type"] for row in tables.everything()["tasks"]] == ["init"]
-    await drop(storage, DAY + SECOND)
-    assert tables.everything()["tasks"] == []
+    """Nobody waits for the answer of a timer that removed its process long after its last request."""
+    await start(storage, "expires", set_timer(2 * DAY, remove=True))
+    (timer,) = await claim_timers(storage, now=T0 + 2 * DAY)
+    await save(storage, timer, removed(), now=T0 + 2 * DAY)
+    await drop(storage, 2 * DAY + timedelta(minutes=10))
+    assert [row["task_type"] for row in tables.everything()["tasks"]] == ["remove"]
+    await drop(storage, 2 * DAY + timedelta(minutes=10) + SECOND)
+    assert tables.everything()["tasks"] == tables.everything()["removed"] == []
+
+
+async def test_many_answers_end_bit_by_bit(storage: Storage, tables: Tables) -> None:
+    """However many processes were removed at once, a round forgets a bounded number of them."""
+    for place in range(3):
+        await start(storage, f"p{place}")
+        await save(storage, await hold(storage, request(f"p{place}")), removed())
+    late = T0 + DAY + SECOND
+    assert await storage.drop_leftovers(lease_age=AGE, limit=2, now=late)
+    assert len(tables.everything()["removed"]) == 1
+    assert not await storage.drop_leftovers(lease_age=AGE, limit=2, now=late)
+    assert tables.everything()["tasks"] == tables.everything()["removed"] == []
 
 
 async def test_answers_of_living_processes_stay(storage: Storage, tables: Tables) -> None:
@@ -68,27 +78,27 @@ async def test_answers_of_living_processes_stay(storage: Storage, tables: Tables
 async def test_dead_workers_are_forgotten(storage: Storage, tables: Tables) -> None:
     """A worker without a sign of life for ten leases is forgotten, once nothing of its runs."""
     tables.set_namespace()
-    tables.set_worker("dead")
-    tables.set_worker("holds")
-    tables.set_worker("alive", seen_at=T0 + 10 * AGE)
-    await hold(storage, init(worker_id="holds"))
+    tables.set_worker(1)
+    tables.set_worker(2)
+    tables.set_worker(3, seen_at=T0 + 10 * AGE)
+    await hold(storage, init(worker_id=2))
     await drop(storage, 10 * AGE)
     assert len(_workers(tables)) == 3
     await drop(storage, 10 * AGE + SECOND)
-    assert _workers(tables) == ["alive", "holds"]
+    assert _workers(tables) == [2, 3]
     await storage.collect_zombies(lease_age=AGE, grace=AGE, now=T0 + 10 * AGE + SECOND)
     await drop(storage, 10 * AGE + SECOND)
-    assert _workers(tables) == ["alive"]
+    assert _workers(tables) == [3]
 
 
-def _workers(tables: Tables) -> list[str]:
+def _workers(tables: Tables) -> list[int]:
     rows = tables.execute("SELECT worker_id FROM workers ORDER BY worker_id")
     return [row["worker_id"] for row in rows]
 
 
 async def test_heartbeat(storage: Storage, tables: Tables) -> None:
     """A worker makes its row, renews it, and takes it with it."""
-    beat = {"worker_id": "w", "host": "h", "namespaces": TextArray([NS])}
+    beat = {"worker_id": 1, "host": "h", "namespaces": TextArray([NS])}
     await storage.execute("heartbeat", **beat, free_slots='{"shop.order": 3}')
     (first,) = tables.execute("SELECT * FROM workers")
     assert (first["host"], first["namespaces"], first["free_slots"]) == ("h", [NS], {NS: 3})
@@ -96,7 +106,7 @@ async def test_heartbeat(storage: Storage, tables: Tables) -> None:
     (second,) = tables.execute("SELECT * FROM workers")
     assert second["seen_at"] > first["seen_at"]
     assert second["started_at"] == first["started_at"]
-    await storage.execute("deregister", worker_id="w")
+    await storage.execute("deregister", worker_id=1)
     assert tables.execute("SELECT * FROM workers") == []
 
 
@@ -104,18 +114,18 @@ async def test_live_workers(storage: Storage) -> None:
     """The workers that serve a namespace are listed with their free slots there."""
     await storage.execute(
         "heartbeat",
-        worker_id="both",
+        worker_id=1,
         host="h",
         namespaces=TextArray([NS, "shop.other"]),
         free_slots='{"shop.order": 3}',
     )
     await storage.execute(
-        "heartbeat", worker_id="other", host="h", namespaces=TextArray(["shop.other"]), free_slots="{}"
+        "heartbeat", worker_id=2, host="h", namespaces=TextArray(["shop.other"]), free_slots="{}"
     )
     live = await storage.execute("live_workers", namespace=NS, lease_age=AGE)
-    assert live == [{"worker_id": "both", "free_slots": 3}]
+    assert live == [{"worker_id": 1, "free_slots": 3}]
     other = await storage.execute("live_workers", namespace="shop.other", lease_age=AGE)
-    assert {row["worker_id"] for row in other} == {"both", "other"}
+    assert {row["worker_id"] for row in other} == {1, 2}
 
 
 async def test_registering_keeps_the_pause(storage: Storage, tables: Tables) -> None:

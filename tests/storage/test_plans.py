@@ -7,7 +7,7 @@ plan). PROGRESSOR_TEST_PLAN_ROWS says how many rows are many (20,000; a million 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import timedelta
 from typing import Any, LiteralString
 
@@ -16,9 +16,9 @@ import pytest
 
 from progressor.model import Event, SetTimer
 from progressor.storage.connections import Connections
-from progressor.storage.items import Import, TaskRef
+from progressor.storage.items import Import
 from progressor.storage.operations import Storage
-from progressor.storage.session import Params, Session, numbered
+from progressor.storage.session import Params, Session, _encode, _oid, numbered
 from progressor.storage.statements import STATEMENTS
 from tests.support import (
     NS,
@@ -47,69 +47,126 @@ ROWS = int(os.environ.get("PROGRESSOR_TEST_PLAN_ROWS", "20000"))
 Plan = dict[str, Any]
 
 # What touches no table of processes.
-OTHER_STATEMENTS = {"begin", "commit", "rollback", "clock", "notify", "health", "namespace_names"} | {
+OTHER_STATEMENTS = {
+    "begin",
+    "commit",
+    "rollback",
+    "clock",
+    "notify",
+    "settings",
+    "health",
+    "namespace_names",
+} | {
     *("heartbeat", "deregister", "live_workers", "register_namespace"),
 }
-BIG = {"processes", "tasks", "events", "schedule", "running"}
-BY_PROCESS = ("namespace =", "process_id =")
-# Scans that are not by process: they are by another key, for a reason.
+BIG = {"processes", "tasks", "events", "schedule", "running", "removed_processes"}
+# What finds the rows of one process, by its number or by its name, and no more of them than are wanted.
+KEYS = {
+    "processes_pkey": ("process_no =",),
+    "processes_name": ("namespace_no =", "process_id ="),
+    "removed_processes_by_name": ("namespace =", "process_id ="),
+    "removed_processes_pkey": ("process_no =",),
+    "tasks_pkey": ("process_no =", "task_id ="),
+    "tasks_idempotency_key": ("(process_no + 0) =", "idempotency_key ="),
+    "running_pkey": ("process_no =",),
+    "schedule_pkey": ("process_no =",),
+    "schedule_one_timer": ("(process_no + 0) =",),
+}
+# Scans that are not by such a key, for a reason.
 OTHERS = {
     # The order of waiting, of what may be claimed only.
-    ("search_calls", "schedule"): "namespace",
+    ("search_calls", "schedule"): "namespace_no",
     ("search_timers", "schedule"): "scheduled_time",
-    ("backlog", "schedule"): "namespace",
+    ("backlog", "schedule"): "namespace_no",
     # A worker's own tasks: as many as it has slots.
     ("search_calls", "running"): "worker_id",
     ("search_timers", "running"): "worker_id",
     ("claimed", "running"): "worker_id",
     ("drop_workers", "running"): "worker_id",
-    # The index holds nothing but answers of removed processes.
-    ("drop_orphans", "tasks"): "",
+    # All that a process has, or had.
+    ("remove", "tasks"): "process_no",
+    ("remove", "events"): "process_no =",
+    ("drop_removed", "tasks"): "process_no =",
+    ("drop_removed", "removed_processes"): "kept_until",
     # As many rows as all workers have slots, once per collection.
-    ("find_zombies", "running"): "",
+    ("find_zombies", "running"): None,
 }
 
 _MANY: LiteralString = """
-INSERT INTO processes (namespace, process_id, status, status_changed_at, created_at, last_event_id)
-SELECT %(namespace)s, 'many-' || n, 'running', %(now)s, %(now)s, 1
-FROM generate_series(1, %(rows)s) AS n;
+INSERT INTO namespaces (name, options) VALUES (%(namespace)s, '{}');
 
-INSERT INTO events (namespace, process_id, event_id, task_id, timestamp, payload)
-SELECT %(namespace)s, 'many-' || n, 1, n, %(now)s, 'payload' FROM generate_series(1, %(rows)s) AS n;
+INSERT INTO processes (
+    process_no, namespace_no, process_id, status, status_changed_at, created_at, last_event_id
+)
+OVERRIDING SYSTEM VALUE
+SELECT n, namespace_no, 'many-' || n, 'running', %(now)s, %(now)s, 1
+FROM generate_series(1, %(rows)s) AS n, namespaces;
+
+INSERT INTO events (process_no, event_id, task_id, timestamp, payload)
+SELECT n, 1, n, %(now)s, 'payload' FROM generate_series(1, %(rows)s) AS n;
 
 -- Of four processes one has a call and a blocked timer, one a due timer, two a later one.
 INSERT INTO tasks (
-    namespace, process_id, task_id, task_type, status, scheduled_time, finished_time, idempotency_key
+    process_no, task_id, task_type, status, scheduled_time, finished_time, idempotency_key
 )
 SELECT
-    %(namespace)s, 'many-' || n, 10 * n, 'init', 'finished', %(now)s, %(now)s, 'key-' || n
+    n, 10 * n, 'init'::task_type, 'finished'::task_status, %(now)s, %(now)s, 'key-' || n
 FROM generate_series(1, %(rows)s) AS n
 UNION ALL
-SELECT
-    %(namespace)s, 'many-' || n, 10 * n + 1, 'timeout', 'waiting',
-    %(now)s + (n %% 4 - 1) * interval '1 day', NULL, NULL
+SELECT n, 10 * n + 1, 'timeout', 'waiting', %(now)s + (n %% 4 - 1) * interval '1 day', NULL, NULL
 FROM generate_series(1, %(rows)s) AS n
 UNION ALL
-SELECT %(namespace)s, 'many-' || n, 10 * n + 2, 'call', 'waiting', %(now)s, NULL, NULL
+SELECT n, 10 * n + 2, 'call', 'waiting', %(now)s, NULL, NULL
 FROM generate_series(4, %(rows)s, 4) AS n;
 
-INSERT INTO schedule (
-    namespace, process_id, task_id, task_type, status, scheduled_time, claimable
+INSERT INTO schedule (process_no, task_id, namespace_no, task_type, scheduled_time, claimable)
+SELECT
+    process_no, task_id, namespace_no, task_type, scheduled_time,
+    task_type = 'call' OR task_id %% 40 <> 1
+FROM tasks, namespaces WHERE status = 'waiting';
+
+SELECT setval('tasks_task_id_seq', 100 * %(rows)s);
+"""
+
+_ONE: LiteralString = """
+INSERT INTO namespaces (name, options) VALUES (%(namespace)s, '{}');
+
+INSERT INTO processes (
+    process_no, namespace_no, process_id, status, status_changed_at, created_at, last_event_id
+)
+OVERRIDING SYSTEM VALUE
+SELECT 1, namespace_no, 'one', 'running', %(now)s, %(now)s, %(rows)s FROM namespaces;
+
+INSERT INTO events (process_no, event_id, task_id, timestamp, payload)
+SELECT 1, n, n, %(now)s, 'payload' FROM generate_series(1, %(rows)s) AS n;
+
+INSERT INTO tasks (
+    process_no, task_id, task_type, status, scheduled_time, finished_time, idempotency_key
 )
 SELECT
-    namespace, process_id, task_id, task_type,
-    CASE WHEN task_type = 'timeout' AND task_id %% 40 = 1 THEN 'blocked' ELSE 'waiting' END,
-    scheduled_time,
-    task_type = 'call' OR task_id %% 40 <> 1
-FROM tasks WHERE status = 'waiting';
+    1, n,
+    CASE n WHEN 1 THEN 'timeout' ELSE 'call' END::task_type,
+    CASE n %% 2 WHEN 0 THEN 'finished' ELSE 'waiting' END::task_status,
+    %(now)s, CASE n %% 2 WHEN 0 THEN %(now)s END, CASE WHEN n > 1 THEN 'key-' || n END
+FROM generate_series(1, %(rows)s) AS n;
+
+INSERT INTO schedule (process_no, task_id, namespace_no, task_type, scheduled_time, claimable)
+SELECT process_no, task_id, namespace_no, task_type, scheduled_time, task_id = 3
+FROM tasks, namespaces WHERE status = 'waiting';
+
+SELECT setval('tasks_task_id_seq', 100 * %(rows)s);
 """
 
 
-def fill(tables: Tables) -> None:
+def fill(tables: Tables, rows: LiteralString = _MANY) -> None:
     """Many processes, each with an event, a finished task and a timer; every fourth with a call."""
     with psycopg.ClientCursor(tables.connection) as cursor:
-        cursor.execute(_MANY, {"namespace": NS, "now": T0, "rows": ROWS})
-    tables.execute("SELECT setval('tasks_task_id_seq', %s)", 100 * ROWS)
+        cursor.execute(rows, {"namespace": NS, "now": T0, "rows": ROWS})
+
+
+def fill_one(tables: Tables) -> None:
+    """One process that has all rows: events, finished tasks, waiting calls, a blocked timer."""
+    fill(tables, _ONE)
 
 
 @pytest.fixture
@@ -139,6 +196,8 @@ async def tour(dsn: str) -> None:
     await storage.hand_back([timer.task])
     await break_process(storage, "p2", by_timer=True)
     await storage.simple_repair([repair("p2")], now=T0)
+    # One that is there.
+    await storage.prepare_init([init("p2")], now=T0)
     await start(storage, "p3")
     ref = await wait(storage, request("p3", worker_id=None))
     await storage.capture_task(ref, worker_id=WORKER, lease=1, now=T0)
@@ -154,8 +213,8 @@ async def tour(dsn: str) -> None:
     item = Import(NS, "p6", "put", events=(Event(b""),), timer=SetTimer(after=SECOND))
     connections.late = 1
     await storage.put(item, now=T0)
-    await storage.replies([TaskRef(NS, "p6", 1)])
-    await storage.drop_leftovers(lease_age=SECOND, answer_age=SECOND, now=T0)
+    await storage.replies([(1, 1)])
+    await storage.drop_leftovers(lease_age=SECOND, now=T0)
     await storage.execute("backlog", namespace=NS, most=10, now=T0)
     # A policy that retries, for what the collector then sends.
     await storage.execute("register_namespace", name=NS, options='{"on_zombie": "retry"}', schemas="{}")
@@ -164,19 +223,37 @@ async def tour(dsn: str) -> None:
     await connections.close()
 
 
-async def plans(dsn: str, statements: dict[str, Params]) -> dict[str, Plan]:
-    """Each statement's plan, as prepared by a session of the engine."""
-    connections = Connections(dsn, limit=1)
-    found = {}
+async def plans(dsn: str, statements: dict[str, Params], *, session_state: bool = True) -> dict[str, Plan]:
+    """Each statement's plan, as a session of the engine has it: prepared, or planned each time anew."""
+    connections = Connections(dsn, limit=1, session_state=session_state)
     async with connections.acquire() as session:
-        for name, params in statements.items():
-            await session._prepare([(name, params)])
-            values = ", ".join(["NULL"] * len(numbered(name)[1]))
-            call = f'"{name}" ({values})' if values else f'"{name}"'
-            session._pgconn.send_query_params(f"EXPLAIN (FORMAT JSON) EXECUTE {call}".encode(), [])
-            ((row,),) = await session._synced(["EXPLAIN"])
-            found[name] = row["QUERY PLAN"][0]["Plan"]
+        found = await plans_of(session, statements, session_state=session_state)
     await connections.close()
+    return found
+
+
+async def plans_of(
+    session: Session, statements: dict[str, Params], *, session_state: bool
+) -> dict[str, Plan]:
+    """The same, of one session that goes on."""
+    found = {}
+    for name, params in statements.items():
+        sql, names = numbered(name)
+        pgconn = session._pgconn
+        if session_state:
+            await session._prepare([(name, params)])
+            values = ", ".join(["NULL"] * len(names))
+            call = f'"{name}" ({values})' if values else f'"{name}"'
+            pgconn.send_query_params(f"EXPLAIN (FORMAT JSON) EXECUTE {call}".encode(), [])
+        else:
+            settings, _ = numbered("settings")
+            pgconn.send_query_params(settings, [b"\1"], [0], [1], 1)
+            values = [_encode(params[each]) for each in names]
+            oids = [_oid(params[each]) for each in names]
+            explain = b"EXPLAIN (FORMAT JSON) " + sql
+            pgconn.send_query_params(explain, values, oids, [1] * len(names), 1)
+        *_, (row,) = await session._synced(["settings"] * (not session_state) + ["EXPLAIN"])
+        found[name] = row["QUERY PLAN"][0]["Plan"]
     return found
 
 
@@ -188,6 +265,24 @@ def scans(plan: Plan) -> Iterator[Plan]:
         yield from scans(child)
 
 
+def is_by_key(scan: Plan) -> bool:
+    """Whether no more rows are read than the key of one item has, or the place that was found by it."""
+    condition = scan.get("Index Cond", "")
+    match scan["Node Type"]:
+        case "Tid Scan":
+            return True
+        case "Index Scan" | "Index Only Scan":
+            wanted = KEYS.get(scan["Index Name"], ("no key",))
+            return all(part in condition for part in wanted)
+        case _:
+            return False
+
+
+def is_allowed(scan: Plan, wanted: str | None) -> bool:
+    """Whether it reads the rows that it is meant to read; None: all of them."""
+    return wanted is None or ("Index" in scan["Node Type"] and wanted in scan.get("Index Cond", ""))
+
+
 def faults(found: dict[str, Plan]) -> list[str]:
     """The scans that are not by the key that they should be by."""
     return [
@@ -195,18 +290,14 @@ def faults(found: dict[str, Plan]) -> list[str]:
         for name, plan in found.items()
         for scan in scans(plan)
         for table, condition in [(scan["Relation Name"], scan.get("Index Cond", ""))]
-        if scan["Node Type"] not in ("Index Scan", "Index Only Scan")
-        or not (
-            all(part in condition for part in BY_PROCESS)
-            or OTHERS.get((name, table), "no other") in condition
-        )
+        if not is_by_key(scan) and not is_allowed(scan, OTHERS.get((name, table), "no other"))
     ]
 
 
 def keys(found: dict[str, Plan]) -> dict[str, list[tuple[str, str]]]:
     """The indexes by which each statement reads each table."""
     return {
-        name: sorted((scan["Relation Name"], scan["Index Name"]) for scan in scans(plan))
+        name: sorted((scan["Relation Name"], scan.get("Index Name", "place")) for scan in scans(plan))
         for name, plan in found.items()
     }
 
@@ -215,7 +306,7 @@ def keys(found: dict[str, Plan]) -> dict[str, list[tuple[str, str]]]:
 async def hot(dsn: str, sent: dict[str, Params], tables: Tables) -> dict[str, Params]:
     """Every statement that touches processes, as it is sent; the tables are empty again."""
     await tour(dsn)
-    tables.execute("TRUNCATE processes, tasks, running, schedule, events, namespaces")
+    tables.execute("TRUNCATE processes, removed_processes, tasks, running, schedule, events, namespaces")
     return {name: params for name, params in sent.items() if name not in OTHER_STATEMENTS}
 
 
@@ -229,27 +320,41 @@ async def test_on_empty_tables(dsn: str, hot: dict[str, Params]) -> None:
     assert faults(await plans(dsn, hot)) == []
 
 
-async def test_on_many_rows(dsn: str, hot: dict[str, Params], tables: Tables) -> None:
-    """Full tables have plans by keys, and an ANALYZE changes none of them."""
-    fill(tables)
-    before = await plans(dsn, hot)
-    assert faults(before) == []
-    tables.execute("ANALYZE")
-    after = await plans(dsn, hot)
-    assert faults(after) == []
-    assert keys(after) == keys(before)
+@pytest.mark.parametrize("filled", [fill, fill_one], ids=["many", "one"])
+@pytest.mark.parametrize("session_state", [True, False], ids=["session", "stateless"])
+async def test_on_full_tables(
+    dsn: str,
+    hot: dict[str, Params],
+    tables: Tables,
+    filled: Callable[[Tables], None],
+    session_state: bool,
+) -> None:
+    """Full tables have plans by keys, be the rows of many processes or of one, and so they stay
+    when an ANALYZE comes amid the run."""
+    filled(tables)
+    connections = Connections(dsn, limit=1, session_state=session_state)
+    async with connections.acquire() as session:
+        before = await plans_of(session, hot, session_state=session_state)
+        assert faults(before) == []
+        tables.execute("ANALYZE")
+        after = await plans_of(session, hot, session_state=session_state)
+        assert faults(after) == []
+        assert keys(after) == keys(before)
+    await connections.close()
 
 
-async def test_on_tables_that_were_empty_when_analyzed(
-    dsn: str, hot: dict[str, Params], tables: Tables
+@pytest.mark.parametrize("session_state", [True, False], ids=["session", "stateless"])
+@pytest.mark.parametrize("look", ["ANALYZE", "VACUUM"])
+async def test_on_tables_that_were_empty_when_looked_at(
+    dsn: str, hot: dict[str, Params], tables: Tables, look: LiteralString, session_state: bool
 ) -> None:
     """Statistics that say "empty" lead to no other plan, neither before nor after the tables grow."""
-    tables.execute("ANALYZE")
-    assert faults(await plans(dsn, hot)) == []
+    tables.execute(look)
+    assert faults(await plans(dsn, hot, session_state=session_state)) == []
     fill(tables)
-    assert faults(await plans(dsn, hot)) == []
+    assert faults(await plans(dsn, hot, session_state=session_state)) == []
     tables.execute("VACUUM running")
-    assert faults(await plans(dsn, hot)) == []
+    assert faults(await plans(dsn, hot, session_state=session_state)) == []
 
 
 CLAIMS = {
@@ -263,7 +368,7 @@ CLAIMS = {
 async def test_cost_of_a_claim(dsn: str, hot: dict[str, Params], tables: Tables, name: str) -> None:
     """A claim reads about as many rows as it takes, however many wait, are blocked, or not due."""
     fill(tables)
-    values = {"namespace": f"'{NS}'", "worker_id": "'w'", "now": f"'{T0}'"} | CLAIMS[name]
+    values = {"namespace": f"'{NS}'", "worker_id": "1", "now": f"'{T0}'"} | CLAIMS[name]
     connections = Connections(dsn, limit=1)
     async with connections.acquire() as session:
         await session._prepare([(name, hot[name])])

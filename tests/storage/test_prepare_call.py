@@ -40,12 +40,12 @@ async def test_idle_process_runs_it(storage: Storage, tables: Tables, kind: Task
     """A caller with a free worker holds the task, with the state that the process has."""
     made = unlock(aux_state=b"state", events=events(2), metadata={"plan": "pro"})
     await start(storage, "p1", made)
-    asked = request("p1", kind, metadata={"name": "pay", "reply_to": "c"}, args=b"", context=b"ctx")
+    asked = request("p1", kind, name="pay", reply_to=9, args=b"", context=b"ctx")
     now = T0 + SECOND
     (result,) = await storage.prepare_call([asked], now=now)
     assert isinstance(result, Continue)
     task, process = result.task, result.process
-    assert (task.task_type, task.name, task.reply_to) == (kind, "pay", "c")
+    assert (task.task_type, task.name, task.reply_to) == (kind, "pay", 9)
     assert (task.args, task.context, task.worker_id) == (b"", b"ctx", WORKER)
     assert task.scheduled_time == task.running_time == now
     assert (process.status, process.previous_status) == (ProcessStatus.RUNNING, ProcessStatus.INIT)

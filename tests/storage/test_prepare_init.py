@@ -24,12 +24,12 @@ from tests.support import (
 
 async def test_with_a_worker_it_runs(storage: Storage, tables: Tables) -> None:
     """The caller's worker holds the task, with the process as it was made."""
-    asked = init(args=b"\x00\xff", context=b"ctx", metadata={"name": "x"}, process_metadata={"plan": "pro"})
+    asked = init(args=b"\x00\xff", context=b"ctx", name="x", process_metadata={"plan": "pro"})
     (result,) = await storage.prepare_init([asked], now=T0)
     assert isinstance(result, Continue)
     task, process = result.task, result.process
     assert (task.namespace, task.process_id, task.task_type) == (NS, "p1", TaskType.INIT)
-    assert (task.args, task.context, task.metadata) == (b"\x00\xff", b"ctx", {"name": "x"})
+    assert (task.args, task.context, task.name) == (b"\x00\xff", b"ctx", "x")
     assert (task.worker_id, task.lease, task.attempts_count) == (WORKER, asked.lease, 0)
     assert task.scheduled_time == task.running_time == T0
     assert (process.status, process.previous_status) == (ProcessStatus.INIT, None)
@@ -37,7 +37,7 @@ async def test_with_a_worker_it_runs(storage: Storage, tables: Tables) -> None:
     assert process.created_at == process.status_changed_at == T0
     row = tables.task(task.task_id)
     assert row is not None
-    assert (row["args"], row["context"], row["metadata"]) == (b"\x00\xff", b"ctx", {"name": "x"})
+    assert (row["args"], row["context"], row["name"]) == (b"\x00\xff", b"ctx", "x")
     assert tables.outline() == [("init", "running")]
 
 
@@ -180,8 +180,9 @@ async def test_unicode_and_long_ids(storage: Storage) -> None:
     assert again == [NotPrepared(Refused.EXISTS)] * len(names)
 
 
-async def test_namespaces_are_apart(storage: Storage) -> None:
+async def test_namespaces_are_apart(storage: Storage, tables: Tables) -> None:
     """The same id in two namespaces is two processes."""
+    tables.set_namespace("shop.other")
     results = await storage.prepare_init([init(), init(namespace="shop.other")], now=T0)
     assert [type(result) for result in results] == [Continue, Continue]
     (call,) = await storage.prepare_call([request(namespace="shop.third")], now=T0)

@@ -27,12 +27,15 @@ from progressor.storage.items import (
     NotPrepared,
     Postpone,
     Refused,
+    Removed,
     Saved,
+    TaskRef,
 )
 from progressor.storage.operations import Storage
 from progressor.storage.session import Params, Session
 from tests.support import (
     NS,
+    OTHER_WORKER,
     SECOND,
     T0,
     Held,
@@ -69,7 +72,8 @@ class HeldSession:
         self._is_open = False
 
     async def transact(self, statements: Sequence[tuple[str, Params]]) -> list[list[Any]]:
-        if self._is_open:
+        if self._is_open or statements[0][0] == "find_process":
+            # Within it, or a look before it, which holds nothing.
             return await self._session.transact(statements)
         async with self.transaction():
             return await self._session.transact(statements)
@@ -271,13 +275,45 @@ async def test_start_waits_for_a_removal(storage: Storage, race: Race, tables: T
 
 
 async def test_start_with_a_key_that_a_removal_sets_free(storage: Storage, race: Race) -> None:
-    """A start with the key of the life that is being removed is answered by what was committed."""
+    """A start with the key of a life that somebody is removing waits for that, and begins a new one."""
     await start(storage, "p1", key="k")
     await race.begin(lambda first: first.remove(NS, "p1"))
-    (result,) = await storage.prepare_init([init(key="k")], now=T0)
-    assert isinstance(result, Duplicate)
+    second = await race.waits(storage.prepare_init([init(key="k")], now=T0))
     await race.commit()
-    await hold(storage, init(key="k"))
+    (result,) = await second
+    assert isinstance(result, Continue)
+
+
+async def test_start_with_a_key_whose_life_ends_meanwhile(storage: Storage, race: Race) -> None:
+    """A start waits for the end of the life that its key began, and is answered by it: no second life."""
+    first = init(key="k")
+    step = await hold(storage, first)
+    await race.begin(lambda storage: save(storage, step, removed()))
+    second = await race.waits(storage.prepare_init([init(key="k")], now=T0))
+    await race.commit()
+    (result,) = await second
+    assert isinstance(result, Duplicate)
+    assert result.task == step.ref
+
+
+async def test_two_removals_at_once(storage: Storage, race: Race) -> None:
+    """Only one of them has removed the process; the other one finds that it is gone."""
+    await start(storage)
+    await race.begin(lambda first: first.remove(NS, "p1"))
+    second = await race.waits(storage.remove(NS, "p1"))
+    assert (await race.commit()).existed
+    assert await second == Removed(False, ())
+
+
+async def test_removal_of_what_ends_meanwhile(storage: Storage, race: Race, tables: Tables) -> None:
+    """A process that ended by a step of its own, just before, is gone: what that step kept stays."""
+    step = await hold(storage, init(key="k"))
+    await race.begin(lambda first: save(first, step, removed()))
+    second = await race.waits(storage.remove(NS, "p1"))
+    await race.commit()
+    assert await second == Removed(False, ())
+    assert tables.outline() == [("init", "finished")]
+    assert await storage.replies([step.ref.key]) == [Answer(TaskStatus.FINISHED, b"answer")]
 
 
 async def test_start_waits_for_a_put(storage: Storage, race: Race) -> None:
@@ -310,7 +346,7 @@ async def test_two_claims_at_once(storage: Storage, race: Race) -> None:
     for place in range(5):
         await storage.prepare_init([init(f"p{place}", worker_id=None)], now=T0 + place * SECOND)
     await race.begin(lambda first: claim_calls(first, 3))
-    second = await claim_calls(storage, 3, worker_id="w2")
+    second = await claim_calls(storage, 3, worker_id=OTHER_WORKER)
     first = await race.commit()
     assert [step.task.process_id for step in first] == ["p0", "p1", "p2"]
     assert [step.task.process_id for step in second] == ["p3", "p4"]
@@ -330,7 +366,7 @@ async def test_claim_and_capture_at_once(storage: Storage, race: Race) -> None:
     await start(storage)
     ref = await wait(storage, request(worker_id=None))
     await race.begin(claim_calls)
-    assert await storage.capture_task(ref, worker_id="w2", lease=1, now=T0) is None
+    assert await storage.capture_task(ref, worker_id=OTHER_WORKER, lease=1, now=T0) is None
     assert ids(await race.commit()) == [ref.task_id]
 
 
@@ -432,9 +468,7 @@ async def test_claims_of_many_workers(storage: Storage) -> None:
     await storage.prepare_init([init(name, worker_id=None) for name in names], now=T0)
     found: list[Held] = []
     while len(found) < len(names):
-        claims = await asyncio.gather(
-            *(claim_calls(storage, 7, worker_id=f"w{place}") for place in range(8))
-        )
+        claims = await asyncio.gather(*(claim_calls(storage, 7, worker_id=place) for place in range(8)))
         found += [step for claim in claims for step in claim]
     assert sorted(step.task.process_id for step in found) == sorted(names)
 
@@ -506,13 +540,14 @@ async def test_starts_and_removals_in_any_order(storage: Storage, tables: Tables
 
 
 async def _one_search(session: Session, verb: str) -> None:
-    where = {"namespace": NS, "limit": 5, "worker_id": "w2", "lease": 1, "now": None}
+    where = {"namespace": NS, "limit": 5, "worker_id": OTHER_WORKER, "lease": 1, "now": None}
     await session.transact([(verb, where)])
 
 
-async def _capture(session: Session, task_id: int) -> None:
-    what = {"namespace": NS, "process_id": "p1", "task_id": task_id}
-    await session.transact([("capture_task", {**what, "worker_id": "w2", "lease": 1, "now": None})])
+async def _capture(session: Session, ref: TaskRef) -> None:
+    what = {"process_no": ref.process_no, "task_id": ref.task_id}
+    mine = {"worker_id": OTHER_WORKER, "lease": 1, "now": None}
+    await session.transact([("capture_task", {**what, **mine})])
 
 
 @pytest.mark.parametrize("verb", ["search_calls", "search_timers", "capture_task"])
@@ -532,7 +567,7 @@ async def test_a_claim_is_dated_behind_the_step_that_it_waited_for(
             (saved,) = await storage.save_result([first.step(decision, keeps_slot=False)])
             assert isinstance(saved, Saved)
             if verb == "capture_task" and ref is not None:
-                await _capture(session, ref.task_id)
+                await _capture(session, ref)
             else:
                 await _one_search(session, verb)
     finally:

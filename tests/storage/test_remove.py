@@ -58,15 +58,15 @@ async def test_other_namespace(storage: Storage, tables: Tables) -> None:
 async def test_callers_are_told(storage: Storage) -> None:
     """Those who wait for a task that runs or waits are named; those who have their answer are not."""
     await start(storage)
-    done = await hold(storage, request(metadata={"reply_to": "c0"}))
+    done = await hold(storage, request(reply_to=60))
     await save(storage, done, unlock())
-    running = await hold(storage, request(metadata={"reply_to": "c1"}))
-    waiting = await wait(storage, request(metadata={"reply_to": "c2"}))
+    running = await hold(storage, request(reply_to=61))
+    waiting = await wait(storage, request(reply_to=62))
     await wait(storage, request())
     answer = await storage.remove(NS, "p1")
     assert set(answer.cancelled) == {
-        running.ref._replace(reply_to="c1"),
-        waiting._replace(reply_to="c2"),
+        running.ref._replace(reply_to=61),
+        waiting._replace(reply_to=62),
     }
 
 

@@ -27,6 +27,7 @@ from progressor.storage.items import (
 from progressor.storage.operations import Storage
 from tests.support import (
     NS,
+    OTHER_WORKER,
     SECOND,
     T0,
     WORKER,
@@ -127,7 +128,7 @@ async def test_prepared_task_is_claimed_meanwhile(
     await start(storage)
 
     async def meanwhile() -> None:
-        (step,) = await claim_calls(storage, worker_id="w2")
+        (step,) = await claim_calls(storage, worker_id=OTHER_WORKER)
         await save(storage, step, unlock())
 
     connections.meanwhile = meanwhile
@@ -184,7 +185,7 @@ async def test_save_result(
 async def test_save_result_with_a_call_waiting(storage: Storage, lossy: Storage) -> None:
     """The call that goes on is found with all that it brought."""
     step = await hold(storage, init())
-    asked = request(args=b"2", context=b"ctx", metadata={"name": "pay"}, key="k")
+    asked = request(args=b"2", context=b"ctx", name="pay", key="k")
     waiting = await wait(storage, asked)
     saved = await save(lossy, step, set_timer(SECOND))
     task = saved.continuation
@@ -252,7 +253,7 @@ async def test_save_result_and_the_next_step_meanwhile(
     step = await hold(storage, init())
 
     async def meanwhile() -> None:
-        (timer,) = await claim_timers(storage, now=T0 + SECOND, worker_id="w2")
+        (timer,) = await claim_timers(storage, now=T0 + SECOND, worker_id=OTHER_WORKER)
         await save(storage, timer, unlock(events=events(1)), now=T0 + SECOND)
 
     connections.meanwhile = meanwhile
@@ -320,7 +321,7 @@ async def test_hand_back(
     taken: list[Held] = []
 
     async def meanwhile() -> None:
-        taken.extend(await claim_calls(storage, worker_id="w2"))
+        taken.extend(await claim_calls(storage, worker_id=OTHER_WORKER))
 
     connections.meanwhile = meanwhile
     await lossy.hand_back([step.task])

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from progressor.model import TaskStatus
-from progressor.storage.items import Answer, TaskRef
+from progressor.storage.items import Answer
 from progressor.storage.operations import Storage
-from tests.support import NS, fail, hold, init, removed, request, save, start, unlock, wait
+from tests.support import fail, hold, init, removed, request, save, start, unlock, wait
 
 
 async def test_each_status(storage: Storage) -> None:
@@ -20,7 +20,7 @@ async def test_each_status(storage: Storage) -> None:
     cancelled = await wait(storage, request("broken"))
     await save(storage, broken, fail("KeyError: 'x'"))
     refs = [cancelled, done.ref, waiting, broken.ref, done.ref, running.ref]
-    assert await storage.replies(refs) == [
+    assert await storage.replies([ref.key for ref in refs]) == [
         Answer(TaskStatus.CANCELLED, None, "KeyError: 'x'"),
         Answer(TaskStatus.FINISHED, b"answer"),
         Answer(TaskStatus.WAITING),
@@ -36,7 +36,7 @@ async def test_removed(storage: Storage) -> None:
     step = await hold(storage, request())
     gone = await wait(storage, request())
     await save(storage, step, removed())
-    assert await storage.replies([gone, step.ref, TaskRef(NS, "never", 1)]) == [
+    assert await storage.replies([gone.key, step.ref.key, (step.task.process_no + 1, 1)]) == [
         Answer(None),
         Answer(TaskStatus.FINISHED, b"answer"),
         Answer(None),

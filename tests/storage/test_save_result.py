@@ -141,7 +141,7 @@ async def test_continue_due_now(storage: Storage, tables: Tables) -> None:
     saved = await save(storage, step, set_timer(timedelta(0)), now=LATER)
     task = saved.continuation
     assert task is not None
-    assert (task.task_type, task.args, task.metadata) == (TaskType.TIMEOUT, None, {})
+    assert (task.task_type, task.args, task.name) == (TaskType.TIMEOUT, None, None)
     assert (task.worker_id, task.lease) == (WORKER, step.task.lease + 1)
     assert task.scheduled_time == task.running_time == LATER
     assert saved.due is None
@@ -266,14 +266,14 @@ async def test_unlock_runs_the_next_call(storage: Storage, tables: Tables) -> No
     """The oldest waiting call runs next, with all that it brought; the timer stays blocked."""
     await start(storage, "p1", set_timer(SECOND))
     step = await hold(storage, request())
-    asked = request(key="k2", args=b"2", context=b"ctx", metadata={"name": "pay", "reply_to": "c"})
+    asked = request(key="k2", args=b"2", context=b"ctx", name="pay", reply_to=9)
     second = await wait(storage, asked)
     third = await wait(storage, request("p1", TaskType.NOTIFY, args=b"3"))
     saved = await save(storage, step, unlock(), now=LATER)
     task = saved.continuation
     assert task is not None
     assert (task.task_id, task.args, task.context) == (second.task_id, b"2", b"ctx")
-    assert (task.name, task.reply_to, task.idempotency_key) == ("pay", "c", "k2")
+    assert (task.name, task.reply_to, task.idempotency_key) == ("pay", 9, "k2")
     assert (task.scheduled_time, task.running_time) == (T0, LATER)
     saved = await save(storage, step.next(saved, unlock()), unlock(), now=LATER)
     assert saved.continuation is not None
@@ -294,7 +294,7 @@ async def test_refused_call_changes_nothing(storage: Storage, tables: Tables) ->
     task = tables.task(step.task.task_id)
     assert task is not None
     assert (task["status"], task["error"]) == ("error", "rejected: poor")
-    (answer,) = await storage.replies([step.ref])
+    (answer,) = await storage.replies([step.ref.key])
     assert answer.refusal() == Refusal("poor", {"missing": 3})
 
 
@@ -452,10 +452,10 @@ async def test_fail_cancels_what_waits(storage: Storage, tables: Tables) -> None
     await start(storage, "p1", set_timer(SECOND))
     await start(storage, "p2", set_timer(SECOND))
     step = await hold(storage, request())
-    told = await wait(storage, request(metadata={"reply_to": "c1"}))
+    told = await wait(storage, request(reply_to=61))
     await wait(storage, request("p1", TaskType.NOTIFY))
     saved = await save(storage, step, fail("KeyError: 'x'"))
-    assert [ref[:4] for ref in saved.cancelled] == [(NS, "p1", told.task_id, "c1")]
+    assert saved.cancelled == (told._replace(reply_to=61),)
     assert tables.outline()[1:] == [
         ("timeout", "cancelled"),
         ("call", "error"),
@@ -486,25 +486,25 @@ async def test_remove_leaves_only_answers(storage: Storage, tables: Tables) -> N
     await start(storage, "p1", set_timer(SECOND, events=events(2)))
     await start(storage, "p2", set_timer(SECOND, events=events(2)))
     step = await hold(storage, request())
-    told = await wait(storage, request(metadata={"reply_to": "c1"}))
+    told = await wait(storage, request(reply_to=61))
     await wait(storage, request())
     saved = await save(storage, step, removed())
-    assert [ref[:4] for ref in saved.cancelled] == [(NS, "p1", told.task_id, "c1")]
+    assert saved.cancelled == (told._replace(reply_to=61),)
     assert (saved.continuation, saved.due) == (None, None)
     assert (tables.process(), tables.events(), tables.schedule()) == (None, [], [])
-    assert [(row["task_type"], row["response"], row["orphaned"]) for row in tables.tasks()] == [
-        ("init", b"answer", True),
-        ("call", b"answer", True),
+    assert [(row["task_type"], row["response"]) for row in tables.tasks()] == [
+        ("init", b"answer"),
+        ("call", b"answer"),
     ]
     assert len(tables.events("p2")) == 2
-    (answer,) = await storage.replies([step.ref])
+    (answer,) = await storage.replies([step.ref.key])
     assert answer.response == b"answer"
 
 
 async def test_refused_init_leaves_no_process(storage: Storage, tables: Tables) -> None:
     """A refused init leaves no process, and the calls that waited for it are told."""
     step = await hold(storage, init())
-    told = await wait(storage, request(metadata={"reply_to": "c1"}))
+    told = await wait(storage, request(reply_to=61))
     saved = await save(storage, step, refuse_init("no such plan"))
     assert [ref.task_id for ref in saved.cancelled] == [told.task_id]
     assert tables.process() is None
@@ -562,7 +562,7 @@ async def test_batch_of_all_dispositions(storage: Storage, tables: Tables) -> No
         "unlock": await hold(storage, init("unlock")),
     }
     await storage.remove(NS, "lost")
-    cancelled = await wait(storage, request("fail", metadata={"reply_to": "c"}))
+    cancelled = await wait(storage, request("fail", reply_to=9))
     decisions = {
         "lost": fail(),
         "fail": fail(),

@@ -6,6 +6,7 @@ from progressor.model import ProcessStatus, TaskType
 from progressor.storage.operations import Storage
 from tests.support import (
     NS,
+    OTHER_WORKER,
     SECOND,
     T0,
     WORKER,
@@ -36,16 +37,16 @@ async def test_nothing_to_claim(storage: Storage) -> None:
 async def test_claims_with_all_that_the_worker_needs(storage: Storage, tables: Tables) -> None:
     """A claim carries the task and its process, so that the worker need not read them."""
     await start(storage, "p1", unlock(aux_state=b"state", metadata={"a": 1}, events=events(2)))
-    asked = request(worker_id=None, key="k", args=b"\x00", context=b"ctx", metadata={"name": "pay"})
+    asked = request(worker_id=None, key="k", args=b"\x00", context=b"ctx", name="pay")
     ref = await wait(storage, asked)
     lease = number()
     now = T0 + SECOND
-    (found,) = await storage.search_calls(NS, 5, worker_id="w2", lease=lease, now=now)
+    (found,) = await storage.search_calls(NS, 5, worker_id=OTHER_WORKER, lease=lease, now=now)
     task, process = found.task, found.process
     assert (task.task_id, task.task_type, task.name) == (ref.task_id, TaskType.CALL, "pay")
     assert (task.args, task.context, task.idempotency_key) == (b"\x00", b"ctx", "k")
     assert (task.scheduled_time, task.running_time) == (T0, now)
-    assert (task.worker_id, task.lease, task.attempts_count) == ("w2", lease, 0)
+    assert (task.worker_id, task.lease, task.attempts_count) == (OTHER_WORKER, lease, 0)
     assert (process.status, process.aux_state, process.metadata) == (
         ProcessStatus.RUNNING,
         b"state",
@@ -131,7 +132,7 @@ async def test_two_hundred(storage: Storage, tables: Tables) -> None:
     found = await claim_calls(storage, 150)
     assert len({step.task.process_id for step in found}) == 150
     assert len({step.task.lease for step in found}) == 1
-    assert len(await claim_calls(storage, 150, worker_id="w2")) == 50
+    assert len(await claim_calls(storage, 150, worker_id=OTHER_WORKER)) == 50
 
 
 async def test_leases_are_apart(storage: Storage) -> None:

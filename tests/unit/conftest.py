@@ -25,7 +25,7 @@ def make_task() -> MakeTask:
             "namespace": "billing",
             "process_id": "acme",
             "task_id": 7,
-            "metadata": {} if name is None else {"name": name},
+            "name": name,
             "running_time": NOW,
         }
         return Task(task_type=task_type, **(values | more))
@@ -37,6 +37,7 @@ def make_task() -> MakeTask:
 def make_snapshot() -> MakeSnapshot:
     def make(status: ProcessStatus = ProcessStatus.RUNNING, **more: Any) -> Snapshot:
         values = {
+            "process_no": 1,
             "namespace": "billing",
             "process_id": "acme",
             "previous_status": None,

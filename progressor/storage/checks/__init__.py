@@ -15,7 +15,9 @@ from typing import Any, NamedTuple
 import psycopg
 from psycopg.rows import class_row
 
+from progressor.config import DEFAULT_SCHEMA
 from progressor.errors import SchemaMismatch, StorageUnavailable
+from progressor.storage.statements import in_schema
 
 
 class Check(NamedTuple):
@@ -65,7 +67,14 @@ CHECKS: tuple[Check, ...] = tuple(
 )
 
 
-def run(dsn: str, checks: Sequence[Check], params: Mapping[str, Any], *, most: int) -> Iterator[Findings]:
+def run(
+    dsn: str,
+    checks: Sequence[Check],
+    params: Mapping[str, Any],
+    *,
+    most: int,
+    schema: str = DEFAULT_SCHEMA,
+) -> Iterator[Findings]:
     """The findings of each check, at most `most` of each, all in one snapshot of the database."""
     try:
         with psycopg.connect(dsn, application_name="progressor doctor", connect_timeout=10) as connection:
@@ -75,7 +84,8 @@ def run(dsn: str, checks: Sequence[Check], params: Mapping[str, Any], *, most: i
             # All rows of a cursor are wanted, so the planner shall not hurry to the first.
             connection.execute("SET LOCAL cursor_tuple_fraction = 1")
             for check in checks:
-                yield _findings(connection, check, params, most)
+                sql = in_schema(check.sql, schema)
+                yield _findings(connection, check._replace(sql=sql), params, most)
     except (psycopg.errors.UndefinedTable, psycopg.errors.UndefinedColumn) as error:
         raise SchemaMismatch(f"{error.diag.message_primary}: run `progressor migrate`") from error
     except psycopg.Error as error:

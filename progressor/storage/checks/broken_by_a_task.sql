@@ -2,20 +2,19 @@
 -- Reads: all processes.
 -- One that was imported as broken was broken by no task: it never had another status.
 SELECT
-    p.namespace, p.process_id, p.corrupted_by AS task_id,
+    n.name AS namespace, p.process_id, p.corrupted_by AS task_id,
     CASE
         WHEN p.status <> 'error' THEN format('in status %%s with a detail or corrupted_by', p.status)
         WHEN p.corrupted_by IS NULL THEN 'broken by nothing'
         WHEN p.detail IS NULL THEN 'broken without a detail'
         ELSE 'broken by a task that did not end in error'
     END AS found
-FROM processes AS p
-LEFT JOIN tasks AS t
-    ON
-        t.namespace = p.namespace AND t.process_id = p.process_id AND t.task_id = p.corrupted_by
-        AND t.status = 'error' AND NOT t.orphaned
+FROM progressor.processes AS p
+LEFT JOIN progressor.namespaces AS n ON n.namespace_no = p.namespace_no
+LEFT JOIN progressor.tasks AS t
+    ON t.process_no = p.process_no AND t.task_id = p.corrupted_by AND t.status = 'error'
 WHERE
-    (%(namespace)s::text IS NULL OR p.namespace = %(namespace)s::text)
+    (%(namespace)s::text IS NULL OR n.name = %(namespace)s::text)
     AND CASE
         WHEN p.status <> 'error' THEN p.detail IS NOT NULL OR p.corrupted_by IS NOT NULL
         WHEN p.corrupted_by IS NULL THEN p.previous_status IS NOT NULL

@@ -1,31 +1,23 @@
 -- A process is in status init exactly as long as its one init task waits or runs, and that is its first.
 -- Reads: all processes, schedule, running.
 SELECT
-    coalesce(p.namespace, t.namespace) AS namespace,
-    coalesce(p.process_id, t.process_id) AS process_id,
-    t.task_id,
+    n.name AS namespace, p.process_id, t.task_id,
     CASE
         WHEN t.task_id IS NULL THEN 'in status init without an init task'
-        WHEN p.process_id IS NULL THEN 'an init task on a process that is not in status init'
+        WHEN p.status <> 'init' THEN 'an init task on a process that is not in status init'
         ELSE 'a second init task, or one behind others'
     END AS found
-FROM (
-    SELECT p.namespace, p.process_id
-    FROM processes AS p
-    WHERE p.status = 'init' AND (%(namespace)s::text IS NULL OR p.namespace = %(namespace)s::text)
-) AS p
-FULL JOIN (
-    SELECT l.namespace, l.process_id, l.task_id, l.place
+FROM progressor.processes AS p
+LEFT JOIN progressor.namespaces AS n ON n.namespace_no = p.namespace_no
+LEFT JOIN (
+    SELECT
+        l.*, row_number() OVER (PARTITION BY l.process_no ORDER BY l.task_id) AS place
     FROM (
-        SELECT
-            l.*, row_number() OVER (PARTITION BY l.namespace, l.process_id ORDER BY l.task_id) AS place
-        FROM (
-            SELECT s.namespace, s.process_id, s.task_id, s.task_type FROM schedule AS s
-            UNION ALL
-            SELECT r.namespace, r.process_id, r.task_id, r.task_type FROM running AS r
-        ) AS l
-        WHERE %(namespace)s::text IS NULL OR l.namespace = %(namespace)s::text
+        SELECT s.process_no, s.task_id, s.task_type FROM progressor.schedule AS s
+        UNION ALL
+        SELECT r.process_no, r.task_id, r.task_type FROM progressor.running AS r
     ) AS l
-    WHERE l.task_type = 'init'
-) AS t ON t.namespace = p.namespace AND t.process_id = p.process_id
-WHERE t.task_id IS NULL OR p.process_id IS NULL OR t.place > 1
+) AS t ON t.process_no = p.process_no AND t.task_type = 'init'
+WHERE
+    (%(namespace)s::text IS NULL OR n.name = %(namespace)s::text)
+    AND ((p.status = 'init') <> (t.task_id IS NOT NULL) OR t.place > 1)

@@ -1,11 +1,13 @@
--- A request runs before those that were accepted later.
+-- No request waits that is older than the task that runs on its process, be that a request or a timer.
 -- Reads: schedule, running.
+-- The end of a step looks for the next request behind its own task, and would never see an older one.
 SELECT
-    s.namespace, s.process_id, s.task_id,
-    format('it waits, while task %%s, accepted later, runs', r.task_id) AS found
-FROM running AS r
-JOIN schedule AS s ON s.namespace = r.namespace AND s.process_id = r.process_id
+    n.name AS namespace, p.process_id, s.task_id,
+    format('it waits, while task %%s, made later, runs', r.task_id) AS found
+FROM progressor.running AS r
+JOIN progressor.schedule AS s ON s.process_no = r.process_no AND s.task_id < r.task_id
+JOIN progressor.processes AS p ON p.process_no = r.process_no
+LEFT JOIN progressor.namespaces AS n ON n.namespace_no = p.namespace_no
 WHERE
-    (%(namespace)s::text IS NULL OR r.namespace = %(namespace)s::text)
-    AND s.task_id < r.task_id
-    AND r.task_type NOT IN ('timeout', 'remove') AND s.task_type NOT IN ('timeout', 'remove')
+    (%(namespace)s::text IS NULL OR n.name = %(namespace)s::text)
+    AND s.task_type NOT IN ('timeout', 'remove')

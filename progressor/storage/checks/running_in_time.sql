@@ -2,11 +2,12 @@
 -- Reads: running, namespaces.
 -- As the collector sees it: while PostgreSQL was down nobody could save a step.
 SELECT
-    r.namespace, r.process_id, r.task_id, format('runs since %%s', r.running_time) AS found
-FROM running AS r
-JOIN namespaces AS n ON n.name = r.namespace
+    n.name AS namespace, p.process_id, r.task_id, format('runs since %%s', r.running_time) AS found
+FROM progressor.running AS r
+JOIN progressor.processes AS p ON p.process_no = r.process_no
+JOIN progressor.namespaces AS n ON n.namespace_no = p.namespace_no
 WHERE
-    (%(namespace)s::text IS NULL OR r.namespace = %(namespace)s::text)
+    (%(namespace)s::text IS NULL OR n.name = %(namespace)s::text)
     AND greatest(r.running_time, pg_postmaster_start_time())
     + coalesce((n.options ->> 'step_timeout')::float8, 0) * interval '1 second'
     + %(grace)s::interval + %(slack)s::interval

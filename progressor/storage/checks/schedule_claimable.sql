@@ -1,20 +1,23 @@
 -- Of what waits on a process, one task may be claimed if nothing runs: its oldest request, else its timer.
 -- Reads: schedule, running.
+-- A timer that may not be claimed is blocked: by a request that waits, or by the task that runs.
 SELECT
-    s.namespace, s.process_id, s.task_id,
+    n.name AS namespace, p.process_id, s.task_id,
     CASE
         WHEN s.claimable THEN 'it may be claimed, though it is not the next'
         ELSE 'it is the next, but cannot be claimed'
     END AS found
 FROM (
     SELECT
-        s.namespace, s.process_id, s.task_id, s.claimable,
+        s.process_no, s.task_id, s.claimable,
         r.task_id IS NULL AND row_number() OVER (
-            PARTITION BY s.namespace, s.process_id
-            ORDER BY s.task_type IN ('timeout', 'remove'), s.task_id
+            PARTITION BY s.process_no ORDER BY s.task_type IN ('timeout', 'remove'), s.task_id
         ) = 1 AS is_next
-    FROM schedule AS s
-    LEFT JOIN running AS r ON r.namespace = s.namespace AND r.process_id = s.process_id
-    WHERE %(namespace)s::text IS NULL OR s.namespace = %(namespace)s::text
+    FROM progressor.schedule AS s
+    LEFT JOIN progressor.running AS r ON r.process_no = s.process_no
 ) AS s
-WHERE s.claimable <> s.is_next
+JOIN progressor.processes AS p ON p.process_no = s.process_no
+LEFT JOIN progressor.namespaces AS n ON n.namespace_no = p.namespace_no
+WHERE
+    (%(namespace)s::text IS NULL OR n.name = %(namespace)s::text)
+    AND s.claimable <> s.is_next

@@ -3,7 +3,9 @@
 -- Reads: all tasks.
 -- A finished request may have no response: a raw handler can answer nothing.
 SELECT
-    t.namespace, t.process_id, t.task_id,
+    coalesce(n.name, gone.namespace) AS namespace,
+    coalesce(p.process_id, gone.process_id) AS process_id,
+    t.task_id,
     CASE
         WHEN (t.finished_time IS NULL) <> (t.status IN ('waiting', 'running'))
             THEN format('%%s, and finished at %%s', t.status, coalesce(t.finished_time::text, 'no time'))
@@ -13,9 +15,14 @@ SELECT
         WHEN t.status IN ('error', 'cancelled') THEN format('%%s without a reason', t.status)
         ELSE format('%%s, with a response', t.status)
     END AS found
-FROM tasks AS t
+FROM progressor.tasks AS t
+LEFT JOIN progressor.processes AS p ON p.process_no = t.process_no
+LEFT JOIN progressor.namespaces AS n ON n.namespace_no = p.namespace_no
+LEFT JOIN progressor.removed_processes AS gone ON gone.process_no = t.process_no AND p.process_no IS NULL
 WHERE
-    (%(namespace)s::text IS NULL OR t.namespace = %(namespace)s::text)
+    (%(namespace)s::text IS NULL OR coalesce(n.name, gone.namespace) = %(namespace)s::text)
+    -- Of a number that is known nowhere `tasks_of_a_process` tells.
+    AND coalesce(p.process_no, gone.process_no) IS NOT NULL
     AND (
         (t.finished_time IS NULL) <> (t.status IN ('waiting', 'running'))
         OR (t.idempotency_key IS NULL) <> (t.task_type IN ('timeout', 'remove'))

@@ -1,17 +1,16 @@
--- Every task has its process; what is left of a removed process is final, and marked as orphaned.
+-- Every task is of a process, or of a removed one; what is left of a removed process is final.
 -- Reads: all tasks.
--- An id may be used again while answers of its earlier life are still kept.
+-- A name may be used again while answers of its earlier life are still kept: that had another number.
 SELECT
-    t.namespace, t.process_id, t.task_id,
+    gone.namespace, gone.process_id, t.task_id,
     CASE
-        WHEN t.orphaned THEN format('orphaned, and %%s', t.status)
-        ELSE 'no such process'
+        WHEN gone.process_no IS NULL THEN format('there is no process %%s', t.process_no)
+        ELSE format('the process is removed, the task is %%s', t.status)
     END AS found
-FROM tasks AS t
-LEFT JOIN processes AS p ON p.namespace = t.namespace AND p.process_id = t.process_id
+FROM progressor.tasks AS t
+LEFT JOIN progressor.processes AS p ON p.process_no = t.process_no
+LEFT JOIN progressor.removed_processes AS gone ON gone.process_no = t.process_no
 WHERE
-    (%(namespace)s::text IS NULL OR t.namespace = %(namespace)s::text)
-    AND CASE
-        WHEN t.orphaned THEN t.status IN ('waiting', 'running')
-        ELSE p.process_id IS NULL
-    END
+    (%(namespace)s::text IS NULL OR gone.namespace = %(namespace)s::text)
+    AND p.process_no IS NULL
+    AND (gone.process_no IS NULL OR t.status IN ('waiting', 'running'))

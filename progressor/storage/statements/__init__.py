@@ -1,22 +1,38 @@
 """The hot statements, one file each, as whole SQL.
 
 `STATEMENTS["save_result"]` is the text of `save_result.sql`; parameters are named, arrays travel as the
-types of `storage.arrays`.
+types of `storage.arrays`. Every table, type and sequence is named with its schema, `progressor`;
+`in_schema` puts another one in its place.
 
-Rule: a table is joined by `namespace = ANY (ARRAY[...]) AND process_id = ANY (ARRAY[...])`. It means the
-same as `=`, but the planner can neither merge-join it nor carry it over to a third table, so an index is
-read by its whole key or not at all. With `=` it prefers to read an index from end to end on any table that
-was (almost) empty when last vacuumed: as `running` is every quiet night, and all are in a new database.
-For the same reason a condition that is the predicate of a partial index is put in other words where that
-index is not meant. tests/storage/test_plans.py holds every statement to it.
+Rules, so that an index is read by its whole key or not at all, whatever the statistics say:
+
+- Behind the lock a row is found by `LATERAL (... WHERE key = item.key OFFSET 0)`: a fence for the planner,
+  which then neither joins in another order nor carries the key over to a third table. What was found is
+  changed by its place (`ctid`), which nobody else can change while the process is locked.
+- A claim locks what it reads, so it joins by `process_no = ANY (ARRAY[...])`: the same as `=`, but nothing
+  that the planner could merge-join.
+
+With a plain join it prefers to read an index from end to end on any table that was (almost) empty when last
+vacuumed: as `running` is every quiet night, and all are in a new database. tests/storage/test_plans.py
+holds every statement to it.
 """
 
 from __future__ import annotations
 
+import re
 from importlib.resources import files
+
+from progressor.config import DEFAULT_SCHEMA
+
+_QUALIFIED = re.compile(rf"\b{DEFAULT_SCHEMA}\.")
 
 STATEMENTS: dict[str, str] = {
     path.name.removesuffix(".sql"): path.read_text(encoding="utf-8")
     for path in files(__package__).iterdir()
     if path.name.endswith(".sql")
 }
+
+
+def in_schema(sql: str, schema: str) -> str:
+    """The same SQL on the tables of another schema, whose name `ConnectionOptions` has checked."""
+    return sql if schema == DEFAULT_SCHEMA else _QUALIFIED.sub(f'"{schema}".', sql)

@@ -8,22 +8,28 @@ SELECT
     timers.oldest AS timers_oldest,
     (
         SELECT s.scheduled_time
-        FROM schedule AS s
+        FROM progressor.schedule AS s
         WHERE
-            s.namespace = %(namespace)s::text AND s.claimable
+            s.namespace_no = at.namespace_no AND s.claimable
             AND s.task_type IN ('timeout', 'remove') AND s.scheduled_time > at.now
         ORDER BY s.scheduled_time
         LIMIT 1
     ) AS next_due
 FROM
-    (SELECT coalesce(%(now)s::timestamptz, now()) AS now) AS at,
+    (
+        SELECT
+            coalesce(%(now)s::timestamptz, now()) AS now,
+            (
+                SELECT n.namespace_no FROM progressor.namespaces AS n WHERE n.name = %(namespace)s::text
+            ) AS namespace_no
+    ) AS at,
     LATERAL (
         SELECT count(*) AS waiting, min(c.scheduled_time) AS oldest
         FROM (
             SELECT s.scheduled_time
-            FROM schedule AS s
+            FROM progressor.schedule AS s
             WHERE
-                s.namespace = %(namespace)s::text AND s.claimable
+                s.namespace_no = at.namespace_no AND s.claimable
                 AND s.task_type IN ('init', 'call', 'notify', 'repair')
             ORDER BY s.scheduled_time, s.task_id
             LIMIT %(most)s::bigint
@@ -33,9 +39,9 @@ FROM
         SELECT count(*) AS waiting, min(t.scheduled_time) AS oldest
         FROM (
             SELECT s.scheduled_time
-            FROM schedule AS s
+            FROM progressor.schedule AS s
             WHERE
-                s.namespace = %(namespace)s::text AND s.claimable
+                s.namespace_no = at.namespace_no AND s.claimable
                 AND s.task_type IN ('timeout', 'remove') AND s.scheduled_time <= at.now
             ORDER BY s.scheduled_time, s.task_id
             LIMIT %(most)s::bigint

@@ -2,44 +2,38 @@
 -- Row locks skip what others hold, so a claim never waits; the row in running comes first, and only what
 -- was captured leaves the schedule.
 WITH due AS MATERIALIZED (
-    SELECT s.namespace, s.process_id, s.task_id, s.task_type
-    FROM schedule AS s
-    JOIN processes AS p ON p.namespace = ANY (ARRAY[s.namespace])
-    AND p.process_id = ANY (ARRAY[s.process_id])
+    SELECT s.process_no, s.task_id, s.task_type
+    FROM progressor.schedule AS s
+    JOIN progressor.processes AS p ON p.process_no = ANY (ARRAY[s.process_no])
     WHERE
-        s.namespace = %(namespace)s::text AND s.process_id = %(process_id)s::text
-        AND s.task_id = %(task_id)s::bigint AND s.claimable
+        s.process_no = %(process_no)s::bigint AND s.task_id = %(task_id)s::bigint AND s.claimable
         AND s.scheduled_time <= coalesce(%(now)s::timestamptz, now())
-        AND NOT EXISTS (SELECT FROM namespaces AS n WHERE n.name = %(namespace)s::text AND n.paused)
+        AND s.namespace_no <> ALL (
+            ARRAY(SELECT n.namespace_no FROM progressor.namespaces AS n WHERE n.paused)
+        )
     FOR NO KEY UPDATE OF p, s SKIP LOCKED
 ),
 
 captured AS (
-    INSERT INTO running (
-        namespace, process_id, task_id, task_type, worker_id, lease, running_time
-    )
+    INSERT INTO progressor.running (process_no, task_id, task_type, worker_id, lease, running_time)
     SELECT
-        namespace, process_id, task_id, task_type, %(worker_id)s::text, %(lease)s::bigint,
+        process_no, task_id, task_type, %(worker_id)s::bigint, %(lease)s::bigint,
         coalesce(%(now)s::timestamptz, clock_timestamp())
     FROM due
     ON CONFLICT DO NOTHING
-    RETURNING namespace, process_id, task_id, running_time
+    RETURNING process_no, task_id, running_time
 ),
 
 started AS (
-    UPDATE tasks AS t
+    UPDATE progressor.tasks AS t
     SET
         status = 'running', running_time = c.running_time,
-        worker_id = %(worker_id)s::text, lease = %(lease)s::bigint
+        worker_id = %(worker_id)s::bigint, lease = %(lease)s::bigint
     FROM captured AS c
-    WHERE
-        t.namespace = ANY (ARRAY[c.namespace]) AND t.process_id = ANY (ARRAY[c.process_id])
-        AND t.task_id = c.task_id
-    RETURNING t.namespace, t.process_id, t.task_id
+    WHERE t.process_no = ANY (ARRAY[c.process_no]) AND t.task_id = c.task_id
+    RETURNING t.process_no, t.task_id
 )
 
-DELETE FROM schedule AS s
+DELETE FROM progressor.schedule AS s
 USING started AS c
-WHERE
-    s.namespace = ANY (ARRAY[c.namespace]) AND s.process_id = ANY (ARRAY[c.process_id])
-    AND s.task_id = c.task_id
+WHERE s.process_no = ANY (ARRAY[c.process_no]) AND s.task_id = c.task_id

@@ -1,13 +1,15 @@
 -- The last statement of every claim: the tasks that this worker holds under this lease, with their
 -- processes as they are.
 SELECT
-    t.namespace,
-    t.process_id,
-    t.task_id,
-    t.task_type,
+    n.name AS namespace,
+    p.process_id,
+    r.process_no,
+    r.task_id,
+    r.task_type,
+    t.name,
     t.args,
-    t.metadata,
     t.context,
+    t.reply_to,
     t.idempotency_key,
     t.scheduled_time,
     r.running_time,
@@ -21,15 +23,21 @@ SELECT
     p.created_at,
     p.detail,
     p.aux_state,
-    p.metadata AS process_metadata,
+    p.metadata,
     p.corrupted_by,
     p.last_event_id
-FROM running AS r
-JOIN tasks AS t
-    ON
-        t.namespace = ANY (ARRAY[r.namespace]) AND t.process_id = ANY (ARRAY[r.process_id])
-        AND t.task_id = r.task_id
-JOIN processes AS p ON p.namespace = ANY (ARRAY[r.namespace])
-AND p.process_id = ANY (ARRAY[r.process_id])
-WHERE r.worker_id = %(worker_id)s::text AND r.lease = %(lease)s::bigint
-ORDER BY t.scheduled_time, t.task_id
+FROM progressor.running AS r
+CROSS JOIN LATERAL (
+    SELECT t.*
+    FROM progressor.tasks AS t
+    WHERE t.process_no = r.process_no AND t.task_id = r.task_id
+    OFFSET 0
+) AS t
+CROSS JOIN LATERAL (
+    SELECT p.* FROM progressor.processes AS p WHERE p.process_no = r.process_no OFFSET 0
+) AS p
+CROSS JOIN LATERAL (
+    SELECT n.name FROM progressor.namespaces AS n WHERE n.namespace_no = p.namespace_no OFFSET 0
+) AS n
+WHERE r.worker_id = %(worker_id)s::bigint AND r.lease = %(lease)s::bigint
+ORDER BY t.scheduled_time, r.task_id

@@ -1,2 +1,2 @@
 -- A worker leaves; what it still runs becomes a zombie after the age of a lease.
-DELETE FROM workers WHERE worker_id = %(worker_id)s::text
+DELETE FROM progressor.workers WHERE worker_id = %(worker_id)s::bigint

@@ -3,23 +3,20 @@
 -- While PostgreSQL was down, or out of the collector's own reach, nobody could renew a heartbeat or save a
 -- step: ages count from its start, and from when the collector saw it again.
 SELECT
-    r.namespace,
-    r.process_id,
+    n.name AS namespace,
+    p.process_id,
+    r.process_no,
     r.task_id,
     r.worker_id,
     r.lease,
     coalesce(n.options ->> 'on_zombie', 'error') AS on_zombie,
     (n.options -> 'retry_policy' ->> 'max_attempts')::bigint AS max_attempts,
     t.attempts_count
-FROM running AS r
-JOIN processes AS p ON p.namespace = ANY (ARRAY[r.namespace])
-AND p.process_id = ANY (ARRAY[r.process_id])
-JOIN tasks AS t
-    ON
-        t.namespace = ANY (ARRAY[r.namespace]) AND t.process_id = ANY (ARRAY[r.process_id])
-        AND t.task_id = r.task_id
-LEFT JOIN workers AS w ON w.worker_id = r.worker_id
-LEFT JOIN namespaces AS n ON n.name = r.namespace
+FROM progressor.running AS r
+JOIN progressor.processes AS p ON p.process_no = ANY (ARRAY[r.process_no])
+JOIN progressor.tasks AS t ON t.process_no = ANY (ARRAY[r.process_no]) AND t.task_id = r.task_id
+JOIN progressor.namespaces AS n ON n.namespace_no = ANY (ARRAY[p.namespace_no])
+LEFT JOIN progressor.workers AS w ON w.worker_id = ANY (ARRAY[r.worker_id])
 WHERE
     -- Repeated after an outage it comes too late to know what happened meanwhile: the next round judges.
     clock_timestamp() <= coalesce(%(until)s::timestamptz, 'infinity')
@@ -31,6 +28,7 @@ WHERE
         + %(grace)s::interval
         < coalesce(%(now)s::timestamptz, now())
     )
-ORDER BY r.namespace, r.process_id
+-- No plain column: the planner shall not think of reading the index in its order.
+ORDER BY r.process_no + 0
 LIMIT %(limit)s::bigint
 FOR NO KEY UPDATE OF p SKIP LOCKED

@@ -1,2 +1,2 @@
 -- Every namespace that any worker ever served.
-SELECT name FROM namespaces ORDER BY name
+SELECT name FROM progressor.namespaces ORDER BY name

@@ -3,118 +3,125 @@
 -- Task ids are drawn under the lock, so their order in a process is the order of acceptance.
 -- What is not accepted is told from the tables, so that an operation repeated after a lost answer finds
 -- its own earlier success: a task whose running row carries the item's lease is the item's own to run; any
--- other task of the same key is a duplicate.
-WITH placed AS MATERIALIZED (
+-- other task of the same key is a duplicate, be it of an earlier life of the process.
+--   item     the request, its process, and the task that has its key
+--   placed   what becomes of it: accepted, the next of its process, running at once
+WITH item AS (
     SELECT
-        CASE WHEN item.accepted THEN nextval('tasks_task_id_seq') END AS new_id,
-        item.is_next AND item.has_worker AND item.namespace <> ALL (
-            ARRAY(SELECT n.name FROM namespaces AS n WHERE n.paused)
-        ) AS runs,
-        coalesce(%(now)s::timestamptz, statement_timestamp()) AS now,
-        item.*
+        i.*,
+        p.*,
+        old.*,
+        coalesce(p.status IN ('init', 'running') AND old.old_id IS NULL, FALSE) AS accepted
     FROM (
         SELECT
-            item.*,
-            item.accepted
-            AND row_number() OVER (
-                PARTITION BY item.namespace, item.process_id, item.accepted ORDER BY item.ord
-            ) = 1
-            AND NOT EXISTS (
-                SELECT FROM running AS r
-                WHERE
-                    r.namespace = ANY (ARRAY[item.namespace])
-                    AND r.process_id = ANY (ARRAY[item.process_id])
-            )
-            AND NOT EXISTS (
-                SELECT FROM schedule AS s
-                WHERE
-                    s.namespace = ANY (ARRAY[item.namespace])
-                    AND s.process_id = ANY (ARRAY[item.process_id])
-                    AND s.task_type IN ('init', 'call', 'notify', 'repair')
-            ) AS is_next
-        FROM (
-            SELECT
-                i.*,
-                coalesce(p.status IN ('init', 'running') AND old.task_id IS NULL, FALSE) AS accepted,
-                p.status,
-                p.previous_status,
-                p.status_changed_at,
-                p.created_at,
-                p.detail,
-                p.aux_state,
-                p.metadata AS process_metadata,
-                p.corrupted_by,
-                p.last_event_id,
-                old.task_id AS old_id
-            FROM unnest(
-                %(namespace)s::text[], %(process_id)s::text[], %(task_type)s::text[],
-                %(args)s::bytea[], %(metadata)s::jsonb[], %(idempotency_key)s::text[],
-                %(request_hash)s::bytea[], %(context)s::bytea[], %(has_worker)s::boolean[],
-                %(worker_id)s::text[], %(lease)s::bigint[]
-            ) WITH ORDINALITY AS i (
-                namespace, process_id, task_type,
-                args, metadata, idempotency_key,
-                request_hash, context, has_worker,
-                worker_id, lease, ord
-            )
-            LEFT JOIN processes AS p
-                ON
-                    p.namespace = ANY (ARRAY[i.namespace]) AND p.process_id = ANY (ARRAY[i.process_id])
-                    -- Not what was started after the lock had looked for it.
-                    AND i.ord <> ALL (
-                        coalesce(
-                            nullif(current_setting('progressor.missing', TRUE), ''), '{}'
-                        )::bigint[]
-                    )
-            LEFT JOIN tasks AS old
-                ON
-                    old.namespace = ANY (ARRAY[i.namespace])
-                    AND old.process_id = ANY (ARRAY[i.process_id])
-                    AND old.idempotency_key = i.idempotency_key
-        ) AS item
-    ) AS item
+            i.*,
+            ((SELECT current_setting('prg.locked')::bigint[]))[i.ord] AS process_no
+        FROM unnest(
+            %(namespace)s::text[], %(process_id)s::text[], %(task_type)s::text[],
+            %(name)s::text[], %(args)s::bytea[], %(idempotency_key)s::text[],
+            %(request_hash)s::bytea[], %(context)s::bytea[], %(reply_to)s::bigint[],
+            %(worker_id)s::bigint[], %(lease)s::bigint[]
+        ) WITH ORDINALITY AS i (
+            namespace, process_id, task_type,
+            name, args, idempotency_key,
+            request_hash, context, reply_to,
+            worker_id, lease, ord
+        )
+    ) AS i
+    LEFT JOIN LATERAL (
+        SELECT
+            p.namespace_no, p.status, p.previous_status, p.status_changed_at, p.created_at, p.detail,
+            p.aux_state, p.metadata, p.corrupted_by, p.last_event_id
+        FROM progressor.processes AS p
+        WHERE p.process_no = i.process_no
+        OFFSET 0
+    ) AS p ON TRUE
+    LEFT JOIN LATERAL (
+        SELECT t.process_no AS old_no, t.task_id AS old_id
+        FROM progressor.tasks AS t
+        WHERE t.process_no + 0 = i.process_no AND t.idempotency_key = i.idempotency_key
+        UNION ALL
+        SELECT t.process_no, t.task_id
+        FROM progressor.removed_processes AS r
+        CROSS JOIN LATERAL (
+            SELECT t.*
+            FROM progressor.tasks AS t
+            WHERE t.process_no + 0 = r.process_no AND t.idempotency_key = i.idempotency_key
+            OFFSET 0
+        ) AS t
+        WHERE r.namespace = i.namespace AND r.process_id = i.process_id
+        LIMIT 1
+    ) AS old ON TRUE
+),
+
+next AS (
+    SELECT
+        item.*,
+        item.accepted
+        AND row_number() OVER (PARTITION BY item.process_no, item.accepted ORDER BY item.ord) = 1
+        AND NOT EXISTS (
+            SELECT FROM progressor.running AS r WHERE r.process_no = item.process_no OFFSET 0
+        )
+        AND NOT EXISTS (
+            SELECT FROM progressor.schedule AS s
+            WHERE
+                s.process_no = item.process_no
+                AND s.task_type IN ('init', 'call', 'notify', 'repair')
+            OFFSET 0
+        ) AS is_next
+    FROM item
+),
+
+placed AS MATERIALIZED (
+    SELECT
+        next.*,
+        CASE WHEN accepted THEN nextval('progressor.tasks_task_id_seq') END AS new_id,
+        is_next AND worker_id IS NOT NULL AND namespace_no <> ALL (
+            ARRAY(SELECT n.namespace_no FROM progressor.namespaces AS n WHERE n.paused)
+        ) AS runs,
+        coalesce(%(now)s::timestamptz, statement_timestamp()) AS now
+    FROM next
 ),
 
 new_task AS (
-    INSERT INTO tasks (
-        namespace, process_id, task_id, task_type, status, scheduled_time, running_time,
-        args, metadata, idempotency_key, request_hash, context, worker_id, lease
+    INSERT INTO progressor.tasks (
+        process_no, task_id, task_type, status, scheduled_time, running_time,
+        name, args, idempotency_key, request_hash, context, reply_to, worker_id, lease
     )
     SELECT
-        namespace, process_id, new_id, task_type,
-        CASE WHEN runs THEN 'running' ELSE 'waiting' END,
+        process_no, new_id, task_type::progressor.task_type,
+        CASE WHEN runs THEN 'running' ELSE 'waiting' END::progressor.task_status,
         now, CASE WHEN runs THEN now END,
-        args, metadata, idempotency_key, request_hash, context,
+        name, args, idempotency_key, request_hash, context, reply_to,
         CASE WHEN runs THEN worker_id END, lease
     FROM placed
     WHERE accepted
 ),
 
 runs_now AS (
-    INSERT INTO running (
-        namespace, process_id, task_id, task_type, worker_id, lease, running_time
-    )
-    SELECT namespace, process_id, new_id, task_type, worker_id, lease, now
+    INSERT INTO progressor.running (process_no, task_id, task_type, worker_id, lease, running_time)
+    SELECT process_no, new_id, task_type::progressor.task_type, worker_id, lease, now
     FROM placed
     WHERE runs
 ),
 
 blocked_timer AS (
-    UPDATE schedule AS s
-    SET status = 'blocked', claimable = FALSE
+    UPDATE progressor.schedule AS s
+    SET claimable = FALSE
     FROM placed AS i
     WHERE
         i.is_next
-        AND s.namespace = ANY (ARRAY[i.namespace]) AND s.process_id = ANY (ARRAY[i.process_id])
-        -- Not "IN ('timeout', 'remove')": the key finds the one row, not the index of all timers.
-        AND s.task_type NOT IN ('init', 'call', 'notify', 'repair')
+        AND s.ctid = (
+            SELECT t.ctid FROM progressor.schedule AS t
+            WHERE t.process_no + 0 = i.process_no AND t.task_type IN ('timeout', 'remove')
+        )
 ),
 
 waits AS (
-    INSERT INTO schedule (
-        namespace, process_id, task_id, task_type, status, scheduled_time, claimable
+    INSERT INTO progressor.schedule (
+        process_no, task_id, namespace_no, task_type, scheduled_time, claimable
     )
-    SELECT namespace, process_id, new_id, task_type, 'waiting', now, is_next
+    SELECT process_no, new_id, namespace_no, task_type::progressor.task_type, now, is_next
     FROM placed
     WHERE accepted AND NOT runs
 )
@@ -126,10 +133,11 @@ SELECT
     i.created_at,
     i.detail,
     CASE WHEN i.runs OR r.lease IS NOT NULL THEN i.aux_state END AS aux_state,
-    i.process_metadata,
+    i.metadata,
     i.corrupted_by,
     i.last_event_id,
-    coalesce(i.new_id, t.task_id) AS task_id,
+    coalesce(i.old_no, i.process_no) AS process_no,
+    coalesce(i.new_id, i.old_id) AS task_id,
     CASE WHEN i.runs THEN 'running' WHEN i.accepted THEN 'waiting' ELSE t.status END AS task_status,
     CASE WHEN i.accepted THEN i.request_hash ELSE t.request_hash END AS request_hash,
     t.response,
@@ -139,12 +147,16 @@ SELECT
     i.runs OR r.lease IS NOT NULL AS runs,
     i.accepted OR t.lease = i.lease AS own
 FROM placed AS i
-LEFT JOIN tasks AS t
-    ON
-        t.namespace = ANY (ARRAY[i.namespace]) AND t.process_id = ANY (ARRAY[i.process_id])
-        AND t.task_id = i.old_id
-LEFT JOIN running AS r
-    ON
-        r.namespace = ANY (ARRAY[i.namespace]) AND r.process_id = ANY (ARRAY[i.process_id])
-        AND r.task_id = i.old_id AND r.lease = i.lease
+LEFT JOIN LATERAL (
+    SELECT t.status, t.request_hash, t.response, t.error, t.scheduled_time, t.lease
+    FROM progressor.tasks AS t
+    WHERE t.process_no = i.old_no AND t.task_id = i.old_id
+    OFFSET 0
+) AS t ON TRUE
+LEFT JOIN LATERAL (
+    SELECT r.lease, r.running_time
+    FROM progressor.running AS r
+    WHERE r.process_no = i.old_no AND r.task_id = i.old_id AND r.lease = i.lease
+    OFFSET 0
+) AS r ON TRUE
 ORDER BY i.ord

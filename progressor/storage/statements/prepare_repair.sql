@@ -1,85 +1,88 @@
 -- prepare_repair, after the lock: a process in status error gets one repair at a time. Nothing else
 -- waits on a broken process, so the repair is always the next task.
-WITH item AS MATERIALIZED (
+WITH item AS (
     SELECT
         i.*,
-        row_number() OVER (PARTITION BY i.namespace, i.process_id ORDER BY i.ord) AS place
-    FROM unnest(
-        %(namespace)s::text[], %(process_id)s::text[], %(args)s::bytea[], %(metadata)s::jsonb[],
-        %(idempotency_key)s::text[], %(request_hash)s::bytea[], %(context)s::bytea[],
-        %(has_worker)s::boolean[], %(worker_id)s::text[], %(lease)s::bigint[]
-    ) WITH ORDINALITY AS i (
-        namespace, process_id, args, metadata,
-        idempotency_key, request_hash, context,
-        has_worker, worker_id, lease, ord
-    )
-    JOIN processes AS p
-        ON
-            p.namespace = ANY (ARRAY[i.namespace]) AND p.process_id = ANY (ARRAY[i.process_id])
-            AND p.status IS NOT DISTINCT FROM 'error'
+        p.namespace_no,
+        row_number() OVER (PARTITION BY i.process_no ORDER BY i.ord) AS place
+    FROM (
+        SELECT
+            i.*,
+            ((SELECT current_setting('prg.locked')::bigint[]))[i.ord] AS process_no
+        FROM unnest(
+            %(namespace)s::text[], %(process_id)s::text[],
+            %(name)s::text[], %(args)s::bytea[], %(idempotency_key)s::text[],
+            %(request_hash)s::bytea[], %(context)s::bytea[], %(reply_to)s::bigint[],
+            %(worker_id)s::bigint[], %(lease)s::bigint[]
+        ) WITH ORDINALITY AS i (
+            namespace, process_id,
+            name, args, idempotency_key,
+            request_hash, context, reply_to,
+            worker_id, lease, ord
+        )
+    ) AS i
+    CROSS JOIN LATERAL (
+        SELECT p.namespace_no
+        FROM progressor.processes AS p
+        WHERE p.process_no = i.process_no AND p.status = 'error'
+        OFFSET 0
+    ) AS p
     WHERE
-        -- Not what was started after the lock had looked for it.
-        i.ord <> ALL (
-            coalesce(nullif(current_setting('progressor.missing', TRUE), ''), '{}')::bigint[]
+        NOT EXISTS (SELECT FROM progressor.running AS r WHERE r.process_no = i.process_no OFFSET 0)
+        AND NOT EXISTS (SELECT FROM progressor.schedule AS s WHERE s.process_no = i.process_no OFFSET 0)
+        AND NOT EXISTS (
+            SELECT FROM progressor.tasks AS t
+            WHERE t.process_no + 0 = i.process_no AND t.idempotency_key = i.idempotency_key
+            OFFSET 0
         )
         AND NOT EXISTS (
-            SELECT FROM running AS r
-            WHERE
-                r.namespace = ANY (ARRAY[i.namespace])
-                AND r.process_id = ANY (ARRAY[i.process_id])
-        )
-        AND NOT EXISTS (
-            SELECT FROM schedule AS s
-            WHERE
-                s.namespace = ANY (ARRAY[i.namespace])
-                AND s.process_id = ANY (ARRAY[i.process_id])
-        )
-        AND NOT EXISTS (
-            SELECT FROM tasks AS t
-            WHERE
-                t.namespace = ANY (ARRAY[i.namespace]) AND t.process_id = ANY (ARRAY[i.process_id])
-                AND t.idempotency_key = i.idempotency_key
+            SELECT
+            FROM progressor.removed_processes AS r
+            CROSS JOIN LATERAL (
+                SELECT t.*
+                FROM progressor.tasks AS t
+                WHERE t.process_no + 0 = r.process_no AND t.idempotency_key = i.idempotency_key
+                OFFSET 0
+            ) AS t
+            WHERE r.namespace = i.namespace AND r.process_id = i.process_id
+            OFFSET 0
         )
 ),
 
 placed AS MATERIALIZED (
     SELECT
-        nextval('tasks_task_id_seq') AS task_id,
-        item.has_worker AND item.namespace <> ALL (
-            ARRAY(SELECT n.name FROM namespaces AS n WHERE n.paused)
+        item.*,
+        nextval('progressor.tasks_task_id_seq') AS task_id,
+        worker_id IS NOT NULL AND namespace_no <> ALL (
+            ARRAY(SELECT n.namespace_no FROM progressor.namespaces AS n WHERE n.paused)
         ) AS runs,
-        coalesce(%(now)s::timestamptz, statement_timestamp()) AS now,
-        item.*
+        coalesce(%(now)s::timestamptz, statement_timestamp()) AS now
     FROM item
-    WHERE item.place = 1
+    WHERE place = 1
 ),
 
 new_task AS (
-    INSERT INTO tasks (
-        namespace, process_id, task_id, task_type, status, scheduled_time, running_time,
-        args, metadata, idempotency_key, request_hash, context, worker_id, lease
+    INSERT INTO progressor.tasks (
+        process_no, task_id, task_type, status, scheduled_time, running_time,
+        name, args, idempotency_key, request_hash, context, reply_to, worker_id, lease
     )
     SELECT
-        namespace, process_id, task_id, 'repair',
-        CASE WHEN runs THEN 'running' ELSE 'waiting' END,
+        process_no, task_id, 'repair',
+        CASE WHEN runs THEN 'running' ELSE 'waiting' END::progressor.task_status,
         now, CASE WHEN runs THEN now END,
-        args, metadata, idempotency_key, request_hash, context,
+        name, args, idempotency_key, request_hash, context, reply_to,
         CASE WHEN runs THEN worker_id END, lease
     FROM placed
 ),
 
 runs_now AS (
-    INSERT INTO running (
-        namespace, process_id, task_id, task_type, worker_id, lease, running_time
-    )
-    SELECT namespace, process_id, task_id, 'repair', worker_id, lease, now
+    INSERT INTO progressor.running (process_no, task_id, task_type, worker_id, lease, running_time)
+    SELECT process_no, task_id, 'repair', worker_id, lease, now
     FROM placed
     WHERE runs
 )
 
-INSERT INTO schedule (
-    namespace, process_id, task_id, task_type, status, scheduled_time, claimable
-)
-SELECT namespace, process_id, task_id, 'repair', 'waiting', now, TRUE
+INSERT INTO progressor.schedule (process_no, task_id, namespace_no, task_type, scheduled_time, claimable)
+SELECT process_no, task_id, namespace_no, 'repair', now, TRUE
 FROM placed
 WHERE NOT runs

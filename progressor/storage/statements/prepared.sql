@@ -2,23 +2,17 @@
 -- operation repeated after a lost answer finds its own earlier success. A task whose running row
 -- carries the item's lease is the item's own to run; any other task of the same key is a duplicate.
 SELECT
-    -- Nothing, if it was started after the lock had looked for it.
-    CASE
-        WHEN i.ord <> ALL (
-            coalesce(nullif(current_setting('progressor.missing', TRUE), ''), '{}')::bigint[]
-        )
-            THEN p.status
-    END AS status,
+    p.status,
     p.previous_status,
     p.status_changed_at,
     p.created_at,
     p.detail,
     CASE WHEN r.lease IS NOT NULL THEN p.aux_state END AS aux_state,
-    p.metadata AS process_metadata,
+    p.metadata,
     p.corrupted_by,
     p.last_event_id,
+    t.process_no,
     t.task_id,
-    t.task_type,
     t.status AS task_status,
     t.request_hash,
     t.response,
@@ -27,17 +21,35 @@ SELECT
     r.running_time,
     r.lease IS NOT NULL AS runs,
     t.lease = i.lease AS own
-FROM unnest(
-    %(namespace)s::text[], %(process_id)s::text[], %(idempotency_key)s::text[], %(lease)s::bigint[]
-) WITH ORDINALITY AS i (namespace, process_id, idempotency_key, lease, ord)
-LEFT JOIN processes AS p ON p.namespace = ANY (ARRAY[i.namespace])
-AND p.process_id = ANY (ARRAY[i.process_id])
-LEFT JOIN tasks AS t
-    ON
-        t.namespace = ANY (ARRAY[i.namespace]) AND t.process_id = ANY (ARRAY[i.process_id])
-        AND t.idempotency_key = i.idempotency_key
-LEFT JOIN running AS r
-    ON
-        r.namespace = ANY (ARRAY[i.namespace]) AND r.process_id = ANY (ARRAY[i.process_id])
-        AND r.task_id = t.task_id AND r.lease = i.lease
+FROM (
+    SELECT i.*, ((SELECT current_setting('prg.locked')::bigint[]))[i.ord] AS process_no
+    FROM unnest(
+        %(namespace)s::text[], %(process_id)s::text[], %(idempotency_key)s::text[], %(lease)s::bigint[]
+    ) WITH ORDINALITY AS i (namespace, process_id, idempotency_key, lease, ord)
+) AS i
+LEFT JOIN LATERAL (
+    SELECT p.* FROM progressor.processes AS p WHERE p.process_no = i.process_no OFFSET 0
+) AS p ON TRUE
+LEFT JOIN LATERAL (
+    SELECT t.*
+    FROM progressor.tasks AS t
+    WHERE t.process_no + 0 = i.process_no AND t.idempotency_key = i.idempotency_key
+    UNION ALL
+    SELECT t.*
+    FROM progressor.removed_processes AS r
+    CROSS JOIN LATERAL (
+        SELECT t.*
+        FROM progressor.tasks AS t
+        WHERE t.process_no + 0 = r.process_no AND t.idempotency_key = i.idempotency_key
+        OFFSET 0
+    ) AS t
+    WHERE r.namespace = i.namespace AND r.process_id = i.process_id
+    LIMIT 1
+) AS t ON TRUE
+LEFT JOIN LATERAL (
+    SELECT r.lease, r.running_time
+    FROM progressor.running AS r
+    WHERE r.process_no = t.process_no AND r.task_id = t.task_id AND r.lease = i.lease
+    OFFSET 0
+) AS r ON TRUE
 ORDER BY i.ord

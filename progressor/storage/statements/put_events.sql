@@ -1,7 +1,7 @@
 -- put, second: its history, numbered from 1.
-INSERT INTO events (namespace, process_id, event_id, task_id, timestamp, metadata, payload)
+INSERT INTO progressor.events (process_no, event_id, task_id, timestamp, metadata, payload)
 SELECT
-    %(namespace)s::text, %(process_id)s::text, e.event_id, %(task_id)s::bigint,
+    %(process_no)s::bigint, e.event_id, %(task_id)s::bigint,
     coalesce(e.timestamp, %(now)s::timestamptz, now()), e.metadata, e.payload
 FROM unnest(
     %(event_id)s::bigint[], %(event_timestamp)s::timestamptz[], %(event_metadata)s::jsonb[],

@@ -1,6 +1,16 @@
 -- put, repeated after a lost answer: was it this import that took the id?
 SELECT t.task_id
-FROM tasks AS t
-WHERE
-    t.namespace = %(namespace)s::text AND t.process_id = %(process_id)s::text
-    AND t.idempotency_key = %(idempotency_key)s::text
+FROM progressor.namespaces AS n
+CROSS JOIN LATERAL (
+    SELECT p.process_no
+    FROM progressor.processes AS p
+    WHERE p.namespace_no = n.namespace_no AND p.process_id = %(process_id)s::text
+    OFFSET 0
+) AS p
+CROSS JOIN LATERAL (
+    SELECT t.task_id
+    FROM progressor.tasks AS t
+    WHERE t.process_no + 0 = p.process_no AND t.idempotency_key = %(idempotency_key)s::text
+    OFFSET 0
+) AS t
+WHERE n.name = %(namespace)s::text

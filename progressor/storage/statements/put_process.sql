@@ -1,24 +1,25 @@
 -- put, first: insert the process if the id is free, and the record of the import: a finished init task.
 WITH process AS (
-    INSERT INTO processes (
-        namespace, process_id, status, status_changed_at, created_at, detail, aux_state, metadata,
+    INSERT INTO progressor.processes (
+        namespace_no, process_id, status, status_changed_at, created_at, detail, aux_state, metadata,
         last_event_id
     )
     SELECT
-        %(namespace)s::text, %(process_id)s::text, %(status)s::text, at.now, at.now,
+        n.namespace_no, %(process_id)s::text, %(status)s::text::progressor.process_status, at.now, at.now,
         %(detail)s::text, %(aux_state)s::bytea, %(process_metadata)s::text::jsonb,
         %(last_event_id)s::bigint
-    FROM (SELECT coalesce(%(now)s::timestamptz, now()) AS now) AS at
+    FROM
+        progressor.namespaces AS n,
+        (SELECT coalesce(%(now)s::timestamptz, now()) AS now) AS at
+    WHERE n.name = %(namespace)s::text
     ON CONFLICT DO NOTHING
-    RETURNING namespace, process_id, created_at
+    RETURNING process_no, namespace_no, created_at
 )
 
-INSERT INTO tasks (
-    namespace, process_id, task_type, status, scheduled_time, running_time, finished_time,
-    metadata, idempotency_key
+INSERT INTO progressor.tasks (
+    process_no, task_type, status, scheduled_time, running_time, finished_time, name, idempotency_key
 )
 SELECT
-    namespace, process_id, 'init', 'finished', created_at, created_at, created_at,
-    '{"name": "put"}'::jsonb, %(idempotency_key)s::text
+    process_no, 'init', 'finished', created_at, created_at, created_at, 'put', %(idempotency_key)s::text
 FROM process
-RETURNING task_id
+RETURNING process_no, task_id, (SELECT p.namespace_no FROM process AS p) AS namespace_no

@@ -1,67 +1,89 @@
--- save_result, after the lock: end the steps whose running row is still held (the fence), and put the
--- next task of each process in its place. All parts read the state from before this statement. Where a
--- process breaks or is removed, cancel_waiting or remove have been there first, behind the same fence.
---   next_id     the task that runs at once: the first waiting call, else a timer that is due
---   new_timer   the timer that this step sets (continue), or that broke the process (rerun)
---   old_timer   the timer that was blocked under this step
+-- save_result, after the lock: end the steps whose running row is still held (the fence: task, worker, lease),
+-- and put the next task of each process in its place. All parts read the state from before this statement.
+-- Where a process breaks or is removed, cancel_waiting or remove have been there first, behind the same
+-- fence. A row is found once, in `item`, and changed by its place.
+--
+--   item     the step, behind the fence: its process, the timer that was blocked under it (old_timer), the
+--            first call that waits: the calls that wait on a process are younger than the task that runs on
+--            it, so the ones that were done before are not waded through
+--   timed    new_timer: the timer that this step sets (continue), or that broke the process (rerun);
+--            due: when a timer is due, be it new or old
+--   placed   next_id: the task that runs at once: the first waiting call, else a timer that is due
+--
+--   process, event                                      what the handler changed
+--   ended_task, cancelled_timer, started_task,          what became of the tasks
+--   new_timer_task
+--   unscheduled, scheduled, resumed                     who waits now
+--   continued, released                                 who runs now
 WITH item AS MATERIALIZED (
     SELECT
         i.*,
         coalesce(%(now)s::timestamptz, statement_timestamp()) AS now,
+        r.place AS running_place,
         r.task_type,
-        i.namespace = ANY (ARRAY(SELECT n.name FROM namespaces AS n WHERE n.paused)) AS paused,
-        CASE
-            WHEN i.disposition = 'continue' THEN i.timer_type
-            WHEN i.disposition = 'rerun' THEN (
+        p.place AS process_place,
+        p.namespace_no,
+        p.namespace_no = ANY (
+            ARRAY(SELECT n.namespace_no FROM progressor.namespaces AS n WHERE n.paused)
+        ) AS paused,
+        CASE i.disposition
+            WHEN 'continue' THEN i.timer_type::progressor.task_type
+            WHEN 'rerun' THEN (
                 SELECT t.task_type
-                FROM processes AS p
-                JOIN tasks AS t
-                    ON
-                        t.namespace = ANY (ARRAY[p.namespace])
-                        AND t.process_id = ANY (ARRAY[p.process_id])
-                        AND t.task_id = p.corrupted_by
+                FROM progressor.tasks AS t
                 WHERE
-                    p.namespace = ANY (ARRAY[i.namespace])
-                    AND p.process_id = ANY (ARRAY[i.process_id])
+                    t.process_no = i.process_no AND t.task_id = p.corrupted_by
                     AND t.task_type IN ('timeout', 'remove')
+                OFFSET 0
             )
         END AS new_timer_type,
+        old_timer.place AS old_timer_place,
         old_timer.task_id AS old_timer_id,
         old_timer.task_type AS old_timer_type,
         old_timer.scheduled_time AS old_timer_due,
+        call.place AS call_place,
         call.task_id AS call_id,
         call.task_type AS call_type
     FROM unnest(
-        %(namespace)s::text[], %(process_id)s::text[], %(task_id)s::bigint[],
-        %(worker_id)s::text[], %(lease)s::bigint[], %(disposition)s::text[],
-        %(status)s::text[], %(aux_state)s::bytea[], %(process_metadata)s::jsonb[],
-        %(last_event_id)s::bigint[], %(response)s::bytea[], %(error)s::text[],
-        %(timer_type)s::text[], %(timer_at)s::timestamptz[], %(delay)s::bigint[],
-        %(keeps_slot)s::boolean[]
+        %(process_no)s::bigint[], %(task_id)s::bigint[], %(worker_id)s::bigint[], %(lease)s::bigint[],
+        %(disposition)s::text[], %(status)s::text[], %(aux_state)s::bytea[],
+        %(process_metadata)s::jsonb[], %(last_event_id)s::bigint[], %(response)s::bytea[],
+        %(error)s::text[], %(timer_type)s::text[], %(timer_at)s::timestamptz[],
+        %(delay)s::bigint[], %(keeps_slot)s::boolean[]
     ) WITH ORDINALITY AS i (
-        namespace, process_id, task_id,
-        worker_id, lease, disposition,
-        status, aux_state, process_metadata,
-        last_event_id, response, error,
-        timer_type, timer_at, delay,
-        keeps_slot, ord
+        process_no, task_id, worker_id, lease,
+        disposition, status, aux_state,
+        metadata, last_event_id, response,
+        error, timer_type, timer_at,
+        delay, keeps_slot, ord
     )
-    JOIN running AS r
-        ON
-            r.namespace = ANY (ARRAY[i.namespace]) AND r.process_id = ANY (ARRAY[i.process_id])
-            AND r.task_id = i.task_id AND r.lease = i.lease
+    CROSS JOIN LATERAL (
+        SELECT r.ctid AS place, r.task_type
+        FROM progressor.running AS r
+        WHERE
+            r.process_no = i.process_no AND r.task_id = i.task_id AND r.lease = i.lease
             -- Not "=": the planner shall look the row up by its key, not by its worker.
             AND r.worker_id IS NOT DISTINCT FROM i.worker_id
-    LEFT JOIN schedule AS old_timer
-        ON
-            old_timer.namespace = ANY (ARRAY[i.namespace])
-            AND old_timer.process_id = ANY (ARRAY[i.process_id])
-            AND old_timer.task_type IN ('timeout', 'remove')
+        OFFSET 0
+    ) AS r
+    -- Left: of a process that is removed in this transaction nothing is left to read.
     LEFT JOIN LATERAL (
-        SELECT s.task_id, s.task_type
-        FROM schedule AS s
+        SELECT p.ctid AS place, p.namespace_no, p.corrupted_by
+        FROM progressor.processes AS p
+        WHERE p.process_no = i.process_no
+        OFFSET 0
+    ) AS p ON TRUE
+    LEFT JOIN LATERAL (
+        SELECT s.ctid AS place, s.task_id, s.task_type, s.scheduled_time
+        FROM progressor.schedule AS s
+        WHERE s.process_no + 0 = i.process_no AND s.task_type IN ('timeout', 'remove')
+        OFFSET 0
+    ) AS old_timer ON TRUE
+    LEFT JOIN LATERAL (
+        SELECT s.ctid AS place, s.task_id, s.task_type
+        FROM progressor.schedule AS s
         WHERE
-            s.namespace = ANY (ARRAY[i.namespace]) AND s.process_id = ANY (ARRAY[i.process_id])
+            s.process_no = i.process_no AND s.task_id > i.task_id
             AND s.task_type IN ('init', 'call', 'notify', 'repair')
             AND i.disposition NOT IN ('fail', 'remove')
         ORDER BY s.task_id
@@ -69,10 +91,10 @@ WITH item AS MATERIALIZED (
     ) AS call ON TRUE
 ),
 
-timed AS MATERIALIZED (
+timed AS (
     SELECT
         item.*,
-        CASE WHEN new_timer_type IS NOT NULL THEN nextval('tasks_task_id_seq') END AS new_timer_id,
+        CASE WHEN new_timer_type IS NOT NULL THEN nextval('progressor.tasks_task_id_seq') END AS new_timer_id,
         CASE
             WHEN disposition = 'retry' THEN now + delay * interval '1 microsecond'
             WHEN disposition = 'continue'
@@ -82,6 +104,7 @@ timed AS MATERIALIZED (
         END AS due,
         disposition IN ('continue', 'suspend') OR new_timer_type IS NOT NULL AS drops_old_timer
     FROM item
+    OFFSET 0
 ),
 
 placed AS MATERIALIZED (
@@ -96,47 +119,52 @@ placed AS MATERIALIZED (
 ),
 
 process AS (
-    UPDATE processes AS p
+    UPDATE progressor.processes AS p
     SET
-        status = i.status,
-        previous_status = CASE WHEN p.status = i.status THEN p.previous_status ELSE p.status END,
-        status_changed_at = CASE WHEN p.status = i.status THEN p.status_changed_at ELSE i.now END,
+        status = i.status::progressor.process_status,
+        previous_status = CASE
+            WHEN p.status = i.status::progressor.process_status THEN p.previous_status
+            ELSE p.status
+        END,
+        status_changed_at = CASE
+            WHEN p.status = i.status::progressor.process_status THEN p.status_changed_at
+            ELSE i.now
+        END,
         detail = CASE WHEN i.status = 'error' THEN i.error END,
         corrupted_by = CASE WHEN i.status = 'error' THEN i.task_id END,
         aux_state = coalesce(i.aux_state, p.aux_state),
-        metadata = coalesce(i.process_metadata, p.metadata),
+        metadata = coalesce(i.metadata, p.metadata),
         last_event_id = i.last_event_id
     FROM placed AS i
     WHERE
-        i.status IS NOT NULL
-        AND p.namespace = ANY (ARRAY[i.namespace]) AND p.process_id = ANY (ARRAY[i.process_id])
+        i.status IS NOT NULL AND p.ctid = i.process_place
+        -- A step that only looked, or only answered, leaves the row as it is.
+        AND (
+            p.status <> i.status::progressor.process_status OR p.last_event_id <> i.last_event_id
+            OR i.aux_state IS NOT NULL OR i.metadata IS NOT NULL
+        )
 ),
 
 event AS (
-    INSERT INTO events (namespace, process_id, event_id, task_id, timestamp, metadata, payload)
+    INSERT INTO progressor.events (process_no, event_id, task_id, timestamp, metadata, payload)
     SELECT
-        e.namespace, e.process_id, e.event_id, e.task_id,
+        e.process_no, e.event_id, e.task_id,
         coalesce(%(now)s::timestamptz, statement_timestamp()), e.metadata, e.payload
     FROM unnest(
-        %(event_namespace)s::text[], %(event_process_id)s::text[], %(event_task_id)s::bigint[],
-        %(event_worker_id)s::text[], %(event_lease)s::bigint[], %(event_id)s::bigint[],
+        %(event_process_no)s::bigint[], %(event_task_id)s::bigint[], %(event_id)s::bigint[],
         %(event_metadata)s::jsonb[], %(event_payload)s::bytea[]
-    ) AS e (namespace, process_id, task_id, worker_id, lease, event_id, metadata, payload)
-    JOIN running AS r
-        ON
-            r.namespace = ANY (ARRAY[e.namespace]) AND r.process_id = ANY (ARRAY[e.process_id])
-            AND r.task_id = e.task_id AND r.lease = e.lease
-            AND r.worker_id IS NOT DISTINCT FROM e.worker_id
+    ) AS e (process_no, task_id, event_id, metadata, payload)
+    WHERE e.process_no = ANY (ARRAY(SELECT i.process_no FROM item AS i))
 ),
 
 ended_task AS (
-    UPDATE tasks AS t
+    UPDATE progressor.tasks AS t
     SET
         status = CASE
             WHEN i.disposition = 'retry' THEN 'waiting'
             WHEN i.error IS NULL THEN 'finished'
             ELSE 'error'
-        END,
+        END::progressor.task_status,
         finished_time = CASE WHEN i.disposition <> 'retry' THEN i.now END,
         scheduled_time = CASE WHEN i.disposition = 'retry' THEN i.due ELSE t.scheduled_time END,
         attempts_count = t.attempts_count + (i.disposition = 'retry')::integer,
@@ -148,39 +176,45 @@ ended_task AS (
         error = i.error
     FROM placed AS i
     WHERE
-        t.namespace = ANY (ARRAY[i.namespace]) AND t.process_id = ANY (ARRAY[i.process_id])
-        AND t.task_id = i.task_id
+        t.ctid = (
+            SELECT o.ctid FROM progressor.tasks AS o
+            WHERE o.process_no = i.process_no AND o.task_id = i.task_id
+        )
 ),
 
 cancelled_timer AS (
-    UPDATE tasks AS t
+    UPDATE progressor.tasks AS t
     SET
         status = 'cancelled', finished_time = i.now,
         error = CASE WHEN i.disposition = 'suspend' THEN 'timer unset' ELSE 'timer replaced' END
     FROM placed AS i
     WHERE
-        i.drops_old_timer
-        AND t.namespace = ANY (ARRAY[i.namespace]) AND t.process_id = ANY (ARRAY[i.process_id])
-        AND t.task_id = i.old_timer_id
+        i.drops_old_timer AND i.old_timer_id IS NOT NULL
+        AND t.ctid = (
+            SELECT o.ctid FROM progressor.tasks AS o
+            WHERE o.process_no = i.process_no AND o.task_id = i.old_timer_id
+        )
 ),
 
 started_task AS (
-    UPDATE tasks AS t
+    UPDATE progressor.tasks AS t
     SET status = 'running', running_time = i.now, worker_id = i.worker_id, lease = i.lease + 1
     FROM placed AS i
     WHERE
-        t.namespace = ANY (ARRAY[i.namespace]) AND t.process_id = ANY (ARRAY[i.process_id])
-        AND t.task_id = i.next_id AND i.next_id IS DISTINCT FROM i.new_timer_id
+        i.next_id IS NOT NULL AND i.next_id IS DISTINCT FROM i.new_timer_id
+        AND t.ctid = (
+            SELECT o.ctid FROM progressor.tasks AS o
+            WHERE o.process_no = i.process_no AND o.task_id = i.next_id
+        )
 ),
 
 new_timer_task AS (
-    INSERT INTO tasks (
-        namespace, process_id, task_id, task_type, status, scheduled_time, running_time,
-        worker_id, lease
+    INSERT INTO progressor.tasks (
+        process_no, task_id, task_type, status, scheduled_time, running_time, worker_id, lease
     )
     SELECT
-        namespace, process_id, new_timer_id, new_timer_type,
-        CASE WHEN next_id = new_timer_id THEN 'running' ELSE 'waiting' END,
+        process_no, new_timer_id, new_timer_type,
+        CASE WHEN next_id = new_timer_id THEN 'running' ELSE 'waiting' END::progressor.task_status,
         due,
         CASE WHEN next_id = new_timer_id THEN now END,
         CASE WHEN next_id = new_timer_id THEN worker_id END,
@@ -190,26 +224,26 @@ new_timer_task AS (
 ),
 
 unscheduled AS (
-    DELETE FROM schedule AS s
+    DELETE FROM progressor.schedule AS s
     USING placed AS i
-    WHERE
-        s.namespace = ANY (ARRAY[i.namespace]) AND s.process_id = ANY (ARRAY[i.process_id])
-        AND s.task_id IN (
-            CASE WHEN i.next_id IS DISTINCT FROM i.new_timer_id THEN i.next_id END,
-            CASE WHEN i.drops_old_timer THEN i.old_timer_id END
-        )
+    CROSS JOIN LATERAL (
+        VALUES
+        (CASE i.next_id WHEN i.call_id THEN i.call_place WHEN i.old_timer_id THEN i.old_timer_place END),
+        (CASE WHEN i.drops_old_timer THEN i.old_timer_place END)
+    ) AS gone (place)
+    WHERE s.ctid = gone.place
     RETURNING s.task_id
 ),
 
 scheduled AS (
-    INSERT INTO schedule (
-        namespace, process_id, task_id, task_type, status, scheduled_time, claimable
+    INSERT INTO progressor.schedule (
+        process_no, task_id, namespace_no, task_type, scheduled_time, claimable
     )
     SELECT
-        namespace, process_id,
+        process_no,
         CASE WHEN disposition = 'retry' THEN task_id ELSE new_timer_id END,
+        namespace_no,
         CASE WHEN disposition = 'retry' THEN task_type ELSE new_timer_type END,
-        CASE WHEN call_id IS NULL THEN 'waiting' ELSE 'blocked' END,
         due,
         call_id IS NULL
     FROM placed
@@ -220,21 +254,20 @@ scheduled AS (
 ),
 
 resumed AS (
-    UPDATE schedule AS s
-    SET status = 'waiting', claimable = TRUE
+    UPDATE progressor.schedule AS s
+    SET claimable = TRUE
     FROM placed AS i
     WHERE
         i.next_id IS NULL
-        AND s.namespace = ANY (ARRAY[i.namespace]) AND s.process_id = ANY (ARRAY[i.process_id])
-        AND s.task_id = CASE
-            WHEN i.call_id IS NOT NULL THEN i.call_id
+        AND s.ctid = CASE
+            WHEN i.call_id IS NOT NULL THEN i.call_place
             WHEN NOT i.drops_old_timer AND i.disposition NOT IN ('fail', 'remove')
-                THEN i.old_timer_id
+                THEN i.old_timer_place
         END
 ),
 
 continued AS (
-    UPDATE running AS r
+    UPDATE progressor.running AS r
     SET
         task_id = i.next_id,
         task_type = CASE i.next_id
@@ -245,17 +278,13 @@ continued AS (
         lease = r.lease + 1,
         running_time = i.now
     FROM placed AS i
-    WHERE
-        i.next_id IS NOT NULL
-        AND r.namespace = ANY (ARRAY[i.namespace]) AND r.process_id = ANY (ARRAY[i.process_id])
+    WHERE i.next_id IS NOT NULL AND r.ctid = i.running_place
 ),
 
 released AS (
-    DELETE FROM running AS r
+    DELETE FROM progressor.running AS r
     USING placed AS i
-    WHERE
-        i.next_id IS NULL
-        AND r.namespace = ANY (ARRAY[i.namespace]) AND r.process_id = ANY (ARRAY[i.process_id])
+    WHERE i.next_id IS NULL AND r.ctid = i.running_place
 )
 
 SELECT
@@ -268,16 +297,23 @@ SELECT
         WHEN i.new_timer_id THEN i.new_timer_type
         ELSE i.old_timer_type
     END AS next_type,
+    t.name,
     t.args,
-    t.metadata,
     t.context,
+    t.reply_to,
     t.idempotency_key,
     coalesce(t.scheduled_time, i.due) AS scheduled_time,
     t.last_retry_interval,
     coalesce(t.attempts_count, 0) AS attempts_count
 FROM placed AS i
-LEFT JOIN tasks AS t
-    ON
-        t.namespace = ANY (ARRAY[i.namespace]) AND t.process_id = ANY (ARRAY[i.process_id])
+LEFT JOIN LATERAL (
+    SELECT
+        t.name, t.args, t.context, t.reply_to, t.idempotency_key, t.scheduled_time,
+        t.last_retry_interval, t.attempts_count
+    FROM progressor.tasks AS t
+    WHERE
+        t.process_no = i.process_no
         -- A new timer is not there yet to be read: do not look.
         AND t.task_id = CASE WHEN i.next_id IS DISTINCT FROM i.new_timer_id THEN i.next_id END
+    OFFSET 0
+) AS t ON TRUE

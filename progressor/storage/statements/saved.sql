@@ -4,34 +4,43 @@
 SELECT
     i.ord,
     coalesce(%(now)s::timestamptz, now()) AS now,
-    CASE WHEN timer.claimable THEN timer.scheduled_time END AS due,
+    timer.scheduled_time AS due,
     r.task_id AS next_id,
     r.task_type AS next_type,
+    next_task.name,
     next_task.args,
-    next_task.metadata,
     next_task.context,
+    next_task.reply_to,
     next_task.idempotency_key,
     next_task.scheduled_time,
     next_task.last_retry_interval,
     next_task.attempts_count
-FROM unnest(
-    %(namespace)s::text[], %(process_id)s::text[], %(task_id)s::bigint[], %(lease)s::bigint[]
-) WITH ORDINALITY AS i (namespace, process_id, task_id, lease, ord)
-JOIN tasks AS t
-    ON
-        t.namespace = ANY (ARRAY[i.namespace])
-        AND t.process_id = ANY (ARRAY[i.process_id]) AND t.task_id = i.task_id
+FROM unnest(%(process_no)s::bigint[], %(task_id)s::bigint[], %(lease)s::bigint[])
+    WITH ORDINALITY AS i (process_no, task_id, lease, ord)
+CROSS JOIN LATERAL (
+    SELECT FROM progressor.tasks AS t
+    WHERE
+        t.process_no = i.process_no AND t.task_id = i.task_id
         AND t.lease = i.lease AND t.status <> 'running'
-LEFT JOIN running AS r
-    ON
-        r.namespace = ANY (ARRAY[i.namespace])
-        AND r.process_id = ANY (ARRAY[i.process_id]) AND r.lease = i.lease + 1
-LEFT JOIN schedule AS timer
-    ON
-        timer.namespace = ANY (ARRAY[i.namespace]) AND timer.process_id = ANY (ARRAY[i.process_id])
-        AND timer.task_type IN ('timeout', 'remove')
-LEFT JOIN tasks AS next_task
-    ON
-        next_task.namespace = ANY (ARRAY[r.namespace])
-        AND next_task.process_id = ANY (ARRAY[r.process_id])
-        AND next_task.task_id = r.task_id
+    OFFSET 0
+) AS ended
+LEFT JOIN LATERAL (
+    SELECT r.task_id, r.task_type
+    FROM progressor.running AS r
+    WHERE r.process_no = i.process_no AND r.lease = i.lease + 1
+    OFFSET 0
+) AS r ON TRUE
+LEFT JOIN LATERAL (
+    SELECT s.scheduled_time
+    FROM progressor.schedule AS s
+    WHERE
+        s.process_no + 0 = i.process_no AND s.task_type IN ('timeout', 'remove')
+        AND s.claimable
+    OFFSET 0
+) AS timer ON TRUE
+LEFT JOIN LATERAL (
+    SELECT t.*
+    FROM progressor.tasks AS t
+    WHERE t.process_no = i.process_no AND t.task_id = r.task_id
+    OFFSET 0
+) AS next_task ON TRUE

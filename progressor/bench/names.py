@@ -1,0 +1,36 @@
+"""What processes are called: as long as real ones are, and as short as they can be."""
+
+from __future__ import annotations
+
+import hashlib
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """A namespace, and the ids of its processes by number; SQL makes the same of the same."""
+
+    namespace: str
+    prefix: str
+    uuids: bool = False
+    """Like random UUIDs: spread over the whole key space."""
+
+    def process_id(self, number: int) -> str:
+        plain = f"{self.prefix}{number}"
+        if not self.uuids:
+            return plain
+        return str(uuid.UUID(hashlib.md5(plain.encode(), usedforsecurity=False).hexdigest()))
+
+
+STYLES: Mapping[str, Names] = {
+    "long": Names("subscription.billing", "process-", uuids=True),
+    "short": Names("b", "p"),
+}
+"""A UUID in a namespace of 20 letters, and a few letters in one of one."""
+
+
+def named(style: str | None, otherwise: Names) -> Names:
+    """Those of a style, if there is one."""
+    return otherwise if style is None else STYLES[style]

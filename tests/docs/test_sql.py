@@ -1,0 +1,210 @@
+"""The SQL of the pages runs as it stands, and the page of the schema has every column."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from uuid import uuid4
+
+import psycopg
+import pytest
+from psycopg import sql
+from psycopg.conninfo import make_conninfo
+
+from progressor import Client, Engine, HandlerFailed, Namespace, Process
+from progressor.doctor import examine
+from progressor.storage import migrations
+from progressor.storage.arrays import TextArray
+from progressor.storage.connections import Connections
+from progressor.storage.operations import Storage
+from progressor.storage.schema import metadata
+from tests.docs.pages import ROOT, Block, blocks, name_of, pages, read
+from tests.support import SECOND
+
+_SCHEMA = "docs/reference/schema.md"
+_SHARE = "docs/how-to/share-a-database.md"
+_ROLE = re.compile(r"\bprogressor_(owner|app|reader)\b")
+
+billing = Namespace("billing.subscription")
+
+
+@billing.init
+async def begin(process: Process) -> None:
+    """A process whose timer is due soon."""
+    process.set_timer(after=60 * SECOND)
+
+
+@billing.call
+async def pay(process: Process, amount: int) -> int:
+    """A call with an event; without an amount it breaks the process."""
+    process.emit("paid", amount=100 // amount)
+    return amount
+
+
+@pytest.fixture
+async def busy(dsn: str) -> str:
+    """A database in which something has happened, waits, runs and is broken."""
+    async with Engine(dsn, [billing]) as engine:
+        acme = engine.client.process("billing.subscription", "acme")
+        await acme.start()
+        await acme.call("pay", 5, idempotency_key="payment-17")
+        late = engine.client.process("billing.subscription", "late")
+        await late.start()
+        broken = engine.client.process("billing.subscription", "broken")
+        await broken.start()
+        with pytest.raises(HandlerFailed):
+            await broken.call("pay", 0)
+    async with Client(dsn) as client:
+        await client.notify("billing.subscription", "acme", "pay", 1)
+        await client.notify("billing.subscription", "late", "pay", 1)
+    connections = Connections(dsn, limit=2)
+    storage = Storage(connections, patience=10 * SECOND)
+    await storage.execute("heartbeat", worker_id=7, host="here", namespaces=TextArray([]), free_slots="{}")
+    await storage.search_calls("billing.subscription", 1, worker_id=7, lease=1)
+    await connections.close()
+    return dsn
+
+
+def _queries() -> list[Block]:
+    """The statements of all pages but those of roles, which have a test of their own."""
+    return [block for page in pages() for block in blocks(page, "sql") if not block.note]
+
+
+async def test_the_queries_of_the_pages_find_something(busy: str) -> None:
+    """Each finds at least one row in a database in which all kinds of things have happened."""
+    queries = _queries()
+    assert queries
+    with psycopg.connect(busy) as connection:
+        for block in queries:
+            place = f"{name_of(block.page)}:{block.line}"
+            assert connection.execute(block.code.encode()).rowcount > 0, place
+
+
+def _sections() -> dict[str, set[str]]:
+    """The names in code that stand under each heading of the page."""
+    parts = re.split(r"^### (\w+)$", read(_SCHEMA), flags=re.MULTILINE)[1:]
+    return {
+        name: set(re.findall(r"`(\w+)`", text)) for name, text in zip(parts[::2], parts[1::2], strict=True)
+    }
+
+
+def test_every_column_and_index_of_the_tables_is_listed() -> None:
+    """Under the heading of its table."""
+    sections = _sections()
+    for table in metadata.sorted_tables:
+        named = {column.name for column in table.columns} | {str(index.name) for index in table.indexes}
+        assert named <= sections[table.name], table.name
+
+
+async def test_every_column_of_the_views_is_listed(dsn: str) -> None:
+    """Under the heading of its view, in its order; and there is no other view."""
+    with psycopg.connect(dsn) as connection:
+        found = connection.execute(
+            """
+            SELECT c.relname, string_agg('`' || a.attname || '`', ', ' ORDER BY a.attnum)
+            FROM pg_class AS c JOIN pg_attribute AS a ON a.attrelid = c.oid AND a.attnum > 0
+            WHERE c.relkind = 'v' AND c.relnamespace = 'progressor'::regnamespace
+            GROUP BY c.relname
+            """
+        ).fetchall()
+    page = " ".join(read(_SCHEMA).split())
+    assert len(found) == len(re.findall(r"^### v_", read(_SCHEMA), re.MULTILINE))
+    for view, columns in found:
+        assert f"### {view} {columns}." in page
+
+
+class Roles:
+    """The roles of the page, under names that no other run has, and a database that they share."""
+
+    def __init__(self, dsn: str) -> None:
+        self.dsn = dsn
+        self._prefix = f"prg_test_{uuid4().hex[:12]}_"
+        self._admin = psycopg.connect(dsn, autocommit=True)
+        self.names = [self._prefix + name for name in ("owner", "app", "reader")]
+
+    def run(self, block: Block) -> None:
+        """As the DBA, or as the owner."""
+        code = _ROLE.sub(lambda match: self._prefix + match[1], block.code)
+        if block.note == "as dba":
+            self._admin.execute(code.encode())
+            # The page leaves it to the reader to make this one.
+            self._admin.execute(sql.SQL("CREATE ROLE {} LOGIN").format(sql.Identifier(self.names[2])))
+        else:
+            self._admin.execute(sql.SQL("SET ROLE {}").format(sql.Identifier(self.names[0])))
+            self._admin.execute(code.encode())
+            self._admin.execute("RESET ROLE")
+
+    def url(self, name: str) -> str:
+        """A connection whose rights are those of the role."""
+        return make_conninfo(self.dsn, options=f"-crole={self._prefix}{name}")
+
+    def drop(self) -> None:
+        for name in self.names:
+            if self._admin.execute("SELECT 1 FROM pg_roles WHERE rolname = %s", [name]).fetchone():
+                self._admin.execute(
+                    sql.SQL("DROP OWNED BY {} CASCADE; DROP ROLE {}").format(*[sql.Identifier(name)] * 2)
+                )
+        self._admin.close()
+
+
+@pytest.fixture
+def roles(empty_dsn: str) -> Iterator[Roles]:
+    made = Roles(empty_dsn)
+    yield made
+    made.drop()
+
+
+async def test_the_grants_of_the_page_are_enough(roles: Roles) -> None:
+    """With them the owner migrates, the application does everything, and people see the views."""
+    page = ROOT / _SHARE
+    dba, *grants = [block for block in blocks(page, "sql") if block.note]
+    with psycopg.connect(roles.dsn) as connection:
+        connection.execute(
+            "CREATE TABLE public.alembic_version (version_num text); CREATE TABLE public.events ()"
+        )
+        connection.execute("INSERT INTO public.alembic_version VALUES ('ours')")
+        # Stricter than any server is by itself.
+        connection.execute("REVOKE ALL ON SCHEMA public FROM public")
+    roles.run(dba)
+    migrations.upgrade(roles.url("owner"))
+    for block in grants:
+        roles.run(block)
+    with psycopg.connect(roles.dsn) as connection:
+        connection.execute(
+            "REVOKE USAGE ON TYPE progressor.process_status, progressor.task_type, progressor.task_status "
+            "FROM public"
+        )
+    migrations.check(roles.url("app"))
+    async with (
+        Engine(roles.url("app"), [billing]) as engine,
+        Client(roles.url("app"), signals=False) as client,
+    ):
+        await client.start("billing.subscription", "acme")
+        assert await client.call("billing.subscription", "acme", "pay", 5) == 5
+        await engine.client.put("billing.subscription", "imported", state=1)
+        assert len((await client.search()).items) == 2
+        assert len(await client.trace("billing.subscription", "acme")) == 3
+        await client.remove("billing.subscription", "imported")
+    assert examine(roles.url("app")).is_clean
+    with psycopg.connect(roles.url("reader")) as connection:
+        for view in re.findall(r"^### (v_\w+)$", read(_SCHEMA), re.MULTILINE):
+            connection.execute(sql.SQL("SELECT * FROM progressor.{}").format(sql.Identifier(view)))
+        connection.execute("UPDATE progressor.namespaces SET paused = true")
+        with pytest.raises(psycopg.errors.InsufficientPrivilege):
+            connection.execute("SELECT * FROM progressor.tasks")
+    with psycopg.connect(roles.dsn) as connection:
+        assert connection.execute("TABLE public.alembic_version").fetchall() == [("ours",)]
+
+
+def test_the_printed_sql_needs_no_right_on_the_database(roles: Roles) -> None:
+    """Without its line that makes the schema, where somebody else has made it."""
+    (dba, *_) = [block for block in blocks(ROOT / _SHARE, "sql") if block.note]
+    roles.run(dba)
+    printed = migrations.sql()
+    lines = [line for line in printed.splitlines() if not line.startswith("CREATE SCHEMA")]
+    with psycopg.connect(roles.url("owner"), autocommit=True) as connection:
+        with pytest.raises(psycopg.errors.InsufficientPrivilege):
+            connection.execute(printed.encode())
+        connection.execute("ROLLBACK")
+        connection.execute("\n".join(lines).encode())
+    migrations.check(roles.url("owner"))
