@@ -46,6 +46,13 @@ def test_the_ledger_is_exact_after_faults(tmp_path: Path) -> None:
     assert report["faults"] >= 10
 
 
+@pytest.mark.parametrize("defect", DEFECTS)
+def test_a_defect_fits_into_the_code(defect: str) -> None:
+    """Each edits statements and functions as they are now."""
+    command = [sys.executable, "-c", f"from benchmarks.chaos.defects import build_in; build_in({defect!r})"]
+    subprocess.run(command, cwd=ROOT, timeout=BOUND_SECONDS, check=True)
+
+
 @pytest.mark.skipif(not DEEP, reason="minutes: only with HYPOTHESIS_PROFILE=deep")
 @pytest.mark.parametrize("defect", DEFECTS)
 def test_the_harness_finds_a_defect(tmp_path: Path, defect: str) -> None:
