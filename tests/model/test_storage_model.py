@@ -62,6 +62,7 @@ from tests.support import SECOND, T0, Held, check_invariants, events, nothing, n
 
 POLICY = RetryPolicy(max_attempts=3)
 AGE, GRACE = 30 * SECOND, 10 * SECOND
+_VERBS = {TaskType.INIT: "prepare_init", TaskType.REPAIR: "prepare_repair", None: "simple_repair"}
 
 
 class StorageMachine(RuleBasedStateMachine):
@@ -420,19 +421,43 @@ class StorageMachine(RuleBasedStateMachine):
         self._replies("")
 
     @precondition(lambda self: self.held)
-    @rule(place=places, chosen=places, later=long_waits, worker=st.none() | workers, loss=losses)
+    @rule(
+        place=places,
+        chosen=places,
+        later=long_waits,
+        worker=st.none() | workers,
+        kinds=st.lists(
+            st.sampled_from([TaskType.INIT, TaskType.CALL, TaskType.NOTIFY, TaskType.REPAIR, None]),
+            min_size=1,
+            max_size=4,
+        ),
+        loss=losses,
+    )
     def end_and_begin_anew(
-        self, place: int, chosen: int, later: timedelta, worker: int | None, loss: str
+        self,
+        place: int,
+        chosen: int,
+        later: timedelta,
+        worker: int | None,
+        kinds: list[TaskType | None],
+        loss: str,
     ) -> None:
-        """A process removes itself; a start is asked for under one of its keys, or under a new one."""
+        """A process removes itself; others are asked for under one of its keys, or a new one."""
         (held,) = self._pick(self.held, [place])
         known = [task.idempotency_key for task in self._tasks_of(held.task.process_no)]
         self.save_result([(self.held.index(held), Success(Intent(action=Remove())), True)], loss)
         self.now += later
-        key = [*known, None][chosen % (len(known) + 1)]
         task = held.task
-        asked = request(task.process_id, TaskType.INIT, namespace=task.namespace, worker_id=worker, key=key)
-        self._prepare("prepare_init", [asked], loss)
+        for after, kind in enumerate(kinds):
+            # None: a simple repair, which nobody runs.
+            asked = request(
+                task.process_id,
+                kind or TaskType.REPAIR,
+                namespace=task.namespace,
+                worker_id=worker if kind else None,
+                key=[*known, None][(chosen + after) % (len(known) + 1)],
+            )
+            self._prepare(_VERBS.get(kind, "prepare_call"), [asked], loss)
         self._touch_the_old_life(task.process_no, [(0, Success(Intent()))])
 
     def _tasks_of(self, process_no: int) -> list[Task]:
