@@ -431,6 +431,7 @@ class StorageMachine(RuleBasedStateMachine):
             min_size=1,
             max_size=4,
         ),
+        broken=st.booleans(),
         loss=losses,
     )
     def end_and_begin_anew(
@@ -440,14 +441,20 @@ class StorageMachine(RuleBasedStateMachine):
         later: timedelta,
         worker: int | None,
         kinds: list[TaskType | None],
+        broken: bool,
         loss: str,
     ) -> None:
-        """A process removes itself; others are asked for under one of its keys, or a new one."""
+        """A process removes itself; others are asked for under its keys, or new ones.
+
+        `broken`: it has been put again before, as broken, so that a repair could begin.
+        """
         (held,) = self._pick(self.held, [place])
         known = [task.idempotency_key for task in self._tasks_of(held.task.process_no)]
         self.save_result([(self.held.index(held), Success(Intent(action=Remove())), True)], loss)
         self.now += later
         task = held.task
+        if broken:
+            self.put((task.namespace, task.process_id), 0, None, True, "")
         for after, kind in enumerate(kinds):
             # None: a simple repair, which nobody runs.
             asked = request(
