@@ -223,7 +223,6 @@ def upgrade() -> None:
             "autovacuum_vacuum_cost_delay": "0",
         },
     )
-    op.create_index("running_by_worker", "running", ["worker_id"], unique=False, schema=schema)
     op.create_table(
         "schedule",
         sa.Column("process_no", sa.BigInteger(), nullable=False),

@@ -208,12 +208,16 @@ class Storage:
         return await self._run(attempt, patience=None)
 
     async def _claim(self, verb: str, params: dict[str, Any]) -> list[Claimed]:
-        async def attempt(session: Session, _again: bool) -> list[Claimed]:
-            # Repeated, it waits for its own first try, which may still be under way on a connection that
-            # only we lost: what that one claims must not be left to nobody.
-            _, _, rows = await session.transact(
-                [("one_claim", params), (verb, params), ("claimed", params)]
-            )
+        async def attempt(session: Session, again: bool) -> list[Claimed]:
+            if not again:
+                _, rows = await session.transact([("one_claim", params), (verb, params)])
+            else:
+                # It waits for its own first try, which may still be under way on a connection that only we
+                # lost: what that one claims must not be left to nobody.
+                async with session.transaction():
+                    _, rows = await session.transact([("one_claim", params), ("claimed", params)])
+                    if not rows:
+                        (rows,) = await session.transact([(verb, params)])
             return [claimed_of(row) for row in rows]
 
         return await self._run(attempt, patience=None)

@@ -266,7 +266,6 @@ running = Table(
     _timestamp("running_time"),
     Column("task_type", task_type, nullable=False),
     PrimaryKeyConstraint("process_no"),
-    Index("running_by_worker", "worker_id"),
     postgresql_with=_HOT,
 )
 

@@ -1,5 +1,5 @@
--- The last statement of every claim: the tasks that this worker holds under this lease, with their
--- processes as they are.
+-- What a claim that is repeated looks for first: the tasks that its own first try took, with their processes
+-- as they are. It reads all that runs, on any worker: repetitions are rare, and an index would cost each claim.
 SELECT
     n.name AS namespace,
     p.process_id,

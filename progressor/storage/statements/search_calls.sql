@@ -1,46 +1,60 @@
 -- Claim the oldest waiting init, call, notify and repair tasks of processes on which nothing runs.
--- Row locks skip what others hold, so a claim never waits; the row in running comes first, and only what
--- was captured leaves the schedule. Repeated after a lost answer, it takes no more than was asked for.
+-- Row locks skip what others hold, so a claim never waits, and what is read is what was locked. The row in
+-- running comes first; only what was captured leaves the schedule.
 WITH due AS MATERIALIZED (
-    SELECT s.process_no, s.task_id, s.task_type
-    FROM progressor.schedule AS s
-    JOIN progressor.processes AS p ON p.process_no = ANY (ARRAY[s.process_no])
-    WHERE
-        s.namespace_no = (
-            SELECT n.namespace_no FROM progressor.namespaces AS n
-            WHERE n.name = %(namespace)s::text AND NOT n.paused
-        )
-        AND s.claimable
-        AND s.task_type IN ('init', 'call', 'notify', 'repair')
-    ORDER BY s.scheduled_time, s.task_id
-    LIMIT greatest(0, %(limit)s::bigint - (
-        SELECT count(*) FROM progressor.running AS r
-        WHERE r.worker_id = %(worker_id)s::bigint AND r.lease = %(lease)s::bigint
-    ))
-    FOR NO KEY UPDATE OF p, s SKIP LOCKED
+    SELECT
+        d.*,
+        -- When its process was locked: now() may be older than the end of the step before.
+        coalesce(%(now)s::timestamptz, clock_timestamp()) AS running_time
+    FROM (
+        SELECT p.*, s.task_id, s.task_type
+        FROM progressor.schedule AS s
+        JOIN progressor.processes AS p ON p.process_no = ANY (ARRAY[s.process_no])
+        WHERE
+            s.namespace_no = (
+                SELECT n.namespace_no FROM progressor.namespaces AS n
+                WHERE n.name = %(namespace)s::text AND NOT n.paused
+            )
+            AND s.claimable
+            AND s.task_type IN ('init', 'call', 'notify', 'repair')
+            -- That nothing runs is what `claimable` says. Should it ever be wrong, it harms no other process.
+            AND NOT EXISTS (
+                SELECT FROM progressor.running AS r WHERE r.process_no = s.process_no OFFSET 0
+            )
+        ORDER BY s.scheduled_time, s.task_id
+        LIMIT %(limit)s::bigint
+        FOR NO KEY UPDATE OF p, s SKIP LOCKED
+    ) AS d
 ),
 
 captured AS (
     INSERT INTO progressor.running (process_no, task_id, task_type, worker_id, lease, running_time)
     SELECT
-        process_no, task_id, task_type, %(worker_id)s::bigint, %(lease)s::bigint,
-        -- When its process was locked: now() may be older than the end of the step before.
-        coalesce(%(now)s::timestamptz, clock_timestamp())
+        process_no, task_id, task_type, %(worker_id)s::bigint, %(lease)s::bigint, running_time
     FROM due
-    ON CONFLICT DO NOTHING
-    RETURNING process_no, task_id, running_time
 ),
 
 started AS (
     UPDATE progressor.tasks AS t
     SET
-        status = 'running', running_time = c.running_time,
+        status = 'running', running_time = d.running_time,
         worker_id = %(worker_id)s::bigint, lease = %(lease)s::bigint
-    FROM captured AS c
-    WHERE t.process_no = ANY (ARRAY[c.process_no]) AND t.task_id = c.task_id
-    RETURNING t.process_no, t.task_id
+    FROM due AS d
+    WHERE t.process_no = ANY (ARRAY[d.process_no]) AND t.task_id = d.task_id
+    RETURNING
+        d.process_id, t.process_no, t.task_id, t.task_type, t.name, t.args, t.context, t.reply_to,
+        t.idempotency_key, t.scheduled_time, t.running_time, t.last_retry_interval, t.attempts_count,
+        t.worker_id, t.lease,
+        d.namespace_no, d.status, d.previous_status, d.status_changed_at, d.created_at, d.detail,
+        d.aux_state, d.metadata, d.corrupted_by, d.last_event_id
+),
+
+taken AS (
+    DELETE FROM progressor.schedule AS s
+    USING started AS c
+    WHERE s.process_no = ANY (ARRAY[c.process_no]) AND s.task_id = c.task_id
 )
 
-DELETE FROM progressor.schedule AS s
-USING started AS c
-WHERE s.process_no = ANY (ARRAY[c.process_no]) AND s.task_id = c.task_id
+SELECT %(namespace)s::text AS namespace, c.*
+FROM started AS c
+ORDER BY c.scheduled_time, c.task_id
