@@ -66,7 +66,8 @@ chaos: $(DEV)  ## Kill, freeze, cut and restart everything for five minutes, and
 soak: $(DEV)  ## Half an hour of mixed load: what should be flat, is it flat?
 	$(PYTHON) -m benchmarks.soak $(ARGS)
 
-build: $(DEV)  ## Build the wheel and the source distribution into dist/
+build: $(PYTHON)  ## Build the wheel and the source distribution into dist/
+	$(PIP) install --quiet 'build>=1.3'
 	$(PYTHON) -m build
 
 clean:  ## Remove the virtual environment, what was built and all caches; databases stay

@@ -39,6 +39,8 @@ from progressor.namespace import Namespace
 from progressor.process import Process
 from progressor.sync import SyncClient
 
+__version__ = "0.1.0"
+
 __all__ = [
     # serving
     "Engine",
@@ -80,4 +82,6 @@ __all__ = [
     "ReplyTimeout",
     "StorageUnavailable",
     "SchemaMismatch",
+    # which release this is
+    "__version__",
 ]

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from importlib.metadata import PackageNotFoundError, version
 from typing import Annotated
 
 import typer
 
+from progressor import __version__
 from progressor.cli import ask, doctor, look, maintain, serve
 from progressor.cli.group import ASK, LOOK, MAINTAIN, RUN, Commands
 
@@ -41,15 +41,8 @@ for _panel, _commands in {
 
 def _print_version(wanted: bool) -> None:
     if wanted:
-        typer.echo(f"progressor {_version()}")
+        typer.echo(f"progressor {__version__}")
         raise typer.Exit
-
-
-def _version() -> str:
-    try:
-        return version("progressor")
-    except PackageNotFoundError:
-        return "(not installed)"
 
 
 @app.callback()

