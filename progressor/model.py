@@ -19,6 +19,8 @@ Metadata = dict[str, Any]
 # What PostgreSQL and Python both hold in any time zone: one timer must not fail its batch.
 _LAST_YEAR = 9999
 _LONGEST_DELAY = timedelta(days=365_000)
+# A bigint.
+_LAST_ID = 2**63 - 1
 
 
 class TaskType(StrEnum):
@@ -84,7 +86,12 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class HistoryRange:
-    """Which events to load: skip `offset`, take at most `limit` (None: all), oldest or newest first."""
+    """Which events to load: at most `limit` (None: all), oldest (`forward`) or newest (`backward`) first.
+
+    They begin behind the event whose id is `offset`: after it forward, before it backward; 0 begins with
+    the first or the last one. So the last event id of a page is the offset of the next page, whatever is
+    appended meanwhile.
+    """
 
     offset: int = 0
     limit: int | None = None
@@ -92,9 +99,11 @@ class HistoryRange:
 
     def __post_init__(self) -> None:
         if not _is_count(self.offset):
-            raise InvalidRequest("HistoryRange.offset must be 0 or more", field="offset")
+            raise InvalidRequest(
+                f"HistoryRange.offset must be an event id, or 0: from 0 to {_LAST_ID}", field="offset"
+            )
         if self.limit is not None and not _is_count(self.limit):
-            raise InvalidRequest("HistoryRange.limit must be 0 or more, or None", field="limit")
+            raise InvalidRequest(f"HistoryRange.limit must be from 0 to {_LAST_ID}, or None", field="limit")
         if self.direction not in ("forward", "backward"):
             raise InvalidRequest(
                 "HistoryRange.direction must be 'forward' or 'backward'", field="direction"
@@ -102,7 +111,7 @@ class HistoryRange:
 
 
 def _is_count(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= _LAST_ID
 
 
 @dataclass(frozen=True, slots=True)

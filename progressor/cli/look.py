@@ -32,7 +32,7 @@ def get(
     namespace: NamespaceName,
     process_id: ProcessId,
     *,
-    offset: Annotated[int, typer.Option(min=0, help="Skip so many events.")] = 0,
+    offset: Annotated[int, typer.Option(min=0, help="Begin behind this event id; 0: at the end.")] = 0,
     limit: Annotated[
         int | None,
         typer.Option(min=0, show_default=f"all as JSON, else the last {_SHOWN}", help="At most so many."),

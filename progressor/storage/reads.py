@@ -1,6 +1,6 @@
 """What is only read: one process, its history, its trace, and searches. In SQLAlchemy Core.
 
-Rule: every read is a range of an index. Histories are gapless, so an offset is arithmetic, never counted.
+Rule: every read is a range of an index. Histories are gapless, so a limit is arithmetic, never counted.
 """
 
 from __future__ import annotations
@@ -148,13 +148,14 @@ class Reads:
 
     async def events(self, process_no: int, wanted: HistoryRange, *, last: int) -> tuple[Event, ...]:
         """A range of a history whose last event is `last`."""
+        most = last if wanted.limit is None else wanted.limit
         if wanted.direction == "forward":
             first = wanted.offset + 1
-            until = last if wanted.limit is None else min(last, wanted.offset + wanted.limit)
+            until = min(last, wanted.offset + most)
             order = events.c.event_id.asc()
         else:
-            until = last - wanted.offset
-            first = 1 if wanted.limit is None else until - wanted.limit + 1
+            until = min(last, wanted.offset - 1) if wanted.offset else last
+            first = max(1, until - most + 1)
             order = events.c.event_id.desc()
         if first > until:
             return ()

@@ -2,6 +2,7 @@
 
 import asyncio
 from datetime import timedelta
+from typing import Literal
 
 import pytest
 
@@ -169,7 +170,7 @@ async def test_get_waits_for_a_running_init(serve: MakeClient) -> None:
 
 
 async def test_history_ranges(serve: MakeClient) -> None:
-    """`get` loads the range asked for: offset and limit from either end, in that direction's order."""
+    """`get` loads the range asked for: at most `limit` events behind event `offset`, in order."""
     client = await serve(Scripted().namespace)
     await client.put(NS, "p", state=Account(), events=[{"name": f"e{n}"} for n in range(1, 11)])
 
@@ -185,10 +186,40 @@ async def test_history_ranges(serve: MakeClient) -> None:
     assert await numbers(9, 5) == [10]
     assert await numbers(10) == []
     assert await numbers(0, None, "backward") == list(range(10, 0, -1))
-    assert await numbers(2, 3, "backward") == [8, 7, 6]
-    assert await numbers(8, 5, "backward") == [2, 1]
-    assert await numbers(11, 5, "backward") == []
+    assert await numbers(0, 3, "backward") == [10, 9, 8]
+    assert await numbers(9, 3, "backward") == [8, 7, 6]
+    assert await numbers(3, 5, "backward") == [2, 1]
+    assert await numbers(3, 0, "backward") == []
+    assert await numbers(1, 5, "backward") == []
+    assert await numbers(12, 3, "backward") == [10, 9, 8]
+    assert await numbers(12, None, "backward") == list(range(10, 0, -1))
+    assert await numbers(2**63 - 1, 2**63 - 1) == []
+    assert await numbers(2**63 - 1, 2**63 - 1, "backward") == list(range(10, 0, -1))
     assert (await client.get(NS, "p", range=None)).history == ()
+
+
+@pytest.mark.parametrize(
+    ("direction", "seen"),
+    [("forward", [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11]), ("backward", [7, 6, 5, 4, 3, 2, 1])],
+)
+async def test_pages_stay_while_events_are_appended(
+    serve: MakeClient, direction: Literal["forward", "backward"], seen: list[int]
+) -> None:
+    """The last event id of a page is the offset of the next: nothing is skipped and nothing comes twice."""
+    client = await serve(Scripted().namespace)
+    await client.put(NS, "p", state=Account(), events=[{"name": "old"}] * 7)
+    pages: list[int] = []
+    appended = 0
+    while True:
+        wanted = HistoryRange(pages[-1] if pages else 0, 2, direction)
+        page = (await client.get(NS, "p", range=wanted)).history
+        if not page:
+            break
+        pages += [event.event_id for event in page]
+        if appended < 4:
+            await client.call(NS, "p", "act", Act(emit="new"))
+            appended += 1
+    assert pages == seen
 
 
 async def test_put_imports_state_history_metadata_and_timer(serve: MakeClient) -> None:

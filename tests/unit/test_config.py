@@ -79,10 +79,12 @@ def test_texts(value: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    "values", [{"offset": -1}, {"limit": -1}, {"direction": "up"}], ids=lambda v: next(iter(v))
+    "values",
+    [{"offset": -1}, {"offset": 2**63}, {"limit": -1}, {"limit": 2**63}, {"direction": "up"}],
+    ids=repr,
 )
 def test_history_range(values: Any) -> None:
-    """A range of history has no negative numbers and one of two directions."""
+    """A range of history has numbers that PostgreSQL holds, none negative, and one of two directions."""
     with pytest.raises(InvalidRequest) as caught:
         HistoryRange(**values)
     assert caught.value.field in values
