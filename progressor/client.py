@@ -312,7 +312,10 @@ class Client:
         limit: int = 100,
         cursor: str | None = None,
     ) -> Page:
-        """Processes by namespace, then creation. `metadata` matches what contains all of it."""
+        """Processes by namespace, then creation. `metadata` matches what contains all of it.
+
+        Raises NamespaceNotFound if a namespace is named that no worker ever served.
+        """
         if namespace is not None:
             check_namespace(namespace)
         if status is not None and status not in tuple(ProcessStatus):
@@ -330,6 +333,8 @@ class Client:
             limit=limit,
             cursor=cursor,
         )
+        if not snapshots and namespace is not None:
+            await self._requests.check_namespace(namespace)
         return Page([await self._view(snapshot) for snapshot in snapshots], following)
 
     async def remove(self, namespace: str, process_id: str) -> None:

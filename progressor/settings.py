@@ -6,6 +6,9 @@ SecretStr and are in no error text.
 
 from __future__ import annotations
 
+import difflib
+import os
+import re
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
@@ -19,6 +22,10 @@ from progressor.errors import InvalidRequest
 
 PREFIX = "PROGRESSOR_"
 _DURATION = "Input should be a duration: seconds (1.5), ISO 8601 (PT1.5S) or hh:mm:ss"
+
+# What a PROGRESSOR_ variable may be without being a setting: this project's tests have their own, and
+# Kubernetes sets these in every pod beside a Service that is called "progressor".
+_OTHERS = re.compile(rf"{PREFIX}(TEST_\w+|SERVICE_(HOST|PORT\w*)|PORT(_\w+)?)")
 
 LogLevel = Literal["debug", "info", "warning", "error"]
 LogFormat = Literal["auto", "console", "json"]
@@ -103,6 +110,17 @@ class Settings(EngineOptions, BaseSettings):
             field = cls.model_fields[name]
             text = " ".join((field.description or "").split())
             yield Variable(f"{PREFIX}{name.upper()}", _shown(field.default), text)
+
+
+def unknown_variables() -> Iterator[tuple[str, str | None]]:
+    """Variables that look like settings and are none; each with the setting that it is nearest to."""
+    known = [variable.name.removeprefix(PREFIX) for variable in Settings.variables()]
+    for name in sorted(os.environ):
+        upper = name.upper()
+        own = upper.removeprefix(PREFIX)
+        if upper.startswith(PREFIX) and own not in known and not _OTHERS.fullmatch(upper):
+            nearest = difflib.get_close_matches(own, known, n=1)
+            yield name, PREFIX + nearest[0] if nearest else None
 
 
 def seconds_or_text(text: str) -> float | str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Annotated, Any, Literal
 
 import typer
@@ -18,6 +17,8 @@ from progressor.cli.options import (
     NamespaceName,
     ProcessId,
     Timeout,
+    Yes,
+    confirm,
     read_duration,
     read_json,
     read_moment,
@@ -179,17 +180,12 @@ def remove(
     namespace: NamespaceName,
     process_id: ProcessId,
     *,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    yes: Yes = False,
     json: AsJson = False,
     settings: Settings,
 ) -> None:
-    """Delete a process with its history and its tasks, whatever it does. Asks first in a terminal."""
-    if not yes and sys.stdin.isatty():
-        typer.confirm(
-            f"Delete {visible(namespace)}/{visible(process_id)} with its whole history?",
-            abort=True,
-            err=True,
-        )
+    """Delete a process with its history and its tasks, whatever it does. Asks first."""
+    confirm(f"Delete {visible(namespace)}/{visible(process_id)} with its whole history?", yes=yes)
     ask(settings, lambda client: client.remove(namespace, process_id))
     _print_answer(None, f"removed {namespace}/{process_id}", machine=json)
 

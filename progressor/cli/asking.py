@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 from progressor import logs
+from progressor.cli.output import note, stderr
 from progressor.client import Client
 from progressor.database import database
 from progressor.settings import Settings
@@ -25,4 +26,6 @@ def ask(settings: Settings, question: Callable[[Client], Awaitable[T]]) -> T:
             return await question(client)
 
     with database(settings) as found:
+        if settings.database_url is None and stderr().is_terminal:
+            note(f"no PROGRESSOR_DATABASE_URL: this is the {found.shown}")
         return asyncio.run(run(found.dsn))

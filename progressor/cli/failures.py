@@ -1,7 +1,7 @@
 """Errors as one line and an exit status: what is wrong, and what to do.
 
 Rule: 1 says no; 75 (EX_TEMPFAIL) says not now: the same command with the same idempotency key is safe to
-repeat; 2 is a command line that cannot be understood.
+repeat; 2 is a command line or a setting that is wrong, and would be wrong again.
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ import typer
 from progressor.cli.output import error_line, to_json
 from progressor.errors import (
     HandlerFailed,
+    IdempotencyConflict,
+    InvalidRequest,
     NamespaceNotFound,
     ProcessAlreadyExists,
     ProcessBroken,
@@ -25,14 +27,14 @@ from progressor.errors import (
 )
 from progressor.logs import without_passwords
 
-REFUSED, NOT_NOW = 1, 75
+REFUSED, WRONG, NOT_NOW = 1, 2, 75
 
 EXIT_STATUS = (
     ("0", "it worked"),
     ("1", "it was refused or it failed; the line on stderr says why"),
-    ("2", "the command line or a setting is wrong"),
+    ("2", "the command line, a setting or the request is wrong: change it before you repeat it"),
     ("75", "no answer in time, or no database: repeat it with the same --idempotency-key"),
-    ("130, 143", "left at once, on a second Ctrl-C or SIGTERM"),
+    ("130, 143", "left on Ctrl-C or SIGTERM; services leave at the first with 0, at the second at once"),
 )
 
 _HINTS: Mapping[type[ProgressorError], str] = {
@@ -53,7 +55,15 @@ def report(error: ProgressorError, *, machine: bool) -> int:
         hint = _hint(error)
         text = without_passwords(str(error))
         error_line(f"{text}; {hint}" if hint else text)
-    return NOT_NOW if isinstance(error, ReplyTimeout | StorageUnavailable) else REFUSED
+    match error:
+        case ReplyTimeout() | StorageUnavailable():
+            return NOT_NOW
+        case IdempotencyConflict():
+            return REFUSED
+        case InvalidRequest():
+            return WRONG
+        case _:
+            return REFUSED
 
 
 def _fields(error: ProgressorError) -> dict[str, object]:

@@ -32,6 +32,7 @@ EXAMPLES = (
     """progressor call billing.subscription acme pay '{"amount": 10}'""",
     "progressor trace billing.subscription acme",
     "progressor search --status error --json",
+    "export PROGRESSOR_DATABASE_URL=postgresql://app@db/billing",
     "progressor migrate && progressor worker billing.app --metrics-port 9464",
 )
 

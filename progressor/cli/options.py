@@ -17,8 +17,9 @@ from typing import Annotated, Any, NoReturn
 import typer
 from pydantic import TypeAdapter, ValidationError
 
+from progressor.cli.output import warning
 from progressor.errors import InvalidRequest
-from progressor.settings import Settings, seconds_or_text
+from progressor.settings import Settings, seconds_or_text, unknown_variables
 
 MACHINE = "progressor.machine"
 
@@ -79,6 +80,24 @@ DataDir = Annotated[
     Path | None,
     typer.Option("--data-dir", rich_help_panel=_DATABASE, help="Where the embedded PostgreSQL stands."),
 ]
+DatabaseSchema = Annotated[
+    str | None,
+    typer.Option(
+        "--database-schema",
+        metavar="NAME",
+        rich_help_panel=_DATABASE,
+        help="The PostgreSQL schema of the tables; the same for all that work together.",
+    ),
+]
+Embedded = Annotated[
+    bool,
+    typer.Option(
+        "--embedded",
+        rich_help_panel=_DATABASE,
+        help="Without a database URL: on this user's embedded PostgreSQL, which is for development.",
+    ),
+]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask; needed without a terminal.")]
 LogLevel = Annotated[
     str | None, typer.Option("--log-level", rich_help_panel=_LOGS, help="debug, info, warning, error.")
 ]
@@ -99,7 +118,12 @@ MetricsHost = Annotated[
 ]
 
 
-ASKING: Mapping[str, Any] = {"database_url": DatabaseUrl, "data_dir": DataDir, "log_level": LogLevel}
+ASKING: Mapping[str, Any] = {
+    "database_url": DatabaseUrl,
+    "database_schema": DatabaseSchema,
+    "data_dir": DataDir,
+    "log_level": LogLevel,
+}
 SERVING: Mapping[str, Any] = {
     **ASKING,
     "log_format": LogFormat,
@@ -137,10 +161,39 @@ def with_settings(shared: Mapping[str, Any]) -> Callable[[Callable[..., None]], 
 
 def read_settings(**given: Any) -> Settings:
     """The settings: the environment, and over it the options that were given."""
+    for name, nearest in unknown_variables():
+        warning(f"{name} is no setting" + (f": did you mean {nearest}?" if nearest else ""))
     try:
         return Settings(**{name: value for name, value in given.items() if value is not None})
     except InvalidRequest as error:
         raise typer.BadParameter(str(error)) from None
+
+
+def refuse_to_guess(settings: Settings, *, embedded: bool) -> None:
+    """A deployment says where its database is: one that was forgotten is not served from an empty one."""
+    if settings.database_url is None and not embedded:
+        raise typer.BadParameter(
+            "there is no database: set PROGRESSOR_DATABASE_URL, "
+            "or say --embedded for the embedded PostgreSQL of this user",
+            param_hint="--database-url",
+        )
+    if settings.database_url is not None and embedded:
+        raise typer.BadParameter("there is a database URL too: give one of both", param_hint="--embedded")
+
+
+def confirm(question: str, *, yes: bool) -> None:
+    """Ask before what cannot be undone; who cannot be asked must have said --yes."""
+    if yes:
+        return
+    if not _is_terminal():
+        raise typer.BadParameter(
+            f"there is no terminal to ask in: {question} Say so with --yes.", param_hint="--yes"
+        )
+    typer.confirm(question, abort=True, err=True)
+
+
+def _is_terminal() -> bool:
+    return sys.stdin.isatty()
 
 
 def read_json(text: str | None, hint: str) -> Any:

@@ -40,6 +40,12 @@ def error_line(text: str) -> None:
     stderr().print(line, soft_wrap=True)
 
 
+def warning(text: str) -> None:
+    """Say what is probably a mistake, on stderr."""
+    line = Text.assemble(("warning: ", "bold yellow"), visible(text))
+    stderr().print(line, soft_wrap=True)
+
+
 def note(text: str) -> None:
     """Say something by the way, on stderr."""
     stderr().print(Text(visible(text), style="dim"), soft_wrap=True)

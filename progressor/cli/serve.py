@@ -12,7 +12,7 @@ import typer
 from progressor import logs
 from progressor.cli import apps
 from progressor.cli.banner import banner
-from progressor.cli.options import SERVING, App, with_settings
+from progressor.cli.options import SERVING, App, Embedded, refuse_to_guess, with_settings
 from progressor.cli.output import note, stderr
 from progressor.cli.running import Runner
 from progressor.database import Database, database
@@ -64,10 +64,12 @@ def worker(
             show_default="collect",
         ),
     ] = None,
+    embedded: Embedded = False,
     settings: Settings,
 ) -> None:
     """Run the handlers of APP, with a scanner and a zombie collector unless told otherwise."""
     namespaces = _load(app, settings)
+    refuse_to_guess(settings, embedded=embedded)
 
     def build(found: Database) -> Engine:
         return Engine(found.dsn, namespaces, **settings.engine_options())
@@ -76,8 +78,9 @@ def worker(
 
 
 @with_settings(SERVING)
-def scanner(*, settings: Settings) -> None:
+def scanner(*, embedded: Embedded = False, settings: Settings) -> None:
     """Watch the schedule of all namespaces and wake their workers; needs no APP."""
+    refuse_to_guess(settings, embedded=embedded)
     _set_up_logs(settings)
 
     def build(found: Database) -> Standalone:
@@ -87,8 +90,9 @@ def scanner(*, settings: Settings) -> None:
 
 
 @with_settings(SERVING)
-def zombie_collector(*, settings: Settings) -> None:
+def zombie_collector(*, embedded: Embedded = False, settings: Settings) -> None:
     """Take tasks from dead workers, in all namespaces; needs no APP."""
+    refuse_to_guess(settings, embedded=embedded)
     _set_up_logs(settings)
 
     def build(found: Database) -> Standalone:

@@ -105,7 +105,7 @@ def _history(events: Sequence[Event]) -> Table:
 
 
 def trace_view(entries: Sequence[TraceEntry]) -> RenderableType:
-    """All tasks of a process, in their order: a line each, and one below for what was said."""
+    """All tasks of a process, in their order: a line each, below it what was said, and a whole error."""
     whats = [_what(entry) for entry in entries]
     wide = max((len(what) for what in whats), default=0)
     digits = len(str(entries[-1].task_id)) if entries else 0
@@ -115,22 +115,23 @@ def trace_view(entries: Sequence[TraceEntry]) -> RenderableType:
             (f"{entry.task_id:>{digits}}", "dim"),
             f"  {what:<{wide}}  ",
             (f"{entry.status.value:<9}", _STYLES.get(entry.status.value, "")),
-            (f"  {clock(entry.scheduled_time)}  {_took(entry)}", "dim"),
+            (f"  {clock(entry.scheduled_time)}  {_took(entry)}{_where(entry)}", "dim"),
         )
         lines.append(line)
         if said := _said(entry):
             lines.append(Padding(said, (0, 0, 0, digits + 2)))
+        if entry.error is not None:
+            error = Text(f"→ {visible(entry.error, keep_lines=True)}", style="red")
+            lines.append(Padding(error, (0, 0, 0, digits + 2)))
     return Group(*lines)
 
 
 def _said(entry: TraceEntry) -> Text:
-    """Arguments, answer or error, and events."""
+    """Arguments, answer, events."""
     parts: list[Text] = []
     if entry.args is not None:
         parts.append(Text(short(entry.args)))
-    if entry.error is not None:
-        parts.append(Text(f"→ {short(entry.error)}", style="red"))
-    elif entry.response is not None:
+    if entry.response is not None:
         parts.append(Text(f"→ {short(entry.response)}"))
     if entry.events:
         names = ", ".join(short(event.name) or f"#{event.event_id}" for event in entry.events)
@@ -148,6 +149,11 @@ def _took(entry: TraceEntry) -> str:
         return ""
     took = f"{(entry.finished_time - entry.running_time) / timedelta(milliseconds=1):.1f} ms"
     return f"{took}, tried {entry.attempts_count + 1} times" if entry.attempts_count else took
+
+
+def _where(entry: TraceEntry) -> str:
+    """The worker that ran it last: what to look for in the logs."""
+    return "" if entry.worker_id is None else f"  worker {entry.worker_id}"
 
 
 def search_view(processes: Sequence[Process[Any]]) -> RenderableType:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import psycopg
@@ -18,6 +19,9 @@ _DEFAULTS = {
     "tcp_user_timeout": "30000",
 }
 
+# How SQLAlchemy names the driver.
+_DRIVER = re.compile(r"^(postgres(?:ql)?)\+\w+(?=://)")
+
 
 def with_defaults(dsn: str) -> str:
     """The DSN as key=value, with bounds on waiting for a dead server unless it states its own."""
@@ -27,7 +31,7 @@ def with_defaults(dsn: str) -> str:
 def parsed(dsn: str) -> dict[str, Any]:
     """The parts of a DSN; InvalidRequest (without the DSN: it holds a password) if it is none."""
     try:
-        return dict(conninfo_to_dict(dsn))
+        return dict(conninfo_to_dict(_DRIVER.sub(r"\1", dsn)))
     except psycopg.ProgrammingError:
         raise InvalidRequest(
             "the database URL is not one that PostgreSQL understands: "

@@ -12,13 +12,14 @@ from __future__ import annotations
 
 import io
 from pathlib import Path
+from typing import NamedTuple
 
 import psycopg
 from alembic import command
 from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
-from sqlalchemy import Connection, create_engine, inspect
+from sqlalchemy import Connection, create_engine, func, inspect, select, table
 from sqlalchemy.exc import OperationalError
 from sqlalchemy.pool import NullPool
 from sqlalchemy.schema import CreateSchema
@@ -73,7 +74,9 @@ def connect(dsn: str) -> Connection:
     try:
         return engine.connect()
     except OperationalError as error:
-        raise StorageUnavailable(f"PostgreSQL cannot be reached: {error.orig}") from None
+        # What libpq says has lines and tabs.
+        says = " ".join(str(error.orig).split())
+        raise StorageUnavailable(f"PostgreSQL cannot be reached: {says}") from None
 
 
 def upgrade(
@@ -83,13 +86,8 @@ def upgrade(
 
     Going down drops what the newer revisions hold.
     """
-    known = _revisions()
-    if revision not in ("base", "head", *known):
-        raise InvalidRequest(
-            f"revision must be 'head', 'base' or one of {', '.join(known)}, not {revision!r}",
-            field="revision",
-        )
     config = _config()
+    order = _order(revision)
     with connect(dsn) as connection, connection.begin():
         connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({MIGRATION_LOCK})")
         before = _revision(connection, schema)
@@ -98,12 +96,41 @@ def upgrade(
             # Asked first: the right to make one is not needed where somebody has made it.
             connection.execute(CreateSchema(schema))
         config.attributes.update(connection=connection, schema=schema)
-        order = ["base", *known, "head"]
         if order.index(revision) < order.index(before or "base"):
             command.downgrade(config, revision)
         else:
             command.upgrade(config, revision)
         return before, _revision(connection, schema)
+
+
+def _order(revision: str) -> list[str]:
+    """All that may be migrated to, oldest first; the wanted one must be among them."""
+    order = ["base", *(known := _revisions()), "head"]
+    if revision not in order:
+        raise InvalidRequest(
+            f"revision must be 'head', 'base' or one of {', '.join(known)}, not {revision!r}",
+            field="revision",
+        )
+    return order
+
+
+class Descent(NamedTuple):
+    """A way down: what newer revisions hold will be dropped, in a database of so many processes."""
+
+    before: str
+    processes: int
+
+
+def descent(dsn: str, revision: str, *, schema: str = DEFAULT_SCHEMA) -> Descent | None:
+    """Whether a migration to this revision goes down, and with how many processes; None if it does not."""
+    order = _order(revision)
+    with connect(dsn) as connection:
+        before = _revision(connection, schema)
+        _refuse_newer(before)
+        if before is None or order.index(revision) >= order.index(before):
+            return None
+        count = select(func.count()).select_from(table("processes", schema=schema))
+        return Descent(before, connection.execute(count).scalar_one())
 
 
 def check(dsn: str, *, schema: str = DEFAULT_SCHEMA) -> None:

@@ -77,6 +77,6 @@ def test_ten_megabytes_from_a_file(world: World, tmp_path: Path) -> None:
     path = tmp_path / "args.json"
     path.write_text(json.dumps("x" * 10_000_000))
     result = CliRunner().invoke(app, ["start", "--json", NS, "p", f"@{path}"])
-    assert result.exit_code == 1
+    assert result.exit_code == 2
     assert json.loads(result.stderr)["field"] == "args"
     assert "max_value_bytes" in result.stderr

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+import signal
+import time
 from collections.abc import Callable
 from pathlib import Path
 
+import psycopg
 import pytest
 
-from tests.cli.conftest import NS, Ended, run
+from progressor.cli import options
+from tests.cli.conftest import DEADLINE_SECONDS, NS, Ended, Running, run
 
 Ask = Callable[..., Ended]
 
@@ -89,10 +93,22 @@ def test_put_and_remove(ask: Ask, order: str) -> None:
     found = ask("get", NS, order, "--json").json
     assert (found["state"]["paid"], found["history"][0]["name"]) == (7, "placed")
     assert ask("call", NS, order, "pay", '{"amount": 1}').out == "8\n"
-    assert ask("remove", NS, order) == (0, f"removed {NS}/{order}\n", "")
+    assert ask("remove", NS, order, "--yes") == (0, f"removed {NS}/{order}\n", "")
     gone = ask("get", NS, order)
     assert gone.status == 1
     assert gone.err.startswith(f"error: no process {NS}/'{order}'; `progressor search`")
+
+
+def test_remove_asks_first(ask: Ask, placed: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a terminal; without one it needs --yes, and nothing is removed."""
+    unasked = ask("remove", NS, placed, COLUMNS="200")
+    assert (unasked.status, "there is no terminal to ask in" in unasked.err) == (2, True)
+    monkeypatch.setattr(options, "_is_terminal", lambda: True)
+    refused = ask("remove", NS, placed, stdin="n\n")
+    assert (refused.status, f"Delete {NS}/{placed}" in refused.err) == (1, True)
+    assert ask("get", NS, placed).status == 0
+    assert ask("remove", NS, placed, stdin="y\n").status == 0
+    assert ask("get", NS, placed).status == 1
 
 
 def test_get_for_people(ask: Ask, placed: str) -> None:
@@ -127,6 +143,8 @@ def test_search(ask: Ask, broken: str) -> None:
     assert broken in [each["process_id"] for each in found.json["items"]]
     assert broken in ask("search", "-n", NS, "-s", "error").out
     assert ask("search", "--created-before", "2020-01-01").err == "no process found\n"
+    unknown = ask("search", "-n", "shop.nowhere")
+    assert (unknown.status, "namespace 'shop.nowhere' is not known" in unknown.err) == (1, True)
 
 
 def test_search_goes_on_where_a_page_ended(ask: Ask, placed: str) -> None:
@@ -177,6 +195,83 @@ def test_usage_errors(progressor: Ask, args: tuple[str, ...], says: str) -> None
     wrong = progressor(*args, COLUMNS="200")
     assert wrong.status == 2
     assert says in wrong.err
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        ("search", "--cursor", "zzz"),
+        ("search", "--limit", "5000"),
+        ("get", NS, ""),
+        ("call", NS, "p", "pay", "1", "--timeout", "0"),
+    ],
+)
+def test_what_would_be_wrong_again_has_the_status_of_a_usage_error(ask: Ask, args: tuple[str, ...]) -> None:
+    """Also where the client finds it, not the parser of the command line."""
+    wrong = ask(*args)
+    assert (wrong.status, wrong.err.startswith("error: ")) == (2, True)
+
+
+def test_a_wrong_url_is_a_usage_error(progressor: Ask) -> None:
+    wrong = progressor("search", PROGRESSOR_DATABASE_URL="mysql://u:s3cr3t@h/db")
+    assert (wrong.status, "write it like postgresql://" in wrong.err) == (2, True)
+    assert "s3cr3t" not in wrong.err
+
+
+def test_the_url_may_be_spelt_as_sqlalchemy_does(ask: Ask, progressor: Ask, shop: str) -> None:
+    url = psycopg.conninfo.conninfo_to_dict(shop)
+    spelt = f"postgresql+psycopg://{url['user']}@/{url['dbname']}?host={url['host']}"
+    port = f"&port={url['port']}" if "port" in url else ""
+    assert progressor("search", "--limit", "1", PROGRESSOR_DATABASE_URL=spelt + port).status == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("PROGRESSOR_DATABSE_URL", "did you mean PROGRESSOR_DATABASE_URL?"),
+        ("PROGRESSOR_XYZZY", "PROGRESSOR_XYZZY is no setting\n"),
+    ],
+)
+def test_an_unknown_variable_is_named(ask: Ask, name: str, says: str) -> None:
+    done = ask("search", "--limit", "1", **{name: "x"})
+    assert done.status == 0
+    assert f"warning: {name} is no setting" in done.err
+    assert says in done.err
+
+
+def test_what_kubernetes_sets_beside_a_service_is_no_misspelling(ask: Ask) -> None:
+    found = ask(
+        "search",
+        "--created-before",
+        "2020-01-01",
+        PROGRESSOR_SERVICE_HOST="10.0.0.1",
+        PROGRESSOR_SERVICE_PORT_HTTP="80",
+        PROGRESSOR_PORT="tcp://10.0.0.1:80",
+        PROGRESSOR_PORT_80_TCP_ADDR="10.0.0.1",
+    )
+    assert found == (0, "", "no process found\n")
+
+
+def test_the_schema_is_an_option_too(ask: Ask) -> None:
+    elsewhere = ask("search", "--database-schema", "elsewhere")
+    assert elsewhere.status == 1
+    assert "progressor migrate" in elsewhere.err
+
+
+def test_ctrl_c_leaves_at_once(
+    ask: Ask, shop: str, placed: str, spawn: Callable[..., Running], tmp_path: Path
+) -> None:
+    """A command that waits for an answer says 130 and nothing else; what it asked for goes on."""
+    gate = tmp_path / "gate"
+    waiting = spawn("call", NS, placed, "wait", json.dumps(str(gate)), PROGRESSOR_DATABASE_URL=shop)
+    deadline = time.monotonic() + DEADLINE_SECONDS
+    while ask("trace", NS, placed, "--json").json[-1]["status"] != "running":
+        assert time.monotonic() < deadline, "the call does not run"
+    waiting.signal(signal.SIGINT)
+    assert (waiting.end(), waiting.output) == (130, "")
+    gate.touch()
+    assert ask("call", NS, placed, "echo", "1").status == 0
+    assert ask("trace", NS, placed, "--json").json[-2]["response"] == "waited"
 
 
 def test_a_wrong_setting_is_a_usage_error(progressor: Ask) -> None:

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import psycopg
+import pytest
 
+from progressor.cli import options
 from progressor.storage import migrations
 from tests.cli.conftest import Ended, run
 
@@ -21,13 +23,46 @@ def test_migrate_says_from_and_to(progressor: Command, empty_dsn: str) -> None:
     assert progressor("migrate", **env).out.endswith(f": nothing to do, it is at {head}\n")
     same = progressor("migrate", "--check", "--json", **env)
     assert (same.status, same.json["from"], same.json["to"]) == (0, head, head)
-    back = progressor("migrate", "--revision", "base", "--json", **env)
+
+
+def test_going_down_asks_first(
+    progressor: Command, empty_dsn: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It says what would be lost; without a terminal it needs --yes. Nothing is dropped without."""
+    env = {"PROGRESSOR_DATABASE_URL": empty_dsn, "COLUMNS": "300"}
+    head = migrations.head()
+    down = ("migrate", "--revision", "base")
+    assert progressor("migrate", **env).status == 0
+    unasked = progressor(*down, **env)
+    assert (unasked.status, "there is no terminal to ask in" in unasked.err) == (2, True)
+    monkeypatch.setattr(options, "_is_terminal", lambda: True)
+    refused = progressor(*down, stdin="n\n", **env)
+    assert refused.status == 1
+    assert f"from {head} to base drops all tables and 0 processes in schema progressor" in refused.err
+    assert progressor("migrate", "--check", **env).status == 0
+    assert progressor(*down, stdin="y\n", **env).status == 0
+    assert progressor(*down, **env).out.endswith(": nothing to do, it is at None\n")
+    assert progressor("migrate", **env).status == 0
+    back = progressor(*down, "--yes", "--json", **env)
     assert (back.json["from"], back.json["to"]) == (head, None)
+
+
+@pytest.mark.parametrize("command", [["migrate"], ["worker", "shop"], ["scanner"], ["zombie-collector"]])
+def test_what_is_deployed_does_not_guess_its_database(progressor: Command, command: list[str]) -> None:
+    """A forgotten URL is an error, not an empty database on this machine."""
+    forgotten = progressor(*command, PROGRESSOR_DATABSE_URL="postgresql://db/billing", COLUMNS="300")
+    assert forgotten.status == 2
+    assert "set PROGRESSOR_DATABASE_URL, or say --embedded" in forgotten.err
+    assert "did you mean PROGRESSOR_DATABASE_URL?" in forgotten.err
+    both = progressor(
+        *command, "--embedded", PROGRESSOR_DATABASE_URL="postgresql://db/billing", COLUMNS="300"
+    )
+    assert (both.status, "give one of both" in both.err) == (2, True)
 
 
 def test_unknown_revision(progressor: Command, empty_dsn: str) -> None:
     wrong = progressor("migrate", "--revision", "x", PROGRESSOR_DATABASE_URL=empty_dsn)
-    assert (wrong.status, "revision must be" in wrong.err) == (1, True)
+    assert (wrong.status, "revision must be" in wrong.err) == (2, True)
 
 
 def test_sql_makes_the_schema_of_this_release(empty_dsn: str) -> None:

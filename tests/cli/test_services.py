@@ -224,7 +224,7 @@ def test_a_taken_port_is_an_error_that_says_what_to_do(progressor: Command, dsn:
     with Monitor("127.0.0.1", 0) as other:
         port = other.url.rpartition(":")[2]
         refused = progressor("scanner", "--metrics-port", port, PROGRESSOR_DATABASE_URL=dsn)
-    assert refused.status == 1
+    assert refused.status == 2
     assert "choose another port with --metrics-port" in refused.err
 
 
@@ -240,6 +240,6 @@ def test_passwords_are_said_nowhere(spawn: Spawn, progressor: Command, dsn: str)
     lost = run("scanner", "--log-level", "debug", PROGRESSOR_DATABASE_URL=nowhere)
     wrong = progressor("search", "--database-url", f"postgresql://x:{secret}@[::/db")
     helped = progressor("worker", "--help", PROGRESSOR_DATABASE_URL=known)
-    assert (lost.status, wrong.status, helped.status) == (75, 1, 0)
+    assert (lost.status, wrong.status, helped.status) == (75, 2, 0)
     said = worker.output + "".join(each.out + each.err for each in (lost, wrong, helped))
     assert secret not in said
