@@ -9,6 +9,7 @@ from progressor.errors import (
     HandlerFailed,
     IdempotencyConflict,
     InvalidRequest,
+    InvalidState,
     NamespaceNotFound,
     NonRetryable,
     ProcessAlreadyExists,
@@ -71,6 +72,7 @@ __all__ = [
     # errors
     "ProgressorError",
     "InvalidRequest",
+    "InvalidState",
     "IdempotencyConflict",
     "NamespaceNotFound",
     "ProcessNotFound",

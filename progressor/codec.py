@@ -16,7 +16,7 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 from pydantic.errors import PydanticInvalidForJsonSchema, PydanticUserError
 from pydantic_core import PydanticSerializationError, from_json, to_json
 
-from progressor.errors import InvalidRequest
+from progressor.errors import InvalidRequest, InvalidState
 from progressor.model import Metadata
 
 _MAX_DEPTH = 20
@@ -24,10 +24,6 @@ _MAX_DEPTH = 20
 _DEEPEST, _LONGEST_NUMBER = 200, 4300
 _SURELY_READABLE = 2 * _DEEPEST
 _MAX_FAULTS = 5
-
-
-class InvalidState(ValueError):
-    """A state that is not of the type its namespace declares."""
 
 
 @runtime_checkable

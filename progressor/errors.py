@@ -3,6 +3,7 @@
 ProgressorError
 ├── InvalidRequest          the request itself is wrong; nothing was written
 │   └── IdempotencyConflict     the key was used for another request
+├── InvalidState            a state is not of the type that its namespace declares
 ├── NamespaceNotFound       no worker ever registered this namespace
 ├── ProcessNotFound         no such process, or it was removed
 ├── ProcessAlreadyExists    start or put of an id that is taken
@@ -25,6 +26,7 @@ __all__ = [
     "HandlerFailed",
     "IdempotencyConflict",
     "InvalidRequest",
+    "InvalidState",
     "NamespaceNotFound",
     "NonRetryable",
     "ProcessAlreadyExists",
@@ -52,11 +54,20 @@ class InvalidRequest(ProgressorError, ValueError):
         self.field = field
 
 
+class InvalidState(ProgressorError, ValueError):
+    """A state that is not of the type its namespace declares: stored so, or set so by a handler."""
+
+
+def named(namespace: str, process_id: str) -> str:
+    """A process as texts name it: in quotes as a whole, whatever characters its id has."""
+    return repr(f"{namespace}/{process_id}")
+
+
 class _AboutProcess(ProgressorError):
-    _says = "process {namespace}/{process_id}"
+    _says = "process {process}"
 
     def __init__(self, namespace: str, process_id: str, *, detail: str | None = None) -> None:
-        text = self._says.format(namespace=namespace, process_id=repr(process_id))
+        text = self._says.format(process=named(namespace, process_id))
         super().__init__(f"{text}: {detail}" if detail else text)
         self.namespace = namespace
         self.process_id = process_id
@@ -69,7 +80,7 @@ class IdempotencyConflict(InvalidRequest):
     def __init__(self, namespace: str, process_id: str, idempotency_key: str) -> None:
         super().__init__(
             f"idempotency key {idempotency_key!r} was already used on process "
-            f"{namespace}/{process_id!r} for another request: use a new key for a new request",
+            f"{named(namespace, process_id)} for another request: use a new key for a new request",
             field="idempotency_key",
         )
         self.namespace = namespace
@@ -91,31 +102,31 @@ class NamespaceNotFound(ProgressorError):
 class ProcessNotFound(_AboutProcess):
     """There is no such process, or it was removed while the request waited."""
 
-    _says = "no process {namespace}/{process_id}"
+    _says = "no process {process}"
 
 
 class ProcessAlreadyExists(_AboutProcess):
     """The id is taken in this namespace."""
 
-    _says = "process {namespace}/{process_id} exists already"
+    _says = "process {process} exists already"
 
 
 class ProcessBroken(_AboutProcess):
     """The process is in status error; `detail` says why. Repair it, then call again."""
 
-    _says = "process {namespace}/{process_id} is broken"
+    _says = "process {process} is broken"
 
 
 class ProcessNotBroken(_AboutProcess):
     """Only a process in status error can be repaired, by one repair at a time."""
 
-    _says = "process {namespace}/{process_id} is not broken"
+    _says = "process {process} is not broken"
 
 
 class Rejected(_AboutProcess):
     """The handler refused the request with `Reject`; the process is as it was."""
 
-    _says = "process {namespace}/{process_id} refused the request"
+    _says = "process {process} refused the request"
 
     def __init__(
         self, namespace: str, process_id: str, *, reason: str, details: dict[str, Any] | None = None
@@ -128,7 +139,7 @@ class Rejected(_AboutProcess):
 class HandlerFailed(_AboutProcess):
     """The handler raised (`error` names type and text), or outlived its step_timeout."""
 
-    _says = "the handler of process {namespace}/{process_id} failed"
+    _says = "the handler of process {process} failed"
 
     def __init__(self, namespace: str, process_id: str, *, error: str) -> None:
         super().__init__(namespace, process_id, detail=error)
@@ -142,7 +153,7 @@ class ReplyTimeout(ProgressorError):
         self, namespace: str, process_id: str, *, idempotency_key: str | None, task_id: int | None
     ) -> None:
         super().__init__(
-            f"no reply from process {namespace}/{process_id!r} in time; the task goes on: "
+            f"no reply from process {named(namespace, process_id)} in time; the task goes on: "
             f"ask again with idempotency_key={idempotency_key!r}"
         )
         self.namespace = namespace

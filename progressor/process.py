@@ -13,9 +13,9 @@ from typing import Any, Final, Generic, NoReturn, TypeVar, cast
 
 from pydantic import BaseModel, ValidationError
 
-from progressor.codec import ANY, JSON, InvalidState, Shape, Wire, encode_json, faults, json_object
+from progressor.codec import ANY, JSON, Shape, Wire, encode_json, faults, json_object
 from progressor.config import check_text
-from progressor.errors import InvalidRequest
+from progressor.errors import InvalidRequest, InvalidState, named
 from progressor.model import (
     Action,
     Event,
@@ -71,7 +71,7 @@ class Process(Generic[StateT]):
 
     def __repr__(self) -> str:
         of = self.snapshot
-        return f"<Process {of.namespace}/{of.process_id!r} {of.status} events={of.last_event_id}>"
+        return f"<Process {named(of.namespace, of.process_id)} {of.status} events={of.last_event_id}>"
 
     @property
     def namespace(self) -> str:
@@ -226,7 +226,8 @@ class Process(Generic[StateT]):
             return self._shape.read(self._plain_state)
         except ValidationError as error:
             raise InvalidState(
-                f"the stored state is no {self._shape.name}: {faults(error, 'state')}"
+                f"the stored state of {named(self.namespace, self.process_id)} "
+                f"is no {self._shape.name}: {faults(error, 'state')}"
             ) from None
 
 

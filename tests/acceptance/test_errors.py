@@ -46,7 +46,7 @@ async def test_process_not_found(serve: MakeClient) -> None:
         client.remove(NS, "gone"),
     ]
     for asking in asked:
-        with pytest.raises(ProcessNotFound, match=r"bank\.account/'gone'") as caught:
+        with pytest.raises(ProcessNotFound, match=r"'bank\.account/gone'") as caught:
             await asking
         assert (caught.value.namespace, caught.value.process_id) == (NS, "gone")
 

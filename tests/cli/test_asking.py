@@ -96,7 +96,7 @@ def test_put_and_remove(ask: Ask, order: str) -> None:
     assert ask("remove", NS, order, "--yes") == (0, f"removed {NS}/{order}\n", "")
     gone = ask("get", NS, order)
     assert gone.status == 1
-    assert gone.err.startswith(f"error: no process {NS}/'{order}'; `progressor search`")
+    assert gone.err.startswith(f"error: no process '{NS}/{order}'; `progressor search`")
 
 
 def test_remove_asks_first(ask: Ask, placed: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -170,7 +170,7 @@ def test_errors_for_people_are_one_line(ask: Ask, placed: str) -> None:
     refused = ask("call", NS, placed, "pay", '{"amount": 0}')
     assert refused.status == 1
     assert refused.err == (
-        f"error: process {NS}/'{placed}' refused the request: amount must be positive; {{\"minimum\": 1}}\n"
+        f"error: process '{NS}/{placed}' refused the request: amount must be positive; {{\"minimum\": 1}}\n"
     )
 
 

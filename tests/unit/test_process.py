@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from progressor.codec import ANY, JSON, InvalidState, Shape, Wire
-from progressor.errors import InvalidRequest
+from progressor.codec import ANY, JSON, Shape, Wire
+from progressor.errors import InvalidRequest, InvalidState, ProgressorError
 from progressor.model import Event, Intent, ProcessStatus, Remove, SetTimer, UnsetTimer
 from progressor.process import Process, WritableProcess
 
@@ -92,7 +92,7 @@ def test_a_client_cannot_act(make_snapshot: Any, what: str, use: Callable[[Any],
 def test_repr_has_no_payloads(make_snapshot: Any) -> None:
     """A process can be printed and logged without giving away what it holds."""
     process: Process[Any] = Process(make_snapshot(aux_state=b'"secret"', last_event_id=3))
-    assert repr(process) == "<Process billing/'acme' running events=3>"
+    assert repr(process) == "<Process 'billing/acme' running events=3>"
 
 
 def test_processes_are_compared_by_identity(make_snapshot: Any) -> None:
@@ -164,6 +164,9 @@ def test_stored_state_that_does_not_fit(writable: Any) -> None:
     with pytest.raises(InvalidState, match=r"no Subscription: state\.plan: Input should be") as it:
         _ = process.state
     assert "secret" not in str(it.value)
+    assert "'billing/acme'" in str(it.value)
+    # Whoever reads a process catches it like any other error of ours.
+    assert isinstance(it.value, ProgressorError)
 
 
 def test_state_without_a_declared_type_is_any_json(writable: Any) -> None:
