@@ -7,6 +7,7 @@ Rule: served by a thread of its own. A handler that blocks the event loop hides 
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
 import logging
 import socket
@@ -43,11 +44,7 @@ class Monitor:
         try:
             self._server = _Server(host, port, self)
         except OSError as error:
-            raise InvalidRequest(
-                f"metrics cannot be served on {host}:{port} ({error.strerror or error}): choose another "
-                "port with --metrics-port or PROGRESSOR_METRICS_PORT (0: any free one)",
-                field="metrics_port",
-            ) from None
+            raise _refused(host, port, error) from None
         shown = f"[{host}]" if ":" in host else host
         self.url = f"http://{shown}:{self._server.server_address[1]}"
 
@@ -92,6 +89,18 @@ class Monitor:
             future.cancel()
             says = f"no answer within {_HEALTH_SECONDS:g} s from the event loop or the database"
             return Health(False, says, 0, ())
+
+
+def _refused(host: str, port: int, error: OSError) -> InvalidRequest:
+    if isinstance(error, socket.gaierror) or error.errno == errno.EADDRNOTAVAIL:
+        field, remedy = "metrics_host", "give an address of this machine with --metrics-host (0.0.0.0: all)"
+    else:
+        field, remedy = "metrics_port", "choose another port with --metrics-port (0: any free one)"
+    return InvalidRequest(
+        f"metrics cannot be served on {host}:{port} ({error.strerror or error}): {remedy} "
+        f"or PROGRESSOR_{field.upper()}",
+        field=field,
+    )
 
 
 async def _awaited(ask: Ask) -> Health:

@@ -100,6 +100,15 @@ def test_a_taken_port_is_refused(monitor: Monitor) -> None:
         Monitor("127.0.0.1", port)
 
 
+@pytest.mark.parametrize("host", ["nohost.invalid", "192.0.2.1"])
+def test_a_host_that_is_not_here_is_refused(host: str) -> None:
+    """It is the host that is named, not the port."""
+    with pytest.raises(InvalidRequest, match="--metrics-host") as refused:
+        Monitor(host, 0)
+    assert refused.value.field == "metrics_host"
+    assert "port" not in str(refused.value)
+
+
 @pytest.mark.skipif(not socket.has_ipv6, reason="this machine has no IPv6")
 def test_ipv6() -> None:
     try:
