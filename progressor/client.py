@@ -33,6 +33,7 @@ from progressor.errors import (
 )
 from progressor.imports import import_of
 from progressor.model import (
+    LAST_ID,
     HistoryRange,
     Metadata,
     ProcessStatus,
@@ -291,9 +292,9 @@ class Client:
         """The tasks of a process in their order, at most `limit` behind task id `after`."""
         check_namespace(namespace)
         check_text("process_id", process_id)
-        check_count("after", after, least=0)
+        check_count("after", after, least=0, most=LAST_ID)
         if limit is not None:
-            check_count("limit", limit, least=0)
+            check_count("limit", limit, least=0, most=LAST_ID)
         rows = await self._backend.reads.trace(namespace, process_id, after=after, limit=limit)
         await self._requests.check_namespace(namespace)
         if not rows and await self._backend.reads.process(namespace, process_id) is None:
@@ -321,15 +322,14 @@ class Client:
         if status is not None and status not in tuple(ProcessStatus):
             raise InvalidRequest("status must be init, running or error", field="status")
         check_count("limit", limit, least=1, most=MOST_ITEMS)
-        for field, moment in (("created_after", created_after), ("created_before", created_before)):
-            if moment is not None:
-                check_moment(field, moment)
         snapshots, following = await self._backend.reads.search(
             namespace=namespace,
             status=status,
             metadata=None if metadata is None else json_object(metadata, field="metadata"),
-            created_after=created_after,
-            created_before=created_before,
+            created_after=None if created_after is None else check_moment("created_after", created_after),
+            created_before=None
+            if created_before is None
+            else check_moment("created_before", created_before),
             limit=limit,
             cursor=cursor,
         )

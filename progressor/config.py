@@ -11,7 +11,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from pydantic_core import to_json
 
 from progressor.errors import InvalidRequest
-from progressor.model import Event, HistoryRange, Metadata
+from progressor.model import Event, HistoryRange, Metadata, in_utc
 
 MAX_ID_LENGTH = 256
 # Where the tables live unless a user says otherwise; the SQL files name it.
@@ -38,7 +38,8 @@ def _schema_name(value: str) -> str:
 
 SchemaName = Annotated[str, AfterValidator(_schema_name)]
 ExceptionName = Annotated[str, BeforeValidator(_exception_name)]
-Positive = Annotated[timedelta, Field(gt=timedelta(0))]
+# Ten years: whatever is added to a moment or multiplied, clocks and PostgreSQL can count it.
+Positive = Annotated[timedelta, Field(gt=timedelta(0), le=timedelta(days=3650))]
 
 
 class _Options(BaseModel):
@@ -62,9 +63,9 @@ class RetryPolicy(_Options):
     """
 
     initial_interval: Positive = timedelta(seconds=1)
-    backoff_coefficient: float = Field(default=2.0, ge=1.0, allow_inf_nan=False)
+    backoff_coefficient: float = Field(default=2.0, ge=1.0, le=1000.0, allow_inf_nan=False)
     max_interval: Positive = timedelta(minutes=5)
-    max_attempts: int | None = Field(default=10, ge=1)
+    max_attempts: int | None = Field(default=10, ge=1, le=1_000_000)
     non_retryable: tuple[ExceptionName, ...] = ()
 
 
@@ -73,7 +74,7 @@ class NamespaceOptions(_Options):
 
     retry_policy: RetryPolicy = RetryPolicy()
     step_timeout: Positive = timedelta(seconds=60)
-    concurrency: int = Field(default=100, ge=1)
+    concurrency: int = Field(default=100, ge=1, le=10_000)
     on_zombie: Literal["error", "retry"] = "error"
     history: HistoryRange | None = None
 
@@ -88,7 +89,7 @@ class ConnectionOptions(_Options):
     in transaction mode; everything then works by scanning and polling."""
     database_schema: SchemaName = DEFAULT_SCHEMA
     """The PostgreSQL schema in which the tables live: lower-case letters, digits and underscores."""
-    connections: int = Field(default=8, ge=2)
+    connections: int = Field(default=8, ge=2, le=1000)
     """Connections for operations at most; reads use up to 4 more, a listener and a heartbeat 1 each."""
     patience: Positive = timedelta(seconds=30)
     """How long an operation is repeated while PostgreSQL cannot be reached."""
@@ -147,7 +148,7 @@ class EngineOptions(ConnectionOptions):
     """How often a worker says that it lives, at least three times per lease_age."""
     stop_grace: Positive = timedelta(seconds=30)
     """How long a worker that is told to stop lets its steps finish."""
-    max_step_events: int = Field(default=10_000, ge=1)
+    max_step_events: int = Field(default=10_000, ge=1, le=1_000_000)
     """How many events one step may emit."""
 
 
@@ -190,10 +191,11 @@ def _check_size(field: str, size: int, most: int, setting: str) -> None:
 
 
 def check_moment(field: str, value: object) -> datetime:
-    """An aware datetime, or InvalidRequest."""
-    if not isinstance(value, datetime) or value.utcoffset() is None:
+    """An aware datetime, in UTC, or InvalidRequest."""
+    moment = in_utc(value)
+    if moment is None:
         raise InvalidRequest(f"{field} must be an aware datetime (with tzinfo)", field=field)
-    return value
+    return moment
 
 
 def check_text(field: str, value: object, *, limit: int = MAX_ID_LENGTH) -> str:

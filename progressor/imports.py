@@ -13,7 +13,7 @@ from pydantic import BaseModel
 from progressor.codec import Wire, encode_json, json_object
 from progressor.config import ConnectionOptions, check_text
 from progressor.errors import InvalidRequest
-from progressor.model import Event, Metadata, SetTimer, UnsetTimer
+from progressor.model import Event, Metadata, SetTimer, UnsetTimer, can_be_stored, in_utc
 from progressor.storage.items import Import
 
 
@@ -82,7 +82,19 @@ def _event(event: Any, wire: Wire, field: str) -> Event:
             raise InvalidRequest(
                 f"{field} must be a dict, a model or an Event, not {type(event).__name__}", field=field
             )
-    if timestamp is not None and (not isinstance(timestamp, datetime) or timestamp.tzinfo is None):
-        raise InvalidRequest(f"{field}.timestamp must be an aware datetime", field=field)
     data = payload if isinstance(payload, bytes) else encode_json(payload, field=field)
-    return Event(wire.seal(data), json_object(metadata, field=field), timestamp=timestamp)
+    return Event(
+        wire.seal(data), json_object(metadata, field=field), timestamp=_moment(timestamp, field=field)
+    )
+
+
+def _moment(timestamp: Any, *, field: str) -> datetime | None:
+    """When an event was, such that it can be read again."""
+    if timestamp is None:
+        return None
+    moment = in_utc(timestamp)
+    if moment is None:
+        raise InvalidRequest(f"{field}.timestamp must be an aware datetime (with tzinfo)", field=field)
+    if not can_be_stored(moment):
+        raise InvalidRequest(f"{field}.timestamp must lie in the years 2 to 9998", field=field)
+    return moment

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import Any, Literal, NamedTuple
 
@@ -17,10 +17,10 @@ from progressor.errors import InvalidRequest
 Metadata = dict[str, Any]
 
 # What PostgreSQL and Python both hold in any time zone: one timer must not fail its batch.
-_LAST_YEAR = 9999
+_FIRST_YEAR, _LAST_YEAR = 1, 9999
 _LONGEST_DELAY = timedelta(days=365_000)
 # A bigint.
-_LAST_ID = 2**63 - 1
+LAST_ID = 2**63 - 1
 
 
 class TaskType(StrEnum):
@@ -100,10 +100,10 @@ class HistoryRange:
     def __post_init__(self) -> None:
         if not _is_count(self.offset):
             raise InvalidRequest(
-                f"HistoryRange.offset must be an event id, or 0: from 0 to {_LAST_ID}", field="offset"
+                f"HistoryRange.offset must be an event id, or 0: from 0 to {LAST_ID}", field="offset"
             )
         if self.limit is not None and not _is_count(self.limit):
-            raise InvalidRequest(f"HistoryRange.limit must be from 0 to {_LAST_ID}, or None", field="limit")
+            raise InvalidRequest(f"HistoryRange.limit must be from 0 to {LAST_ID}, or None", field="limit")
         if self.direction not in ("forward", "backward"):
             raise InvalidRequest(
                 "HistoryRange.direction must be 'forward' or 'backward'", field="direction"
@@ -111,7 +111,22 @@ class HistoryRange:
 
 
 def _is_count(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= _LAST_ID
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= LAST_ID
+
+
+def in_utc(value: object) -> datetime | None:
+    """An aware datetime in UTC; None for what is none, be it for an offset that cannot be."""
+    try:
+        if not isinstance(value, datetime) or value.utcoffset() is None:
+            return None
+        return value.astimezone(UTC)
+    except Exception:  # noqa: BLE001 - whatever code a tzinfo brings along
+        return None
+
+
+def can_be_stored(moment: datetime) -> bool:
+    """Whether PostgreSQL and Python hold a moment in UTC, and in any other time zone."""
+    return _FIRST_YEAR < moment.year < _LAST_YEAR
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,10 +144,12 @@ class SetTimer:
         if (self.at is None) == (self.after is None):
             raise InvalidRequest("SetTimer needs exactly one of at= and after=", field="at")
         if self.at is not None:
-            if not isinstance(self.at, datetime) or self.at.utcoffset() is None:
+            at = in_utc(self.at)
+            if at is None:
                 raise InvalidRequest("SetTimer.at must be an aware datetime (with tzinfo)", field="at")
-            if not 1 < self.at.year < _LAST_YEAR:
+            if not can_be_stored(at):
                 raise InvalidRequest(f"SetTimer.at must lie before {_LAST_YEAR}", field="at")
+            object.__setattr__(self, "at", at)
         if self.after is not None:
             if not isinstance(self.after, timedelta):
                 raise InvalidRequest("SetTimer.after must be a timedelta", field="after")

@@ -185,10 +185,7 @@ def retry_interval(task: Task, failure: Failure, policy: RetryPolicy) -> timedel
         return None
     if task.last_retry_interval is None:
         return min(policy.initial_interval, policy.max_interval)
-    try:
-        return min(task.last_retry_interval * policy.backoff_coefficient, policy.max_interval)
-    except OverflowError:
-        return policy.max_interval
+    return min(task.last_retry_interval * policy.backoff_coefficient, policy.max_interval)
 
 
 def diagram() -> str:

@@ -20,7 +20,16 @@ from sqlalchemy.ext.asyncio import AsyncConnection, create_async_engine
 
 from progressor.config import DEFAULT_SCHEMA, check_count, check_moment
 from progressor.errors import InvalidRequest, StorageUnavailable
-from progressor.model import Event, HistoryRange, Metadata, Snapshot, TaskStatus, TaskType, shown_id
+from progressor.model import (
+    LAST_ID,
+    Event,
+    HistoryRange,
+    Metadata,
+    Snapshot,
+    TaskStatus,
+    TaskType,
+    shown_id,
+)
 from progressor.storage.dsn import parsed
 from progressor.storage.rows import Row, snapshot_of
 from progressor.storage.schema import events, namespaces, processes, schedule, tasks
@@ -283,7 +292,7 @@ def _read_cursor(cursor: str) -> tuple[int, datetime, int]:
         return (
             check_count("namespace_no", namespace_no, least=0, most=2**31 - 1),
             check_moment("created_at", datetime.fromisoformat(created_at)),
-            check_count("process_no", process_no, least=0, most=2**63 - 1),
+            check_count("process_no", process_no, least=0, most=LAST_ID),
         )
     except (ValueError, TypeError, RecursionError):
         raise InvalidRequest("cursor is not one that search gave out", field="cursor") from None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, TypeVar
@@ -46,12 +47,21 @@ Row = dict[str, Any]
 Columns = dict[str, Any]
 T = TypeVar("T")
 
+# Of JSON: a text, or a number that is written with an exponent because it is large.
+_TEXT_OR_LARGE = re.compile(r'"(?:[^"\\]|\\.)*"|-?[\d.]+e\+\d+')
+
 
 def json_text(value: Metadata | None) -> str | None:
     """A metadata dict as JSON text; None stays None."""
     if value is None:
         return None
-    return to_json(value).decode() if value else "{}"
+    text = to_json(value).decode() if value else "{}"
+    # jsonb forgets the exponent, and 1e+16 would come back as a whole number.
+    return _TEXT_OR_LARGE.sub(_with_a_point, text) if "e+" in text else text
+
+
+def _with_a_point(token: re.Match[str]) -> str:
+    return token[0] if token[0][0] == '"' else f"{float(token[0]):.1f}"
 
 
 def request_columns(requests: Sequence[Request]) -> Columns:

@@ -1,7 +1,7 @@
 """Bad input is refused before anything is written, by an error that names the field."""
 
 from collections.abc import Awaitable, Callable
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 
 import pytest
@@ -9,6 +9,7 @@ import pytest
 from progressor import (
     Client,
     Engine,
+    Event,
     HistoryRange,
     InvalidRequest,
     Namespace,
@@ -22,6 +23,9 @@ from tests.acceptance.support import NS, Act, Scripted
 
 LONG = "x" * 257
 NAIVE = datetime(2030, 1, 1)
+WEST, EAST = timezone(timedelta(hours=-5)), timezone(timedelta(hours=5))
+LATEST = datetime.max.replace(tzinfo=UTC)
+EARLIEST = datetime.min.replace(tzinfo=EAST)
 NO_JSON = object()
 
 Ask = Callable[[Client], Awaitable[Any]]
@@ -67,7 +71,9 @@ REQUESTS: list[tuple[str, Ask]] = [
     ("timeout", lambda c: c.get(NS, "p", timeout=False)),
     ("range", lambda c: c.get(NS, "p", range=(0, 10))),
     ("after", lambda c: c.trace(NS, "p", after="first")),
+    ("after", lambda c: c.trace(NS, "p", after=2**63)),
     ("limit", lambda c: c.trace(NS, "p", limit=-1)),
+    ("limit", lambda c: c.trace(NS, "p", limit=2**63)),
     ("limit", lambda c: c.trace(NS, "p", limit="all")),
     ("state", lambda c: c.put(NS, "p", state=NO_JSON)),
     ("status", lambda c: c.put(NS, "p", status="init")),
@@ -79,6 +85,10 @@ REQUESTS: list[tuple[str, Ask]] = [
     ("events[0]", lambda c: c.put(NS, "p", events=["a text"])),
     ("events[0].name", lambda c: c.put(NS, "p", events=[{"name": ""}])),
     ("events[0]", lambda c: c.put(NS, "p", events=[{"payload": 1, "timestamp": NAIVE}])),
+    ("events[0]", lambda c: c.put(NS, "p", events=[{"payload": 1, "timestamp": "yesterday"}])),
+    ("events[0]", lambda c: c.put(NS, "p", events=[{"payload": 1, "timestamp": LATEST}])),
+    ("events[0]", lambda c: c.put(NS, "p", events=[Event(1, timestamp=LATEST.replace(tzinfo=WEST))])),
+    ("events[1]", lambda c: c.put(NS, "p", events=[{"a": 1}, Event(1, timestamp=EARLIEST)])),
     ("status", lambda c: c.search(status="broken")),
     ("metadata", lambda c: c.search(metadata="city")),
     ("limit", lambda c: c.search(limit=0)),
@@ -88,6 +98,7 @@ REQUESTS: list[tuple[str, Ask]] = [
     ("cursor", lambda c: c.search(cursor=7)),
     ("created_after", lambda c: c.search(created_after=NAIVE)),
     ("created_before", lambda c: c.search(created_before="yesterday")),
+    ("created_before", lambda c: c.search(created_before=LATEST.replace(tzinfo=WEST))),
 ]
 
 
@@ -120,7 +131,10 @@ VALUES: list[tuple[str, Callable[[], Any]]] = [
     ("at", lambda: SetTimer(at=NAIVE, after=timedelta(1))),
     ("after", lambda: SetTimer(after=5)),
     ("after", lambda: SetTimer(after=timedelta(days=400_000))),
+    ("at", lambda: SetTimer(at=LATEST)),
     ("initial_interval", lambda: RetryPolicy(initial_interval=timedelta(0))),
+    ("initial_interval", lambda: RetryPolicy(initial_interval=timedelta.max)),
+    ("max_attempts", lambda: RetryPolicy(max_attempts=2**63)),
     ("backoff_coefficient", lambda: RetryPolicy(backoff_coefficient=0.5)),
     ("max_interval", lambda: RetryPolicy(max_interval=timedelta(-1))),
     ("max_attempts", lambda: RetryPolicy(max_attempts=0)),
@@ -128,6 +142,7 @@ VALUES: list[tuple[str, Callable[[], Any]]] = [
     ("attempts", lambda: RetryPolicy(attempts=3)),
     ("namespace", lambda: Namespace("no spaces")),
     ("step_timeout", lambda: Namespace("ns", step_timeout=timedelta(0))),
+    ("step_timeout", lambda: Namespace("ns", step_timeout=timedelta(days=999_999_999))),
     ("concurrency", lambda: Namespace("ns", concurrency=0)),
     ("on_zombie", lambda: Namespace("ns", on_zombie="ignore")),
     ("history", lambda: Namespace("ns", history=10)),

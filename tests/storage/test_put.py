@@ -65,6 +65,20 @@ async def test_with_everything(storage: Storage, tables: Tables) -> None:
     assert tables.events()[-1]["event_id"] == 3
 
 
+async def test_large_floats_in_metadata(storage: Storage, tables: Tables) -> None:
+    """A float in metadata comes back as a float, however large; a text of the same looks is left alone."""
+    metadata = {
+        "floats": [1e16, -1.5e300, 1.7976931348623157e308, 1e15, 2.0, 1e-9, {"deep": 1e22}],
+        "whole": [10**16, 2, -(10**30)],
+        'a "1e+16': '"1e+16',
+        "back\\": "\\1e+16",
+    }
+    await storage.put(imported(metadata=metadata, events=(Event(b"1", metadata),)), now=T0)
+    assert repr(sorted(tables.events()[0]["metadata"].items())) == repr(sorted(metadata.items()))
+    step = await hold(storage, request())
+    assert repr(sorted(step.process.metadata.items())) == repr(sorted(metadata.items()))
+
+
 @pytest.mark.parametrize(
     ("timer", "kind"),
     [

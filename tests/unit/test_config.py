@@ -1,11 +1,18 @@
 """Options are checked when they are stated, by errors that name the field."""
 
-from datetime import UTC, datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta, timezone, tzinfo
 from typing import Any
 
 import pytest
 
-from progressor.config import NamespaceOptions, RetryPolicy, check_namespace, check_text
+from progressor.config import (
+    EngineOptions,
+    NamespaceOptions,
+    RetryPolicy,
+    check_moment,
+    check_namespace,
+    check_text,
+)
 from progressor.errors import InvalidRequest
 from progressor.model import HistoryRange, SetTimer
 
@@ -55,6 +62,23 @@ def test_namespace_options_name_the_wrong_field(field: str, value: Any) -> None:
     assert str(caught.value.field).startswith(field)
 
 
+MEASURES = [
+    (options, name)
+    for options in (RetryPolicy, NamespaceOptions, EngineOptions)
+    for name, field in options.model_fields.items()
+    if field.annotation in (timedelta, int, float, int | None)
+]
+
+
+@pytest.mark.parametrize(("options", "name"), MEASURES, ids=[name for _, name in MEASURES])
+def test_every_measure_has_an_upper_bound(options: Any, name: str) -> None:
+    """No number and no duration is so large that PostgreSQL or a clock could not count with it."""
+    largest = timedelta.max if options.model_fields[name].annotation is timedelta else 2**62
+    with pytest.raises(InvalidRequest) as caught:
+        options(**{name: largest})
+    assert caught.value.field == name
+
+
 def test_options_are_frozen() -> None:
     """Options cannot change under a running worker."""
     with pytest.raises(ValueError, match="frozen"):
@@ -98,6 +122,8 @@ def test_history_range(values: Any) -> None:
         {"at": datetime(2026, 1, 1)},
         {"at": "tomorrow"},
         {"at": datetime.max.replace(tzinfo=timezone(timedelta(hours=-5)))},
+        {"at": datetime(9998, 12, 31, 23, tzinfo=timezone(timedelta(hours=-5)))},
+        {"at": datetime(2, 1, 1, tzinfo=timezone(timedelta(hours=5)))},
         {"after": 30},
         {"after": timedelta.max},
         {"after": timedelta.min},
@@ -107,3 +133,34 @@ def test_set_timer(values: Any) -> None:
     """A timer has one time: an aware datetime or a timedelta, that PostgreSQL can hold."""
     with pytest.raises(InvalidRequest, match=r"^SetTimer"):
         SetTimer(**values)
+
+
+class Odd(tzinfo):
+    """A time zone whose offset is whatever its maker took it for."""
+
+    def __init__(self, offset: Any) -> None:
+        self.offset = offset
+
+    def utcoffset(self, _moment: datetime | None) -> Any:
+        if isinstance(self.offset, Exception):
+            raise self.offset
+        return self.offset
+
+
+@pytest.mark.parametrize(
+    "odd", [None, "UTC", timedelta(days=2), ZeroDivisionError()], ids=lambda value: type(value).__name__
+)
+def test_odd_time_zones(odd: Any) -> None:
+    """A moment whose offset cannot be told is none, wherever it is stated."""
+    moment = datetime(2030, 1, 1, tzinfo=Odd(odd))
+    with pytest.raises(InvalidRequest, match=r"^SetTimer\.at must be an aware datetime"):
+        SetTimer(at=moment)
+    with pytest.raises(InvalidRequest, match=r"^created_after must be an aware datetime"):
+        check_moment("created_after", moment)
+
+
+def test_moments_are_in_utc() -> None:
+    """What is kept of a moment depends on no time zone's code."""
+    there = datetime(2030, 1, 1, 5, tzinfo=Odd(timedelta(hours=5)))
+    assert check_moment("created_after", there).tzinfo is UTC
+    assert SetTimer(at=there) == SetTimer(at=datetime(2030, 1, 1, tzinfo=UTC))
