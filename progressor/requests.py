@@ -152,7 +152,12 @@ class Requests:
         try:
             async with asyncio.timeout(seconds):
                 await self.check_namespace(request.namespace)
-                outcome = await self._backend.committed.simple_repair(request)
+                sent = self._backend.committed.simple_repair(request)
+                try:
+                    outcome = await sent
+                except asyncio.CancelledError:
+                    self._backend.committed.withdraw(sent)
+                    raise
         except TimeoutError:
             raise _not_accepted(request, seconds) from None
         if isinstance(outcome, NotPrepared):
@@ -162,13 +167,24 @@ class Requests:
             self._backend.wake(request.namespace, "timers")
 
     async def _accepted(self, request: Request) -> Continue | Postpone | Duplicate:
-        prepared = await self._send(request)
+        heard, sent = self._send(request)
+        try:
+            prepared = await heard
+        except asyncio.CancelledError:
+            # Out of patience, or gone: what was not sent yet shall not run later on. But for the end of a
+            # notify nobody waits in any case.
+            if request.task_type is not TaskType.NOTIFY:
+                self._backend.committed.withdraw(sent)
+            raise
         if isinstance(prepared, NotPrepared):
             raise not_prepared(request, prepared)
         return prepared
 
-    def _send(self, request: Request) -> asyncio.Future[Prepared]:
-        """Persist the request. It is carried through even if the caller gives up meanwhile."""
+    def _send(self, request: Request) -> tuple[asyncio.Future[Prepared], asyncio.Future[Prepared]]:
+        """Persist the request: what the caller hears of it, and what becomes of it.
+
+        Once it has left it is carried through, even if the caller gives up meanwhile.
+        """
         loop = asyncio.get_running_loop()
         pool = self._pools.get(request.namespace)
         slot = pool if pool is not None and pool.reserve() else None
@@ -177,7 +193,7 @@ class Requests:
         heard: asyncio.Future[Prepared] = loop.create_future()
         sent = self._backend.committed.prepare(request)
         sent.add_done_callback(partial(self._take, request, slot, heard, loop.time()))
-        return heard
+        return heard, sent
 
     def _take(
         self,
@@ -188,6 +204,11 @@ class Requests:
         sent: asyncio.Future[Prepared],
     ) -> None:
         """What was accepted runs or wakes who runs it; then the caller hears of it, if still there."""
+        if sent.cancelled():
+            # Withdrawn: it never left.
+            if slot is not None:
+                slot.release()
+            return
         error = sent.exception()
         prepared = None if error is not None else sent.result()
         if slot is not None:

@@ -2,17 +2,18 @@
 
 Rule: no timer. A lone item leaves at once; what arrives while a transaction is in flight leaves with the
 next one. Two flights at most, so that Python prepares one batch while PostgreSQL commits the other.
-A bad item fails alone: a batch that PostgreSQL refuses is run again item by item.
+A bad item fails alone: a batch that PostgreSQL refuses is run again item by item. What waits to leave is
+bounded in number and in bytes; what nobody waits for any more never leaves.
 """
 
 from __future__ import annotations
 
 import asyncio
 import math
-from collections import deque
+from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Hashable, Sequence
 from functools import partial
-from typing import Generic, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 from progressor import metrics
 from progressor.config import metadata_size
@@ -20,6 +21,7 @@ from progressor.errors import SchemaMismatch, StorageUnavailable
 from progressor.model import TaskType
 from progressor.storage.items import LostLease, Prepared, Request, Saved, Step
 from progressor.storage.operations import Storage
+from progressor.storage.refusals import BatchRefused
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -35,10 +37,23 @@ LEAST_SHARE = 16
 MAX_BATCH_BYTES = 32 << 20
 
 
+class Room(NamedTuple):
+    """How much may wait to leave; what comes beyond it is refused."""
+
+    items: float
+    size: float
+
+
+# The result of a step is never refused: a worker has no more of them than slots.
+UNBOUNDED = Room(math.inf, math.inf)
+REQUESTS = Room(20_000, 256 << 20)
+
+
 class Batcher(Generic[Item, Result]):
     """Coalesces the items of one verb; `conflict(item)` names what may stand in a batch only once.
 
-    `size(item)` is about how many bytes it carries.
+    `size(item)` is about how many bytes it carries. `run_again` runs one item that may have been in
+    a transaction which got through.
     """
 
     def __init__(
@@ -47,33 +62,69 @@ class Batcher(Generic[Item, Result]):
         run: Callable[[Sequence[Item]], Awaitable[Sequence[Result]]],
         conflict: Callable[[Item], Hashable],
         size: Callable[[Item], int] = lambda _item: 0,
+        *,
+        room: Room = UNBOUNDED,
+        run_again: Callable[[Sequence[Item]], Awaitable[Sequence[Result]]] | None = None,
     ) -> None:
         self._verb = verb
         self._run = run
+        self._run_again = run_again or run
         self._conflict = conflict
         self._size = size
-        self._waiting: deque[tuple[Item, asyncio.Future[Result]]] = deque()
+        self._room = room
+        # What waits, by who waits for it, and how many bytes all of it has.
+        self._waiting: OrderedDict[asyncio.Future[Result], Item] = OrderedDict()
+        self._waiting_bytes = 0
         self._flights: set[asyncio.Task[None]] = set()
+        # Items of refused batches, each by itself.
+        self._alone: set[asyncio.Task[None]] = set()
         self._takeoff_planned = False
         self._stopped = False
 
     def submit(self, item: Item) -> asyncio.Future[Result]:
-        """The item's own result; the item stays in its batch even if whoever awaits it goes away."""
+        """The item's own result, or StorageUnavailable if there is no room.
+
+        Once the item has left, it is carried through, even if whoever awaits it goes away.
+        """
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[Result] = loop.create_future()
         if self._stopped:
             answer.set_exception(_closed())
             return answer
-        self._waiting.append((item, answer))
-        if not self._takeoff_planned and len(self._flights) < MAX_FLIGHTS:
+        size = self._size(item)
+        if self._waiting and (
+            len(self._waiting) >= self._room.items or self._waiting_bytes + size > self._room.size
+        ):
+            answer.set_exception(self._overloaded())
+            return answer
+        self._waiting[answer] = item
+        self._waiting_bytes += size
+        if not self._takeoff_planned and self._may_take_off():
             # At the end of this turn of the loop, so that all items of the turn go together.
             self._takeoff_planned = True
             loop.call_soon(self._take_off)
         return answer
 
+    def withdraw(self, answer: asyncio.Future[Result]) -> None:
+        """Drop the item of this answer, which nobody waits for; if it has left already, it goes on."""
+        item = self._waiting.pop(answer, None)
+        if item is not None:
+            self._waiting_bytes -= self._size(item)
+            answer.cancel()
+
+    def _overloaded(self) -> StorageUnavailable:
+        return StorageUnavailable(
+            f"overloaded: {len(self._waiting):,} requests ({self._waiting_bytes:,} bytes) wait to be sent "
+            "to PostgreSQL already; nothing was written: try again later"
+        )
+
+    def _may_take_off(self) -> bool:
+        # Where so many items were refused, it is not for the sake of one: first those, then others.
+        return len(self._flights) < MAX_FLIGHTS and len(self._alone) < MAX_BATCH
+
     def _take_off(self) -> None:
         self._takeoff_planned = False
-        while self._waiting and len(self._flights) < MAX_FLIGHTS:
+        while self._waiting and self._may_take_off():
             batch = self._next_batch()
             flight = asyncio.get_running_loop().create_task(self._fly(batch))
             self._flights.add(flight)
@@ -97,15 +148,18 @@ class Batcher(Generic[Item, Result]):
         share = math.ceil(len(self._waiting) / (MAX_FLIGHTS - len(self._flights)))
         most = min(MAX_BATCH, max(LEAST_SHARE, share))
         while self._waiting and len(batch) < most and size < MAX_BATCH_BYTES:
-            entry = self._waiting.popleft()
-            key = self._conflict(entry[0])
+            answer, item = self._waiting.popitem(last=False)
+            key = self._conflict(item)
             if key in seen:
-                left.append(entry)
+                left.append((item, answer))
             else:
                 seen.add(key)
-                size += self._size(entry[0])
-                batch.append(entry)
-        self._waiting.extendleft(reversed(left))
+                size += self._size(item)
+                batch.append((item, answer))
+        self._waiting_bytes -= size
+        for item, answer in reversed(left):
+            self._waiting[answer] = item
+            self._waiting.move_to_end(answer, last=False)
         return batch
 
     async def _fly(self, batch: _Batch[Item, Result]) -> None:
@@ -116,6 +170,10 @@ class Batcher(Generic[Item, Result]):
             # No item's fault: handed to each caller.
             for _, answer in batch:
                 _fail(answer, error)
+        except BatchRefused:
+            # Perhaps for the sake of one item, which shall hold up itself only.
+            for entry in batch:
+                self._send_alone(entry)
         except Exception as error:  # noqa: BLE001 - whatever it is, one item's fault is not the others'
             if len(batch) == 1:
                 _fail(batch[0][1], error)
@@ -124,16 +182,35 @@ class Batcher(Generic[Item, Result]):
                     await self._fly([entry])
         else:
             for (_, answer), result in zip(batch, results, strict=True):
-                if not answer.done():
-                    answer.set_result(result)
+                _settle(answer, result)
+
+    def _send_alone(self, entry: tuple[Item, asyncio.Future[Result]]) -> None:
+        item, answer = entry
+        lone = asyncio.get_running_loop().create_task(self._once_more(item, answer))
+        self._alone.add(lone)
+        lone.add_done_callback(partial(self._came_alone, answer))
+
+    async def _once_more(self, item: Item, answer: asyncio.Future[Result]) -> None:
+        try:
+            (result,) = await self._run_again([item])
+        except Exception as error:  # noqa: BLE001 - whatever it is, its caller hears of it
+            _fail(answer, error)
+        else:
+            _settle(answer, result)
+
+    def _came_alone(self, answer: asyncio.Future[Result], lone: asyncio.Task[None]) -> None:
+        self._alone.discard(lone)
+        if lone.cancelled():
+            _fail(answer, _closed())
+        self._take_off()
 
     async def stop(self) -> None:
         """Give up what flies, what waits and what may come; what was committed stays committed."""
         self._stopped = True
-        for _, answer in self._waiting:
+        for answer in self._waiting:
             _fail(answer, _closed())
         self._waiting.clear()
-        flights = list(self._flights)
+        flights = [*self._flights, *self._alone]
         for flight in flights:
             flight.cancel()
         await asyncio.gather(*flights, return_exceptions=True)
@@ -143,20 +220,38 @@ def _closed() -> StorageUnavailable:
     return StorageUnavailable("closed while the request was under way: ask again with the same key")
 
 
+def _settle(answer: asyncio.Future[Result], result: Result) -> None:
+    if not answer.done():
+        answer.set_result(result)
+
+
 def _fail(answer: asyncio.Future[Result], error: Exception) -> None:
     if not answer.done():
         answer.set_exception(error)
+
+
+_Prepare = Callable[[Sequence[Request]], Awaitable[Sequence[Prepared]]]
+_Requests = Batcher[Request, Prepared]
 
 
 class GroupCommit:
     """The hot verbs of Storage: one item for the caller, one batch for PostgreSQL."""
 
     def __init__(self, storage: Storage) -> None:
-        self._inits = Batcher("prepare_init", storage.prepare_init, _process_of, _size_of)
-        self._calls = Batcher("prepare_call", storage.prepare_call, _key_of, _size_of)
-        self._repairs = Batcher("prepare_repair", storage.prepare_repair, _key_of, _size_of)
-        self._simple_repairs = Batcher("simple_repair", storage.simple_repair, _process_of, _size_of)
-        self._steps = Batcher("save_result", storage.save_result, _step_process, _size_of_step)
+        def requests(verb: str, run: _Prepare, conflict: Callable[[Request], Hashable]) -> _Requests:
+            return Batcher(verb, run, conflict, _size_of, room=REQUESTS)
+
+        self._inits = requests("prepare_init", storage.prepare_init, _process_of)
+        self._calls = requests("prepare_call", storage.prepare_call, _key_of)
+        self._repairs = requests("prepare_repair", storage.prepare_repair, _key_of)
+        self._simple_repairs = requests("simple_repair", storage.simple_repair, _process_of)
+        self._steps = Batcher(
+            "save_result",
+            storage.save_result,
+            _step_process,
+            _size_of_step,
+            run_again=partial(storage.save_result, tried=True),
+        )
 
     def prepare(self, request: Request) -> asyncio.Future[Prepared]:
         """Persist a request for a handler."""
@@ -173,6 +268,11 @@ class GroupCommit:
     def simple_repair(self, request: Request) -> asyncio.Future[Prepared]:
         """Repair without a handler."""
         return self._simple_repairs.submit(request)
+
+    def withdraw(self, sent: asyncio.Future[Prepared]) -> None:
+        """Nobody waits for this request any more: it is dropped, unless it has left already."""
+        for batcher in (self._inits, self._calls, self._repairs, self._simple_repairs):
+            batcher.withdraw(sent)
 
     def save_result(self, step: Step) -> asyncio.Future[Saved | LostLease]:
         """End a step."""

@@ -16,10 +16,9 @@ from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
 import psycopg
-from psycopg import errors as pg
 
 from progressor import metrics
-from progressor.errors import InvalidRequest, SchemaMismatch, StorageUnavailable
+from progressor.errors import StorageUnavailable
 from progressor.model import Disposition, Task
 from progressor.storage.arrays import BigintArray
 from progressor.storage.connections import Connections
@@ -36,6 +35,7 @@ from progressor.storage.items import (
     TaskRef,
     Zombie,
 )
+from progressor.storage.refusals import BatchRefused, is_of_one_item, is_transient, translated
 from progressor.storage.rows import (
     Row,
     answer_of,
@@ -57,36 +57,7 @@ from progressor.storage.zombies import bury
 T = TypeVar("T")
 Attempt = Callable[[Session, bool], Awaitable[T]]
 
-# PostgreSQL says no to these whenever they are repeated; everything else may pass.
-_FINAL = (
-    psycopg.DataError,
-    psycopg.IntegrityError,
-    psycopg.NotSupportedError,
-    psycopg.ProgrammingError,
-    pg.ProgramLimitExceeded,
-)
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.02, 1.0
-
-
-# The races of two requests with one key: repeated, the later one finds the earlier one's task, be it of
-# this life of the process or of one that has just ended.
-_RACES = ("tasks_idempotency_key", "removed_processes_pkey")
-
-
-def _is_transient(error: psycopg.Error) -> bool:
-    if isinstance(error, pg.UniqueViolation):
-        return error.diag.constraint_name in _RACES
-    return not isinstance(error, _FINAL)
-
-
-def _translated(error: psycopg.Error) -> Exception:
-    """A refusal of PostgreSQL in the words of this API; without the values, which may be secret."""
-    says = error.diag.message_primary or type(error).__name__
-    if isinstance(error, pg.UndefinedTable | pg.UndefinedColumn | pg.UndefinedObject):
-        return SchemaMismatch(f"{says}: run `progressor migrate`")
-    if isinstance(error, psycopg.ProgrammingError):
-        return StorageUnavailable(f"PostgreSQL refused a statement: {says}")
-    return InvalidRequest(f"PostgreSQL refused a value: {says}")
 
 
 class Storage:
@@ -101,16 +72,19 @@ class Storage:
         self._connections = connections
         self._patience = patience.total_seconds()
 
-    async def _run(self, attempt: Attempt[T], *, patience: float | None) -> T:
+    async def _run(self, attempt: Attempt[T], *, patience: float | None, items: int = 1) -> T:
         loop = asyncio.get_running_loop()
-        started, pause, again = loop.time(), _FIRST_PAUSE, False
+        started, pause, again, refusals = loop.time(), _FIRST_PAUSE, False, 0
         while True:
             try:
                 async with self._connections.acquire() as session:
                     return await attempt(session, again)
             except psycopg.Error as error:
-                if not _is_transient(error):
-                    raise _translated(error) from error
+                if not is_transient(error):
+                    raise translated(error) from error
+                refusals += is_of_one_item(error)
+                if items > 1 and refusals > 1:
+                    raise BatchRefused from error
                 if patience is not None and loop.time() - started >= patience:
                     raise StorageUnavailable(
                         f"PostgreSQL did not answer for {patience:g} s: {type(error).__name__}"
@@ -150,7 +124,7 @@ class Storage:
                     left = [place for place in left if place not in found]
             return [found[place] for place in range(len(requests))]
 
-        return await self._run(attempt, patience=self._patience_for(requests))
+        return await self._run(attempt, patience=self._patience_for(requests), items=len(requests))
 
     async def _prepare(
         self, requests: Sequence[Request], verbs: Sequence[str], now: datetime | None
@@ -161,7 +135,7 @@ class Storage:
             *_, rows = await session.transact([(verb, params) for verb in ("lock_by_name", *verbs)])
             return [prepared_of(request, row) for request, row in zip(requests, rows, strict=True)]
 
-        return await self._run(attempt, patience=self._patience_for(requests))
+        return await self._run(attempt, patience=self._patience_for(requests), items=len(requests))
 
     async def prepare_call(
         self, requests: Sequence[Request], *, now: datetime | None = None
@@ -182,9 +156,12 @@ class Storage:
         return await self._prepare(requests, ("simple_repair", "prepared"), now)
 
     async def save_result(
-        self, steps: Sequence[Step], *, now: datetime | None = None
+        self, steps: Sequence[Step], *, now: datetime | None = None, tried: bool = False
     ) -> list[Saved | LostLease]:
-        """End steps and hand out their continuations; at most one item per process in a batch."""
+        """End steps and hand out their continuations; at most one item per process in a batch.
+
+        `tried`: they were in a batch before, of which a try may have got through.
+        """
         params = {**step_columns(steps), "now": now}
         statements: list[tuple[str, dict[str, Any]]] = []
         for verb, disposition in (
@@ -199,13 +176,15 @@ class Storage:
         async def attempt(session: Session, again: bool) -> list[Saved | LostLease]:
             # The first try may still be under way, on a connection that only we lost. Behind the lock it is
             # there or it is not, and what is there the fence does not do again.
-            before = [("lock", params), ("saved", params)] if again else [("lock", params)]
+            before = [("lock", params)]
+            if again or tried:
+                before.append(("saved", params))
             results = await session.transact(before + statements)
             *told, rows = results[len(before) :]
-            earlier = results[1] if again else []
+            earlier = results[1] if again or tried else []
             return _saved(steps, [*earlier, *rows], [row for rows in told for row in rows])
 
-        return await self._run(attempt, patience=None)
+        return await self._run(attempt, patience=None, items=len(steps))
 
     async def _claim(self, verb: str, params: dict[str, Any]) -> list[Claimed]:
         async def attempt(session: Session, again: bool) -> list[Claimed]:

@@ -6,7 +6,8 @@ from collections.abc import AsyncIterator, Sequence
 import pytest
 
 from progressor.errors import InvalidRequest, StorageUnavailable
-from progressor.storage.batching import LEAST_SHARE, MAX_BATCH, MAX_FLIGHTS, Batcher
+from progressor.storage.batching import LEAST_SHARE, MAX_BATCH, MAX_FLIGHTS, Batcher, Room
+from progressor.storage.refusals import BatchRefused
 
 
 class Flights:
@@ -188,3 +189,101 @@ async def test_nothing_is_taken_after_the_stop(flights: Flights) -> None:
     with pytest.raises(StorageUnavailable, match="closed"):
         await late
     assert flights.batches == []
+
+
+async def test_one_item_that_is_refused_again_and_again_costs_itself_only(flights: Flights) -> None:
+    """Of a batch that was refused twice each item goes alone, and new ones do not wait for the slowest."""
+    flights.gate.set()
+    stuck = asyncio.Event()
+
+    async def run(items: Sequence[str]) -> list[str]:
+        if "bad" in items and len(items) > 1:
+            raise BatchRefused
+        return await flights._run(items)
+
+    async def run_again(items: Sequence[str]) -> list[str]:
+        if items == ["bad"]:
+            await stuck.wait()
+        return [f"{item} again" for item in await flights._run(items)]
+
+    batcher = Batcher("test", run, lambda item: item, run_again=run_again)
+    one, bad, two = (batcher.submit(item) for item in ("one", "bad", "two"))
+    assert await asyncio.gather(one, two) == ["ONE again", "TWO again"]
+    assert await asyncio.gather(*map(batcher.submit, ("three", "four"))) == ["THREE", "FOUR"]
+    assert not bad.done()
+    stuck.set()
+    assert await bad == "BAD again"
+    await batcher.stop()
+
+
+async def test_many_refused_items_hold_up_new_ones(flights: Flights) -> None:
+    """Where a whole batch stays refused, nothing else is sent before some of it came through."""
+
+    async def run(items: Sequence[str]) -> list[str]:
+        flights.batches.append(list(items))
+        raise BatchRefused
+
+    batcher = Batcher("test", run, lambda item: item, run_again=flights._run)
+    answers = [batcher.submit(f"i{place}") for place in range(2 * MAX_BATCH)]
+    await turns()
+    assert [len(batch) for batch in flights.batches[:2]] == [MAX_BATCH, MAX_BATCH]
+    late = batcher.submit("late")
+    await turns()
+    assert ["late"] not in flights.batches
+    flights.gate.set()
+    await asyncio.gather(*answers)
+    await turns()
+    assert ["late"] in flights.batches
+    late.cancel()
+    await batcher.stop()
+
+
+async def test_stop_tells_who_goes_alone(flights: Flights) -> None:
+    """Items of a refused batch, each on its way by itself, are told of the stop."""
+
+    async def run(_items: Sequence[str]) -> list[str]:
+        raise BatchRefused
+
+    batcher = Batcher("test", run, lambda item: item, run_again=flights._run)
+    answers = [batcher.submit(item) for item in "ab"]
+    await turns()
+    assert flights.batches == [["a"], ["b"]]
+    await batcher.stop()
+    results = await asyncio.gather(*answers, return_exceptions=True)
+    assert [type(result) for result in results] == [StorageUnavailable] * 2
+
+
+async def test_what_nobody_waits_for_does_not_leave(flights: Flights) -> None:
+    """An item that is withdrawn before it left is dropped; one that has left is carried through."""
+    answers = []
+    for item in "abcd":
+        answers += flights.submit(item)
+        await turns()
+    a, _, c, d = answers
+    flights.batcher.withdraw(a)
+    flights.batcher.withdraw(c)
+    flights.gate.set()
+    assert await asyncio.gather(a, d) == ["A", "D"]
+    assert c.cancelled()
+    assert flights.batches == [["a"], ["b"], ["d"]]
+
+
+async def test_room_in_number_and_in_bytes(flights: Flights) -> None:
+    """What comes when there is no room is refused at once; with room it is taken again."""
+    batcher = Batcher("test", flights._run, lambda item: item, len, room=Room(items=3, size=10))
+    flying = []
+    for item in "ab":
+        flying.append(batcher.submit(item))
+        await turns()
+    large, small = batcher.submit("x" * 9), batcher.submit("y")
+    with pytest.raises(StorageUnavailable, match=r"^overloaded: 2 requests \(10 bytes\)"):
+        await batcher.submit("z")
+    batcher.withdraw(large)
+    more = [batcher.submit(item) for item in ("v", "w")]
+    with pytest.raises(StorageUnavailable, match=r"^overloaded: 3 requests \(3 bytes\)"):
+        await batcher.submit("z")
+    flights.gate.set()
+    assert await asyncio.gather(*flying, small, *more) == ["A", "B", "Y", "V", "W"]
+    # However large, what comes when nothing waits is taken.
+    assert await batcher.submit("x" * 99) == "X" * 99
+    await batcher.stop()

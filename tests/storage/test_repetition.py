@@ -5,12 +5,19 @@ Rule: the second try reports the success of the first, and nothing is there twic
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from datetime import timedelta
+from typing import LiteralString
 
 import pytest
+from psycopg import errors as pg
+from psycopg import sql
 
+from progressor.errors import StorageUnavailable
 from progressor.model import Decision, Event, TaskStatus, TaskType
+from progressor.storage.batching import GroupCommit
 from progressor.storage.items import (
     Answer,
     Continue,
@@ -25,6 +32,7 @@ from progressor.storage.items import (
     Saved,
 )
 from progressor.storage.operations import Storage
+from progressor.storage.session import Session
 from tests.support import (
     NS,
     OTHER_WORKER,
@@ -244,6 +252,82 @@ async def test_save_result_batch(storage: Storage, lossy: Storage, tables: Table
     assert [type(result) for result in results] == [Saved, LostLease, Saved, Saved]
     assert steps[0].next(results[0], decisions[0]).task.task_type is TaskType.TIMEOUT
     assert tables.outline("lost") == [("init", "waiting")]
+
+
+REFUSE: LiteralString = """
+CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN RAISE EXCEPTION 'too slow' USING ERRCODE = 'query_canceled'; END $$;
+"""
+
+
+async def test_a_step_that_is_refused_again_and_again(storage: Storage, tables: Tables) -> None:
+    """It holds up itself only: the other steps of its batch are saved, and so are later ones."""
+    steps = {name: await hold(storage, init(name)) for name in ("bad", "one", "two", "later")}
+    tables.execute(REFUSE)
+    tables.execute(
+        sql.SQL(
+            "CREATE TRIGGER refuse BEFORE DELETE ON running FOR EACH ROW "
+            "WHEN (OLD.process_no = {}) EXECUTE FUNCTION refuse()"
+        ).format(steps["bad"].task.process_no)
+    )
+    committed = GroupCommit(storage)
+    bad, *others = [committed.save_result(steps[name].step(unlock())) for name in ("bad", "one", "two")]
+    assert [type(saved) for saved in await asyncio.gather(*others)] == [Saved, Saved]
+    assert isinstance(await committed.save_result(steps["later"].step(unlock())), Saved)
+    assert not bad.done()
+    tables.execute("DROP TRIGGER refuse ON running")
+    assert isinstance(await bad, Saved)
+    await committed.stop()
+
+
+@pytest.mark.parametrize("verb", ["prepare_init", "prepare_call"])
+async def test_a_request_that_is_refused_again_and_again(
+    storage: Storage, tables: Tables, verb: str
+) -> None:
+    """It is told of it when its patience ends; the others of its batch are accepted."""
+    await start(storage, "there")
+    tables.execute(REFUSE)
+    tables.execute(
+        "CREATE TRIGGER refuse BEFORE INSERT ON tasks FOR EACH ROW "
+        "WHEN (NEW.idempotency_key = 'bad') EXECUTE FUNCTION refuse()"
+    )
+    committed = GroupCommit(Storage(storage._connections, patience=timedelta(seconds=0.1)))
+    asked = [
+        init(key, key=key, worker_id=None) if verb == "prepare_init" else request("there", key=key)
+        for key in ("one", "bad", "two")
+    ]
+    asked = [each._replace(worker_id=None) for each in asked]
+    one, bad, two = await asyncio.gather(*map(committed.prepare, asked), return_exceptions=True)
+    assert [type(one), type(two)] == [Postpone, Postpone]
+    assert isinstance(bad, StorageUnavailable)
+    await committed.stop()
+
+
+class RefusingConnections(LossyConnections):
+    """After the answer that was lost, PostgreSQL refuses for a while."""
+
+    refusals = 0
+
+    @asynccontextmanager
+    async def acquire(self) -> AsyncIterator[Session]:
+        if not self.late and self.refusals:
+            self.refusals -= 1
+            raise pg.QueryCanceled("canceling statement due to statement timeout")
+        async with super().acquire() as session:
+            yield session
+
+
+async def test_steps_that_were_saved_and_then_refused(storage: Storage, dsn: str, tables: Tables) -> None:
+    """A batch that got through without an answer, and is then refused: each of its steps is found saved."""
+    steps = [await hold(storage, init(name)) for name in ("p1", "p2")]
+    connections = RefusingConnections(dsn, limit=2)
+    connections.late, connections.refusals = 1, 2
+    committed = GroupCommit(Storage(connections, patience=timedelta(seconds=10)))
+    saved = await asyncio.gather(*(committed.save_result(s.step(set_timer(SECOND))) for s in steps))
+    assert [type(each) for each in saved] == [Saved, Saved]
+    assert tables.outline("p1") == tables.outline("p2") == [("init", "finished"), ("timeout", "waiting")]
+    await committed.stop()
+    await connections.close()
 
 
 async def test_save_result_and_the_next_step_meanwhile(
