@@ -38,9 +38,10 @@ from progressor.model import (
 )
 from progressor.namespace import Namespace
 from progressor.process import Process
+from progressor.release import VERSION
 from progressor.sync import SyncClient
 
-__version__ = "0.1.0"
+__version__ = VERSION
 
 __all__ = [
     # serving

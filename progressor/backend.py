@@ -14,18 +14,23 @@ from datetime import timedelta
 
 from progressor.config import ConnectionOptions
 from progressor.errors import ProgressorError
+from progressor.outages import Outage, Says, cause_of
+from progressor.release import VERSION
 from progressor.replies import Replies
 from progressor.storage import migrations
 from progressor.storage.batching import GroupCommit
 from progressor.storage.connections import Connections
 from progressor.storage.dsn import with_defaults
 from progressor.storage.operations import Storage
+from progressor.storage.reach import place_of
 from progressor.storage.reads import Reads
 from progressor.storage.signals import Kind, Signals
+from progressor.supervision import Background
 
 log = logging.getLogger("progressor.backend")
 
 _WORKERS_AGE = 2.0
+_SAYS = Says("nobody woken, a scan will", "still nobody woken", "workers are woken again")
 
 
 class Backend:
@@ -42,7 +47,11 @@ class Backend:
         self.storage = Storage(self._connections, patience=options.patience)
         self.committed = GroupCommit(self.storage)
         self.reads = Reads(
-            self.dsn, patience=options.patience, schema=schema, session_state=options.signals
+            self.dsn,
+            patience=options.patience,
+            schema=schema,
+            session_state=options.signals,
+            outage=self.storage.outage,
         )
         self.replies = Replies(
             self.storage, poll_interval=options.reply_poll_interval, announce=self._announce
@@ -74,6 +83,11 @@ class Backend:
         self.replies.start()
         if self.signals is not None:
             await self.signals.start()
+
+    async def facts(self) -> dict[str, object]:
+        """What the first line of a log names: who talks to which server, where."""
+        server = await self.storage.server_version()
+        return {"version": VERSION, "server_version": server, **place_of(self.dsn)}
 
     async def stop(self) -> None:
         """Close everything; what was committed stays committed."""
@@ -110,20 +124,24 @@ class Wakes:
         self._signals = signals
         self._lease_age = lease_age
         self._workers: dict[str, tuple[float, list[tuple[int, int]]]] = {}
-        self._wanted: dict[tuple[str, Kind], asyncio.Task[None]] = {}
+        self._wanted: set[tuple[str, Kind]] = set()
+        self._background = Background()
+        self._outage = Outage(log, _SAYS)
 
     def wake(self, namespace: str, kind: Kind) -> None:
         if self._signals is not None and (namespace, kind) not in self._wanted:
-            task = asyncio.create_task(self._wake(namespace, kind, self._signals))
-            self._wanted[namespace, kind] = task
-            task.add_done_callback(lambda _: self._wanted.pop((namespace, kind), None))
+            self._wanted.add((namespace, kind))
+            self._background.begin("wake", self._wake(namespace, kind, self._signals))
 
     async def _wake(self, namespace: str, kind: Kind, signals: Signals) -> None:
         try:
             workers = await self._live(namespace)
         except ProgressorError as error:
-            log.warning("nobody woken, a scan will", extra={"error": type(error).__name__})
+            self._outage.failed(cause_of(error))
             return
+        finally:
+            self._wanted.discard((namespace, kind))
+        self._outage.worked()
         if workers:
             weights = [max(free, 0.1) for _, free in workers]
             ((worker_id, _),) = random.choices(workers, weights)  # noqa: S311 - a spread
@@ -141,7 +159,4 @@ class Wakes:
         return workers
 
     async def stop(self) -> None:
-        tasks = list(self._wanted.values())
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._background.stop()

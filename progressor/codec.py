@@ -117,6 +117,11 @@ class Wire:
             raise InvalidRequest("codec must have encode and decode methods", field="codec")
         self._codec = codec
 
+    @property
+    def is_coded(self) -> bool:
+        """Whether a codec stands between the JSON and the tables."""
+        return self._codec is not None
+
     def seal(self, plain: bytes) -> bytes:
         """JSON as it is stored."""
         return plain if self._codec is None else _bytes(self._codec.encode(plain), "encode")

@@ -18,6 +18,7 @@ from progressor.config import EngineOptions
 from progressor.engine_client import EngineClient
 from progressor.errors import InvalidRequest
 from progressor.heartbeat import Heartbeat
+from progressor.loop_lag import LoopLag
 from progressor.model import shown_id
 from progressor.namespace import Namespace
 from progressor.pool import Pool
@@ -70,6 +71,7 @@ class Engine:
             schema=options.database_schema,
         )
         self._heartbeat = Heartbeat(beats, interval=options.heartbeat_interval, free_slots=self._free_slots)
+        self._loop_lag = LoopLag()
         self._services = self._build_services()
 
     def _build_services(self) -> list[PeriodicService]:
@@ -100,6 +102,7 @@ class Engine:
             for namespace in self.namespaces:
                 await self._register(namespace)
             await self._heartbeat.start()
+            facts = self._facts | await self.backend.facts()
         except BaseException:
             await self.backend.stop()
             raise
@@ -115,10 +118,15 @@ class Engine:
                     limits=self.options,
                 )
             )
+        self._loop_lag.start()
         for service in self._services:
             service.start()
-        log.info("engine started", extra={"worker_id": shown_id(self.backend.owner_id)})
+        log.info("engine started", extra=facts)
         return self
+
+    @property
+    def _facts(self) -> dict[str, object]:
+        return {"worker_id": shown_id(self.backend.owner_id), "namespaces": list(self.pools)}
 
     async def _register(self, namespace: Namespace) -> None:
         options = namespace.options.model_dump(mode="json")
@@ -146,9 +154,8 @@ class Engine:
         finished = await asyncio.gather(
             *(pool.stop(self.options.stop_grace) for pool in self.pools.values())
         )
-        if not all(finished):
-            log.warning("steps given up, a zombie collector will take them")
+        await self._loop_lag.stop()
         # Unfinished steps are left to the collectors: the worker's row ages with them.
         await self._heartbeat.stop(leave=all(finished))
         await self.backend.stop()
-        log.info("engine stopped", extra={"worker_id": shown_id(self.backend.owner_id)})
+        log.info("engine stopped", extra=self._facts)

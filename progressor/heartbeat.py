@@ -1,7 +1,7 @@
 """The sign of life of a worker process: one row in `workers`, renewed from a thread of its own.
 
 Rule: nothing that a handler does to the event loop can stop the heart; only the death or the freezing of
-the process can. The same thread measures how late the loop is.
+the process can.
 """
 
 from __future__ import annotations
@@ -9,13 +9,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-import time
 from collections.abc import Callable, Mapping
 from datetime import timedelta
 
-from progressor import metrics
 from progressor.errors import StorageUnavailable
 from progressor.storage.beats import Beats
+from progressor.supervision import keep_thread
 
 log = logging.getLogger("progressor.heartbeat")
 
@@ -34,19 +33,19 @@ class Heartbeat:
         self._free_slots = free_slots
         self._stopped = threading.Event()
         self._leaves = False
-        self._thread = threading.Thread(target=self._run, name="progressor heartbeat", daemon=True)
-        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
 
     async def start(self) -> None:
         """Register the worker; it must be seen before it claims anything."""
-        self._loop = asyncio.get_running_loop()
         await asyncio.to_thread(self._beats.beat, self._free_slots())
-        self._thread.start()
+        self._thread = keep_thread("heartbeat", self._run, until=self._stopped)
 
     async def stop(self, *, leave: bool) -> None:
         """End the thread; `leave` deletes the row, otherwise what still runs waits for the collector."""
         self._leaves = leave
         self._stopped.set()
+        if self._thread is None:
+            return
         await asyncio.to_thread(self._thread.join, _LAST_BEAT)
         if self._thread.is_alive():
             # It waits for a server that says nothing. It is a daemon: nobody has to wait for it.
@@ -55,12 +54,10 @@ class Heartbeat:
     def _run(self) -> None:
         failing = False
         while not self._stopped.wait(min(self._interval, _AGAIN) if failing else self._interval):
-            self._measure_lag()
             try:
                 self._beats.beat(self._free_slots())
-            except StorageUnavailable as error:
-                if not failing:
-                    log.warning("heartbeat failed, going on", extra={"error": str(error)})
+            except StorageUnavailable:
+                # The beats say themselves that PostgreSQL is not available.
                 failing = True
             else:
                 failing = False
@@ -70,9 +67,3 @@ class Heartbeat:
             except StorageUnavailable:
                 log.warning("worker not deregistered, its row will age")
         self._beats.close()
-
-    def _measure_lag(self) -> None:
-        asked = time.monotonic()
-        loop = self._loop
-        if loop is not None and not loop.is_closed():
-            loop.call_soon_threadsafe(lambda: metrics.LOOP_LAG.observe((time.monotonic() - asked) * 1000))

@@ -11,9 +11,9 @@ from functools import cache
 from prometheus_client import REGISTRY, Counter, Gauge, Histogram
 from prometheus_client.exposition import choose_encoder
 
-_FINE = (1, 2, 5, 10, 20)
+_FINE = (0.1, 0.25, 0.5, 1, 2, 5, 10, 20)
 _BUCKETS = (*_FINE, 50, 150, 300, 500, 750, 1000)
-_NOTIFICATION_BUCKETS = (1, 2, 5, 10, 50, 150, 300, 500, 1000)
+_NOTIFICATION_BUCKETS = (0.1, 0.25, 0.5, 1, 2, 5, 10, 50, 150, 300, 500, 1000)
 _NAMESPACE = "prg_namespace"
 
 
@@ -65,11 +65,15 @@ BATCH_SIZE = Histogram(
 STORAGE_REPETITIONS = Counter(
     "progressor_storage_repetitions", "Operations repeated after a lost connection or a deadlock"
 )
+BACKGROUND_FAILURES = Counter(
+    "progressor_background_failures", "Background tasks that failed and were begun again", ("part",)
+)
 LOOP_LAG = Histogram(
     "progressor_loop_lag_ms",
     "How late the event loop runs what is due: a handler that blocks shows here",
     buckets=(1, 5, 10, 50, 100, 500, 1000, 5000),
 )
+LOOP_LAG_MAX = Gauge("progressor_loop_lag_max_ms", "The longest such lag of the last minute")
 
 
 def exposition(accept: str = "") -> tuple[bytes, str]:

@@ -25,12 +25,16 @@ from typing import Self
 from progressor import metrics
 from progressor.answers import Health
 from progressor.errors import InvalidRequest
+from progressor.outages import cause_of
+from progressor.supervision import keep_thread, say_failed
 
 log = logging.getLogger("progressor.monitor")
 
 # Less than the patience of those who ask.
 _HEALTH_SECONDS = 2.0
 _CONNECTION_SECONDS = 10.0
+# How long an end may take to be seen.
+_LOOKS_UP_SECONDS = 0.1
 
 Ask = Callable[[], Awaitable[Health]]
 
@@ -40,6 +44,7 @@ class Monitor:
 
     def __init__(self, host: str, port: int) -> None:
         self._says: str = "starting"
+        self._left = threading.Event()
         self._ask: tuple[asyncio.AbstractEventLoop, Ask] | None = None
         try:
             self._server = _Server(host, port, self)
@@ -49,10 +54,11 @@ class Monitor:
         self.url = f"http://{shown}:{self._server.server_address[1]}"
 
     def __enter__(self) -> Self:
-        threading.Thread(
-            target=self._server.serve_forever, kwargs={"poll_interval": 0.1}, daemon=True
-        ).start()
+        keep_thread("monitor", self._serve, until=self._left)
         return self
+
+    def _serve(self) -> None:
+        self._server.serve_forever(poll_interval=_LOOKS_UP_SECONDS)
 
     def __exit__(
         self,
@@ -60,6 +66,7 @@ class Monitor:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        self._left.set()
         self._server.shutdown()
         self._server.server_close()
 
@@ -120,7 +127,12 @@ class _Server(ThreadingHTTPServer):
         TCPServer.server_bind(self)
 
     def handle_error(self, request: object, client_address: object) -> None:  # noqa: ARG002
-        log.debug("request failed", extra={"error": repr(sys.exception())})
+        match sys.exception():
+            case ConnectionError() | TimeoutError() as error:
+                # Whoever asked has gone.
+                log.debug("request not answered", extra={"cause": cause_of(error)})
+            case BaseException() as error:
+                say_failed("monitor", error)
 
 
 class _Page(BaseHTTPRequestHandler):

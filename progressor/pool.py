@@ -13,14 +13,17 @@ import logging
 import math
 import random
 import secrets
+import time
 from datetime import timedelta
 
 from progressor import metrics
 from progressor.errors import ProgressorError
 from progressor.namespace import Namespace
+from progressor.outages import Outage, Says, cause_of
 from progressor.storage.items import Claimed
 from progressor.storage.operations import Storage
 from progressor.storage.signals import KINDS, Kind
+from progressor.supervision import Background, report
 from progressor.worker import Worker
 
 log = logging.getLogger("progressor.pool")
@@ -29,6 +32,9 @@ log = logging.getLogger("progressor.pool")
 MAX_CHAIN = 64
 # Timers that fall due later than this are left to the scanner.
 _HORIZON = 60.0
+# How many of the processes whose steps are given up are named.
+_MOST_NAMED = 20
+_SAYS = Says("claim failed, going on", "claims still fail", "claims work again")
 
 
 def new_lease() -> int:
@@ -60,8 +66,10 @@ class Pool:
         # horizon, however many timers are set.
         self._due: list[int] = []
         self._expected: set[int] = set()
-        self._chains: set[asyncio.Task[None]] = set()
-        self._claims: asyncio.Task[None] | None = None
+        # What each chain began with: whose step is given up must be said.
+        self._chains: dict[asyncio.Task[None], Claimed] = {}
+        self._background = Background(namespace=namespace.name)
+        self._outage = Outage(log, _SAYS, namespace=namespace.name)
         self._drained = asyncio.Event()
         self.stopping = False
 
@@ -76,7 +84,7 @@ class Pool:
         metrics.SLOTS.labels(self.namespace.name, "free").set_function(lambda: self.free)
         self._rung = {"calls", "timers"}
         self._bell.set()
-        self._claims = asyncio.create_task(self._claim_forever())
+        self._background.keep("claims", self._claim_forever)
 
     def ring(self, kind: Kind) -> None:
         """There may be work of this kind."""
@@ -117,15 +125,14 @@ class Pool:
         """Begin a chain of steps in a slot that was reserved."""
         begin = self._hand_back if self.stopping else self._run_chain
         chain = asyncio.create_task(begin(held))
-        self._chains.add(chain)
+        self._chains[chain] = held
         chain.add_done_callback(self._chain_ended)
 
     def _chain_ended(self, chain: asyncio.Task[None]) -> None:
-        self._chains.discard(chain)
+        held = self._chains.pop(chain)
         self.release()
-        if not chain.cancelled() and (error := chain.exception()) is not None:
-            # The task stays in running: its lease runs out and the collector takes it.
-            log.error("step ended without a result", exc_info=error)
+        # A task whose step failed us stays in running: its lease runs out and the collector takes it.
+        report("step", chain, namespace=self.namespace.name, process_id=held.task.process_id)
 
     async def _run_chain(self, held: Claimed | None) -> None:
         worker = self._worker
@@ -158,12 +165,7 @@ class Pool:
                 self._expected.discard(heapq.heappop(self._due))
                 self._rung.add("timers")
             if self.free > 0 and self._rung:
-                try:
-                    await self._claim_once()
-                except Exception:
-                    # A defect of ours must not make the worker deaf for ever.
-                    log.exception("claiming failed, going on")
-                    await asyncio.sleep(1)
+                await self._claim_once()
 
     def _jittered_poll(self) -> float:
         return self._poll_interval * random.uniform(0.8, 1.2)  # noqa: S311 - jitter
@@ -190,7 +192,9 @@ class Pool:
             try:
                 found = await self._search(kind, slots)
             except ProgressorError as error:
-                log.warning("claim failed, going on", extra={"error": type(error).__name__})
+                self._outage.failed(cause_of(error))
+            else:
+                self._outage.worked()
             finally:
                 self.release(slots - len(found))
             if len(found) == slots:
@@ -203,31 +207,43 @@ class Pool:
         await self._storage.hand_back([held.task])
 
     async def _search(self, kind: Kind, limit: int) -> list[Claimed]:
-        loop = asyncio.get_running_loop()
-        began = loop.time()
+        began = time.monotonic()
         search = self._storage.search_calls if kind == "calls" else self._storage.search_timers
         found = await search(self.namespace.name, limit, worker_id=self.worker_id, lease=new_lease())
         histogram = metrics.CALLS_SCANNING if kind == "calls" else metrics.TIMERS_SCANNING
-        metrics.child(histogram, self.namespace.name).observe((loop.time() - began) * 1000)
+        metrics.child(histogram, self.namespace.name).observe((time.monotonic() - began) * 1000)
         return found
 
     async def stop(self, grace: timedelta) -> bool:
         """Stop claiming and let what runs finish; True if all of it did within `grace`."""
         self.stopping = True
         self._bell.set()
-        unfinished = set()
         try:
             async with asyncio.timeout(grace.total_seconds()):
-                if self._claims is not None:
-                    # First the claims: what they bring is handed back.
-                    await asyncio.wait({self._claims})
+                # First the claims: what they bring is handed back.
+                await self._background.ended()
                 # Then what runs, and the requests for which a slot is kept: they may still be accepted.
                 while self.free < self.size:
                     self._drained.clear()
                     await self._drained.wait()
         except TimeoutError:
-            unfinished = self._chains | ({self._claims} if self._claims is not None else set())
-        for task in unfinished:
-            task.cancel()
-        await asyncio.gather(*unfinished, return_exceptions=True)
-        return not unfinished
+            await self._give_up()
+            return False
+        return True
+
+    async def _give_up(self) -> None:
+        await self._background.stop()
+        processes = [held.task.process_id for held in self._chains.values()]
+        log.warning(
+            "steps given up, a zombie collector will take them",
+            extra={
+                "namespace": self.namespace.name,
+                "steps": len(processes),
+                "processes": processes[:_MOST_NAMED],
+            },
+        )
+        chains = list(self._chains)
+        for chain in chains:
+            chain.cancel()
+        # How each of them ended is said where it ends.
+        await asyncio.gather(*chains, return_exceptions=True)

@@ -13,10 +13,14 @@ from collections.abc import Callable, Iterable
 from datetime import timedelta
 
 from progressor.errors import ProgressorError, StorageUnavailable
+from progressor.outages import Outage, Says, cause_of
 from progressor.storage.items import Answer, TaskRef
 from progressor.storage.operations import Storage
+from progressor.supervision import Background
 
 log = logging.getLogger("progressor.replies")
+
+_SAYS = Says("replies not read, a poll will", "replies still not read", "replies are read again")
 
 # TaskRef.key
 Key = tuple[int, int]
@@ -44,11 +48,13 @@ class Replies:
         self._early: OrderedDict[int, bool] = OrderedDict()
         self._wanted: set[Key] = set()
         self._asked = asyncio.Event()
-        self._tasks: list[asyncio.Task[None]] = []
+        self._background = Background()
+        self._outage = Outage(log, _SAYS)
         self._stopped = False
 
     def start(self) -> None:
-        self._tasks = [asyncio.create_task(self._poll()), asyncio.create_task(self._look_forever())]
+        self._background.keep("replies", self._look_forever)
+        self._background.keep("replies poll", self._poll)
 
     async def stop(self) -> None:
         """Those who still wait are told that this process stops waiting, not that their task failed."""
@@ -57,9 +63,7 @@ class Replies:
             for answer in self._forget(key):
                 if not answer.done():
                     answer.set_exception(_closed())
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._background.stop()
 
     async def wait(self, ref: TaskRef) -> Answer:
         """The answer of a task, once it is final; any number of callers may wait for one task."""
@@ -142,8 +146,9 @@ class Replies:
         try:
             answers = await self._storage.replies(keys)
         except ProgressorError as error:
-            log.warning("replies not read, a poll will", extra={"error": type(error).__name__})
+            self._outage.failed(cause_of(error))
             return
+        self._outage.worked()
         for key, answer in zip(keys, answers, strict=True):
             if answer.status is None or answer.status.is_final:
                 self._hand_out(key, answer)

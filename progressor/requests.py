@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import secrets
+import time
 from collections.abc import Mapping
 from datetime import timedelta
 from functools import partial
@@ -185,14 +186,13 @@ class Requests:
 
         Once it has left it is carried through, even if the caller gives up meanwhile.
         """
-        loop = asyncio.get_running_loop()
         pool = self._pools.get(request.namespace)
         slot = pool if pool is not None and pool.reserve() else None
         if slot is not None:
             request = request._replace(worker_id=slot.worker_id)
-        heard: asyncio.Future[Prepared] = loop.create_future()
+        heard: asyncio.Future[Prepared] = asyncio.get_running_loop().create_future()
         sent = self._backend.committed.prepare(request)
-        sent.add_done_callback(partial(self._take, request, slot, heard, loop.time()))
+        sent.add_done_callback(partial(self._take, request, slot, heard, time.monotonic()))
         return heard, sent
 
     def _take(
@@ -221,7 +221,7 @@ class Requests:
             pool = self._pools.get(request.namespace)
             if pool is None or pool.free <= 0:
                 self._backend.wake(request.namespace, "calls")
-        took = (asyncio.get_running_loop().time() - began) * 1000
+        took = (time.monotonic() - began) * 1000
         kind = request.task_type.value
         metrics.child(metrics.REQUEST_PREPARING, request.namespace, kind).observe(took)
         if heard.done():

@@ -9,60 +9,47 @@ from abc import ABC, abstractmethod
 from datetime import timedelta
 
 from progressor.errors import ProgressorError
+from progressor.outages import Outage, Says, cause_of
+from progressor.supervision import Background
 
 log = logging.getLogger("progressor.service")
+
+_SAYS = Says("service round failed, going on", "service rounds still fail", "service works again")
 
 
 class PeriodicService(ABC):
     """Calls `run_once` every interval, give or take a tenth, until stopped.
 
-    An error of a round (an outage, most likely) is logged and ends that round alone.
+    An error of a round ends that round alone: one of ours is an outage, any other a defect.
     """
 
     name: str
 
     def __init__(self, interval: timedelta) -> None:
         self._interval = interval.total_seconds()
-        self._task: asyncio.Task[None] | None = None
-        self._stopping = False
+        self._background = Background()
+        self._outage = Outage(log, _SAYS, service=self.name)
 
     @abstractmethod
     async def run_once(self) -> timedelta | None:
         """Do one round; a time until the next one, if it should come sooner than the interval."""
 
     def start(self) -> None:
-        self._task = asyncio.create_task(self._run(), name=f"progressor {self.name}")
+        self._background.keep(self.name, self._run)
 
     async def stop(self) -> None:
         """End the service; a round under way is given up."""
-        self._stopping = True
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+        await self._background.stop()
 
     async def _run(self) -> None:
-        failing = False
-        # Looked at as well: what a round awaits may swallow the cancellation.
-        while not self._stopping:
+        while True:
             pause = self._interval * random.uniform(0.9, 1.1)  # noqa: S311 - jitter
             try:
                 sooner = await self.run_once()
             except ProgressorError as error:
-                # Say it once an outage, not once a round.
-                if not failing:
-                    log.warning(
-                        "service round failed, going on",
-                        extra={"service": self.name, "error": f"{type(error).__name__}"},
-                    )
-                failing = True
-            except Exception:
-                # A defect of ours must not end the service.
-                log.exception("service round failed, going on", extra={"service": self.name})
+                self._outage.failed(cause_of(error))
             else:
-                if failing:
-                    log.info("service works again", extra={"service": self.name})
-                failing = False
+                self._outage.worked()
                 if sooner is not None:
                     pause = min(pause, max(0.0, sooner.total_seconds()))
-            if not self._stopping:
-                await asyncio.sleep(pause)
+            await asyncio.sleep(pause)

@@ -69,7 +69,7 @@ class Standalone:
         self._build()
         await self.backend.start()
         self.service.start()
-        log.info("service started", extra={"service": self.service.name})
+        log.info("service started", extra={"service": self.service.name} | await self.backend.facts())
         return self
 
     async def __aexit__(

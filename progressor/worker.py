@@ -6,8 +6,8 @@ nothing: its result is dropped, logged and counted.
 
 from __future__ import annotations
 
-import asyncio
 import logging
+import time
 from collections.abc import Callable
 from datetime import timedelta
 
@@ -29,6 +29,7 @@ from progressor.model import (
     TaskStatus,
 )
 from progressor.namespace import Namespace
+from progressor.outages import Outage, Says, cause_of, in_one_line
 from progressor.replies import Replies
 from progressor.storage.batching import GroupCommit
 from progressor.storage.items import Answer, Claimed, LostLease, Saved, Step, TaskRef
@@ -38,6 +39,7 @@ from progressor.transitions import decide
 log = logging.getLogger("progressor.worker")
 
 _DEFAULT_LIMITS = EngineOptions()
+_SAYS = Says("history not read, going on", "histories still not read", "histories are read again")
 
 
 class Worker:
@@ -61,13 +63,14 @@ class Worker:
         self._replies = replies
         self._on_due = on_due
         self._limits = limits
+        self._outage = Outage(log, _SAYS, namespace=namespace.name)
 
     async def step(self, held: Claimed, *, keeps_slot: bool = True) -> Claimed | None:
         """Run one task that this worker holds; the continuation, if there is one to go on with."""
         task, process = held
         wanted = self._namespace.history_for(task)
         if wanted is not None:
-            process = await self._with_history(task, process, wanted)
+            process = await self._with_history(process, wanted)
         outcome = await self._perform(task, process)
         decision = decide(process, task, outcome, self._options.retry_policy)
         saved = await self._save(Step(task, process, decision, keeps_slot))
@@ -78,31 +81,32 @@ class Worker:
             return None
         return Claimed(saved.continuation, _after(process, task, decision, saved))
 
-    async def _with_history(self, task: Task, process: Snapshot, wanted: HistoryRange) -> Snapshot:
+    async def _with_history(self, process: Snapshot, wanted: HistoryRange) -> Snapshot:
         while True:
             try:
                 events = await self._reads.events(process.process_no, wanted, last=process.last_event_id)
-            except StorageUnavailable:
+            except StorageUnavailable as error:
                 # The task is in our hands: letting it go would leave it running with nobody to run it.
-                log.warning("history not read, going on", extra=_fields(task))
+                self._outage.failed(cause_of(error))
             else:
+                self._outage.worked()
                 return process._replace(history=events)
 
     async def _perform(self, task: Task, process: Snapshot) -> Outcome:
-        began = asyncio.get_running_loop().time()
+        began = time.monotonic()
         outcome = await perform(self._namespace, process, task, self._deadlines)
-        took = (asyncio.get_running_loop().time() - began) * 1000
+        took = (time.monotonic() - began) * 1000
         metrics.child(metrics.TASK_PROCESSING, task.namespace, task.task_type.value).observe(took)
         return bounded(outcome, self._limits)
 
     async def _save(self, step: Step) -> Saved | LostLease:
-        began = asyncio.get_running_loop().time()
+        began = time.monotonic()
         try:
             saved = await self._storage.save_result(step)
         except InvalidRequest as error:
             # PostgreSQL will never take this result (a value too large, say): the step has failed.
             saved = await self._storage.save_result(self._unsaveable(step, error))
-        took = (asyncio.get_running_loop().time() - began) * 1000
+        took = (time.monotonic() - began) * 1000
         namespace, kind = step.task.namespace, step.decision.disposition
         metrics.child(metrics.TASK_COMPLETION, namespace, kind.value).observe(took)
         if kind is Disposition.REMOVE:
@@ -124,7 +128,7 @@ class Worker:
                 metrics.RETRIES.labels(task.namespace).inc()
             case Disposition.FAIL:
                 metrics.BROKEN.labels(task.namespace).inc()
-                log.warning("process broke", extra=_fields(task))
+                log.warning("process broke", extra=_fields(task) | {"error": self._shown(decision)})
             case _ if isinstance(decision.reply.refusal, Refusal):
                 metrics.REJECTED.labels(task.namespace).inc()
         if not task.task_type.is_timer:
@@ -136,6 +140,11 @@ class Worker:
             self._replies.tell(ref, Answer(status, error=decision.reply.error))
         if saved.due is not None:
             self._on_due(saved.due - saved.now)
+
+    def _shown(self, decision: Decision) -> str:
+        """Why a process broke, for the log: where a codec hides what is stored, the error's type alone."""
+        error = decision.reply.error or "unknown error"
+        return error.partition(":")[0] if self._namespace.wire.is_coded else in_one_line(error)
 
 
 def _after(process: Snapshot, task: Task, decision: Decision, saved: Saved) -> Snapshot:

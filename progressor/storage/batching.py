@@ -22,6 +22,7 @@ from progressor.model import TaskType
 from progressor.storage.items import LostLease, Prepared, Request, Saved, Step
 from progressor.storage.operations import Storage
 from progressor.storage.refusals import BatchRefused
+from progressor.supervision import report
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -136,8 +137,11 @@ class Batcher(Generic[Item, Result]):
             # Stopped before it began, on its way, or while its items flew apart.
             for _, answer in batch:
                 _fail(answer, _closed())
-        else:
-            flight.result()
+        elif (error := flight.exception()) is not None:
+            # A defect of ours: nobody shall wait for what will not come.
+            report("batch", flight, verb=self._verb)
+            for _, answer in batch:
+                _fail(answer, error)
         self._take_off()
 
     def _next_batch(self) -> _Batch[Item, Result]:
@@ -225,7 +229,7 @@ def _settle(answer: asyncio.Future[Result], result: Result) -> None:
         answer.set_result(result)
 
 
-def _fail(answer: asyncio.Future[Result], error: Exception) -> None:
+def _fail(answer: asyncio.Future[Result], error: BaseException) -> None:
     if not answer.done():
         answer.set_exception(error)
 

@@ -11,6 +11,8 @@ from psycopg.conninfo import make_conninfo
 
 from progressor.config import DEFAULT_SCHEMA
 from progressor.errors import StorageUnavailable
+from progressor.outages import Outage
+from progressor.storage.reach import outage_of, said_by
 from progressor.storage.statements import STATEMENTS, in_schema
 
 
@@ -29,6 +31,7 @@ class Beats:
         namespaces: Sequence[str],
         silence: timedelta,
         schema: str = DEFAULT_SCHEMA,
+        outage: Outage | None = None,
     ) -> None:
         # A connection that leads nowhere must be found out well before the lease is over.
         limit = str(max(1000, int(silence.total_seconds() * 1000)))
@@ -37,6 +40,7 @@ class Beats:
         self._host = host
         self._namespaces = list(namespaces)
         self._schema = schema
+        self._outage = outage or outage_of(dsn)
         self._connection: psycopg.Connection[object] | None = None
 
     def _execute(self, verb: str, params: Mapping[str, object]) -> None:
@@ -52,7 +56,9 @@ class Beats:
             self._connection.execute(in_schema(STATEMENTS[verb], self._schema).encode(), params)
         except psycopg.Error as error:
             self.close()
-            raise StorageUnavailable(f"no heartbeat: {type(error).__name__}") from error
+            self._outage.failed(said_by(error), operation=verb)
+            raise StorageUnavailable(f"no {verb}: {said_by(error)}") from error
+        self._outage.worked()
 
     def beat(self, free_slots: Mapping[str, int]) -> None:
         """Say that the worker lives, and how many slots of each namespace are free."""

@@ -35,7 +35,7 @@ class Connections:
     def __init__(
         self, dsn: str, *, limit: int, schema: str = DEFAULT_SCHEMA, session_state: bool = True
     ) -> None:
-        self._dsn = dsn
+        self.dsn = dsn
         self._schema = schema
         self._session_state = session_state
         self._idle: list[Session] = []
@@ -44,7 +44,7 @@ class Connections:
 
     async def _open(self) -> Session:
         connection = await psycopg.AsyncConnection.connect(
-            self._dsn, autocommit=True, prepare_threshold=None, application_name="progressor"
+            self.dsn, autocommit=True, prepare_threshold=None, application_name="progressor"
         )
         try:
             if self._session_state:

@@ -35,7 +35,8 @@ from progressor.storage.items import (
     TaskRef,
     Zombie,
 )
-from progressor.storage.refusals import BatchRefused, is_of_one_item, is_transient, translated
+from progressor.storage.reach import outage_of, said_by
+from progressor.storage.refusals import BatchRefused, is_conflict, is_of_one_item, is_transient, translated
 from progressor.storage.rows import (
     Row,
     answer_of,
@@ -71,17 +72,20 @@ class Storage:
     def __init__(self, connections: Connections, *, patience: timedelta) -> None:
         self._connections = connections
         self._patience = patience.total_seconds()
+        self.outage = outage_of(connections.dsn)
 
-    async def _run(self, attempt: Attempt[T], *, patience: float | None, items: int = 1) -> T:
+    async def _run(self, verb: str, attempt: Attempt[T], *, patience: float | None, items: int = 1) -> T:
         loop = asyncio.get_running_loop()
         started, pause, again, refusals = loop.time(), _FIRST_PAUSE, False, 0
         while True:
             try:
                 async with self._connections.acquire() as session:
-                    return await attempt(session, again)
+                    result = await attempt(session, again)
             except psycopg.Error as error:
                 if not is_transient(error):
                     raise translated(error) from error
+                if not is_conflict(error):
+                    self.outage.failed(said_by(error), operation=verb)
                 refusals += is_of_one_item(error)
                 if items > 1 and refusals > 1:
                     raise BatchRefused from error
@@ -89,6 +93,9 @@ class Storage:
                     raise StorageUnavailable(
                         f"PostgreSQL did not answer for {patience:g} s: {type(error).__name__}"
                     ) from error
+            else:
+                self.outage.worked()
+                return result
             again = True
             metrics.STORAGE_REPETITIONS.inc()
             await asyncio.sleep(pause * random.uniform(0.5, 1.0))  # noqa: S311 - jitter
@@ -124,7 +131,9 @@ class Storage:
                     left = [place for place in left if place not in found]
             return [found[place] for place in range(len(requests))]
 
-        return await self._run(attempt, patience=self._patience_for(requests), items=len(requests))
+        return await self._run(
+            "prepare_init", attempt, patience=self._patience_for(requests), items=len(requests)
+        )
 
     async def _prepare(
         self, requests: Sequence[Request], verbs: Sequence[str], now: datetime | None
@@ -135,7 +144,9 @@ class Storage:
             *_, rows = await session.transact([(verb, params) for verb in ("lock_by_name", *verbs)])
             return [prepared_of(request, row) for request, row in zip(requests, rows, strict=True)]
 
-        return await self._run(attempt, patience=self._patience_for(requests), items=len(requests))
+        return await self._run(
+            verbs[0], attempt, patience=self._patience_for(requests), items=len(requests)
+        )
 
     async def prepare_call(
         self, requests: Sequence[Request], *, now: datetime | None = None
@@ -184,7 +195,7 @@ class Storage:
             earlier = results[1] if again or tried else []
             return _saved(steps, [*earlier, *rows], [row for rows in told for row in rows])
 
-        return await self._run(attempt, patience=None, items=len(steps))
+        return await self._run("save_result", attempt, patience=None, items=len(steps))
 
     async def _claim(self, verb: str, params: dict[str, Any]) -> list[Claimed]:
         async def attempt(session: Session, again: bool) -> list[Claimed]:
@@ -199,7 +210,7 @@ class Storage:
                         (rows,) = await session.transact([(verb, params)])
             return [claimed_of(row) for row in rows]
 
-        return await self._run(attempt, patience=None)
+        return await self._run(verb, attempt, patience=None)
 
     async def search_calls(
         self, namespace: str, limit: int, *, worker_id: int, lease: int, now: datetime | None = None
@@ -246,7 +257,7 @@ class Storage:
         async def attempt(session: Session, _again: bool) -> None:
             await session.transact([("lock", params), ("release", params)])
 
-        await self._run(attempt, patience=self._patience)
+        await self._run("hand_back", attempt, patience=self._patience)
 
     async def collect_zombies(
         self,
@@ -277,7 +288,15 @@ class Storage:
                 ((found),) = await session.transact([("find_zombies", params)])
                 return await bury(session, found, now) if found else []
 
-        return await self._run(attempt, patience=self._patience)
+        return await self._run("collect_zombies", attempt, patience=self._patience)
+
+    async def server_version(self) -> str:
+        """The version of PostgreSQL, as the server says it to each connection."""
+
+        async def attempt(session: Session, _again: bool) -> str:
+            return session.server_version
+
+        return await self._run("connect", attempt, patience=self._patience)
 
     async def clock(self) -> datetime:
         """PostgreSQL's time."""
@@ -298,7 +317,7 @@ class Storage:
             _, (dropped,) = await session.transact([("drop_workers", params), ("drop_removed", params)])
             return bool(dropped["processes"] == limit)
 
-        return await self._run(attempt, patience=self._patience)
+        return await self._run("drop_leftovers", attempt, patience=self._patience)
 
     async def remove(self, namespace: str, process_id: str) -> Removed:
         """Delete a process and all its rows, whatever it does just now; its running step is fenced off."""
@@ -321,7 +340,7 @@ class Storage:
             # It may have ended since it was found. Tried again, perhaps by our own first try.
             return Removed(bool(locked) or again, told.get(process_no, ()))
 
-        return await self._run(attempt, patience=self._patience)
+        return await self._run("remove", attempt, patience=self._patience)
 
     async def put(self, item: Import, *, now: datetime | None = None) -> bool:
         """Import a process with its history and timer; False if the id is taken."""
@@ -340,7 +359,7 @@ class Storage:
                 (made,) = await session.transact([("put_own", params)])
             return bool(made)
 
-        return await self._run(attempt, patience=self._patience)
+        return await self._run("put", attempt, patience=self._patience)
 
     async def replies(self, keys: Sequence[tuple[int, int]]) -> list[Answer]:
         """How these tasks stand, each named by the number of its process and its own."""
@@ -353,7 +372,7 @@ class Storage:
             (rows,) = await session.transact([("replies", params)])
             return [answer_of(row) for row in rows]
 
-        return await self._run(attempt, patience=self._patience)
+        return await self._run("replies", attempt, patience=self._patience)
 
     async def execute(self, verb: str, **params: Any) -> list[Row]:
         """Run one of the small statements that concern no process (heartbeat, backlog, …)."""
@@ -362,7 +381,7 @@ class Storage:
             (rows,) = await session.transact([(verb, params)])
             return rows
 
-        return await self._run(attempt, patience=self._patience)
+        return await self._run(verb, attempt, patience=self._patience)
 
 
 def _saved(steps: Sequence[Step], rows: Sequence[Row], told: Sequence[Row]) -> list[Saved | LostLease]:

@@ -30,7 +30,9 @@ from progressor.model import (
     TaskType,
     shown_id,
 )
+from progressor.outages import Outage
 from progressor.storage.dsn import parsed
+from progressor.storage.reach import outage_of, said_by
 from progressor.storage.rows import Row, snapshot_of
 from progressor.storage.schema import events, namespaces, processes, schedule, tasks
 
@@ -103,6 +105,7 @@ class Reads:
         patience: timedelta,
         schema: str = DEFAULT_SCHEMA,
         session_state: bool = True,
+        outage: Outage | None = None,
     ) -> None:
         self._engine = create_async_engine(
             "postgresql+psycopg://",
@@ -118,6 +121,7 @@ class Reads:
             },
         )
         self._patience = patience.total_seconds()
+        self._outage = outage or outage_of(dsn)
 
     async def close(self) -> None:
         await self._engine.dispose()
@@ -128,14 +132,19 @@ class Reads:
         while True:
             try:
                 async with self._engine.connect() as connection:
-                    return await read(connection)
+                    found = await read(connection)
             except (DBAPIError, PoolTimeout) as error:
                 if isinstance(error, ProgrammingError | DataError | IntegrityError):
                     raise
+                cause = error.orig if isinstance(error, DBAPIError) and error.orig else error
+                self._outage.failed(said_by(cause), operation="read")
                 if loop.time() - started >= self._patience:
                     raise StorageUnavailable(
                         f"PostgreSQL did not answer for {self._patience:g} s: {type(error).__name__}"
                     ) from error
+            else:
+                self._outage.worked()
+                return found
             await asyncio.sleep(pause)
             pause = min(pause * 2, 1.0)
 

@@ -27,6 +27,11 @@ def is_transient(error: psycopg.Error) -> bool:
     return not isinstance(error, _FINAL)
 
 
+def is_conflict(error: psycopg.Error) -> bool:
+    """Whether it speaks of others who work at the same time, not of a server that cannot be had."""
+    return isinstance(error, pg.SerializationFailure | pg.DeadlockDetected | pg.UniqueViolation)
+
+
 class BatchRefused(Exception):
     """PostgreSQL refused a batch twice, perhaps for the sake of one item: each is to be tried alone."""
 

@@ -12,6 +12,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import random
+import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import Literal
@@ -21,8 +23,11 @@ import psycopg
 from progressor import metrics
 from progressor.errors import ProgressorError
 from progressor.model import shown_id
+from progressor.outages import Outage, Says, cause_of
 from progressor.storage.arrays import TextArray
 from progressor.storage.operations import Storage
+from progressor.storage.reach import said_by
+from progressor.supervision import Background
 
 log = logging.getLogger("progressor.signals")
 
@@ -34,6 +39,12 @@ _MOST_IDS = 300
 _SIGN_INTERVAL, _SILENCE = 5.0, 16.0
 # How long hints are sent at the end, in seconds.
 _LAST_WORDS = 3.0
+# In seconds: between two tries to listen.
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 2.0
+_SAYS = Says("hints lost", "hints still lost", "hints get through again")
+# A bigint has no more digits.
+_MOST_DIGITS = 19
+_SIGN = "sign"
 
 
 def channel_of(owner_id: int) -> str:
@@ -63,17 +74,17 @@ class Signals:
         self._wakes: dict[tuple[str, str], str] = {}
         self._replies: dict[str, dict[int, str]] = {}
         self._something = asyncio.Event()
-        self._tasks: list[asyncio.Task[None]] = []
+        self._background = Background()
+        self._outage = Outage(log, _SAYS)
         self.listening = asyncio.Event()
 
     async def start(self) -> None:
-        self._tasks = [asyncio.create_task(self._listen()), asyncio.create_task(self._send())]
+        self._background.keep("listener", self._listen)
+        self._background.keep("notifier", self._send)
 
     async def stop(self) -> None:
         """Send what is left to say, then fall silent."""
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._background.stop()
         with suppress(TimeoutError):
             # A server that says nothing shall not hold up who leaves: who waits finds out by looking.
             async with asyncio.timeout(_LAST_WORDS):
@@ -106,14 +117,14 @@ class Signals:
                 messages.append((channel, f"reply {part}"))
         if not messages:
             return
-        loop = asyncio.get_running_loop()
-        began = loop.time()
+        began = time.monotonic()
         try:
             await self._notify(messages)
         except ProgressorError as error:
-            log.warning("hints lost", extra={"count": len(messages), "error": type(error).__name__})
+            self._outage.failed(cause_of(error))
             return
-        took = (loop.time() - began) * 1000
+        self._outage.worked()
+        took = (time.monotonic() - began) * 1000
         for namespace in set(wakes.values()):
             metrics.child(metrics.NOTIFICATION, namespace, "wake").observe(took)
         for namespace in {name for ids in replies.values() for name in ids.values()}:
@@ -127,7 +138,7 @@ class Signals:
         )
 
     async def _listen(self) -> None:
-        pause, deaf = 0.05, False
+        pause, anew = _FIRST_PAUSE, False
         while True:
             try:
                 async with await psycopg.AsyncConnection.connect(
@@ -136,37 +147,53 @@ class Signals:
                     await connection.execute(
                         psycopg.sql.SQL("LISTEN {}").format(psycopg.sql.Identifier(self.channel))
                     )
+                    self._storage.outage.worked()
                     # What was said while nobody listened is found by looking.
                     self._on_gap()
                     self.listening.set()
-                    pause, deaf = 0.05, False
+                    if anew:
+                        log.info("listener made anew", extra={"channel": self.channel})
+                    pause, anew = _FIRST_PAUSE, True
                     await self._hear(connection)
-                log.warning("listener fell silent, made anew", extra={"channel": self.channel})
+                log.warning("listener fell silent", extra={"channel": self.channel})
             except (psycopg.Error, OSError) as error:
-                # Said once an outage, not once a try.
-                if not deaf:
-                    log.warning("listener lost, made anew", extra={"error": type(error).__name__})
-                deaf = True
+                self._storage.outage.failed(said_by(error), operation="listen")
             finally:
                 self.listening.clear()
-            await asyncio.sleep(pause)
-            pause = min(pause * 2, 2.0)
+            await asyncio.sleep(pause * random.uniform(0.5, 1.0))  # noqa: S311 - jitter
+            pause = min(pause * 2, _LONGEST_PAUSE)
 
     async def _hear(self, connection: psycopg.AsyncConnection[object]) -> None:
         """Hand on what is heard; return when not even the own sign came back."""
         loop = asyncio.get_running_loop()
-        heard = loop.time()
+        heard, strange = loop.time(), 0
         while loop.time() - heard < _SILENCE:
             async for notification in connection.notifies(timeout=_SIGN_INTERVAL, stop_after=1):
                 heard = loop.time()
-                self._take(notification.payload)
+                if not self._take(notification.payload):
+                    strange += 1
+                    if strange == 1:
+                        # Whoever may connect may send one: said once a connection, without its text.
+                        size = len(notification.payload)
+                        fields = {"channel": self.channel, "characters": size, "pid": notification.pid}
+                        log.warning("notification not understood, ignored", extra=fields)
             if loop.time() - heard >= _SIGN_INTERVAL:
-                self._wakes[self.channel, "sign"] = "-"
+                self._wakes[self.channel, _SIGN] = "-"
                 self._something.set()
 
-    def _take(self, payload: str) -> None:
+    def _take(self, payload: str) -> bool:
+        """Act on a hint; False if it is none."""
         match payload.split(" "):
             case ["wake", "calls" | "timers" as kind, namespace]:
                 self._on_wake(namespace, kind)
-            case ["reply", *ids]:
+            case ["reply", *ids] if ids and all(map(_is_id, ids)):
                 self._on_replies(int(task_id) for task_id in ids)
+            case [only]:
+                return only == _SIGN
+            case _:
+                return False
+        return True
+
+
+def _is_id(text: str) -> bool:
+    return text.isascii() and text.isdecimal() and len(text) <= _MOST_DIGITS

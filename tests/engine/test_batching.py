@@ -74,6 +74,19 @@ async def test_what_comes_during_a_flight_leaves_with_the_next(flights: Flights)
     assert flights.batches == [["a"], ["b"], ["c", "d", "e", "f"]]
 
 
+async def test_a_defect_leaves_nobody_waiting(flights: Flights, caplog: pytest.LogCaptureFixture) -> None:
+    """An answer too few is a defect of the run: every item of the batch fails, and the next one flies."""
+    flights.batcher._run = lambda _items: asyncio.sleep(0, result=["A"])
+    answers = flights.submit("a", "b")
+    with pytest.raises(ValueError, match="zip"):
+        await answers[1]
+    assert await answers[0] == "A"
+    assert [record.part for record in caplog.records] == ["batch"]
+    flights.batcher._run, flights.gate = flights._run, asyncio.Event()
+    flights.gate.set()
+    assert await flights.submit("c")[0] == "C"
+
+
 async def test_a_batch_has_a_bound(flights: Flights) -> None:
     """More items than a batch takes are spread over several."""
     flights.gate.set()

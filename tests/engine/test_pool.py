@@ -136,9 +136,9 @@ async def test_a_timer_of_its_own_rings(
 
 
 async def test_a_step_that_raises_gives_its_slot_back(
-    make: Callable[[int], Pool], storage: Storage, steps: Steps
+    make: Callable[[int], Pool], storage: Storage, steps: Steps, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A defect in a step costs its task, never the slot."""
+    """A defect in a step costs its task, never the slot; whose task it was is said."""
 
     def fail(_: Claimed) -> None:
         raise RuntimeError("a defect")
@@ -149,6 +149,8 @@ async def test_a_step_that_raises_gives_its_slot_back(
     pool = make(2)
     await eventually(lambda: len(steps.begun) == 4, "all were begun")
     await eventually(lambda: pool.free == 2, "every slot is back")
+    said = [(record.part, record.process_id) for record in caplog.records]
+    assert sorted(said) == [("step", f"p{number}") for number in range(4)]
 
 
 async def test_a_failing_claim_gives_its_slots_back(
@@ -221,14 +223,20 @@ async def test_stop_lets_steps_finish(
 
 
 async def test_stop_gives_up_in_the_end(
-    make: Callable[[int], Pool], storage: Storage, steps: Steps, tables: Tables
+    make: Callable[[int], Pool],
+    storage: Storage,
+    steps: Steps,
+    tables: Tables,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """A step that outlives the grace is given up, and stop says so; the collectors will take it."""
+    """A step that outlives the grace is given up, and stop says whose; the collectors will take it."""
     await inits(storage, 1)
     pool = make(2)
     await eventually(lambda: len(steps.begun) == 1, "it runs")
     assert not await pool.stop(timedelta(milliseconds=10))
     assert len(tables.execute("SELECT * FROM running")) == 1
+    (said,) = [record for record in caplog.records if record.msg.startswith("steps given up")]
+    assert (said.namespace, said.steps, said.processes) == (NS, 1, ["p0"])
 
 
 async def test_what_a_request_brings_while_stopping_is_handed_back(

@@ -143,6 +143,24 @@ async def test_the_poll_needs_no_hint(storage: Storage, make: Make) -> None:
     await eventually(lambda: is_empty(replies), "nothing is kept")
 
 
+async def test_a_defect_leaves_nobody_waiting(
+    storage: Storage, make: Make, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What the look-up meets does not end it: who waits is answered by the next one."""
+    read = storage.replies
+
+    async def fail_once(keys: object) -> object:
+        monkeypatch.setattr(storage, "replies", read)
+        raise KeyError("a defect")
+
+    monkeypatch.setattr(storage, "replies", fail_once)
+    replies, step = make(timedelta(milliseconds=5)), await hold(storage, init())
+    await save(storage, step, unlock())
+    assert (await replies.wait(step.ref)).status is TaskStatus.FINISHED
+    said = [record.part for record in caplog.records if record.msg == "background task failed"]
+    assert said == ["replies"]
+
+
 async def test_a_task_that_is_gone(storage: Storage, tables: Tables, make: Make) -> None:
     """The row of a removed process's task is gone: the answer says so by having no status."""
     replies = make(timedelta(milliseconds=5))

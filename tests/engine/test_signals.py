@@ -1,6 +1,7 @@
 """Hints: sent coalesced, heard by those they are for, and survived when the connection dies."""
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Iterable
 
 import pytest
@@ -78,8 +79,11 @@ async def test_hints_are_coalesced(
     assert len(sent) == 1
 
 
-async def test_a_dead_listener_is_made_anew(pair: tuple[Heard, Heard], tables: Tables) -> None:
+async def test_a_dead_listener_is_made_anew(
+    pair: tuple[Heard, Heard], tables: Tables, caplog: pytest.LogCaptureFixture
+) -> None:
     """A listener whose connection dies comes back, and says that something may have been missed."""
+    caplog.set_level(logging.INFO)
     one, two = pair
     gaps = (one.gaps, two.gaps)
     tables.execute(
@@ -89,8 +93,61 @@ async def test_a_dead_listener_is_made_anew(pair: tuple[Heard, Heard], tables: T
         """
     )
     await eventually(lambda: (one.gaps, two.gaps) == (gaps[0] + 1, gaps[1] + 1), "both came back")
+    anew = [record.channel for record in caplog.records if record.msg == "listener made anew"]
+    assert sorted(anew) == sorted([one.signals.channel, two.signals.channel])
     one.signals.wake(TWO, NS, "calls")
     await eventually(lambda: two.wakes == [(NS, "calls")], "heard again")
+
+
+async def test_what_is_no_hint_is_ignored(
+    pair: tuple[Heard, Heard], tables: Tables, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Whoever may connect may send anything: it is said once, without its text, and nothing ends."""
+    one, two = pair
+    strange = ["", "reply", "reply x", "reply 1 -2", f"reply {'9' * 7000}", "wake", "wake calls", "hello"]
+    strange += [
+        "wake all shop",
+        "\u0663 \N{PILE OF POO}",
+        "secret " * 1000,
+        " ",
+        "reply \u0663",
+        "sign sign",
+    ]
+    for payload in strange:
+        tables.execute("SELECT pg_notify(%s, %s)", two.signals.channel, payload)
+    one.signals.wake(TWO, NS, "calls")
+    one.signals.reply(TWO, NS, 7)
+    await eventually(lambda: two.wakes and two.replies, "heard behind all that")
+    assert (two.wakes, two.replies, two.gaps) == ([(NS, "calls")], [7], 1)
+    said = [record for record in caplog.records if record.msg == "notification not understood, ignored"]
+    assert [(record.channel, record.characters) for record in said] == [(two.signals.channel, 0)]
+
+
+async def test_a_defect_does_not_end_listener_and_notifier(
+    pair: tuple[Heard, Heard], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Whatever they meet, both go on, and say it; the listener looks for what it may have missed."""
+    one, two = pair
+    notify, take = one.signals._notify, two.signals._take
+
+    async def fail_once(messages: list[tuple[str, str]]) -> None:
+        monkeypatch.setattr(one.signals, "_notify", notify)
+        raise KeyError("a defect")
+
+    def take_once(payload: str) -> bool:
+        monkeypatch.setattr(two.signals, "_take", take)
+        raise KeyError("a defect")
+
+    monkeypatch.setattr(one.signals, "_notify", fail_once)
+    one.signals.wake(TWO, NS, "calls")
+    await eventually(lambda: "background task failed" in caplog.text, "the notifier failed")
+    monkeypatch.setattr(two.signals, "_take", take_once)
+    one.signals.wake(TWO, NS, "calls")
+    await eventually(lambda: two.gaps == 2, "the listener failed and came back")
+    one.signals.wake(TWO, NS, "timers")
+    await eventually(lambda: two.wakes == [(NS, "timers")], "heard again")
+    said = [record.part for record in caplog.records if record.msg == "background task failed"]
+    assert said == ["notifier", "listener"]
 
 
 async def test_a_silent_listener_is_made_anew(
@@ -119,10 +176,10 @@ async def test_the_own_sign_keeps_a_listener(
     signs = 0
     take = heard.signals._take
 
-    def counted(payload: str) -> None:
+    def counted(payload: str) -> bool:
         nonlocal signs
         signs += 1
-        take(payload)
+        return take(payload)
 
     monkeypatch.setattr(heard.signals, "_take", counted)
     await heard.signals.start()

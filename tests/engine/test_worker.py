@@ -40,6 +40,15 @@ class Told:
         self.answers.append((ref, answer))
 
 
+class Reversed:
+    """A codec."""
+
+    def encode(self, data: bytes) -> bytes:
+        return data[::-1]
+
+    decode = encode
+
+
 @pytest.fixture
 def told() -> Told:
     return Told()
@@ -74,6 +83,27 @@ async def test_a_history_that_cannot_be_read_for_now(storage: Storage, tables: T
     assert await worker.step(await held(storage)) is None
     assert [(answer.status, answer.response) for _, answer in told.answers] == [(TaskStatus.FINISHED, b"7")]
     assert len(tables.events()) == 1
+
+
+@pytest.mark.parametrize("codec", [None, Reversed()])
+async def test_why_a_process_broke_is_said(
+    codec: Reversed | None, storage: Storage, told: Told, caplog: pytest.LogCaptureFixture
+) -> None:
+    """By the error's type and text, in one bounded line; by the type alone where a codec hides the rest."""
+    namespace = Namespace(NS, codec=codec)
+
+    @namespace.call(name="go")
+    async def go(process: Process) -> None:
+        raise KeyError("no\nsuch " + "card" * 1000)
+
+    await worker_of(namespace, storage, told).step(await held(storage))
+    (said,) = [record for record in caplog.records if record.msg == "process broke"]
+    assert (said.namespace, said.process_id) == (NS, "p1")
+    if codec is None:
+        assert said.error.startswith("KeyError: 'no\\nsuch card")
+        assert len(said.error) == 300
+    else:
+        assert said.error == "KeyError"
 
 
 async def test_a_result_without_a_lease_is_dropped(storage: Storage, tables: Tables, told: Told) -> None:

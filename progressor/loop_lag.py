@@ -1,0 +1,63 @@
+"""How late the event loop runs what is due: a handler that blocks it shows here.
+
+Rule: looked at so often that no block of a tenth of a second is missed, and by whoever scrapes even while
+the loop is blocked.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from threading import Lock
+
+from progressor import metrics
+from progressor.supervision import Background
+
+# In seconds: between two looks; how long the longest lag is remembered, which is more than a scrape takes.
+_INTERVAL, _REMEMBERED = 0.05, 60.0
+
+
+class LoopLag:
+    """Samples the lag of the running event loop."""
+
+    def __init__(self) -> None:
+        self._background = Background()
+        self._lock = Lock()
+        # When each lag was seen, those only that no later one exceeds: the first is the longest.
+        self._seen: deque[tuple[float, float]] = deque()
+        self._due: float | None = None
+
+    def start(self) -> None:
+        metrics.LOOP_LAG_MAX.set_function(self.longest)
+        self._background.keep("loop lag", self._sample)
+
+    async def stop(self) -> None:
+        await self._background.stop()
+        with self._lock:
+            self._seen.clear()
+            self._due = None
+
+    async def _sample(self) -> None:
+        while True:
+            due = self._due = time.monotonic() + _INTERVAL
+            await asyncio.sleep(_INTERVAL)
+            now = time.monotonic()
+            lag = max(0.0, (now - due) * 1000)
+            metrics.LOOP_LAG.observe(lag)
+            self._remember(now, lag)
+
+    def _remember(self, now: float, lag: float) -> None:
+        with self._lock:
+            while self._seen and self._seen[-1][1] <= lag:
+                self._seen.pop()
+            self._seen.append((now, lag))
+            while self._seen[0][0] < now - _REMEMBERED:
+                self._seen.popleft()
+
+    def longest(self) -> float:
+        """The longest lag of the last minute in milliseconds, also while it lasts; from any thread."""
+        now, due = time.monotonic(), self._due
+        lasts = 0.0 if due is None else max(0.0, (now - due) * 1000)
+        with self._lock:
+            return max(lasts, self._seen[0][1] if self._seen else 0.0)

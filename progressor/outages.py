@@ -1,0 +1,85 @@
+"""What fails again and again, as the log has it: when it begins, while it lasts, and when it is over.
+
+Rule: nobody has to count lines. However many operations fail and however often each is tried, an outage is
+a line at its beginning, one every half minute while it lasts, and one at its end, each with its cause or
+its length.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from threading import Lock
+from typing import NamedTuple
+
+# In seconds: how often an outage that lasts is said; how long nothing fails before it is over, because
+# some of what is tried may work while the rest does not.
+_AGAIN, _CALM = 30.0, 5.0
+_LONGEST_CAUSE = 300
+
+
+class Says(NamedTuple):
+    """The messages of one kind of outage; constant, as all messages are."""
+
+    begins: str
+    lasts: str
+    over: str
+
+
+class Outage:
+    """Something that should work and at times does not; any thread may say how it went."""
+
+    def __init__(self, log: logging.Logger, says: Says, **where: object) -> None:
+        self._log = log
+        self._says = says
+        self._where = where
+        self._lock = Lock()
+        # By the clock of durations: since when it lasts, if it does; the last failure, the first success
+        # after it, and the last line.
+        self._since: float | None = None
+        self._failed_at = 0.0
+        self._worked_at: float | None = None
+        self._said_at = 0.0
+
+    def failed(self, cause: str, **fields: object) -> None:
+        """It did not work."""
+        now = time.monotonic()
+        with self._lock:
+            begins = self._since is None
+            since = self._since = now if self._since is None else self._since
+            self._failed_at, self._worked_at = now, None
+            if not begins and now - self._said_at < _AGAIN:
+                return
+            self._said_at = now
+        facts = {**self._where, **fields, "cause": cause}
+        if begins:
+            self._log.warning(self._says.begins, extra=facts)
+        else:
+            self._log.warning(self._says.lasts, extra={**facts, "seconds": round(now - since, 1)})
+
+    def worked(self) -> None:
+        """It worked; where nothing failed lately, this costs nothing."""
+        if self._since is None:
+            return
+        now = time.monotonic()
+        with self._lock:
+            if self._since is None:
+                return
+            if self._worked_at is None:
+                self._worked_at = now
+            if now - self._failed_at < _CALM:
+                return
+            lasted, self._since = self._worked_at - self._since, None
+        self._log.info(self._says.over, extra={**self._where, "seconds": round(lasted, 1)})
+
+
+def cause_of(error: BaseException) -> str:
+    """An error's type and text in one bounded line."""
+    text, name = str(error), type(error).__name__
+    return in_one_line(f"{name}: {text}" if text else name)
+
+
+def in_one_line(text: str) -> str:
+    """A text that is fit for a line of a log, without line ends and bounded."""
+    text = " ".join(text.split())
+    return text if len(text) <= _LONGEST_CAUSE else text[: _LONGEST_CAUSE - 1] + "…"

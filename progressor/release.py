@@ -1,0 +1,5 @@
+"""Which release this is; the build reads it too."""
+
+from __future__ import annotations
+
+VERSION = "0.1.0"

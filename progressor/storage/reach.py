@@ -1,0 +1,45 @@
+"""Whether PostgreSQL can be had, as the log has it: which server, what was tried, what it said.
+
+Rule: everything of one OS process that talks to one database shares one Outage, so that a server that is
+away is one line, whatever waits for it. The password of the DSN is in none.
+"""
+
+from __future__ import annotations
+
+import logging
+
+import psycopg
+from psycopg import pq
+
+from progressor.outages import Outage, Says, cause_of, in_one_line
+from progressor.storage.dsn import parsed
+
+log = logging.getLogger("progressor.storage")
+
+_SAYS = Says("PostgreSQL not available", "PostgreSQL still not available", "PostgreSQL available again")
+
+
+def outage_of(dsn: str) -> Outage:
+    """The outage of this database, which says where it is."""
+    return Outage(log, _SAYS, **place_of(dsn))
+
+
+def place_of(dsn: str) -> dict[str, str]:
+    """Host, port and database of a DSN, the defaults of libpq and its environment included."""
+    stated = parsed(dsn)
+    defaults = {each.keyword.decode(): (each.val or b"").decode() for each in pq.Conninfo.get_defaults()}
+
+    def value(keyword: str) -> str:
+        return str(stated.get(keyword) or defaults.get(keyword, ""))
+
+    return {
+        "host": value("host") or value("hostaddr") or "local socket",
+        "port": value("port"),
+        "database": value("dbname") or value("user"),
+    }
+
+
+def said_by(error: Exception) -> str:
+    """What PostgreSQL or the network said, in one bounded line: without details, which may hold values."""
+    primary = error.diag.message_primary if isinstance(error, psycopg.Error) else None
+    return in_one_line(f"{type(error).__name__}: {primary}") if primary else cause_of(error)

@@ -1,0 +1,137 @@
+"""What runs in the background: none of it ends unseen.
+
+Rule: a task or a thread that nobody awaits is started here. What should run for good is begun again after
+a failure, a little later each time; every failure is logged with its cause and counted. A cancellation that
+its owner did not ask for is a failure too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import threading
+import time
+from collections.abc import Callable, Coroutine
+from functools import partial
+from typing import Any
+
+from progressor import metrics
+
+log = logging.getLogger("progressor.supervision")
+
+# In seconds. What has worked for longer than the longest pause begins with the first one again.
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 5.0
+# How long what was cancelled may take to end before it is cancelled once more.
+_PROD = 1.0
+
+
+class Background:
+    """The background tasks of one owner, on one event loop; `part` is their name in logs and metrics."""
+
+    def __init__(self, **where: object) -> None:
+        self._where = where
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._stopping = False
+
+    def keep(self, part: str, run: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """Run this until it returns or `stop` is called; after a failure it begins again."""
+        self.begin(part, self._kept(part, run))
+
+    def begin(self, part: str, work: Coroutine[Any, Any, None]) -> None:
+        """Run this once; after `stop` nothing begins."""
+        if self._stopping:
+            work.close()
+            return
+        task = asyncio.create_task(work, name=f"progressor {part}")
+        self._tasks.add(task)
+        task.add_done_callback(partial(self._ended, part))
+
+    def _ended(self, part: str, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        report(part, task, **self._where)
+
+    async def _kept(self, part: str, run: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        pauses = _Pauses()
+        while True:
+            try:
+                return await run()
+            except asyncio.CancelledError as error:
+                if _is_cancelled_from_outside():
+                    raise
+                say_failed(part, error, **self._where)
+            except Exception as error:  # noqa: BLE001 - said, counted, and begun again
+                say_failed(part, error, **self._where)
+            if self._stopping:
+                return None
+            await asyncio.sleep(pauses.next())
+
+    async def ended(self) -> None:
+        """Wait until all of them have ended by themselves."""
+        while self._tasks:
+            await asyncio.wait(self._tasks)
+
+    async def stop(self) -> None:
+        """End all of them; what is under way is given up."""
+        self._stopping = True
+        while self._tasks:
+            for task in self._tasks:
+                task.cancel()
+            # What a task awaits may swallow a cancellation.
+            await asyncio.wait(self._tasks, timeout=_PROD)
+
+
+def keep_thread(part: str, run: Callable[[], None], *, until: threading.Event) -> threading.Thread:
+    """Run this in a thread until it returns; after a failure it begins again, unless `until` is set.
+
+    The thread does not hold up the end of the OS process.
+    """
+
+    def kept() -> None:
+        pauses = _Pauses()
+        while True:
+            try:
+                return run()
+            except BaseException as error:  # noqa: BLE001 - a thread has nobody to hand it to
+                say_failed(part, error)
+            if until.wait(pauses.next()):
+                return None
+
+    thread = threading.Thread(target=kept, name=f"progressor {part}", daemon=True)
+    thread.start()
+    return thread
+
+
+class _Pauses:
+    """How long to wait after each failure of one task."""
+
+    def __init__(self) -> None:
+        self._pause = _FIRST_PAUSE
+        self._began = time.monotonic()
+
+    def next(self) -> float:
+        now = time.monotonic()
+        pause = _FIRST_PAUSE if now - self._began > 2 * _LONGEST_PAUSE else self._pause
+        self._pause = min(2 * pause, _LONGEST_PAUSE)
+        self._began = now
+        return pause * random.uniform(0.5, 1.0)  # noqa: S311 - jitter
+
+
+def report(part: str, ended: asyncio.Task[Any], **where: object) -> None:
+    """Say how a task ended that nobody awaits, if it failed."""
+    if ended.cancelled():
+        if not ended.cancelling():
+            say_failed(part, asyncio.CancelledError("not by its owner"), **where)
+    elif (error := ended.exception()) is not None:
+        say_failed(part, error, **where)
+
+
+def say_failed(part: str, error: BaseException, **where: object) -> None:
+    """Log and count a failure in the background."""
+    metrics.BACKGROUND_FAILURES.labels(part).inc()
+    log.error("background task failed", exc_info=error, extra={"part": part, **where})
+
+
+def _is_cancelled_from_outside() -> bool:
+    running = asyncio.current_task()
+    return running is None or running.cancelling() > 0

@@ -1,0 +1,90 @@
+"""An outage in the log: a line when it begins, some while it lasts, one when it is over."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from progressor import outages
+from progressor.outages import Outage, Says, cause_of, in_one_line
+
+SAYS = Says("gone", "still gone", "back again")
+
+
+class Clock:
+    now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    clock = Clock()
+    monkeypatch.setattr(outages.time, "monotonic", clock)
+    return clock
+
+
+@pytest.fixture
+def outage(clock: Clock, caplog: pytest.LogCaptureFixture) -> Outage:
+    caplog.set_level(logging.INFO)
+    return Outage(logging.getLogger("progressor.test"), SAYS, host="db")
+
+
+def said(caplog: pytest.LogCaptureFixture) -> list[tuple[str, float | None]]:
+    return [(record.msg, getattr(record, "seconds", None)) for record in caplog.records]
+
+
+def test_a_long_outage(outage: Outage, clock: Clock, caplog: pytest.LogCaptureFixture) -> None:
+    """However much fails, it is a line each half minute, and one when it is over: for how long."""
+    for tenth in range(700):
+        clock.now = 1000 + tenth / 10
+        outage.failed("OperationalError: refused", operation="save_result")
+    clock.now = 1070
+    outage.worked()
+    clock.now = 1080
+    outage.worked()
+    outage.worked()
+    assert said(caplog) == [("gone", None), ("still gone", 30), ("still gone", 60), ("back again", 70)]
+    assert [record.levelname for record in caplog.records] == ["WARNING"] * 3 + ["INFO"]
+    first = caplog.records[0]
+    assert (first.host, first.operation, first.cause) == ("db", "save_result", "OperationalError: refused")
+
+
+def test_what_works_amid_an_outage_does_not_end_it(
+    outage: Outage, clock: Clock, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Where some of what is tried works and the rest does not, the lines are as few."""
+    for second in range(100):
+        clock.now = 1000 + second
+        outage.failed("QueryCanceled: statement timeout")
+        outage.worked()
+    assert said(caplog) == [("gone", None), *(("still gone", seconds) for seconds in (30, 60, 90))]
+
+
+def test_nothing_is_said_where_all_is_well(outage: Outage, caplog: pytest.LogCaptureFixture) -> None:
+    outage.worked()
+    assert said(caplog) == []
+
+
+def test_the_next_outage_is_said_again(
+    outage: Outage, clock: Clock, caplog: pytest.LogCaptureFixture
+) -> None:
+    for start in (1000, 1100):
+        clock.now = start
+        outage.failed("refused")
+        clock.now = start + 2
+        outage.worked()
+        clock.now = start + 9
+        outage.worked()
+    assert said(caplog) == [("gone", None), ("back again", 2)] * 2
+
+
+def test_causes_are_one_bounded_line() -> None:
+    assert cause_of(OSError("connection refused\n\tIs the server running?")) == (
+        "OSError: connection refused Is the server running?"
+    )
+    assert cause_of(TimeoutError()) == "TimeoutError"
+    assert len(cause_of(ValueError("x" * 10_000))) == 300
+    assert in_one_line("short") == "short"

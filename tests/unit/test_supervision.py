@@ -1,0 +1,202 @@
+"""Nothing in the background ends unseen."""
+
+from __future__ import annotations
+
+import ast
+import asyncio
+import logging
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from prometheus_client import REGISTRY
+
+import progressor
+from progressor import supervision
+from progressor.supervision import Background, keep_thread, report
+
+PART = "a part of the tests"
+
+
+@pytest.fixture(autouse=True)
+def soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(supervision, "_FIRST_PAUSE", 0.001)
+    monkeypatch.setattr(supervision, "_LONGEST_PAUSE", 0.004)
+    monkeypatch.setattr(supervision, "_PROD", 0.01)
+
+
+def count() -> float:
+    return REGISTRY.get_sample_value("progressor_background_failures_total", {"part": PART}) or 0.0
+
+
+class Failing:
+    """Fails as it is told, then says that it is there and waits."""
+
+    def __init__(self, *errors: BaseException) -> None:
+        self._errors: Iterator[BaseException] = iter(errors)
+        self.there = asyncio.Event()
+        self.ended = False
+
+    async def run(self) -> None:
+        for error in self._errors:
+            raise error
+        self.there.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            self.ended = True
+
+
+async def test_what_fails_begins_again(caplog: pytest.LogCaptureFixture) -> None:
+    """Each failure is logged with its cause and counted, and the task goes on."""
+    before, background = count(), Background(namespace="shop")
+    failing = Failing(KeyError("a defect"), ValueError("another"))
+    background.keep(PART, failing.run)
+    async with asyncio.timeout(30):
+        await failing.there.wait()
+    assert count() - before == 2
+    said = [(record.msg, record.part, record.namespace, record.exc_info[0]) for record in caplog.records]
+    assert said == [("background task failed", PART, "shop", kind) for kind in (KeyError, ValueError)]
+    await background.stop()
+    assert failing.ended
+    assert count() - before == 2
+
+
+async def test_a_cancellation_that_nobody_asked_for_is_a_failure() -> None:
+    """What a task awaits may have been cancelled by others: that does not end the task."""
+    before, background, failing = count(), Background(), Failing(asyncio.CancelledError())
+    background.keep(PART, failing.run)
+    async with asyncio.timeout(30):
+        await failing.there.wait()
+    assert count() - before == 1
+    await background.stop()
+
+
+async def test_what_returns_has_ended() -> None:
+    """A task that returns is not begun again."""
+    runs = 0
+
+    async def run() -> None:
+        nonlocal runs
+        runs += 1
+
+    background = Background()
+    background.keep(PART, run)
+    async with asyncio.timeout(30):
+        await background.ended()
+    assert runs == 1
+
+
+async def test_a_stop_ends_what_swallows_its_cancellation() -> None:
+    """It is cancelled until it ends, and what it raises then does not begin it again."""
+    swallowed = 0
+
+    async def stubborn() -> None:
+        nonlocal swallowed
+        while swallowed < 3:
+            try:
+                await asyncio.Event().wait()
+            except asyncio.CancelledError:
+                swallowed += 1
+        raise ValueError("an error of the clean-up")
+
+    before, background = count(), Background()
+    background.keep(PART, stubborn)
+    await asyncio.sleep(0)
+    async with asyncio.timeout(30):
+        await background.stop()
+    assert swallowed == 3
+    assert count() - before == 1
+
+
+async def test_what_runs_once_is_seen_too(caplog: pytest.LogCaptureFixture) -> None:
+    """A task that nobody awaits and that fails is logged and counted; after the stop none begins."""
+    background, failing = Background(), Failing(KeyError("a defect"))
+    before = count()
+    background.begin(PART, failing.run())
+    await background.ended()
+    assert count() - before == 1
+    assert "a defect" in caplog.text
+    await background.stop()
+    background.begin(PART, failing.run())
+    await background.ended()
+    assert not failing.there.is_set()
+
+
+async def test_a_task_of_another_owner() -> None:
+    """`report` says of any task how it ended: an end that was asked for is none to speak of."""
+    before = count()
+    forever = asyncio.create_task(asyncio.Event().wait())
+    forever.cancel()
+    await asyncio.wait([forever])
+    report(PART, forever)
+    assert count() == before
+
+    async def cancelled_within() -> None:
+        raise asyncio.CancelledError
+
+    within = asyncio.create_task(cancelled_within())
+    await asyncio.wait([within])
+    report(PART, within)
+    assert count() - before == 1
+
+
+def test_a_thread_that_fails_begins_again(caplog: pytest.LogCaptureFixture) -> None:
+    """As a task does; until the event is set."""
+    until, runs = threading.Event(), 0
+
+    def run() -> None:
+        nonlocal runs
+        runs += 1
+        if runs < 3:
+            raise SystemExit("a handler's word")
+        until.set()
+        raise KeyError("the last one")
+
+    before = count()
+    keep_thread(PART, run, until=until).join(30)
+    assert (runs, count() - before) == (3, 3)
+    assert len(caplog.records) == 3
+    assert all(record.levelno == logging.ERROR for record in caplog.records)
+
+
+def test_pauses_grow_and_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each pause is twice the one before, up to the longest; who has worked since begins with the first."""
+    now = 0.0
+    monkeypatch.setattr(supervision.time, "monotonic", lambda: now)
+    monkeypatch.setattr(supervision.random, "uniform", lambda _least, most: most)
+    pauses = supervision._Pauses()
+    assert [pauses.next() for _ in range(4)] == [0.001, 0.002, 0.004, 0.004]
+    now += 1
+    assert pauses.next() == 0.001
+
+
+# Who may start a task or a thread himself, and why: everything else asks Background.
+_OWNERS = {
+    "supervision": "it is the owner",
+    "pool": "chains of steps, many a millisecond; each ends in `report`",
+    "storage.batching": "flights, many a millisecond; each ends in `report`",
+    "threads": "what a handler raises in its thread belongs to its caller",
+    "cli.running": "ends with the OS process, which it is there to end",
+    "sync": "runs an event loop, whose failures are the callers'",
+}
+_STARTS = {"create_task", "ensure_future", "Thread", "Timer", "TaskGroup"}
+
+
+def _starts(source: Path) -> set[str]:
+    calls = (node.func for node in ast.walk(ast.parse(source.read_text())) if isinstance(node, ast.Call))
+    names = {call.attr if isinstance(call, ast.Attribute) else getattr(call, "id", "") for call in calls}
+    return names & _STARTS
+
+
+def test_every_task_and_thread_has_an_owner() -> None:
+    """Nothing else in the package starts one."""
+    root = Path(progressor.__file__).parent
+    modules = {source.relative_to(root): source for source in root.rglob("*.py")}
+    starting = {
+        ".".join(name.with_suffix("").parts)
+        for name, source in modules.items()
+        if name.parts[0] != "bench" and _starts(source)
+    }
+    assert starting == set(_OWNERS)
