@@ -13,7 +13,7 @@ from collections.abc import Callable
 from datetime import timedelta
 
 from progressor.config import ConnectionOptions
-from progressor.errors import ProgressorError
+from progressor.errors import InvalidRequest, ProgressorError, StorageUnavailable
 from progressor.outages import Outage, Says, cause_of
 from progressor.release import VERSION
 from progressor.replies import Replies
@@ -68,6 +68,11 @@ class Backend:
                 on_gap=self.replies.look_at_all,
             )
         self._wakes = Wakes(self.storage, self.signals, options.lease_age)
+        self.is_connected = False
+        self._closed = False
+        # The loop that everything lives on, from the first who connects.
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._connecting: asyncio.Task[None] | None = None
 
     def _heard(self, namespace: str, kind: Kind) -> None:
         self.ring(namespace, kind)
@@ -77,12 +82,49 @@ class Backend:
         """By which this process hears of replies; None with signals off."""
         return None if self.signals is None else self.owner_id
 
-    async def start(self) -> None:
+    async def connected(self) -> None:
+        """Return once this is connected: the first who asks connects, for all who ask meanwhile.
+
+        They all hear of a failure, and the next one tries again.
+        """
+        loop = asyncio.get_running_loop()
+        if self._loop is not loop or not self.is_connected:
+            await self._connected_on(loop)
+
+    async def _connected_on(self, loop: asyncio.AbstractEventLoop) -> None:
+        if self._closed:
+            raise _closed()
+        self._refuse_other_loops(loop)
+        if self._connecting is None or self._connecting.done():
+            self._loop = loop
+            self._connecting = loop.create_task(self._connect(), name="progressor connect")
+            self._connecting.add_done_callback(_take_note)
+        connecting = self._connecting
+        # Not the task itself: who gives up waiting must not take the connection from the others.
+        await asyncio.wait((connecting,))
+        if connecting.cancelled():
+            raise _closed()
+        connecting.result()
+
+    async def _connect(self) -> None:
         """Check the schema, then start listening."""
-        await asyncio.to_thread(migrations.check, self.dsn, schema=self.options.database_schema)
+        try:
+            await asyncio.to_thread(migrations.check, self.dsn, schema=self.options.database_schema)
+        except BaseException:
+            self._loop = None
+            raise
         self.replies.start()
         if self.signals is not None:
             await self.signals.start()
+        self.is_connected = True
+
+    def _refuse_other_loops(self, loop: asyncio.AbstractEventLoop) -> None:
+        if self._loop is not None and self._loop is not loop:
+            raise InvalidRequest(
+                "this client belongs to the event loop of its first request: make one for each loop, "
+                "or use SyncClient, which all threads may share",
+                field="client",
+            )
 
     async def facts(self) -> dict[str, object]:
         """What the first line of a log names: who talks to which server, where."""
@@ -90,7 +132,13 @@ class Backend:
         return {"version": VERSION, "server_version": server, **place_of(self.dsn)}
 
     async def stop(self) -> None:
-        """Close everything; what was committed stays committed."""
+        """Close everything, for good; what was committed stays committed."""
+        self._refuse_other_loops(asyncio.get_running_loop())
+        self._closed = True
+        self.is_connected = False
+        if self._connecting is not None:
+            self._connecting.cancel()
+            await asyncio.wait((self._connecting,))
         # Who is still being accepted hears first; what that sets off finds the rest still there.
         await self.committed.stop()
         await self._wakes.stop()
@@ -114,6 +162,16 @@ class Backend:
     def _announce(self, owner_id: int, namespace: str, task_id: int) -> None:
         if self.signals is not None and owner_id != self.owner_id:
             self.signals.reply(owner_id, namespace, task_id)
+
+
+def _take_note(connecting: asyncio.Task[None]) -> None:
+    """An error is seen, even if everyone who asked has given up meanwhile."""
+    if not connecting.cancelled():
+        connecting.exception()
+
+
+def _closed() -> StorageUnavailable:
+    return StorageUnavailable("the client is closed")
 
 
 class Wakes:

@@ -9,13 +9,14 @@ import asyncio
 import functools
 import inspect
 import time
+import warnings
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from datetime import datetime
 from types import TracebackType
 from typing import Any, Concatenate, Literal, ParamSpec, Self, TypeVar
 
 from progressor import metrics
-from progressor.answers import Health, Page, TraceEntry, response_of
+from progressor.answers import Health, Page, TraceEntry
 from progressor.backend import Backend
 from progressor.codec import RAW, Codec, Wire, json_object
 from progressor.config import (
@@ -47,7 +48,6 @@ from progressor.namespace import Namespace
 from progressor.pool import Pool
 from progressor.process import Process
 from progressor.requests import Requests, Timeout
-from progressor.storage.items import Request
 from progressor.storage.reads import MOST_ITEMS
 
 P = ParamSpec("P")
@@ -57,10 +57,11 @@ _INIT_POLL, _LONGEST_INIT_POLL = 0.005, 0.25
 
 
 class Client:
-    """A connection to the processes of one database.
+    """The processes of one database: `async with Client("postgresql://…") as client: …`.
 
-    `dsn` is a `postgresql://` URL; further keywords are those of ConnectionOptions. `namespaces` gives
-    `get` the types of states; `codec` must be the one that the namespaces of other processes use.
+    It connects when it is entered, or else at its first request, on the event loop of that request; `close`
+    ends it. Further keywords are those of ConnectionOptions. `namespaces` gives `get` the types of states;
+    `codec` must be the one that the namespaces of other processes use.
     """
 
     def __init__(
@@ -83,12 +84,11 @@ class Client:
         pools: Mapping[str, Pool],
     ) -> None:
         self._backend = backend
-        self._requests = Requests(backend, pools)
         self._namespaces = {namespace.name: namespace for namespace in namespaces}
-        self._wire = Wire(codec)
+        self._requests = Requests(backend, self._namespaces, Wire(codec), pools)
 
     async def __aenter__(self) -> Self:
-        await self._backend.start()
+        await self._backend.connected()
         return self
 
     async def __aexit__(
@@ -100,8 +100,13 @@ class Client:
         await self.close()
 
     async def close(self) -> None:
-        """Close the connections; requests that were accepted go on."""
+        """Close the connections, for good; requests that were accepted go on."""
         await self._backend.stop()
+
+    def __del__(self) -> None:
+        backend = getattr(self, "_backend", None)
+        if backend is not None and backend.is_connected:
+            warnings.warn(f"unclosed {self!r}", ResourceWarning, stacklevel=2, source=self)
 
     def process(self, namespace: str, process_id: str) -> ProcessHandle:
         """One process, for methods without the first two arguments."""
@@ -119,12 +124,12 @@ class Client:
         timeout: Timeout = None,
     ) -> Any:
         """Create a process and run its init; the init handler's answer."""
-        request = self._make(TaskType.INIT, namespace, process_id, args, idempotency_key, context)
+        request = self._requests.make(TaskType.INIT, namespace, process_id, args, idempotency_key, context)
         if metadata is not None:
             plain = json_object(metadata, field="metadata")
             checked = self._backend.options.check_metadata("metadata", plain)
             request = request._replace(process_metadata=checked)
-        return await self._ask(request, timeout)
+        return await self._requests.ask(request, timeout)
 
     async def call(
         self,
@@ -138,8 +143,10 @@ class Client:
         timeout: Timeout = None,
     ) -> Any:
         """Run a call on a process, after those accepted before it; the handler's answer."""
-        request = self._make(TaskType.CALL, namespace, process_id, args, idempotency_key, context, name)
-        return await self._ask(request, timeout)
+        request = self._requests.make(
+            TaskType.CALL, namespace, process_id, args, idempotency_key, context, name
+        )
+        return await self._requests.ask(request, timeout)
 
     async def notify(
         self,
@@ -153,7 +160,9 @@ class Client:
         timeout: Timeout = None,
     ) -> None:
         """Put a call into the mailbox and return once it is accepted."""
-        request = self._make(TaskType.NOTIFY, namespace, process_id, args, idempotency_key, context, name)
+        request = self._requests.make(
+            TaskType.NOTIFY, namespace, process_id, args, idempotency_key, context, name
+        )
         await self._requests.accept(request, timeout)
 
     async def repair(
@@ -167,8 +176,10 @@ class Client:
         timeout: Timeout = None,
     ) -> Any:
         """Run the repair handler of a broken process; its answer."""
-        request = self._make(TaskType.REPAIR, namespace, process_id, args, idempotency_key, context)
-        return await self._ask(request, timeout)
+        request = self._requests.make(
+            TaskType.REPAIR, namespace, process_id, args, idempotency_key, context
+        )
+        return await self._requests.ask(request, timeout)
 
     async def simple_repair(
         self,
@@ -180,35 +191,10 @@ class Client:
         timeout: Timeout = None,
     ) -> None:
         """Put a broken process back to running; a timer that broke it is due again at once."""
-        request = self._make(
+        request = self._requests.make(
             TaskType.REPAIR, namespace, process_id, None, idempotency_key, context, "simple_repair"
         )
         await self._requests.simple_repair(request, timeout)
-
-    def _make(
-        self,
-        task_type: TaskType,
-        namespace: str,
-        process_id: str,
-        args: Any,
-        idempotency_key: str | None,
-        context: Any,
-        name: str | None = None,
-    ) -> Request:
-        wire = self._wire_of(check_namespace(namespace))
-        return self._requests.make(
-            task_type, namespace, process_id, args, idempotency_key, context, wire=wire, name=name
-        )
-
-    async def _ask(self, request: Request, timeout: Timeout) -> Any:
-        answer = await self._requests.ask(request, timeout)
-        return response_of(request, answer, self._wire_of(request.namespace))
-
-    def _wire_of(self, namespace: str) -> Wire:
-        known = self._namespaces.get(namespace)
-        if known is not None:
-            return known.wire
-        return RAW if self._requests.is_raw(namespace) else self._wire
 
     async def get(
         self,
@@ -225,6 +211,7 @@ class Client:
             raise InvalidRequest("range must be a HistoryRange or None", field="range")
         try:
             async with asyncio.timeout(self._requests.seconds(timeout)):
+                await self._backend.connected()
                 snapshot = await self._initialised(namespace, process_id)
                 if range is not None:
                     events = await self._backend.reads.events(
@@ -251,10 +238,8 @@ class Client:
         known = self._namespaces.get(snapshot.namespace)
         if known is not None:
             return known.view(snapshot)
-        await self._requests.check_namespace(snapshot.namespace)
-        if self._requests.is_raw(snapshot.namespace):
-            return Process(snapshot, wire=RAW, shape=None)
-        return Process(snapshot, wire=self._wire)
+        wire = await self._requests.wire_of(snapshot.namespace)
+        return Process(snapshot, wire=RAW, shape=None) if wire is RAW else Process(snapshot, wire=wire)
 
     async def put(
         self,
@@ -270,12 +255,13 @@ class Client:
         """Import a process as it is, with its history (dicts or models, numbered from 1) and timer."""
         check_namespace(namespace)
         check_text("process_id", process_id)
+        await self._backend.connected()
         await self._requests.check_namespace(namespace)
         item = import_of(
             namespace,
             process_id,
             options=self._backend.options,
-            wire=self._wire_of(namespace),
+            wire=await self._requests.wire_of(namespace),
             state=state,
             events=events,
             action=action,
@@ -296,11 +282,12 @@ class Client:
         check_count("after", after, least=0, most=LAST_ID)
         if limit is not None:
             check_count("limit", limit, least=0, most=LAST_ID)
+        await self._backend.connected()
         rows = await self._backend.reads.trace(namespace, process_id, after=after, limit=limit)
         await self._requests.check_namespace(namespace)
         if not rows and await self._backend.reads.process(namespace, process_id) is None:
             raise ProcessNotFound(namespace, process_id)
-        wire = self._wire_of(namespace)
+        wire = await self._requests.wire_of(namespace)
         return [TraceEntry.of(row, wire) for row in rows]
 
     async def search(
@@ -323,14 +310,15 @@ class Client:
         if status is not None and status not in tuple(ProcessStatus):
             raise InvalidRequest("status must be init, running or error", field="status")
         check_count("limit", limit, least=1, most=MOST_ITEMS)
+        since = None if created_after is None else check_moment("created_after", created_after)
+        until = None if created_before is None else check_moment("created_before", created_before)
+        await self._backend.connected()
         snapshots, following = await self._backend.reads.search(
             namespace=namespace,
             status=status,
             metadata=None if metadata is None else json_object(metadata, field="metadata"),
-            created_after=None if created_after is None else check_moment("created_after", created_after),
-            created_before=None
-            if created_before is None
-            else check_moment("created_before", created_before),
+            created_after=since,
+            created_before=until,
             limit=limit,
             cursor=cursor,
         )
@@ -342,6 +330,7 @@ class Client:
         """Remove a process with all its rows now, whatever it does; its callers get ProcessNotFound."""
         check_namespace(namespace)
         check_text("process_id", process_id)
+        await self._backend.connected()
         began = time.monotonic()
         removed = await self._backend.storage.remove(namespace, process_id)
         if not removed.existed:
@@ -355,6 +344,7 @@ class Client:
     async def health(self) -> Health:
         """Whether the database answers, with the right schema, and who serves what."""
         try:
+            await self._backend.connected()
             rows = await self._backend.storage.execute("health", lease_age=self._backend.options.lease_age)
         except ProgressorError as error:
             return Health(False, str(error), 0, ())

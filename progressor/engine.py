@@ -9,9 +9,10 @@ import asyncio
 import json
 import logging
 import socket
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 from progressor.backend import Backend
 from progressor.config import EngineOptions
@@ -34,6 +35,17 @@ log = logging.getLogger("progressor.engine")
 _LAST_NET = 10
 
 
+class _Parts(NamedTuple):
+    """What an engine is made of, anew each time it is entered."""
+
+    backend: Backend
+    pools: Mapping[str, Pool]
+    client: EngineClient
+    heartbeat: Heartbeat
+    loop_lag: LoopLag
+    services: Sequence[PeriodicService]
+
+
 class Engine:
     """Serves namespaces: `async with Engine("postgresql://…", [billing]) as engine: …`.
 
@@ -50,42 +62,62 @@ class Engine:
         if len(set(names)) != len(names):
             raise InvalidRequest("two namespaces have the same name", field="namespaces")
         self._dsn = dsn
+        self._entered: _Parts | None = None
 
-    def _build(self) -> None:
+    def _build(self) -> _Parts:
         options = self.options
-        self.backend = backend = Backend(self._dsn, options)
+        backend = Backend(self._dsn, options)
         alone = not options.scanner and not options.signals
         poll = options.scan_interval / 3 if alone else options.scan_interval * _LAST_NET
-        self.pools = {
+        pools = {
             namespace.name: Pool(namespace, backend.storage, worker_id=backend.owner_id, poll_interval=poll)
             for namespace in self.namespaces
         }
-        backend.ring = self._ring
-        self.client = EngineClient(backend, self.namespaces, self.pools)
+        backend.ring = partial(_ring, pools)
         beats = Beats(
             backend.dsn,
             worker_id=backend.owner_id,
             host=socket.gethostname(),
-            namespaces=list(self.pools),
+            namespaces=list(pools),
             silence=options.lease_age / 3,
             schema=options.database_schema,
         )
-        self._heartbeat = Heartbeat(beats, interval=options.heartbeat_interval, free_slots=self._free_slots)
-        self._loop_lag = LoopLag()
-        self._services = self._build_services()
-
-    def _build_services(self) -> list[PeriodicService]:
         services: list[PeriodicService] = []
-        if self.options.scanner:
-            services.append(scanner(self.backend, self.options, list(self.pools)))
-        if self.options.zombie_collector:
-            services.append(zombie_collector(self.backend, self.options))
-        return services
+        if options.scanner:
+            services.append(scanner(backend, options, list(pools)))
+        if options.zombie_collector:
+            services.append(zombie_collector(backend, options))
+        return _Parts(
+            backend,
+            pools,
+            EngineClient(backend, self.namespaces, pools),
+            Heartbeat(beats, interval=options.heartbeat_interval, free_slots=self._free_slots),
+            LoopLag(),
+            services,
+        )
 
-    def _ring(self, namespace: str, kind: Kind) -> None:
-        pool = self.pools.get(namespace)
-        if pool is not None:
-            pool.ring(kind)
+    @property
+    def _parts(self) -> _Parts:
+        if self._entered is None:
+            raise InvalidRequest(
+                "the engine does not run: enter it, `async with Engine(...) as engine:`", field="engine"
+            )
+        return self._entered
+
+    @property
+    def client(self) -> EngineClient:
+        """Asks, over the engine's own connections, from when the engine is entered."""
+        return self._parts.client
+
+    @property
+    def backend(self) -> Backend:
+        """What it talks to the database with."""
+        return self._parts.backend
+
+    @property
+    def pools(self) -> Mapping[str, Pool]:
+        """The slots of each namespace."""
+        return self._parts.pools
 
     @property
     def busy(self) -> int:
@@ -96,12 +128,12 @@ class Engine:
         return {name: max(0, pool.free) for name, pool in self.pools.items()}
 
     async def __aenter__(self) -> Self:
-        self._build()
-        await self.backend.start()
+        self._entered = self._build()
         try:
+            await self.backend.connected()
             for namespace in self.namespaces:
                 await self._register(namespace)
-            await self._heartbeat.start()
+            await self._parts.heartbeat.start()
             facts = self._facts | await self.backend.facts()
         except BaseException:
             await self.backend.stop()
@@ -118,8 +150,8 @@ class Engine:
                     limits=self.options,
                 )
             )
-        self._loop_lag.start()
-        for service in self._services:
+        self._parts.loop_lag.start()
+        for service in self._parts.services:
             service.start()
         log.info("engine started", extra=facts)
         return self
@@ -149,13 +181,19 @@ class Engine:
 
     async def stop(self) -> None:
         """Stop claiming, finish what runs (bounded), hand back the rest, deregister."""
-        for service in self._services:
+        for service in self._parts.services:
             await service.stop()
         finished = await asyncio.gather(
             *(pool.stop(self.options.stop_grace) for pool in self.pools.values())
         )
-        await self._loop_lag.stop()
+        await self._parts.loop_lag.stop()
         # Unfinished steps are left to the collectors: the worker's row ages with them.
-        await self._heartbeat.stop(leave=all(finished))
+        await self._parts.heartbeat.stop(leave=all(finished))
         await self.backend.stop()
         log.info("engine stopped", extra=self._facts)
+
+
+def _ring(pools: Mapping[str, Pool], namespace: str, kind: Kind) -> None:
+    pool = pools.get(namespace)
+    if pool is not None:
+        pool.ring(kind)

@@ -17,13 +17,14 @@ from functools import partial
 from typing import Any
 
 from progressor import metrics
-from progressor.answers import not_prepared
+from progressor.answers import not_prepared, response_of
 from progressor.backend import Backend
-from progressor.codec import Wire, encode
+from progressor.codec import RAW, Wire, encode
 from progressor.config import check_namespace as _check_name
 from progressor.config import check_text
 from progressor.errors import InvalidRequest, NamespaceNotFound, ReplyTimeout, StorageUnavailable
 from progressor.model import TaskType
+from progressor.namespace import Namespace
 from progressor.pool import Pool, new_lease
 from progressor.storage.items import (
     Answer,
@@ -43,11 +44,15 @@ Timeout = float | timedelta | None
 class Requests:
     """The requests of one client; those of namespaces in `pools` run in this process if a slot is free."""
 
-    def __init__(self, backend: Backend, pools: Mapping[str, Pool]) -> None:
+    def __init__(
+        self, backend: Backend, namespaces: Mapping[str, Namespace], wire: Wire, pools: Mapping[str, Pool]
+    ) -> None:
         self._backend = backend
         self._pools = pools
         self._known = set(pools)
-        self._raw: set[str] = set()
+        self._wire = wire
+        # Of the namespaces that are known: what stands in their rows.
+        self._wires = {name: namespace.wire for name, namespace in namespaces.items()}
         self._patience = backend.options.patience.total_seconds()
 
     def make(
@@ -58,11 +63,9 @@ class Requests:
         args: Any,
         idempotency_key: str | None,
         context: Any,
-        *,
-        wire: Wire,
         name: str | None = None,
     ) -> Request:
-        """A checked request; InvalidRequest names what is wrong."""
+        """A checked request, in plain JSON; InvalidRequest names what is wrong."""
         _check_name(namespace)
         check_text("process_id", process_id)
         if name is not None or task_type in (TaskType.CALL, TaskType.NOTIFY):
@@ -70,7 +73,6 @@ class Requests:
         if idempotency_key is None:
             # 72 random bits are unique in one process; short, because each key stands in an index.
             idempotency_key = secrets.token_urlsafe(9)
-        options = self._backend.options
         plain = encode(args, field="args")
         return Request(
             namespace=namespace,
@@ -81,8 +83,8 @@ class Requests:
             request_hash=_request_hash(task_type, name, plain),
             lease=new_lease(),
             name=name,
-            args=options.check_value("args", None if plain is None else wire.seal(plain)),
-            context=options.check_value("context", wire.encode(context, field="context")),
+            args=plain,
+            context=encode(context, field="context"),
             reply_to=None if task_type is TaskType.NOTIFY else self._backend.reply_to,
         )
 
@@ -92,28 +94,47 @@ class Requests:
             row = await self._backend.reads.namespace(namespace)
             if row is None:
                 raise NamespaceNotFound(namespace)
+            self._wires.setdefault(namespace, RAW if row.options.get("raw") else self._wire)
             self._known.add(namespace)
-            if row.options.get("raw"):
-                self._raw.add(namespace)
 
-    def is_raw(self, namespace: str) -> bool:
-        """Whether a raw handler serves it, as far as `check_namespace` has looked."""
-        return namespace in self._raw
+    async def wire_of(self, namespace: str) -> Wire:
+        """How values stand in this namespace's rows; NamespaceNotFound if neither we nor they know it."""
+        if namespace not in self._wires:
+            await self.check_namespace(namespace)
+        return self._wires[namespace]
+
+    async def _sealed(self, request: Request) -> Request:
+        """The request as it is stored: only its namespace says how."""
+        await self._backend.connected()
+        await self.check_namespace(request.namespace)
+        wire = self._wires[request.namespace]
+        if wire.is_coded:
+            args, context = request.args, request.context
+            request = request._replace(
+                args=None if args is None else wire.seal(args),
+                context=None if context is None else wire.seal(context),
+            )
+        self._backend.options.check_value("args", request.args)
+        self._backend.options.check_value("context", request.context)
+        return request
 
     def seconds(self, timeout: Timeout) -> float:
         """How long a caller waits."""
         return _seconds(timeout, self._backend.options.reply_timeout)
 
-    async def ask(self, request: Request, timeout: Timeout) -> Answer:
-        """Accept the request and wait for its answer."""
+    async def ask(self, request: Request, timeout: Timeout) -> Any:
+        """Accept the request and wait for its answer: the response, or its error raised."""
+        answer = await self._answer(request, timeout)
+        return response_of(request, answer, self._wires[request.namespace])
+
+    async def _answer(self, request: Request, timeout: Timeout) -> Answer:
         seconds = self.seconds(timeout)
         began = asyncio.get_running_loop().time()
         patience = min(seconds, self._patience)
         ref: TaskRef | None = None
         try:
             async with asyncio.timeout_at(began + patience) as scope:
-                await self.check_namespace(request.namespace)
-                prepared = await self._accepted(request)
+                prepared = await self._accepted(await self._sealed(request))
                 match prepared:
                     case Duplicate(_, answer) if answer.status is None or answer.status.is_final:
                         return answer
@@ -142,8 +163,7 @@ class Requests:
         patience = min(self.seconds(timeout), self._patience)
         try:
             async with asyncio.timeout(patience):
-                await self.check_namespace(request.namespace)
-                await self._accepted(request)
+                await self._accepted(await self._sealed(request))
         except TimeoutError:
             raise _not_accepted(request, patience) from None
 
@@ -152,8 +172,7 @@ class Requests:
         seconds = self.seconds(timeout)
         try:
             async with asyncio.timeout(seconds):
-                await self.check_namespace(request.namespace)
-                sent = self._backend.committed.simple_repair(request)
+                sent = self._backend.committed.simple_repair(await self._sealed(request))
                 try:
                     outcome = await sent
                 except asyncio.CancelledError:

@@ -67,7 +67,7 @@ class Standalone:
 
     async def __aenter__(self) -> Self:
         self._build()
-        await self.backend.start()
+        await self.backend.connected()
         self.service.start()
         log.info("service started", extra={"service": self.service.name} | await self.backend.facts())
         return self

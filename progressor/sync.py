@@ -13,11 +13,11 @@ import threading
 from collections.abc import Callable, Coroutine, Iterable
 from concurrent.futures import CancelledError
 from types import TracebackType
-from typing import Any, Concatenate, ParamSpec, Self, TypeVar
+from typing import Any, Concatenate, NamedTuple, ParamSpec, Self, TypeVar
+from weakref import WeakSet
 
 from progressor.client import Client, ProcessHandle
 from progressor.codec import Codec
-from progressor.config import ConnectionOptions
 from progressor.errors import StorageUnavailable
 from progressor.namespace import Namespace
 
@@ -48,8 +48,16 @@ def _blocking_on(
     return wait_for
 
 
+class _Background(NamedTuple):
+    """One event loop in a thread of its own, and the client that lives on it."""
+
+    loop: asyncio.AbstractEventLoop
+    thread: threading.Thread
+    client: Client
+
+
 class SyncClient:
-    """Client's methods, blocking. It connects at the first use, anew in a forked child."""
+    """Client's methods, blocking. It connects at the first use, and anew in a forked child."""
 
     def __init__(
         self,
@@ -64,15 +72,29 @@ class SyncClient:
         def make() -> Client:
             return Client(dsn, listed, codec=codec, **options)
 
-        ConnectionOptions(**options)  # bad options are refused here, not at the first call
+        make()  # what is wrong with the arguments is said here, not at the first use
         self._make = make
+        self._inherited: list[_Background | None] = []
+        self._closed = False
+        self._background: _Background | None = None
         self._lock = threading.Lock()
-        self._running: tuple[int, asyncio.AbstractEventLoop, threading.Thread, Client] | None = None
+        _CLIENTS.add(self)
+
+    def _begin_anew(self) -> None:
+        """In a forked child: whoever held the lock and served the loop is not in this process.
+
+        What the parent has is kept and never touched: to close it would disturb the parent.
+        """
+        self._inherited.append(self._background)
+        self._background = None
+        self._lock = threading.Lock()
 
     def run(self, ask: Callable[[Client], Coroutine[Any, Any, T]]) -> T:
         """Run one of Client's coroutines on the background loop."""
-        loop, client = self._connected()
-        future = asyncio.run_coroutine_threadsafe(ask(client), loop)
+        # Behind the lock nobody closes the loop between these two: what is given to it, it runs.
+        with self._lock:
+            background = self._started()
+            future = asyncio.run_coroutine_threadsafe(ask(background.client), background.loop)
         try:
             return future.result()
         except CancelledError:
@@ -82,29 +104,22 @@ class SyncClient:
             future.cancel()
             raise
 
-    def _connected(self) -> tuple[asyncio.AbstractEventLoop, Client]:
-        with self._lock:
-            if self._running is None or self._running[0] != os.getpid():
-                loop = asyncio.new_event_loop()
-                thread = threading.Thread(target=loop.run_forever, name="progressor client", daemon=True)
-                thread.start()
-                client = self._make_in(loop)
-                try:
-                    asyncio.run_coroutine_threadsafe(client.__aenter__(), loop).result()
-                except BaseException:
-                    _end(loop, thread)
-                    raise
-                self._running = (os.getpid(), loop, thread, client)
-            return self._running[1], self._running[3]
-
-    def _make_in(self, loop: asyncio.AbstractEventLoop) -> Client:
-        async def make() -> Client:
-            return self._make()
-
-        return asyncio.run_coroutine_threadsafe(make(), loop).result()
+    def _started(self) -> _Background:
+        if self._closed:
+            raise StorageUnavailable("the client is closed")
+        if self._background is None:
+            loop = asyncio.new_event_loop()
+            thread = threading.Thread(target=loop.run_forever, name="progressor client", daemon=True)
+            self._background = _Background(loop, thread, self._make())
+            thread.start()
+        return self._background
 
     def __enter__(self) -> Self:
-        self._connected()
+        try:
+            self.run(Client.__aenter__)
+        except BaseException:
+            self.close()
+            raise
         return self
 
     def __exit__(
@@ -116,13 +131,13 @@ class SyncClient:
         self.close()
 
     def close(self) -> None:
-        """Close the connections; requests that were accepted go on."""
+        """Close the connections, for good; requests that were accepted go on."""
         with self._lock:
-            running, self._running = self._running, None
-        if running is not None and running[0] == os.getpid():
-            _, loop, thread, client = running
-            asyncio.run_coroutine_threadsafe(client.close(), loop).result()
-            _end(loop, thread)
+            self._closed = True
+            background, self._background = self._background, None
+        if background is not None:
+            asyncio.run_coroutine_threadsafe(background.client.close(), background.loop).result()
+            _end(background.loop, background.thread)
 
     def process(self, namespace: str, process_id: str) -> SyncProcessHandle:
         """One process, for methods without the first two arguments."""
@@ -173,3 +188,12 @@ async def _cancel_all() -> None:
     for task in others:
         task.cancel()
     await asyncio.gather(*others, return_exceptions=True)
+
+
+def _begin_anew() -> None:
+    for client in _CLIENTS:
+        client._begin_anew()  # noqa: SLF001 - of this module
+
+
+_CLIENTS: WeakSet[SyncClient] = WeakSet()
+os.register_at_fork(after_in_child=_begin_anew)

@@ -306,6 +306,23 @@ async def test_bytes_that_look_like_json_stay_bytes(serve: MakeClient) -> None:
     assert found.state == b"123"
 
 
+async def test_a_client_with_a_codec_leaves_raw_namespaces_alone(
+    engine: MakeEngine, client: MakeClient
+) -> None:
+    """From the first request of a client on: who has bytes in the tables gets what was sent."""
+    await engine(Namespace("echo", handler=Echo()))
+    assert await (await client(codec=Xor())).start("echo", "p", b"args", context=b"context") == b"args"
+    assert await (await client(codec=Xor())).call("echo", "p", "any", b"more") == b"more"
+    asker = await client(codec=Xor())
+    await asker.notify("echo", "p", "any", b"noted")
+    entries = await until(
+        lambda: asker.trace("echo", "p"), lambda entries: entries[-1].response == b"noted"
+    )
+    assert [(entry.args, entry.context) for entry in entries] == [
+        (b"args", b"context"), (b"more", None), (b"noted", None),
+    ]  # fmt: skip
+
+
 class Xor:
     """A toy cipher."""
 

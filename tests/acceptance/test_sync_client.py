@@ -2,9 +2,13 @@
 
 import asyncio
 import os
+import signal
+import socket
+import threading
 import warnings
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from datetime import timedelta
 from typing import TypeVar
 
@@ -18,6 +22,7 @@ from progressor import (
     Rejected,
     ReplyTimeout,
     SetTimer,
+    StorageUnavailable,
     SyncClient,
 )
 from tests.acceptance.conftest import MakeEngine, Options
@@ -36,6 +41,24 @@ def sync_client(dsn: str, options: Options) -> Iterator[SyncClient]:
     client = SyncClient(dsn, [Scripted().namespace], **options)
     yield client
     client.close()
+
+
+def in_a_child(work: Callable[[], None]) -> int:
+    """Run this in a forked process; its exit status, 0 if nothing was raised and it came to an end."""
+    with warnings.catch_warnings():
+        # Forking with threads is what these tests are about.
+        warnings.simplefilter("ignore", DeprecationWarning)
+        pid = os.fork()
+    if pid == 0:
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+        signal.alarm(30)
+        try:
+            work()
+        except BaseException:  # noqa: BLE001 - nothing of pytest may run in the child
+            os._exit(1)
+        os._exit(0)
+    _, status = os.waitpid(pid, 0)
+    return os.waitstatus_to_exitcode(status)
 
 
 async def in_thread(work: Callable[[], T]) -> T:
@@ -132,17 +155,43 @@ async def test_errors_of_its_own_making(engine: MakeEngine, sync_client: SyncCli
     assert await in_thread(lambda: sync_client.call(NS, "p", "act", act, idempotency_key=key)) == 1
 
 
-async def test_a_closed_client_connects_again(engine: MakeEngine, dsn: str, options: Options) -> None:
-    """`with SyncClient(…)` closes its connections; used again it makes new ones."""
+async def test_a_closed_client_says_so(engine: MakeEngine, dsn: str, options: Options) -> None:
+    """`with SyncClient(…)` closes its connections, for good; closing twice is closing once."""
     await engine(Scripted().namespace)
 
     def work() -> None:
         client = SyncClient(dsn, **options)
         with client:
             client.start(NS, "p", Act(add=1))
-        assert client.get(NS, "p").state["balance"] == 1
+        with pytest.raises(StorageUnavailable, match=r"^the client is closed$"):
+            client.get(NS, "p")
         client.close()
-        client.close()
+
+    await in_thread(work)
+
+
+async def test_what_is_asked_while_the_client_closes_ends(
+    engine: MakeEngine, dsn: str, options: Options
+) -> None:
+    """Threads that ask while another one closes get an answer or an error, and none waits for ever."""
+    await engine(Scripted().namespace)
+
+    def ask(client: SyncClient) -> bool:
+        while True:
+            try:
+                client.health()
+                client.get(NS, "p")
+            except StorageUnavailable:
+                return True
+
+    def work() -> None:
+        client = SyncClient(dsn, **options)
+        client.start(NS, "p", Act())
+        with ThreadPoolExecutor(4) as threads:
+            asking = [threads.submit(ask, client) for _ in range(4)]
+            client.get(NS, "p")
+            client.close()
+            assert all(each.result(20) for each in asking)
 
     await in_thread(work)
 
@@ -157,18 +206,84 @@ async def test_after_a_fork(engine: MakeEngine, sync_client: SyncClient) -> None
 
     def work() -> None:
         assert sync_client.start(NS, "p", Act(add=1)) == 1
-        with warnings.catch_warnings():
-            # Forking with threads is what this test is about.
-            warnings.simplefilter("ignore", DeprecationWarning)
-            pid = os.fork()
-        if pid == 0:
-            try:
-                in_child()
-            except BaseException:  # noqa: BLE001 - nothing of pytest may run in the child
-                os._exit(1)
-            os._exit(0)
-        _, status = os.waitpid(pid, 0)
-        assert os.waitstatus_to_exitcode(status) == 0
+        assert in_a_child(in_child) == 0
         assert sync_client.call(NS, "p", "act", Act(add=1)) == 3
 
     await in_thread(work)
+
+
+class Silent:
+    """A server that lets the first connection wait for ever, and ends every other one."""
+
+    def __init__(self) -> None:
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.dsn = f"postgresql://nobody@127.0.0.1:{self._listener.getsockname()[1]}/none"
+        self._held: list[socket.socket] = []
+        self.reached = threading.Event()
+        threading.Thread(target=self._serve, daemon=True).start()
+
+    def _serve(self) -> None:
+        with suppress(OSError):
+            self._held.append(self._listener.accept()[0])
+            self.reached.set()
+            while True:
+                self._listener.accept()[0].close()
+
+    def reach(self) -> None:
+        """Be the first."""
+        socket.create_connection(self._listener.getsockname()).close()
+        assert self.reached.wait(20)
+
+    def end(self) -> None:
+        # Closing alone does not wake who accepts.
+        self._listener.shutdown(socket.SHUT_RDWR)
+        for each in (self._listener, *self._held):
+            each.close()
+
+
+def test_forked_while_another_thread_connects() -> None:
+    """The child connects by itself; it waits for nothing that only the parent's threads could end."""
+    silent = Silent()
+    client = SyncClient(silent.dsn)
+
+    def ask() -> None:
+        with pytest.raises(StorageUnavailable):
+            client.get(NS, "p")
+
+    asking = threading.Thread(target=ask)
+    asking.start()
+    try:
+        assert silent.reached.wait(20)
+        assert in_a_child(ask) == 0
+    finally:
+        silent.end()
+        asking.join(20)
+        client.close()
+
+
+def test_forked_while_another_thread_is_in_the_middle() -> None:
+    """Whatever the parent's threads hold of a client, the child's client is as new."""
+    silent = Silent()
+    client = SyncClient(silent.dsn)
+    held, done = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with client._lock:
+            held.set()
+            done.wait(60)
+
+    def ask() -> None:
+        with pytest.raises(StorageUnavailable):
+            client.get(NS, "p")
+
+    holding = threading.Thread(target=hold)
+    holding.start()
+    silent.reach()
+    try:
+        assert held.wait(20)
+        assert in_a_child(ask) == 0
+    finally:
+        done.set()
+        holding.join()
+        silent.end()
+        client.close()

@@ -177,6 +177,7 @@ _OWNERS = {
     "supervision": "it is the owner",
     "pool": "chains of steps, many a millisecond; each ends in `report`",
     "storage.batching": "flights, many a millisecond; each ends in `report`",
+    "backend": "connecting: whoever asks awaits it, and hears how it ended",
     "threads": "what a handler raises in its thread belongs to its caller",
     "cli.running": "ends with the OS process, which it is there to end",
     "sync": "runs an event loop, whose failures are the callers'",
