@@ -6,6 +6,7 @@ histograms named in the reference keep their names, labels and bucket bounds; fi
 
 from __future__ import annotations
 
+import math
 from functools import cache
 
 from prometheus_client import REGISTRY, Counter, Gauge, Histogram
@@ -50,6 +51,13 @@ OLDEST_AGE = Gauge(
     "How long the oldest of them has waited",
     (_NAMESPACE, "kind"),
 )
+LIVE_WORKERS = Gauge(
+    "progressor_live_workers", "Workers that serve a namespace and have a fresh heartbeat", (_NAMESPACE,)
+)
+OLDEST_SNAPSHOT = Gauge(
+    "progressor_oldest_snapshot_age_ms",
+    "For how long the oldest open transaction of the database holds up the clearing of dead rows",
+)
 SLOTS = Gauge("progressor_slots", "Worker slots", (_NAMESPACE, "state"))
 ZOMBIES = Counter("progressor_zombies", "Zombies collected", (_NAMESPACE, "verdict"))
 LOST_LEASES = Counter("progressor_lost_leases", "Results dropped by the fence", (_NAMESPACE,))
@@ -74,6 +82,32 @@ LOOP_LAG = Histogram(
     buckets=(1, 5, 10, 50, 100, 500, 1000, 5000),
 )
 LOOP_LAG_MAX = Gauge("progressor_loop_lag_max_ms", "The longest such lag of the last minute")
+
+
+# Until somebody has looked, and where nobody may: no number, which no alert takes for a good one.
+OLDEST_SNAPSHOT.set(math.nan)
+
+
+def expect(namespace: str) -> None:
+    """Show the counters of a namespace from 0 on: an increase from nothing is none to Prometheus."""
+    for counter in (LOST_LEASES, RETRIES, REJECTED, BROKEN):
+        counter.labels(namespace)
+    for verdict in ("error", "retry"):
+        ZOMBIES.labels(namespace, verdict)
+
+
+def publish_backlog(namespace: str, kind: str, *, waiting: int, oldest_age_ms: float) -> None:
+    """What a scanner found waiting."""
+    BACKLOG.labels(namespace, kind).set(waiting)
+    OLDEST_AGE.labels(namespace, kind).set(oldest_age_ms)
+
+
+def forget_backlog(namespace: str) -> None:
+    """No longer show a namespace that nobody serves and that has nothing to do."""
+    LIVE_WORKERS.remove(namespace)
+    for kind in ("calls", "timers"):
+        BACKLOG.remove(namespace, kind)
+        OLDEST_AGE.remove(namespace, kind)
 
 
 def exposition(accept: str = "") -> tuple[bytes, str]:

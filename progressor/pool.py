@@ -23,7 +23,7 @@ from progressor.outages import Outage, Says, cause_of
 from progressor.storage.items import Claimed
 from progressor.storage.operations import Storage
 from progressor.storage.signals import KINDS, Kind
-from progressor.supervision import Background, report
+from progressor.supervision import Background, expect, report
 from progressor.worker import Worker
 
 log = logging.getLogger("progressor.pool")
@@ -80,6 +80,8 @@ class Pool:
 
     def start(self, worker: Worker) -> None:
         self._worker = worker
+        metrics.expect(self.namespace.name)
+        expect("step")
         metrics.SLOTS.labels(self.namespace.name, "busy").set_function(lambda: self.size - self.free)
         metrics.SLOTS.labels(self.namespace.name, "free").set_function(lambda: self.free)
         self._rung = {"calls", "timers"}
@@ -229,6 +231,9 @@ class Pool:
         except TimeoutError:
             await self._give_up()
             return False
+        finally:
+            metrics.SLOTS.remove(self.namespace.name, "busy")
+            metrics.SLOTS.remove(self.namespace.name, "free")
         return True
 
     async def _give_up(self) -> None:

@@ -43,6 +43,7 @@ class Background:
         if self._stopping:
             work.close()
             return
+        expect(part)
         task = asyncio.create_task(work, name=f"progressor {part}")
         self._tasks.add(task)
         task.add_done_callback(partial(self._ended, part))
@@ -97,6 +98,7 @@ def keep_thread(part: str, run: Callable[[], None], *, until: threading.Event) -
             if until.wait(pauses.next()):
                 return None
 
+    expect(part)
     thread = threading.Thread(target=kept, name=f"progressor {part}", daemon=True)
     thread.start()
     return thread
@@ -115,6 +117,11 @@ class _Pauses:
         self._pause = min(2 * pause, _LONGEST_PAUSE)
         self._began = now
         return pause * random.uniform(0.5, 1.0)  # noqa: S311 - jitter
+
+
+def expect(part: str) -> None:
+    """Show its failures from 0 on: an increase from nothing is none to Prometheus."""
+    metrics.BACKGROUND_FAILURES.labels(part)
 
 
 def report(part: str, ended: asyncio.Task[Any], **where: object) -> None:

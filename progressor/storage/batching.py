@@ -22,7 +22,7 @@ from progressor.model import TaskType
 from progressor.storage.items import LostLease, Prepared, Request, Saved, Step
 from progressor.storage.operations import Storage
 from progressor.storage.refusals import BatchRefused
-from progressor.supervision import report
+from progressor.supervision import expect, report
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -67,6 +67,7 @@ class Batcher(Generic[Item, Result]):
         room: Room = UNBOUNDED,
         run_again: Callable[[Sequence[Item]], Awaitable[Sequence[Result]]] | None = None,
     ) -> None:
+        expect("batch")
         self._verb = verb
         self._run = run
         self._run_again = run_again or run

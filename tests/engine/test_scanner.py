@@ -1,12 +1,15 @@
 """The scanner: whom it wakes for what, and when it looks again."""
 
 from datetime import timedelta
+from uuid import uuid4
 
 import pytest
 from prometheus_client import REGISTRY
+from psycopg import sql
 
 from progressor.scanner import Scanner
 from progressor.storage.operations import Storage
+from progressor.storage.statements import STATEMENTS
 from tests.engine.clock import PAST, start_at
 from tests.support import NS, OTHER_WORKER, SECOND, WORKER, Tables, init, request, set_timer, wait
 
@@ -40,6 +43,16 @@ def set_slots(tables: Tables, worker_id: int, slots: int, namespace: str = NS) -
 
 def gauge(name: str, kind: str) -> float | None:
     return REGISTRY.get_sample_value(f"progressor_{name}", {"prg_namespace": NS, "kind": kind})
+
+
+def live(namespace: str) -> float | None:
+    return REGISTRY.get_sample_value("progressor_live_workers", {"prg_namespace": namespace})
+
+
+def oldest_snapshot() -> float:
+    age = REGISTRY.get_sample_value("progressor_oldest_snapshot_age_ms")
+    assert age is not None
+    return age
 
 
 @pytest.fixture
@@ -98,6 +111,71 @@ async def test_only_live_workers_of_the_namespace(
     await wait(storage, init(worker_id=None))
     await scanner.run_once()
     assert scanner.woken == []
+
+
+async def test_live_workers_are_published(scanner: Scanned, storage: Storage, tables: Tables) -> None:
+    """A gauge says how many workers serve a namespace: 0 too."""
+    tables.set_worker(OTHER_WORKER, seen_at=PAST)
+    await scanner.run_once()
+    assert live(NS) == 0
+    set_slots(tables, WORKER, 10)
+    set_slots(tables, 7, 10)
+    await scanner.run_once()
+    assert live(NS) == 2
+
+
+async def test_a_namespace_of_the_past_is_not_shown(storage: Storage, tables: Tables) -> None:
+    """A scanner of all namespaces shows those that are served or have something to do; at its end, none."""
+    for name in ("served", "waiting", "timed", "gone"):
+        tables.set_namespace(name)
+    set_slots(tables, WORKER, 1, namespace="served")
+    await wait(storage, init("p1", worker_id=None, namespace="waiting"), now=PAST)
+    await start_at(storage, None, "p2", set_timer(timedelta(days=9)), namespace="timed")
+    scanner = Scanned(storage)
+    scanner._namespaces = None
+    await scanner.run_once()
+    assert [live(name) for name in ("served", "waiting", "timed", "gone")] == [1, 0, 0, None]
+    tables.execute("DELETE FROM workers")
+    await scanner.run_once()
+    assert [live(name) for name in ("served", "waiting", "timed")] == [None, 0, 0]
+    await scanner.stop()
+    assert [live(name) for name in ("waiting", "timed")] == [None, None]
+
+
+async def test_the_oldest_snapshot(scanner: Scanned, tables: Tables, dsn: str) -> None:
+    """A transaction that holds up the clearing of dead rows is seen once a minute, however it does."""
+    await scanner.run_once()
+    assert oldest_snapshot() == 0
+    tables.execute("BEGIN ISOLATION LEVEL REPEATABLE READ")
+    tables.execute("SELECT count(*) FROM events")
+    await scanner.run_once()
+    assert oldest_snapshot() == 0
+    scanner._snapshots_at = 0
+    await scanner.run_once()
+    assert oldest_snapshot() > 0
+    tables.execute("ROLLBACK")
+    tables.execute("BEGIN")
+    tables.execute("UPDATE namespaces SET paused = paused")
+    scanner._snapshots_at = 0
+    await scanner.run_once()
+    assert oldest_snapshot() > 0
+    tables.execute("ROLLBACK")
+
+
+def test_the_oldest_snapshot_that_may_not_be_seen(tables: Tables) -> None:
+    """A role that does not see the transactions of others gets no number, instead of a good one."""
+    role = sql.Identifier(f"prg_test_{uuid4().hex}")
+    tables.connection.execute(sql.SQL("CREATE ROLE {}").format(role))
+    try:
+        tables.connection.execute(sql.SQL("SET ROLE {}").format(role))
+        assert tables.connection.execute(STATEMENTS["oldest_snapshot"].encode()).fetchone() == (None,)
+        tables.connection.execute("RESET ROLE")
+        tables.connection.execute(sql.SQL("GRANT pg_read_all_stats TO {}").format(role))
+        tables.connection.execute(sql.SQL("SET ROLE {}").format(role))
+        assert tables.connection.execute(STATEMENTS["oldest_snapshot"].encode()).fetchone() == (0.0,)
+    finally:
+        tables.connection.execute("RESET ROLE")
+        tables.connection.execute(sql.SQL("DROP ROLE {}").format(role))
 
 
 async def test_due_timers_wake_for_timers(scanner: Scanned, storage: Storage, tables: Tables) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 from progressor.storage.arrays import TextArray
 from progressor.storage.operations import Storage
@@ -126,6 +126,17 @@ async def test_live_workers(storage: Storage) -> None:
     assert live == [{"worker_id": 1, "free_slots": 3}]
     other = await storage.execute("live_workers", namespace="shop.other", lease_age=AGE)
     assert {row["worker_id"] for row in other} == {1, 2}
+    served = await storage.execute("served_namespaces", lease_age=AGE)
+    assert served == [{"name": NS, "workers": 1}, {"name": "shop.other", "workers": 2}]
+
+
+async def test_health_names_what_is_served(storage: Storage, tables: Tables) -> None:
+    """A namespace that was served once is not for ever; nor is one whose workers are dead."""
+    tables.set_namespace("shop.past")
+    tables.set_worker(7, seen_at=datetime(2020, 1, 1, tzinfo=UTC))
+    assert await storage.execute("health", lease_age=AGE) == [{"workers": 0, "namespaces": None}]
+    await storage.execute("heartbeat", worker_id=1, host="h", namespaces=TextArray([NS]), free_slots="{}")
+    assert await storage.execute("health", lease_age=AGE) == [{"workers": 1, "namespaces": [NS]}]
 
 
 async def test_registering_keeps_the_pause(storage: Storage, tables: Tables) -> None:

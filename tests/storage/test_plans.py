@@ -57,7 +57,8 @@ OTHER_STATEMENTS = {
     "health",
     "namespace_names",
 } | {
-    *("heartbeat", "deregister", "live_workers", "register_namespace"),
+    *("heartbeat", "deregister", "live_workers", "served_namespaces", "register_namespace"),
+    "oldest_snapshot",
 }
 BIG = {"processes", "tasks", "events", "schedule", "running", "removed_processes"}
 # What finds the rows of one process, by its number or by its name, and no more of them than are wanted.

@@ -1,0 +1,266 @@
+"""Every alert of the page on observing, tried: what it warns of happens, and it fires.
+
+Rule: expressions are read from the page and evaluated as Prometheus does. An increase is that of series
+that were there before: one that appears with the first failure has none.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+import psycopg
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from progressor import Namespace, Process, RetryPolicy, metrics
+from progressor.loop_lag import LoopLag
+from progressor.pool import Pool
+from progressor.scanner import Scanner
+from progressor.storage.batching import GroupCommit
+from progressor.storage.items import Claimed
+from progressor.storage.operations import Storage
+from progressor.supervision import Background
+from progressor.worker import Worker
+from progressor.zombie_collector import ZombieCollector
+from tests.docs.pages import read
+from tests.engine.clock import PAST, start_at
+from tests.support import (
+    NS,
+    SECOND,
+    LossyConnections,
+    Tables,
+    hold,
+    init,
+    request,
+    set_timer,
+    wait,
+)
+
+Labels = frozenset[tuple[str, str]]
+Scrape = dict[str, dict[Labels, float]]
+
+_EXPRESSION = re.compile(
+    r"(?:(?:max|sum) by \([\w, ]+\) )?\(?(?:(?P<change>increase|rate)\()?(?P<metric>\w+)"
+    r"(?:\[\w+\])?\)*(?: (?P<compared>>|==) (?P<bound>\d+))?"
+)
+_ABSENT = re.compile(r"absent\((?P<metric>\w+)\)")
+
+
+def scrape() -> Scrape:
+    found: Scrape = {}
+    for family in text_string_to_metric_families(metrics.exposition()[0].decode()):
+        for sample in family.samples:
+            found.setdefault(sample.name, {})[frozenset(sample.labels.items())] = sample.value
+    return found
+
+
+def alerts() -> dict[str, str]:
+    table = read("docs/how-to/observe.md").partition("## Alerts")[2].partition("\n\nThe ")[0]
+    rows = re.findall(r"^\| ([^|`]+) \| `([^`]+)` \|", table, re.MULTILINE)
+    return {what.strip(): expression for what, expression in rows}
+
+
+@dataclass
+class Alert:
+    """One alert; `bound` stands in for its own where that cannot be waited for in a test."""
+
+    expression: str
+    bound: float | None = None
+
+    def fires(self, before: Scrape, after: Scrape, *, seconds: float = 1) -> bool:
+        if absent := _ABSENT.fullmatch(self.expression):
+            return not after.get(absent["metric"])
+        parts = _EXPRESSION.fullmatch(self.expression)
+        assert parts is not None, self.expression
+        bound = float(parts["bound"]) if self.bound is None else self.bound
+        values = after.get(parts["metric"], {})
+        if parts["change"]:
+            earlier = before.get(parts["metric"], {})
+            values = {
+                labels: value - earlier[labels] for labels, value in values.items() if labels in earlier
+            }
+        if parts["change"] == "rate":
+            values = {labels: value / seconds for labels, value in values.items()}
+        found = values.values()
+        return any(value > bound for value in found) if parts["compared"] == ">" else bound in found
+
+
+@dataclass
+class World:
+    """What the troubles are made of."""
+
+    storage: Storage
+    tables: Tables
+    dsn: str
+
+    def namespace(self) -> Namespace:
+        namespace = Namespace(NS, retry_policy=RetryPolicy(initial_interval=SECOND))
+
+        @namespace.call(name="go")
+        async def go(process: Process) -> None:
+            raise KeyError("a defect")
+
+        @namespace.timeout
+        async def late(process: Process) -> None:
+            raise KeyError("a defect")
+
+        return namespace
+
+    async def step(self, held: Claimed) -> None:
+        nobody: Any = _Nobody()
+        worker = Worker(self.namespace(), GroupCommit(self.storage), nobody, nobody, on_due=lambda _: None)
+        await worker.step(held)
+
+    async def call(self) -> Claimed:
+        await start_at(self.storage, PAST)
+        step = await hold(self.storage, request(args=None, name="go"), now=PAST)
+        return Claimed(step.task, step.process)
+
+    def scanner(self) -> Scanner:
+        return Scanner(self.storage, interval=SECOND, lease_age=15 * SECOND, wake=lambda *_: None)
+
+
+class _Nobody:
+    """Stands where Replies and Reads would."""
+
+    def tell(self, *_: Any) -> None:
+        return
+
+
+async def backlog(world: World) -> None:
+    await wait(world.storage, init(worker_id=None), now=PAST)
+    await world.scanner().run_once()
+
+
+async def broken(world: World) -> None:
+    await world.step(await world.call())
+
+
+async def zombies(world: World) -> None:
+    nobody: Any = _Nobody()
+    lease_age = timedelta(microseconds=1)
+    await world.call()
+    world.tables.set_worker(seen_at=PAST)
+    collector = ZombieCollector(
+        world.storage, nobody, interval=60 * SECOND, lease_age=lease_age, grace=3600 * SECOND
+    )
+    await collector.run_once()
+
+
+async def lost_leases(world: World) -> None:
+    held = await world.call()
+    await world.storage.hand_back([held.task])
+    await world.step(held)
+
+
+async def retries(world: World) -> None:
+    for number in range(2):
+        await start_at(world.storage, PAST, f"p{number}", set_timer(at=PAST + SECOND))
+    for step in await world.storage.search_timers(NS, 10, worker_id=1, lease=1):
+        await world.step(step)
+
+
+async def blocked_loop(world: World) -> None:
+    lag = LoopLag()
+    lag.start()
+    await asyncio.sleep(0)
+    time.sleep(0.7)  # noqa: ASYNC251 - the point of it
+
+
+async def no_worker(world: World) -> None:
+    await start_at(world.storage, None, "p1", set_timer(timedelta(days=30)))
+    await world.scanner().run_once()
+
+
+async def no_scanner(world: World) -> None:
+    for gauge in (metrics.LIVE_WORKERS, metrics.BACKLOG, metrics.OLDEST_AGE):
+        gauge.clear()
+
+
+async def outage(world: World) -> None:
+    connections = LossyConnections(world.dsn, limit=1)
+    connections.early = 2
+    await Storage(connections, patience=10 * SECOND).clock()
+    await connections.close()
+
+
+async def defect(world: World) -> None:
+    async def fail() -> None:
+        raise KeyError("a defect")
+
+    background = Background()
+    background.begin("listener", fail())
+    await background.ended()
+
+
+async def old_snapshot(world: World) -> None:
+    with psycopg.connect(world.dsn) as report:
+        report.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+        report.execute("SELECT count(*) FROM progressor.events")
+        await world.scanner().run_once()
+
+
+Trouble = Callable[[World], Awaitable[None]]
+TROUBLES: dict[str, tuple[Trouble, float | None]] = {
+    "work waits too long": (backlog, None),
+    "nobody serves what has work": (no_worker, None),
+    "no scanner, or no worker at all": (no_scanner, None),
+    "processes break": (broken, None),
+    "workers die": (zombies, None),
+    "results are dropped": (lost_leases, None),
+    "timers fail": (retries, None),
+    "handlers block the loop": (blocked_loop, None),
+    "PostgreSQL is away": (outage, None),
+    "a defect in the background": (defect, None),
+    # Ten minutes are not waited for.
+    "an old snapshot slows everything": (old_snapshot, 0),
+}
+
+
+def test_every_alert_is_tried() -> None:
+    assert set(alerts()) == set(TROUBLES)
+
+
+@pytest.mark.parametrize("what", TROUBLES)
+async def test_it_fires(what: str, storage: Storage, tables: Tables, dsn: str) -> None:
+    """What the alert warns of happens: it fires. An increase is none before."""
+    trouble, bound = TROUBLES[what]
+    alert = Alert(alerts()[what], bound)
+    # What a worker shows from its start on.
+    pool = Pool(Namespace(NS), storage, worker_id=1, poll_interval=timedelta(hours=1))
+    worker: Any = None
+    pool.start(worker)
+    await pool.stop(SECOND)
+    Background().keep("listener", lambda: asyncio.sleep(0))
+    before = scrape()
+    if "increase" in alert.expression or "rate" in alert.expression:
+        assert not alert.fires(before, before)
+    await trouble(World(storage, tables, dsn))
+    assert alert.fires(before, scrape())
+
+
+async def test_all_is_well(storage: Storage, tables: Tables) -> None:
+    """A live worker, nothing that waits, no old snapshot: no alert, until the scanner ends."""
+    tables.execute("INSERT INTO workers (worker_id, host, namespaces) VALUES (1, 'h', %s)", [NS])
+    no_scanner_before = {"progressor_live_workers": {}, "progressor_backlog": {}}
+    metrics.LIVE_WORKERS.clear()
+    metrics.BACKLOG.clear()
+    metrics.OLDEST_AGE.clear()
+    scanner = Scanner(storage, interval=SECOND, lease_age=15 * SECOND, wake=lambda *_: None)
+    await scanner.run_once()
+    now, page = scrape(), alerts()
+    for what in (
+        "work waits too long",
+        "nobody serves what has work",
+        "no scanner, or no worker at all",
+        "an old snapshot slows everything",
+    ):
+        assert not Alert(page[what]).fires(no_scanner_before, now), what
+    await scanner.stop()
+    assert Alert(page["no scanner, or no worker at all"]).fires(now, scrape())
