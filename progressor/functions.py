@@ -11,7 +11,7 @@ import typing
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from functools import partial
-from types import FrameType, SimpleNamespace
+from types import SimpleNamespace
 from typing import Any
 
 from pydantic import ValidationError
@@ -24,7 +24,6 @@ from progressor.threads import run_in_thread
 _EMPTY = inspect.Parameter.empty
 _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 _BY_VALUE = (_EMPTY, Any, None, type(None))
-_OWN_MODULES = ("progressor.functions", "progressor.namespace")
 
 
 class Function:
@@ -32,13 +31,15 @@ class Function:
 
     __slots__ = ("_args", "_has_default", "_returns", "call", "name")
 
-    def __init__(self, target: Callable[..., Any], *, name: str, takes_args: bool) -> None:
+    def __init__(
+        self, target: Callable[..., Any], *, name: str, takes_args: bool, around: Mapping[str, Any]
+    ) -> None:
         self.name = name
         self.call: Callable[..., Awaitable[Any]] = (
             target if _is_async(target) else partial(run_in_thread, target)
         )
         parameters, returns = _signature(target, name, takes_args=takes_args)
-        resolve = partial(_resolve, target=target, name=name)
+        resolve = partial(_resolve, target=target, name=name, around=around)
         self._has_default = len(parameters) > 1 and parameters[1].default is not _EMPTY
         self._args: Shape | None = None
         if len(parameters) > 1:
@@ -130,7 +131,7 @@ def _is_preset(parameter: inspect.Parameter) -> bool:
     return parameter.kind is inspect.Parameter.KEYWORD_ONLY and parameter.default is not _EMPTY
 
 
-def _resolve(annotation: Any, *, target: Callable[..., Any], name: str) -> Any:
+def _resolve(annotation: Any, *, target: Callable[..., Any], name: str, around: Mapping[str, Any]) -> Any:
     """The type that an annotation means, also under `from __future__ import annotations`."""
     if annotation is _EMPTY:
         return annotation
@@ -140,7 +141,7 @@ def _resolve(annotation: Any, *, target: Callable[..., Any], name: str) -> Any:
         hints = typing.get_type_hints(
             SimpleNamespace(__annotations__={"it": annotation}),
             globalns=module,
-            localns=_locals_of(plain),
+            localns={**around, **_closure(plain)},
             include_extras=True,
         )
     except Exception as error:
@@ -152,15 +153,21 @@ def _resolve(annotation: Any, *, target: Callable[..., Any], name: str) -> Any:
     return hints["it"]
 
 
-def _locals_of(target: Callable[..., Any]) -> Mapping[str, Any]:
-    """The names around a function defined in a function: its caller's, then its closure's."""
-    frame: FrameType | None = inspect.currentframe()
-    while frame is not None and frame.f_globals.get("__name__") in _OWN_MODULES:
-        frame = frame.f_back
-    around = {} if frame is None else dict(frame.f_locals)
+def _closure(target: Callable[..., Any]) -> dict[str, Any]:
+    """What a function takes from the functions around it."""
     cells = getattr(target, "__closure__", None) or ()
+    taken = {}
     for name, cell in zip(target.__code__.co_freevars if cells else (), cells, strict=True):
         # A cell is empty as long as what it is named for is not yet defined.
         with suppress(ValueError):
-            around[name] = cell.cell_contents
-    return around
+            taken[name] = cell.cell_contents
+    return taken
+
+
+def names_around() -> dict[str, Any]:
+    """The local names of whoever calls the decorator that asks: types may be defined beside handlers."""
+    frame = inspect.currentframe()
+    # Of this function, of the decorator, of its user.
+    for _ in range(2):
+        frame = None if frame is None else frame.f_back
+    return {} if frame is None else dict(frame.f_locals)

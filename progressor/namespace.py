@@ -6,7 +6,7 @@ calls and encodes. A Namespace is a Handler.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import timedelta
 from enum import Enum
 from typing import Any, Final, Literal, TypeVar, overload
@@ -14,7 +14,7 @@ from typing import Any, Final, Literal, TypeVar, overload
 from progressor.codec import ANY, RAW, Codec, Shape, Wire
 from progressor.config import NamespaceOptions, RetryPolicy, check_namespace, check_text
 from progressor.errors import InvalidRequest
-from progressor.functions import Function
+from progressor.functions import Function, names_around
 from progressor.handler import Handler, InvalidCall, checked
 from progressor.model import HistoryRange, Intent, Snapshot, Task, TaskType
 from progressor.process import Process, WritableProcess
@@ -92,7 +92,7 @@ class Namespace:
     def init(self, /, *, history: _History = ...) -> Callable[[F], F]: ...
     def init(self, function: Any = None, /, *, history: _History = _INHERIT) -> Any:
         """Serve `start` with `(process)` or `(process, args)`."""
-        return self._decorate(TaskType.INIT, function, history=history)
+        return self._decorate(TaskType.INIT, function, names_around(), history=history)
 
     @overload
     def call(self, function: F, /) -> F: ...
@@ -107,7 +107,7 @@ class Namespace:
         history: _History = _INHERIT,
     ) -> Any:
         """Serve `call` and `notify` of this name (the function's own) with `(process[, args])`."""
-        return self._decorate(TaskType.CALL, function, name=name, history=history)
+        return self._decorate(TaskType.CALL, function, names_around(), name=name, history=history)
 
     @overload
     def timeout(self, function: F, /) -> F: ...
@@ -115,7 +115,7 @@ class Namespace:
     def timeout(self, /, *, history: _History = ...) -> Callable[[F], F]: ...
     def timeout(self, function: Any = None, /, *, history: _History = _INHERIT) -> Any:
         """Serve the process's timer with `(process)`."""
-        return self._decorate(TaskType.TIMEOUT, function, history=history)
+        return self._decorate(TaskType.TIMEOUT, function, names_around(), history=history)
 
     @overload
     def repair(self, function: F, /) -> F: ...
@@ -123,7 +123,7 @@ class Namespace:
     def repair(self, /, *, history: _History = ...) -> Callable[[F], F]: ...
     def repair(self, function: Any = None, /, *, history: _History = _INHERIT) -> Any:
         """Serve `repair` with `(process)` or `(process, args)`."""
-        return self._decorate(TaskType.REPAIR, function, history=history)
+        return self._decorate(TaskType.REPAIR, function, names_around(), history=history)
 
     async def process(self, task: Task, process: Process[Any], /) -> Intent:
         """Run the function that serves the task; this is what makes a namespace a Handler."""
@@ -166,6 +166,7 @@ class Namespace:
         self,
         task_type: TaskType,
         function: Any,
+        around: Mapping[str, Any],
         *,
         history: _History,
         name: str | None = None,
@@ -179,7 +180,7 @@ class Namespace:
             raise InvalidRequest("history must be a HistoryRange or None", field="history")
 
         def register(function: F) -> F:
-            self._register(task_type, function, name=name, history=history)
+            self._register(task_type, function, around, name=name, history=history)
             return function
 
         return register if function is None else register(function)
@@ -188,6 +189,7 @@ class Namespace:
         self,
         task_type: TaskType,
         target: Callable[..., Any],
+        around: Mapping[str, Any],
         *,
         name: str | None,
         history: _History,
@@ -195,7 +197,8 @@ class Namespace:
         if isinstance(target, str):
             raise InvalidRequest(f"write @call(name={target!r})", field="name")
         label = getattr(target, "__name__", None) or type(target).__name__
-        function = Function(target, name=label, takes_args=task_type is not TaskType.TIMEOUT)
+        takes_args = task_type is not TaskType.TIMEOUT
+        function = Function(target, name=label, takes_args=takes_args, around=around)
         if task_type is TaskType.CALL:
             if name is None and not hasattr(target, "__name__"):
                 raise InvalidRequest(f"a {label} has no name: write @call(name=...)", field="name")

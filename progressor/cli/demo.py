@@ -10,6 +10,8 @@ import importlib
 import logging
 import signal
 import sys
+from importlib.machinery import PathFinder
+from importlib.util import module_from_spec
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -19,6 +21,7 @@ from rich.logging import RichHandler
 
 from progressor.cli.options import AsJson, DatabaseUrl, DataDir, with_settings
 from progressor.database import database
+from progressor.errors import StorageUnavailable
 from progressor.settings import Settings
 from progressor.storage import migrations
 
@@ -72,7 +75,12 @@ def _example() -> Any:
     package = Path(__file__).resolve().parents[1]
     inside = package / "examples"
     folder = inside if inside.is_dir() else package.parent / "examples"
-    sys.path.insert(0, str(folder))
+    # From this folder and no other: whatever else is called so, or stands beside it, is not meant.
+    spec = PathFinder.find_spec("cdnow", [str(folder)])
+    if spec is None or spec.loader is None:
+        raise StorageUnavailable(f"the example is not in {folder}: reinstall progressor-engine")
+    sys.modules["cdnow"] = example = module_from_spec(spec)
+    spec.loader.exec_module(example)
     return importlib.import_module("cdnow.main")
 
 
