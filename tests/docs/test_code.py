@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from progressor import Engine, Namespace
+from progressor import Client, Engine, Namespace, Page
 from tests.docs.pages import ROOT, Block, blocks, name_of, pages, read
 
 _URL = re.compile(r"postgresql://[^\"'\s]+")
@@ -123,3 +123,30 @@ def test_what_is_not_run_says_why() -> None:
     for page in pages():
         for block in blocks(page, "python"):
             assert block.note in ("", "served", "examples/billing.py") or not block.runs, name_of(page)
+
+
+async def test_many_are_repaired_while_somebody_else_repairs(
+    dsn: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the page says to run over all broken processes goes on past one that another repaired."""
+    page = ROOT / "docs/how-to/errors-and-repair.md"
+    listed = [block for block in blocks(page, "python") if block.runs]
+    module = ModuleType("page")
+    monkeypatch.setitem(sys.modules, "page", module)
+    await _execute(listed[0], module, dsn)
+    search = Client.search
+
+    async def search_late(client: Client, **wanted: Any) -> Page:
+        """Between looking and repairing, somebody repairs one process and removes another."""
+        found = await search(client, **wanted)
+        if found.items:
+            await client.simple_repair("shop.order", "repaired")
+            await client.remove("shop.order", "removed")
+        return found
+
+    async with Engine(dsn, [module.orders]) as engine:
+        for name in ("repaired", "removed", "left"):
+            await engine.client.put("shop.order", name, state={}, status="error")
+        monkeypatch.setattr(Client, "search", search_late)
+        await _execute(listed[-1], module, dsn)
+        assert (await engine.client.get("shop.order", "left")).status == "running"
