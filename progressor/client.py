@@ -190,7 +190,7 @@ class Client:
         context: Any = None,
         timeout: Timeout = None,
     ) -> None:
-        """Put a broken process back to running; a timer that broke it is due again at once."""
+        """Put a broken process back to running; its timer comes back, at once if its time is over."""
         request = self._requests.make(
             TaskType.REPAIR, namespace, process_id, None, idempotency_key, context, "simple_repair"
         )
@@ -270,7 +270,7 @@ class Client:
         )
         if not await self._backend.storage.put(item):
             raise ProcessAlreadyExists(namespace, process_id)
-        if item.timer is not None:
+        if item.timer is not None and item.status == "running":
             self._backend.ring(namespace, "timers")
 
     async def trace(

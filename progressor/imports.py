@@ -36,9 +36,6 @@ def import_of(
         raise InvalidRequest("action must be SetTimer, UnsetTimer or None", field="action")
     if isinstance(events, str | bytes | Mapping) or not isinstance(events, Iterable):
         raise InvalidRequest("events must be a list of dicts, models or Events", field="events")
-    timer = action if isinstance(action, SetTimer) else None
-    if timer is not None and status == "error":
-        raise InvalidRequest("a broken process has no timer", field="action")
     return Import(
         namespace=namespace,
         process_id=process_id,
@@ -52,7 +49,7 @@ def import_of(
         events=options.check_events(
             "events", [_event(event, wire, f"events[{place}]") for place, event in enumerate(events)]
         ),
-        timer=timer,
+        timer=action if isinstance(action, SetTimer) else None,
     )
 
 

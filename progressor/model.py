@@ -40,11 +40,12 @@ class TaskType(StrEnum):
 
 
 class TaskStatus(StrEnum):
-    """Where a task stands; the last three are final."""
+    """Where a task stands; the last three are final. Only timers are blocked or held."""
 
     WAITING = "waiting"
     RUNNING = "running"
     BLOCKED = "blocked"
+    HELD = "held"
     FINISHED = "finished"
     ERROR = "error"
     CANCELLED = "cancelled"
@@ -269,12 +270,12 @@ class Disposition(StrEnum):
     """The blocked timer, if any, resumes."""
     SUSPEND = "suspend"
     """The timer, if any, is cancelled."""
-    RERUN = "rerun"
-    """The timer that broke the process runs again at once; as unlock if none did."""
     RETRY = "retry"
     """The same task runs again later."""
     FAIL = "fail"
-    """The process breaks and everything that waits on it is cancelled."""
+    """The process breaks: requests that wait are cancelled, its timer is held."""
+    HOLD = "hold"
+    """The process stays broken, and its timer held."""
     REMOVE = "remove"
     """The process and all its rows are deleted."""
 
@@ -291,7 +292,8 @@ class Decision(NamedTuple):
     """How a step ends: one row of the transition table, filled in.
 
     `status` None leaves the process as it was (a refusal, a failed repair). `timer` belongs to
-    `continue`, `retry_interval` to `retry`.
+    `continue`, and to `fail` where a timer broke the process: it is the one that is held in its place.
+    `retry_interval` belongs to `retry`.
     """
 
     disposition: Disposition

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from datetime import timedelta
 from enum import Enum
-from typing import Any, Final, Literal, TypeVar, overload
+from typing import Any, Final, TypeVar, overload
 
 from progressor.codec import ANY, RAW, Codec, Shape, Wire
-from progressor.config import NamespaceOptions, RetryPolicy, check_namespace, check_text
+from progressor.config import NamespaceOptions, OnZombie, RetryPolicy, check_namespace, check_text
 from progressor.errors import InvalidRequest
 from progressor.functions import Function, names_around
 from progressor.handler import Handler, InvalidCall, checked
@@ -58,7 +58,8 @@ class Namespace:
         retry_policy: RetryPolicy = _DEFAULT_POLICY,
         step_timeout: timedelta = _DEFAULT_STEP_TIMEOUT,
         concurrency: int = 100,
-        on_zombie: Literal["error", "retry"] = "error",
+        on_zombie: OnZombie = "policy",
+        zombie_attempts: int = 3,
         history: HistoryRange | None = None,
         codec: Codec | None = None,
     ) -> None:
@@ -68,6 +69,7 @@ class Namespace:
             step_timeout=step_timeout,
             concurrency=concurrency,
             on_zombie=on_zombie,
+            zombie_attempts=zombie_attempts,
             history=history,
         )
         self._handler = _check_handler(handler, state=state, codec=codec)

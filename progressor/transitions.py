@@ -10,9 +10,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from enum import StrEnum
-from typing import assert_never
+from typing import NamedTuple, assert_never
 
-from progressor.config import RetryPolicy
+from progressor.config import NamespaceOptions, RetryPolicy
 from progressor.model import (
     Action,
     Decision,
@@ -25,7 +25,6 @@ from progressor.model import (
     Remove,
     Reply,
     SetTimer,
-    Snapshot,
     Success,
     Task,
     TaskType,
@@ -46,7 +45,6 @@ class Case(StrEnum):
 
     ALWAYS = "always"
     NO_ACTION = "no action"
-    NO_ACTION_CORRUPTED = "no action, and a task had broken the process"
     SET_TIMER = "set timer"
     UNSET_TIMER = "unset timer"
     REMOVE = "remove"
@@ -72,16 +70,13 @@ BY_ACTION: Rule = {
     Case.UNSET_TIMER: End(Disposition.SUSPEND, _RUNNING),
     Case.REMOVE: End(Disposition.REMOVE, _RUNNING),
 }
-BY_ACTION_OR_RERUN: Rule = {
-    **BY_ACTION,
-    Case.NO_ACTION_CORRUPTED: End(Disposition.RERUN, _RUNNING),
-}
 BY_POLICY: Rule = {
     Case.RETRIES_LEFT: End(Disposition.RETRY),
     Case.NO_RETRIES_LEFT: End(Disposition.FAIL, ProcessStatus.ERROR),
 }
 BREAKS: Rule = {Case.ALWAYS: End(Disposition.FAIL, ProcessStatus.ERROR)}
 STAYS_AS_IT_WAS: Rule = {Case.ALWAYS: End(Disposition.UNLOCK)}
+STAYS_BROKEN: Rule = {Case.ALWAYS: End(Disposition.HOLD)}
 IS_REMOVED: Rule = {Case.ALWAYS: End(Disposition.REMOVE)}
 
 TABLE: Mapping[tuple[TaskType, OutcomeKind], Rule] = {
@@ -97,9 +92,9 @@ TABLE: Mapping[tuple[TaskType, OutcomeKind], Rule] = {
     (TaskType.TIMEOUT, OutcomeKind.SUCCESS): BY_ACTION,
     (TaskType.TIMEOUT, OutcomeKind.REFUSAL): BY_POLICY,
     (TaskType.TIMEOUT, OutcomeKind.FAILURE): BY_POLICY,
-    (TaskType.REPAIR, OutcomeKind.SUCCESS): BY_ACTION_OR_RERUN,
-    (TaskType.REPAIR, OutcomeKind.REFUSAL): STAYS_AS_IT_WAS,
-    (TaskType.REPAIR, OutcomeKind.FAILURE): STAYS_AS_IT_WAS,
+    (TaskType.REPAIR, OutcomeKind.SUCCESS): BY_ACTION,
+    (TaskType.REPAIR, OutcomeKind.REFUSAL): STAYS_BROKEN,
+    (TaskType.REPAIR, OutcomeKind.FAILURE): STAYS_BROKEN,
     (TaskType.REMOVE, OutcomeKind.SUCCESS): IS_REMOVED,
     (TaskType.REMOVE, OutcomeKind.REFUSAL): BY_POLICY,
     (TaskType.REMOVE, OutcomeKind.FAILURE): BY_POLICY,
@@ -116,11 +111,11 @@ RUNS_IN: Mapping[TaskType, ProcessStatus] = {
 """The status of a process in which its tasks of a type run (a call made during `init` waits)."""
 
 
-def decide(process: Snapshot, task: Task, outcome: Outcome, policy: RetryPolicy) -> Decision:
-    """What becomes of the process, given how its task ended."""
+def decide(task: Task, outcome: Outcome, policy: RetryPolicy) -> Decision:
+    """What becomes of a task and its process, given how the task ended."""
     match outcome:
         case Success(intent=intent):
-            return _decide_success(process, task, intent)
+            return _decide_success(task, intent)
         case Refusal() if task.task_type.is_timer:
             # Nobody asked, so there is nobody to refuse: a timer's refusal is a failure.
             return _decide_failure(task, OutcomeKind.REFUSAL, _as_failure(outcome), policy)
@@ -133,11 +128,9 @@ def decide(process: Snapshot, task: Task, outcome: Outcome, policy: RetryPolicy)
             assert_never(outcome)
 
 
-def _decide_success(process: Snapshot, task: Task, intent: Intent) -> Decision:
+def _decide_success(task: Task, intent: Intent) -> Decision:
     rule = TABLE[task.task_type, OutcomeKind.SUCCESS]
     end = rule.get(Case.ALWAYS) or rule[_case_of(intent.action)]
-    if intent.action is None and process.corrupted_by is not None:
-        end = rule.get(Case.NO_ACTION_CORRUPTED, end)
     return Decision(
         disposition=end.disposition,
         reply=Reply(response=intent.response),
@@ -156,7 +149,19 @@ def _decide_failure(task: Task, kind: OutcomeKind, failure: Failure, policy: Ret
     if end is None:
         interval = retry_interval(task, failure, policy)
         end = rule[Case.NO_RETRIES_LEFT if interval is None else Case.RETRIES_LEFT]
-    return Decision(end.disposition, Reply(error=failure.error), end.status, retry_interval=interval)
+    breaks = end.disposition is Disposition.FAIL
+    return Decision(
+        end.disposition,
+        Reply(error=failure.error),
+        end.status,
+        timer=_held(task) if breaks and task.task_type.is_timer else None,
+        retry_interval=interval,
+    )
+
+
+def _held(timer: Task) -> SetTimer:
+    """What a timer that breaks its process leaves in its place: the same, as due as it was."""
+    return SetTimer(at=timer.scheduled_time, remove=timer.task_type is TaskType.REMOVE)
 
 
 def _case_of(action: Action | None) -> Case:
@@ -181,11 +186,37 @@ def retry_interval(task: Task, failure: Failure, policy: RetryPolicy) -> timedel
     """How long to wait before the task is tried again; None: never again."""
     if not failure.retryable or not set(policy.non_retryable).isdisjoint(failure.error_types):
         return None
-    if policy.max_attempts is not None and task.attempts_count + 1 >= policy.max_attempts:
-        return None
-    if task.last_retry_interval is None:
-        return min(policy.initial_interval, policy.max_interval)
-    return min(task.last_retry_interval * policy.backoff_coefficient, policy.max_interval)
+    return policy.interval_after(task.attempts_count + 1, task.last_retry_interval)
+
+
+class Loss(NamedTuple):
+    """A task whose worker was lost, and with it so many before (`zombie_count`)."""
+
+    task_type: TaskType
+    attempts_count: int
+    last_retry_interval: timedelta | None
+    zombie_count: int
+
+
+class GoesBack(NamedTuple):
+    """A lost task waits again: for so long if it is tried as a failed timer is, else for nothing."""
+
+    interval: timedelta | None = None
+
+
+def judge(loss: Loss, options: NamespaceOptions) -> GoesBack | None:
+    """What becomes of a lost task; None: it ends in error and breaks its process."""
+    match options.on_zombie:
+        case "policy" if loss.task_type.is_timer:
+            attempts = loss.attempts_count + 1
+            interval = options.retry_policy.interval_after(attempts, loss.last_retry_interval)
+            return None if interval is None else GoesBack(interval)
+        case "retry":
+            return GoesBack() if loss.zombie_count < options.zombie_attempts else None
+        case "policy" | "error":
+            return None
+        case _:
+            assert_never(options.on_zombie)
 
 
 def diagram() -> str:

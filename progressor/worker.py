@@ -72,7 +72,7 @@ class Worker:
         if wanted is not None:
             process = await self._with_history(process, wanted)
         outcome = await self._perform(task, process)
-        decision = decide(process, task, outcome, self._options.retry_policy)
+        decision = decide(task, outcome, self._options.retry_policy)
         saved = await self._save(Step(task, process, decision, keeps_slot))
         if isinstance(saved, LostLease):
             return None
@@ -119,7 +119,7 @@ class Worker:
     def _unsaveable(self, step: Step, error: InvalidRequest) -> Step:
         log.error("result refused by storage", extra=_fields(step.task))
         failure = Failure(f"the result could not be saved: {error}", retryable=False)
-        decision = decide(step.process, step.task, failure, self._options.retry_policy)
+        decision = decide(step.task, failure, self._options.retry_policy)
         return step._replace(decision=decision)
 
     def _tell(self, task: Task, decision: Decision, saved: Saved) -> None:

@@ -113,16 +113,27 @@ def suspend(**fields: Any) -> Decision:
     return _success(Disposition.SUSPEND, **fields)
 
 
-def rerun(**fields: Any) -> Decision:
-    return _success(Disposition.RERUN, **fields)
-
-
 def removed(**fields: Any) -> Decision:
     return _success(Disposition.REMOVE, **fields)
 
 
 def fail(error: str = "ValueError: no") -> Decision:
+    """The failure of anything but a timer."""
     return Decision(Disposition.FAIL, Reply(error=error), ProcessStatus.ERROR)
+
+
+def fail_timer(timer: Task, error: str = "ValueError: no") -> Decision:
+    """The last failure of a timer."""
+    remove = timer.task_type is TaskType.REMOVE
+    return fail(error)._replace(timer=SetTimer(at=timer.scheduled_time, remove=remove))
+
+
+def fail_repair(error: str = "ValueError: no") -> Decision:
+    return Decision(Disposition.HOLD, Reply(error=error))
+
+
+def refuse_repair(reason: str = "not like that") -> Decision:
+    return Decision(Disposition.HOLD, Reply(refusal=Refusal(reason)))
 
 
 def retry(interval: timedelta = SECOND, error: str = "ValueError: no") -> Decision:
@@ -130,7 +141,7 @@ def retry(interval: timedelta = SECOND, error: str = "ValueError: no") -> Decisi
 
 
 def refuse(reason: str = "too late", **details: Any) -> Decision:
-    """A refusal of anything but an init."""
+    """A refusal of a call."""
     return Decision(Disposition.UNLOCK, Reply(refusal=Refusal(reason, details)))
 
 
@@ -224,10 +235,11 @@ async def break_process(storage: Storage, process_id: str = "p1", *, by_timer: b
         first = await hold(storage, init(process_id))
         decision = set_timer(timedelta(0))
         broken = first.next(await save(storage, first, decision), decision)
+        await save(storage, broken, fail_timer(broken.task))
     else:
         await start(storage, process_id)
         broken = await hold(storage, request(process_id))
-    await save(storage, broken, fail())
+        await save(storage, broken, fail())
     return broken.task.task_id
 
 
@@ -294,7 +306,11 @@ process_no IN (
 """
 _STATUS: LiteralString = """
 CASE
-    WHEN s.task_type IN ('timeout', 'remove') AND NOT s.claimable THEN 'blocked'
+    WHEN s.task_type IN ('timeout', 'remove') AND NOT s.claimable THEN CASE
+        WHEN EXISTS (SELECT FROM processes AS p WHERE p.process_no = s.process_no AND p.status = 'error')
+            THEN 'held'
+        ELSE 'blocked'
+    END
     WHEN s.task_id IS NOT NULL THEN 'waiting'
 END
 """
@@ -330,7 +346,7 @@ class Tables:
         return found[0] if found else None
 
     def schedule(self, process_id: str = "p1") -> list[Row]:
-        """With the status of each: a timer that is not claimable is blocked."""
+        """With the status of each: a timer that is not claimable is blocked, or held."""
         return self.execute(
             f"SELECT *, {_STATUS} AS status FROM schedule AS s WHERE {_OF} ORDER BY task_id",
             process_id,
@@ -349,7 +365,7 @@ class Tables:
         return self.execute(f"SELECT * FROM events WHERE {_OF} ORDER BY event_id", process_id, process_id)
 
     def outline(self, process_id: str = "p1") -> list[tuple[str, str]]:
-        """Type and status of every task of a process, in order; `blocked` as schedule has it."""
+        """Type and status of every task of a process, in order; `blocked` and `held` as people see it."""
         rows = self.execute(
             f"""
             SELECT t.task_type, coalesce({_STATUS}, t.status::text) AS status
@@ -377,6 +393,7 @@ class Tables:
         name: str = NS,
         *,
         on_zombie: str = "error",
+        zombie_attempts: int = 3,
         max_attempts: int | None = 10,
         step_timeout: float = 60,
         paused: bool = False,
@@ -384,6 +401,7 @@ class Tables:
         """As a worker registers it."""
         options = {
             "on_zombie": on_zombie,
+            "zombie_attempts": zombie_attempts,
             "step_timeout": step_timeout,
             "retry_policy": {"max_attempts": max_attempts},
         }

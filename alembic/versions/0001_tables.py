@@ -33,8 +33,10 @@ JOIN progressor.namespaces AS n ON n.namespace_no = p.namespace_no
 SELECT
     n.name AS namespace, p.process_id, t.task_id, t.task_type, t.name,
     CASE
-        WHEN NOT s.claimable AND s.task_type IN ('timeout', 'remove') THEN 'blocked'
-        ELSE t.status::text
+        WHEN s.claimable OR s.task_type NOT IN ('timeout', 'remove') OR s.task_id IS NULL
+            THEN t.status::text
+        WHEN p.status = 'error' THEN 'held'
+        ELSE 'blocked'
     END AS status,
     t.scheduled_time, t.running_time, t.finished_time, t.attempts_count, t.last_retry_interval,
     encode(t.args, 'escape') AS args, encode(t.response, 'escape') AS response, t.error,
@@ -56,7 +58,9 @@ JOIN progressor.namespaces AS n ON n.namespace_no = p.namespace_no
 SELECT
     n.name AS namespace, p.process_id, s.task_id, s.task_type,
     CASE
-        WHEN NOT s.claimable AND s.task_type IN ('timeout', 'remove') THEN 'blocked' ELSE 'waiting'
+        WHEN s.claimable OR s.task_type NOT IN ('timeout', 'remove') THEN 'waiting'
+        WHEN p.status = 'error' THEN 'held'
+        ELSE 'blocked'
     END AS status,
     s.scheduled_time, s.claimable, s.process_no
 FROM progressor.schedule AS s
@@ -285,6 +289,7 @@ def upgrade() -> None:
         sa.Column("last_retry_interval", sa.Interval(), nullable=True),
         sa.Column("response", sa.LargeBinary(), nullable=True),
         sa.Column("error", sa.Text(), nullable=True),
+        sa.Column("zombie_count", sa.Integer(), nullable=True),
         sa.CheckConstraint(
             "(finished_time IS NOT NULL) = (status IN ('finished', 'error', 'cancelled'))",
             name=op.f("tasks_finished_time_check"),

@@ -10,7 +10,6 @@ from typing import Literal, NamedTuple
 
 from pydantic_core import from_json, to_json
 
-from progressor.errors import InvalidRequest
 from progressor.model import (
     Decision,
     Event,
@@ -181,7 +180,7 @@ class Zombie:
 
 @dataclass(frozen=True, slots=True)
 class Import:
-    """A process to put as it is, with its history from 1 and at most one timer."""
+    """A process to put as it is, with its history from 1 and at most one timer, held if it is broken."""
 
     namespace: str
     process_id: str
@@ -192,14 +191,6 @@ class Import:
     metadata: Metadata | None = None
     events: Sequence[Event] = ()
     timer: SetTimer | None = None
-
-    def __post_init__(self) -> None:
-        if self.status == "error" and self.timer is not None:
-            raise InvalidRequest(
-                "a process put with status 'error' cannot have a timer: nothing waits on a broken "
-                "process but its repair",
-                field="action",
-            )
 
 
 class Removed(NamedTuple):

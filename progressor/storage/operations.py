@@ -252,7 +252,12 @@ class Storage:
 
     async def hand_back(self, tasks: Sequence[Task]) -> None:
         """Return claimed tasks that were not begun; they can be claimed again at once."""
-        params = {**task_key_columns(tasks), "attempts": 0}
+        params = {
+            **task_key_columns(tasks),
+            "delay": BigintArray([None] * len(tasks)),
+            "attempts": 0,
+            "now": None,
+        }
 
         async def attempt(session: Session, _again: bool) -> None:
             await session.transact([("lock", params), ("release", params)])

@@ -80,6 +80,12 @@ _NAMESPACE = (
     .scalar_subquery()
     .label("namespace")
 )
+_IS_BROKEN = (
+    select(processes.c.status == "error")
+    .where(processes.c.process_no == tasks.c.process_no)
+    .scalar_subquery()
+    .label("is_broken")
+)
 _PROCESS = (
     processes.c.process_no,
     processes.c.process_id,
@@ -193,7 +199,7 @@ class Reads:
         )
         columns = [tasks.c[name] for name in TaskRow.__dataclass_fields__ if name != "events"]
         found = await self._rows(
-            select(*columns, tasks.c.process_no, schedule.c.claimable)
+            select(*columns, tasks.c.process_no, schedule.c.claimable, _IS_BROKEN)
             .join_from(
                 tasks,
                 schedule,
@@ -283,8 +289,9 @@ def _event(row: Row) -> Event:
 def _task_row(row: Row, made: Sequence[Event]) -> TaskRow:
     fields = {name: row[name] for name in TaskRow.__dataclass_fields__ if name != "events"}
     fields["task_type"] = TaskType(row["task_type"])
-    is_blocked = fields["task_type"].is_timer and row["claimable"] is False
-    fields["status"] = TaskStatus.BLOCKED if is_blocked else TaskStatus(row["status"])
+    fields["status"] = TaskStatus(row["status"])
+    if fields["task_type"].is_timer and row["claimable"] is False:
+        fields["status"] = TaskStatus.HELD if row["is_broken"] else TaskStatus.BLOCKED
     if row["worker_id"] is not None:
         fields["worker_id"] = shown_id(row["worker_id"])
     return TaskRow(**fields, events=tuple(made))

@@ -74,8 +74,9 @@ def _enum(name: str, labels: Iterable[StrEnum]) -> ENUM:
 
 process_status = _enum("process_status", ProcessStatus)
 task_type = _enum("task_type", TaskType)
-# In `tasks` a blocked timer is a waiting one: it is blocked in `schedule`, where it is not claimable.
-task_status = _enum("task_status", (status for status in TaskStatus if status is not TaskStatus.BLOCKED))
+# In `tasks` a blocked or held timer is a waiting one: it is so in `schedule`, where it is not claimable.
+_ONLY_SHOWN = (TaskStatus.BLOCKED, TaskStatus.HELD)
+task_status = _enum("task_status", (status for status in TaskStatus if status not in _ONLY_SHOWN))
 
 namespaces = Table(
     "namespaces",
@@ -194,6 +195,8 @@ tasks = Table(
     Column("last_retry_interval", Interval),
     Column("response", LargeBinary),
     Column("error", Text),
+    # How often its worker was lost; NULL, which takes no room: never.
+    Column("zombie_count", Integer),
     PrimaryKeyConstraint("process_no", "task_id"),
     CheckConstraint(
         "(finished_time IS NOT NULL) = (status IN ('finished', 'error', 'cancelled'))",
@@ -234,7 +237,7 @@ schedule = Table(
     Column("task_type", task_type, nullable=False),
     # The next task of a process on which nothing runs: what a claim may take. One per process, so
     # that a claim never wades through a long mailbox or the timers of busy processes. A timer that
-    # is not claimable is blocked.
+    # is not claimable is blocked, or held if its process is broken.
     Column("claimable", Boolean, nullable=False),
     PrimaryKeyConstraint("process_no", "task_id"),
     Index("schedule_one_timer", _PROCESS_NO, unique=True, postgresql_where=text(_TIMER)),

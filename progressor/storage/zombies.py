@@ -2,32 +2,37 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
+from progressor.config import NamespaceOptions
+from progressor.errors import InvalidRequest
 from progressor.model import TaskType
-from progressor.storage.arrays import BigintArray, TextArray
+from progressor.storage.arrays import BigintArray, TextArray, microseconds
 from progressor.storage.items import TaskRef, Zombie
 from progressor.storage.rows import Row, grouped
 from progressor.storage.session import Session
+from progressor.transitions import GoesBack, Loss, judge
+
+log = logging.getLogger("progressor.storage.zombies")
 
 
 async def bury(session: Session, found: Sequence[Row], now: datetime | None) -> list[Zombie]:
     """Carry out the verdicts on zombies whose processes this transaction has locked."""
-    broken: list[Row] = []
-    retried: list[Row] = []
-    for row in found:
-        limit = row["max_attempts"]
-        again = row["on_zombie"] == "retry" and (limit is None or row["attempts_count"] + 1 < limit)
-        (retried if again else broken).append(row)
+    verdicts = [(row, _verdict(row)) for row in found]
+    broken = [row for row, again in verdicts if again is None]
+    retried = [(row, again) for row, again in verdicts if again is not None]
     statements = []
     if broken:
         detail = TextArray(["zombie detected"] * len(broken))
         params = {**_row_keys(broken), "detail": detail, "now": now}
         statements += [("cancel_waiting", params), ("break_zombies", params)]
     if retried:
-        statements.append(("release", {**_row_keys(retried), "attempts": 1}))
+        params = {**_row_keys([row for row, _ in retried]), "attempts": 1, "now": now}
+        delays = [again.interval and microseconds(again.interval) for _, again in retried]
+        statements.append(("release", {**params, "delay": BigintArray(delays)}))
     results = await session.transact(statements)
     by_number = {row["process_no"]: row for row in found}
     namespaces = {number: row["namespace"] for number, row in by_number.items()}
@@ -49,6 +54,29 @@ async def bury(session: Session, found: Sequence[Row], now: datetime | None) -> 
                 )
             )
     return zombies
+
+
+def _verdict(row: Row) -> GoesBack | None:
+    loss = Loss(
+        task_type=TaskType(row["task_type"]),
+        attempts_count=row["attempts_count"],
+        last_retry_interval=row["last_retry_interval"],
+        zombie_count=row["zombie_count"] or 0,
+    )
+    return judge(loss, _options(row))
+
+
+def _options(row: Row) -> NamespaceOptions:
+    """What its namespace says of zombies; the defaults where it says nothing that can be read."""
+    names = ("on_zombie", "zombie_attempts", "retry_policy")
+    try:
+        return NamespaceOptions(**{name: row[name] for name in names if row[name] is not None})
+    except InvalidRequest as error:
+        log.warning(
+            "options cannot be read, going by the defaults",
+            extra={"namespace": row["namespace"], "error": str(error)},
+        )
+        return NamespaceOptions()
 
 
 def _row_keys(rows: Sequence[Row]) -> dict[str, Any]:

@@ -288,7 +288,7 @@ async def test_trace_tells_every_task(serve: MakeClient) -> None:
     assert (init.task_type, init.status, init.idempotency_key) == ("init", TaskStatus.FINISHED, "s-1")
     assert [(e.event_id, e.name, e.task_id) for e in init.events] == [(1, "opened", init.task_id)]
 
-    assert (timer.task_type, timer.status) == ("timeout", TaskStatus.CANCELLED)
+    assert (timer.task_type, timer.status) == ("timeout", TaskStatus.HELD)
     assert (timer.running_time, timer.worker_id, timer.events) == (None, None, ())
     assert timer.scheduled_time - init.finished_time == timedelta(hours=1)
 

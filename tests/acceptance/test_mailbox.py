@@ -117,7 +117,7 @@ async def test_waiting_callers_of_a_process_that_breaks_fail_at_once(serve: Make
         assert caught.value.detail == "ValueError: bad luck"
     assert await outline(client, "p") == [
         ("init", "finished"),
-        ("timeout", "cancelled"),
+        ("timeout", "held"),
         ("call", "error"),
         *[("call", "cancelled")] * 5,
         ("notify", "cancelled"),

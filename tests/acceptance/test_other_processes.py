@@ -7,6 +7,8 @@ import signal
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack
+from datetime import timedelta
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -147,6 +149,30 @@ async def test_a_killed_engine_under_retry(
     assert process.status is ProcessStatus.RUNNING
     (again,) = [task for task in await asker.trace(NS, "p") if task.attempts_count]
     assert (again.task_type, again.status, again.attempts_count) == (kind, TaskStatus.FINISHED, 1)
+
+
+async def test_a_killed_engine_by_default(victim: Run, rescuer: Run, client: MakeClient) -> None:
+    """Timers of a killed engine go on elsewhere, as after a failure; a lost call breaks its process."""
+    asker, other = await client(), await victim("policy")
+    names = [f"p{place}" for place in range(20)]
+    await asyncio.gather(*(asker.start(NS, name) for name in ["called", *names]))
+    await asyncio.gather(*(asker.call(NS, name, "arm") for name in names))
+    for _ in names:
+        await other.says("begun p")
+    calling = asyncio.create_task(asker.call(NS, "called", "work", Work(hold="/nowhere")))
+    await other.says("begun called")
+    await rescuer("policy")
+    os.kill(other.pid, signal.SIGKILL)
+    with pytest.raises(HandlerFailed, match="zombie detected"):
+        await calling
+    for name in names:
+        process = await until(partial(asker.get, NS, name), lambda process: process.state == 1)
+        assert process.status is ProcessStatus.RUNNING
+        timer = (await asker.trace(NS, name))[-1]
+        assert (timer.task_type, timer.status) == ("timeout", TaskStatus.FINISHED)
+        assert (timer.attempts_count, timer.last_retry_interval) == (1, timedelta(seconds=1))
+    (broken,) = (await asker.search(namespace=NS, status="error")).items
+    assert broken.process_id == "called"
 
 
 async def test_a_killed_engine_under_error(victim: Run, rescuer: Run, client: MakeClient) -> None:

@@ -24,7 +24,7 @@ async def broken_by_timer(client: Client, scripted: Scripted, **act: object) -> 
     scripted.faults["p"].append(ValueError("timer broke it"))
     await client.start(NS, "p", Act(after=0, **act))
     await until_status(client, "p", "error")
-    (timer,) = await timers(client, "p")
+    timer, _ = await timers(client, "p")
     return timer.task_id
 
 
@@ -54,7 +54,9 @@ async def test_repair_without_action_reruns_the_broken_timer(serve: MakeClient) 
     await until_events(client, "p", "mended", "at last")
     process = await client.get(NS, "p")
     assert (process.status, process.detail, process.corrupted_by) == (ProcessStatus.RUNNING, None, None)
-    assert (await outline(client, "p"))[-1] == ("timeout", "finished")
+    assert (await outline(client, "p"))[1:] == [
+        ("timeout", "error"), ("timeout", "finished"), ("repair", "finished"),
+    ]  # fmt: skip
 
 
 async def test_repair_with_an_action_obeys_it(serve: MakeClient) -> None:
@@ -63,7 +65,7 @@ async def test_repair_with_an_action_obeys_it(serve: MakeClient) -> None:
     client = await serve(scripted.namespace)
     await broken_by_timer(client, scripted)
     await client.repair(NS, "p", Act(emit="mended", unset=True))
-    assert [timer.status for timer in await timers(client, "p")] == ["error"]
+    assert [timer.status for timer in await timers(client, "p")] == ["error", "cancelled"]
     await client.call(NS, "p", "act", Act(after=0))
     await until_events(client, "p", "mended", "fired")
     scripted.faults["p"].append(ValueError("again"))
@@ -82,19 +84,21 @@ async def test_repair_may_remove(serve: MakeClient) -> None:
     assert (await client.search(namespace=NS)).items == []
 
 
-async def test_repair_after_a_broken_call_runs_no_timer(serve: MakeClient) -> None:
-    """A process that a call broke has no timer to run again: its timer was cancelled with the rest."""
+async def test_repair_after_a_broken_call_runs_no_call(serve: MakeClient) -> None:
+    """A process that a call broke goes on with its timer alone: who called was told."""
     client = await serve(Scripted().namespace)
     await client.start(NS, "p", Act(after=3600))
     await client.notify(NS, "p", "act", Act(fail="oops"))
     await until_status(client, "p", "error")
     await client.repair(NS, "p", Act(emit="mended"))
-    assert [timer.status for timer in await timers(client, "p")] == ["cancelled"]
+    assert (await outline(client, "p"))[1:] == [
+        ("timeout", "waiting"), ("notify", "error"), ("repair", "finished"),
+    ]  # fmt: skip
     assert await client.call(NS, "p", "act", Act(add=1)) == 1
 
 
 async def test_simple_repair_after_a_timer_makes_it_due(serve: MakeClient) -> None:
-    """simple_repair of a process that its timer broke gives it a fresh timer, due now."""
+    """simple_repair of a process that its timer broke lets it run again, as a fresh task."""
     scripted = Scripted(retry_policy=ONCE)
     client = await serve(scripted.namespace)
     task_id = await broken_by_timer(client, scripted)

@@ -59,9 +59,10 @@ async def test_exhausted_retries_break_the_process(serve: MakeClient) -> None:
     client = await serve(scripted.namespace)
     await client.start(NS, "p", Act(after=0))
     await until_status(client, "p", "error")
-    process, (timer,) = await client.get(NS, "p"), await timers(client, "p")
+    process, (timer, held) = await client.get(NS, "p"), await timers(client, "p")
     assert (process.detail, process.corrupted_by) == ("ValueError: three", timer.task_id)
     assert (timer.status, timer.attempts_count, timer.error) == ("error", 2, "ValueError: three")
+    assert (held.status, held.attempts_count, held.scheduled_time) == ("held", 0, timer.scheduled_time)
     assert len(scripted.ran) == 4
 
 
@@ -85,7 +86,7 @@ async def test_what_is_not_retried(
     client = (await engine(scripted.namespace)).client
     await client.start(NS, "p", Act(after=0))
     await until_status(client, "p", "error")
-    (timer,) = await timers(client, "p")
+    timer, _ = await timers(client, "p")
     assert timer.attempts_count == 0
     assert timer.error.startswith(type(raised).__name__)
 

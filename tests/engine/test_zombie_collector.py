@@ -134,8 +134,8 @@ async def test_the_work_of_a_dead_worker_is_tried_again(
 async def test_exhausted_attempts_break_the_process_after_all(
     collector: ZombieCollector, storage: Storage, tables: Tables
 ) -> None:
-    """A task that kills its worker again and again is tried max_attempts times."""
-    tables.set_namespace(on_zombie="retry", max_attempts=2)
+    """A task that kills its worker again and again is given back `zombie_attempts` times."""
+    tables.set_namespace(on_zombie="retry", zombie_attempts=1)
     tables.set_worker(seen_at=PAST)
     await start_at(storage, PAST)
     await hold(storage, request(), now=PAST)

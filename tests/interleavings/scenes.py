@@ -21,13 +21,14 @@ from tests.support import (
     Held,
     events,
     fail,
+    fail_repair,
+    fail_timer,
     held,
     postponed,
     prepare,
     refuse_init,
     removed,
     request,
-    rerun,
     retry,
     save,
     set_timer,
@@ -142,8 +143,16 @@ async def timing(storage: Storage) -> Scene:
 async def broken(storage: Storage) -> Scene:
     """It was broken by its timer."""
     step = (await timing(storage)).held
-    await save(storage, step, fail(), now=T0 + SECOND)
+    await save(storage, step, fail_timer(step.task), now=T0 + SECOND)
     return Scene()
+
+
+async def held_back(storage: Storage) -> Scene:
+    """It was broken by a call; its timer is held, and will be due."""
+    await _started(storage, set_timer(_HOUR))
+    timer = await _timer(storage)
+    await save(storage, held(await _ask(storage, TaskType.CALL, 2)), fail())
+    return Scene(waiting=timer)
 
 
 async def repairing(storage: Storage) -> Scene:
@@ -189,6 +198,13 @@ def _saves(decision: Decision) -> Op:
         return (await storage.save_result([scene.held.step(own)], now=_now(side)))[0]
 
     return Op(act)
+
+
+async def _fails(storage: Storage, scene: Scene, side: int) -> Any:
+    """The last failure of what runs."""
+    task = scene.held.task
+    decision = fail_timer(task) if task.task_type.is_timer else fail()
+    return (await storage.save_result([scene.held.step(decision)], now=_now(side)))[0]
 
 
 def _now(side: int) -> Any:
@@ -257,6 +273,7 @@ OPS: dict[str, Op] = {
     "search_timers": Op(_search_timers, skips=True),
     "capture_task": Op(_capture, skips=True),
     "hand_back": Op(_hand_back),
+    "zombie_policy": Op(_collect, skips=True, on_zombie="policy"),
     "zombie_error": Op(_collect, skips=True, on_zombie="error"),
     "zombie_retry": Op(_collect, skips=True, on_zombie="retry"),
     "remove": Op(_remove),
@@ -267,15 +284,15 @@ OPS: dict[str, Op] = {
     "save_continue_due": _saves(set_timer(_DUE)),
     "save_suspend": _saves(suspend()),
     "save_retry": _saves(retry(SECOND)),
-    "save_rerun": _saves(rerun(events=events(1))),
-    "save_fail": _saves(fail()),
+    "save_fail": Op(_fails),
+    "save_hold": _saves(fail_repair()),
     "save_remove": _saves(removed()),
     "save_refusal": _saves(refuse_init()),
 }
 
 _CLAIMS = "search_calls search_timers capture_task"
 _SAVES = "save_unlock save_continue save_continue_due save_suspend save_fail save_remove"
-_ZOMBIES = "hand_back zombie_error zombie_retry remove"
+_ZOMBIES = "hand_back zombie_policy zombie_error zombie_retry remove"
 # Where a pair can meet in several scenes, the first one is the one of the quick profile.
 MEETINGS: dict[str, tuple[Setting, str]] = {
     "absent": (absent, "init init_same_key init_and_save put call repair simple_repair remove"),
@@ -294,7 +311,7 @@ MEETINGS: dict[str, tuple[Setting, str]] = {
     ),
     "repairing": (
         repairing,
-        f"call repair simple_repair search_calls save_rerun save_unlock save_suspend {_ZOMBIES}",
+        f"call repair simple_repair {_CLAIMS} save_hold save_unlock save_continue save_suspend {_ZOMBIES}",
     ),
     "initial": (
         initial,
@@ -310,4 +327,5 @@ MEETINGS: dict[str, tuple[Setting, str]] = {
         f"call call_waiting search_timers {_SAVES} {_ZOMBIES}",
     ),
     "broken": (broken, "init put call repair simple_repair search_calls search_timers remove"),
+    "held_back": (held_back, f"call repair simple_repair {_CLAIMS} remove"),
 }

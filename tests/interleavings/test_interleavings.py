@@ -44,7 +44,7 @@ def _pairs() -> Iterator[Any]:
     for scene, (_, names) in MEETINGS.items():
         for pair in itertools.combinations_with_replacement(names.split(), 2):
             # A namespace has one policy, and where nothing is and nothing begins, nothing happens.
-            alike = set(pair) == {"zombie_error", "zombie_retry"}
+            alike = pair[0] != pair[1] and all(OPS[name].on_zombie for name in pair)
             idle = scene == "absent" and not any(name.startswith(("init", "put")) for name in pair)
             if alike or idle or (not DEEP and frozenset(pair) in seen):
                 continue

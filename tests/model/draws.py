@@ -69,7 +69,8 @@ outcomes: st.SearchStrategy[Outcome] = often(
 policies = st.builds(
     Policy,
     paused=_rarely,
-    on_zombie=st.sampled_from(["error", "retry"]),
+    on_zombie=st.sampled_from(["policy", "retry", "error"]),
+    zombie_attempts=st.sampled_from([2, 1]),
     max_attempts=st.sampled_from([2, None]),
 )
 

@@ -19,6 +19,8 @@ Key = tuple[str, str]
 Rows = dict[str, list[tuple[Any, ...]]]
 WAITING, RUNNING, FINISHED = TaskStatus.WAITING, TaskStatus.RUNNING, TaskStatus.FINISHED
 DAY, MINUTES = timedelta(days=1), timedelta(minutes=10)
+# The intervals of the default policy.
+SECOND, LONGEST = timedelta(seconds=1), timedelta(minutes=15)
 TIMER = {False: TaskType.TIMEOUT, True: TaskType.REMOVE}
 
 
@@ -40,6 +42,7 @@ class Task:
     error: str | None = None
     attempts: int = 0
     interval: timedelta | None = None
+    losses: int = 0
     worker: int | None = None
     lease: int | None = None
 
@@ -94,7 +97,14 @@ class Process:
     @property
     def next(self) -> Task | None:
         waiting = self.waiting
-        return waiting[0] if waiting and self.running is None else None
+        if not waiting or self.running is not None:
+            return None
+        is_held = self.status is ProcessStatus.ERROR and waiting[0].task_type.is_timer
+        return None if is_held else waiting[0]
+
+    @property
+    def requests(self) -> list[Task]:
+        return [task for task in self.waiting if not task.task_type.is_timer]
 
     @property
     def timer(self) -> Task | None:
@@ -111,7 +121,8 @@ class Policy:
     """What a namespace's row says."""
 
     paused: bool = False
-    on_zombie: str = "error"
+    on_zombie: str = "policy"
+    zombie_attempts: int = 2
     max_attempts: int | None = 2
     step_timeout: timedelta = timedelta(seconds=60)
 
@@ -180,7 +191,7 @@ class Oracle:
             return Refused.NOT_FOUND, None
         broken = process.status is ProcessStatus.ERROR
         if asked.task_type is TaskType.REPAIR:
-            free = broken and not process.running and not process.waiting
+            free = broken and not process.running and not process.requests
             return None if free else (Refused.NOT_BROKEN, process.detail)
         return (Refused.BROKEN, process.detail) if broken else None
 
@@ -193,13 +204,9 @@ class Oracle:
         old = set(self.all_tasks())
         task = self.prepare(asked, now)
         if isinstance(task, Task) and task not in old:
-            process = task.process
-            broken_by = process.corrupted_by
             task.running_time, task.response = now, b"null"
             task.end(FINISHED, now)
-            process.become(ProcessStatus.RUNNING, now, None, None)
-            if broken_by is not None and broken_by.task_type.is_timer:
-                self._add(process, broken_by.task_type, now)
+            task.process.become(ProcessStatus.RUNNING, now, None, None)
         return task
 
     def save(self, step: Step, now: datetime) -> Ended | None:
@@ -219,7 +226,7 @@ class Oracle:
             return None
         told = set[int]()
         answer = Answer.of(decision.reply)
-        task.response, broken_by = answer.response, process.corrupted_by
+        task.response = answer.response
         if decision.disposition is Disposition.RETRY:
             task.status, task.error = WAITING, answer.error
             task.attempts, task.interval = task.attempts + 1, decision.retry_interval
@@ -229,23 +236,23 @@ class Oracle:
         if decision.disposition is Disposition.REMOVE:
             return Ended(None, None, self._keep(process, task, now))
         if decision.disposition is Disposition.FAIL:
-            told = self._cancel(process.waiting, now, answer.error)
+            told = self._cancel(process.requests, now, answer.error)
         if decision.status is not None:
             broken = decision.status is ProcessStatus.ERROR
             process.become(decision.status, now, answer.error if broken else None, task if broken else None)
             process.aux_state = process.aux_state if decision.aux_state is None else decision.aux_state
             process.metadata = process.metadata if decision.metadata is None else decision.metadata
         process.events += [task] * len(decision.events)
-        self._set_timer(process, step, broken_by, now)
+        self._set_timer(process, task, step, now)
         return self._go_on(process, step, now)._replace(told=told)
 
-    def _set_timer(self, process: Process, step: Step, broken_by: Task | None, now: datetime) -> None:
+    def _set_timer(self, process: Process, task: Task, step: Step, now: datetime) -> None:
         disposition, old = step.decision.disposition, process.timer
         new: tuple[TaskType, datetime] | None = None
         if isinstance(step.decision.timer, SetTimer) and disposition is Disposition.CONTINUE:
             new = TIMER[step.decision.timer.remove], due_of(step.decision.timer, now)
-        elif disposition is Disposition.RERUN and broken_by and broken_by.task_type.is_timer:
-            new = broken_by.task_type, now
+        elif disposition is Disposition.FAIL and task.task_type.is_timer:
+            new = task.task_type, task.scheduled_time
         if old is not None and (new is not None or disposition is Disposition.SUSPEND):
             old.end(TaskStatus.CANCELLED, now, "timer replaced" if new else "timer unset")
         if new is not None:
@@ -333,21 +340,33 @@ class Oracle:
             overdue = task.running_time + policy.step_timeout + grace < now
             if seen >= now - lease_age and not overdue:
                 continue
-            left = policy.max_attempts is None or task.attempts + 1 < policy.max_attempts
-            if policy.on_zombie == "retry" and left:
+            if self._goes_back(task, policy):
                 self._release(task)
                 task.attempts += 1
+                task.losses += 1
+                task.error = "zombie detected"
+                if policy.on_zombie == "policy":
+                    task.interval = min(2 * task.interval, LONGEST) if task.interval else SECOND
+                    task.scheduled_time = now + task.interval
                 found[task.task_id] = (process.key[1], "retry", set())
             else:
                 found[task.task_id] = (process.key[1], "error", self._bury(process, task, now))
         return found
 
+    def _goes_back(self, task: Task, policy: Policy) -> bool:
+        if policy.on_zombie == "retry":
+            return task.losses < policy.zombie_attempts
+        left = policy.max_attempts is None or task.attempts + 1 < policy.max_attempts
+        return policy.on_zombie == "policy" and task.task_type.is_timer and left
+
     def _bury(self, process: Process, task: Task, now: datetime) -> set[int]:
-        told = self._cancel(process.waiting, now, "zombie detected")
+        told = self._cancel(process.requests, now, "zombie detected")
         task.end(TaskStatus.ERROR, now, "zombie detected")
         task.lease = None
         if process.status is not ProcessStatus.ERROR:
             process.become(ProcessStatus.ERROR, now, "zombie detected", task)
+        if task.task_type.is_timer:
+            self._add(process, task.task_type, task.scheduled_time)
         return told
 
     def drop_workers(self, lease_age: timedelta, now: datetime) -> None:
@@ -420,7 +439,7 @@ class Oracle:
             "tasks": [
                 (*t.key, t.task_type, t.status, t.scheduled_time, t.running_time, t.finished_time, t.name,
                  t.idempotency_key, t.reply_to, t.response, t.error, t.interval, t.attempts, t.worker,
-                 t.lease)
+                 t.lease, t.losses or None)
                 for t in live
             ],
             "schedule": [

@@ -97,7 +97,7 @@ class StorageMachine(RuleBasedStateMachine):
         assert row == (
             *key, task.task_type, "running", task.scheduled_time, task.running_time, None, task.name,
             task.idempotency_key, task.reply_to, None, row[11], task.last_retry_interval,
-            task.attempts_count, task.worker_id, task.lease,
+            task.attempts_count, task.worker_id, task.lease, row[16],
         )  # fmt: skip
         assert task.process_no == process.process_no
         (row,) = [row for row in self.rows["processes"] if row[0] == process.process_no]
@@ -178,7 +178,7 @@ class StorageMachine(RuleBasedStateMachine):
     def _save(self, chosen: list[Held], ends: Sequence[tuple[Outcome, bool]], loss: str) -> None:
         steps = []
         for held, (outcome, keeps_slot) in zip(chosen, ends, strict=False):
-            decision = decide(held.process, held.task, outcome, POLICY)
+            decision = decide(held.task, outcome, POLICY)
             steps.append(Step(held.task, held.process, decision, keeps_slot))
         expected = [self.oracle.save(step, self.now) for step in steps]
         results = self.world.run(lambda storage: storage.save_result(steps, now=self.now), loss)
@@ -307,7 +307,11 @@ class StorageMachine(RuleBasedStateMachine):
     def _write_policy(self, namespace: str) -> None:
         policy = self.oracle.policies[namespace]
         self.world.tables.set_namespace(
-            namespace, paused=policy.paused, on_zombie=policy.on_zombie, max_attempts=policy.max_attempts
+            namespace,
+            paused=policy.paused,
+            on_zombie=policy.on_zombie,
+            zombie_attempts=policy.zombie_attempts,
+            max_attempts=policy.max_attempts,
         )
 
     @rule(limit=st.sampled_from([9, 1]), later=waits, loss=losses)
@@ -481,7 +485,7 @@ class StorageMachine(RuleBasedStateMachine):
             aux_state=b"imported",
             metadata={"from": "old"},
             events=events(count),
-            timer=None if broken else timer,
+            timer=timer,
         )
         expected = self.oracle.put(item, self.now)
         assert self.world.run(lambda storage: storage.put(item, now=self.now), loss) == expected

@@ -6,11 +6,13 @@ import asyncio
 from datetime import datetime, timedelta
 
 import pytest
+from psycopg.types.json import Jsonb
 
 from progressor.model import TaskType
-from progressor.storage.items import LostLease, Zombie
+from progressor.storage.items import LostLease, Saved, Zombie
 from progressor.storage.operations import Storage
 from tests.support import (
+    NS,
     OTHER_WORKER,
     SECOND,
     T0,
@@ -21,10 +23,12 @@ from tests.support import (
     claim_calls,
     claim_timers,
     eventually,
+    fail,
     hold,
     init,
     repair,
     request,
+    retry,
     save,
     set_timer,
     start,
@@ -158,8 +162,8 @@ async def test_a_round_that_comes_too_late_does_not_judge(storage: Storage, know
 # the policy that breaks
 
 
-async def test_error_cancels_what_waits(storage: Storage, known: Tables) -> None:
-    """All that waits on the broken process is cancelled, and those who wait for answers are named."""
+async def test_error_cancels_requests(storage: Storage, known: Tables) -> None:
+    """Requests that wait on the broken process are cancelled and their callers named; its timer is held."""
     await start(storage, "p1", set_timer(SECOND))
     step = await hold(storage, request(reply_to=60))
     told = await wait(storage, request(reply_to=61))
@@ -168,12 +172,13 @@ async def test_error_cancels_what_waits(storage: Storage, known: Tables) -> None
     assert found.task == step.ref._replace(reply_to=60)
     assert found.cancelled == (told._replace(reply_to=61),)
     assert known.outline()[1:] == [
-        ("timeout", "cancelled"),
+        ("timeout", "held"),
         ("call", "error"),
         ("call", "cancelled"),
         ("call", "cancelled"),
     ]
-    assert {row["error"] for row in known.tasks()[1:]} == {"zombie detected"}
+    assert {row["error"] for row in known.tasks()[2:]} == {"zombie detected"}
+    assert await claim_timers(storage, now=DEAD) == []
 
 
 async def test_error_of_a_repair(storage: Storage, known: Tables) -> None:
@@ -188,13 +193,130 @@ async def test_error_of_a_repair(storage: Storage, known: Tables) -> None:
     await hold(storage, repair())
 
 
-async def test_error_of_a_timer_can_be_repaired(storage: Storage, known: Tables) -> None:
-    """A process whose timer was lost is broken by that timer: simple_repair sets it again."""
+async def test_error_of_a_repair_leaves_the_timer_held(storage: Storage, known: Tables) -> None:
+    """A lost repair does not bring the timer back."""
+    await start(storage, "p1", set_timer(SECOND))
+    await save(storage, await hold(storage, request()), fail())
+    await hold(storage, repair())
+    before = known.schedule()
+    await collect(storage)
+    assert known.schedule() == before
+    assert before[0]["status"] == "held"
+
+
+@pytest.mark.parametrize("remove", [False, True])
+async def test_error_of_a_timer(storage: Storage, known: Tables, remove: bool) -> None:
+    """A lost timer that breaks its process leaves the same one in its place: held, as due as it was."""
+    await start(storage, "p1", set_timer(SECOND, remove=remove))
+    (step,) = await claim_timers(storage, now=T0 + SECOND)
+    (found,) = await collect(storage, DEAD + SECOND)
+    assert found == zombie(step)
+    row = known.process()
+    assert row is not None
+    assert row["corrupted_by"] == step.task.task_id
+    kind = step.task.task_type.value
+    assert known.outline()[1:] == [(kind, "error"), (kind, "held")]
+    await storage.simple_repair([repair()], now=DEAD)
+    (again,) = await claim_timers(storage, now=DEAD)
+    assert (again.task.task_type, again.task.attempts_count) == (step.task.task_type, 0)
+    assert again.task.scheduled_time == T0 + SECOND
+
+
+# the default policy
+
+
+@pytest.mark.parametrize("remove", [False, True])
+async def test_policy_tries_a_timer_again(storage: Storage, known: Tables, remove: bool) -> None:
+    """A lost worker is one failed attempt of the timer, which waits as after a failure."""
+    known.set_namespace(on_zombie="policy")
+    await start(storage, "p1", set_timer(SECOND, remove=remove))
+    (step,) = await claim_timers(storage, now=T0 + SECOND)
+    before = known.process()
+    first = DEAD + SECOND
+    assert await collect(storage, first) == [zombie(step, "retry")]
+    assert known.process() == before
+    row = known.task(step.task.task_id)
+    assert row is not None
+    assert (row["status"], row["error"], row["attempts_count"]) == ("waiting", "zombie detected", 1)
+    assert (row["scheduled_time"], row["last_retry_interval"]) == (first + SECOND, SECOND)
+    assert (row["zombie_count"], row["lease"], row["worker_id"]) == (1, None, None)
+    assert await claim_timers(storage, now=first) == []
+    (again,) = await claim_timers(storage, now=first + SECOND)
+    assert (again.task.task_id, again.task.attempts_count) == (step.task.task_id, 1)
+    # Another loss, the next interval.
+    second = first + 2 * AGE
+    assert await collect(storage, second) == [zombie(again, "retry")]
+    (row,) = known.schedule()
+    assert row["scheduled_time"] == second + 2 * SECOND
+    # And then it fires.
+    (last,) = await claim_timers(storage, now=second + 2 * SECOND)
+    assert last.task.attempts_count == 2
+    if not remove:
+        await save(storage, last, unlock(), now=second + 2 * SECOND)
+        assert known.outline() == [("init", "finished"), ("timeout", "finished")]
+
+
+async def test_policy_breaks_when_attempts_are_used_up(storage: Storage, known: Tables) -> None:
+    """Losses count as attempts, beside failures: after the last the process breaks, its timer held."""
+    known.set_namespace(on_zombie="policy", max_attempts=3)
+    await start(storage, "p1", set_timer(SECOND))
+    (step,) = await claim_timers(storage, now=T0 + SECOND)
+    await save(storage, step, retry(SECOND), now=T0 + SECOND)
+    now, verdicts = T0 + 2 * SECOND, []
+    for _ in range(2):
+        await claim_timers(storage, now=now)
+        now += 2 * AGE
+        (found,) = await collect(storage, now)
+        verdicts.append(found.verdict)
+        now += 2 * AGE
+    assert verdicts == ["retry", "error"]
+    assert known.outline()[1:] == [("timeout", "error"), ("timeout", "held")]
+
+
+async def test_policy_lets_calls_go_first(storage: Storage, known: Tables) -> None:
+    """A lost timer waits behind the calls that came meanwhile, and is due later."""
+    known.set_namespace(on_zombie="policy")
     await start(storage, "p1", set_timer(SECOND))
     await claim_timers(storage, now=T0 + SECOND)
+    await wait(storage, request())
     await collect(storage, DEAD + SECOND)
-    await storage.simple_repair([repair()], now=DEAD)
-    assert known.outline()[-1] == ("timeout", "waiting")
+    assert known.outline()[1:] == [("timeout", "blocked"), ("call", "waiting")]
+    (call,) = await claim_calls(storage, now=DEAD + SECOND)
+    assert await save(storage, call, unlock(), now=DEAD + SECOND) == Saved(
+        DEAD + SECOND, due=DEAD + 2 * SECOND
+    )
+
+
+@pytest.mark.parametrize("kind", ["init", "call", "notify", "repair"])
+async def test_policy_breaks_requests(storage: Storage, known: Tables, kind: str) -> None:
+    """Who asked knows better whether to ask again: a lost request breaks its process, as a failed one."""
+    known.set_namespace(on_zombie="policy")
+    if kind == "repair":
+        await break_process(storage)
+    elif kind != "init":
+        await start(storage)
+    step = await hold(storage, request("p1", TaskType(kind)))
+    assert await collect(storage) == [zombie(step)]
+    row = known.process()
+    assert row is not None
+    assert row["status"] == "error"
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"on_zombie": "perhaps"}, {"retry_policy": {"max_attempts": "many"}}, {"retry_policy": 3}],
+)
+async def test_options_that_cannot_be_read(
+    storage: Storage, known: Tables, options: dict[str, object]
+) -> None:
+    """A namespace that says nothing, or nothing that can be read, goes by the defaults; others as ever."""
+    known.execute("UPDATE namespaces SET options = %s", Jsonb(options))
+    known.set_namespace("shop.error", on_zombie="error")
+    for name in (NS, "shop.error"):
+        await start(storage, name, set_timer(SECOND), namespace=name)
+        await storage.search_timers(name, 1, worker_id=WORKER, lease=1, now=T0 + SECOND)
+    found = {each.task.namespace: each.verdict for each in await collect(storage, DEAD + SECOND)}
+    assert found == {NS: "retry", "shop.error": "error"}
 
 
 # the policy that retries
@@ -245,8 +367,8 @@ async def test_retry_of_any_type(storage: Storage, known: Tables, kind: str) -> 
 
 
 async def test_retries_exhausted(storage: Storage, known: Tables) -> None:
-    """When the policy's attempts are used up, the process breaks after all."""
-    known.set_namespace(on_zombie="retry", max_attempts=3)
+    """A task goes back `zombie_attempts` times; then its process breaks after all."""
+    known.set_namespace(on_zombie="retry", zombie_attempts=2, max_attempts=1)
     await storage.prepare_init([init(worker_id=None)], now=T0)
     verdicts = []
     for _ in range(3):
@@ -259,18 +381,26 @@ async def test_retries_exhausted(storage: Storage, known: Tables) -> None:
     assert row["detail"] == "zombie detected"
 
 
-async def test_retries_without_a_limit(storage: Storage, known: Tables) -> None:
-    """A policy without max_attempts retries for ever."""
-    known.set_namespace(on_zombie="retry", max_attempts=None)
-    step = await hold(storage, init())
-    known.execute("UPDATE tasks SET attempts_count = 1000000")
-    assert await collect(storage) == [zombie(step, "retry")]
+async def test_failures_are_no_losses(storage: Storage, known: Tables) -> None:
+    """A timer that failed often goes back at once all the same: only lost workers count."""
+    known.set_namespace(on_zombie="retry", zombie_attempts=1)
+    await start(storage, "p1", set_timer(SECOND))
+    now = T0 + SECOND
+    for _ in range(3):
+        (step,) = await claim_timers(storage, now=now)
+        now += SECOND
+        await save(storage, step, retry(SECOND), now=now)
+        now += SECOND
+    (step,) = await claim_timers(storage, now=now)
+    assert await collect(storage, now + 2 * AGE) == [zombie(step, "retry")]
+    (again,) = await claim_timers(storage, now=now)
+    assert again.task.attempts_count == 4
 
 
 # fencing and batches
 
 
-@pytest.mark.parametrize("policy", ["error", "retry"])
+@pytest.mark.parametrize("policy", ["policy", "error", "retry"])
 async def test_a_zombie_that_comes_back_saves_nothing(storage: Storage, known: Tables, policy: str) -> None:
     """A worker that was taken for dead has lost its lease: its result is not written."""
     known.set_namespace(on_zombie=policy)

@@ -28,6 +28,7 @@ from tests.support import (
     Tables,
     break_process,
     events,
+    fail,
     hold,
     init,
     removed,
@@ -163,6 +164,42 @@ DAMAGES: dict[str, Damage] = {
         at("busy"),
         (f"UPDATE schedule SET claimable = TRUE WHERE {of('busy')} AND task_type = 'timeout'",),
         {"schedule_claimable"},
+    ),
+    "a held timer that may be claimed": (
+        at("held"),
+        (f"UPDATE schedule SET claimable = TRUE WHERE {of('held')}",),
+        {"schedule_claimable"},
+    ),
+    "a timer that runs on a broken process": (
+        at("alone"),
+        (
+            f"UPDATE running SET task_type = 'timeout' WHERE {of('alone')}",
+            (
+                "UPDATE tasks SET task_type = 'timeout', idempotency_key = NULL "
+                f"WHERE {of('alone')} AND status = 'running'"
+            ),
+            (
+                "UPDATE processes SET status = 'error', detail = 'no', previous_status = NULL "
+                "WHERE process_id = 'alone'"
+            ),
+        ),
+        {"broken_waits_for_repair"},
+    ),
+    "no timer in the place of the one that broke it": (
+        at("broken"),
+        (
+            f"DELETE FROM schedule WHERE {of('broken')}",
+            f"DELETE FROM tasks WHERE {of('broken')} AND status = 'waiting'",
+        ),
+        {"timer_held_in_its_place"},
+    ),
+    "another timer in the place of the one that broke it": (
+        at("broken"),
+        (
+            f"UPDATE schedule SET task_type = 'remove' WHERE {of('broken')}",
+            f"UPDATE tasks SET task_type = 'remove' WHERE {of('broken')} AND status = 'waiting'",
+        ),
+        {"timer_held_in_its_place"},
     ),
     "a call overtaken": (
         at("busy"),
@@ -319,7 +356,7 @@ DAMAGES: dict[str, Damage] = {
     ),
     "a process that is gone": (
         NO_NAME,
-        ("DELETE FROM processes WHERE process_id = 'broken'",),
+        ("DELETE FROM processes WHERE process_id = 'put broken'",),
         {"tasks_of_a_process"},
     ),
     "a removed process that is forgotten": (
@@ -431,6 +468,8 @@ async def scene(dsn: str) -> str:
     await hold(storage, request("alone"))
     await hold(storage, init("new"))
     await break_process(storage, "broken", by_timer=True)
+    await start(storage, "held", set_timer(SECOND))
+    await save(storage, await hold(storage, request("held")), fail())
     await break_process(storage, "repaired")
     await hold(storage, repair("repaired"))
     await start(storage, "gone")

@@ -7,7 +7,7 @@ from datetime import timedelta
 
 import pytest
 
-from progressor.model import Decision
+from progressor.model import Decision, SetTimer
 from progressor.storage.items import LostLease, Step
 from progressor.storage.operations import Storage
 from tests.support import (
@@ -21,13 +21,13 @@ from tests.support import (
     claim_timers,
     events,
     fail,
+    fail_repair,
     hold,
     init,
     refuse,
     removed,
     repair,
     request,
-    rerun,
     retry,
     save,
     set_timer,
@@ -42,9 +42,10 @@ DECISIONS: list[Decision] = [
     set_timer(SECOND, events=events(1)),
     set_timer(timedelta(0), events=events(1)),
     suspend(events=events(1)),
-    rerun(events=events(1)),
     retry(),
     fail(),
+    fail()._replace(timer=SetTimer(at=T0)),
+    fail_repair(),
     refuse(),
     removed(events=events(1)),
 ]

@@ -6,7 +6,6 @@ from datetime import timedelta
 
 import pytest
 
-from progressor.errors import InvalidRequest
 from progressor.model import Event, ProcessStatus, SetTimer, TaskType
 from progressor.storage.items import Import
 from progressor.storage.operations import Storage
@@ -104,11 +103,14 @@ async def test_broken(storage: Storage, tables: Tables) -> None:
     assert tables.process()["status"] == "running"  # type: ignore[index]
 
 
-def test_broken_with_a_timer() -> None:
-    """Nothing waits on a broken process: with a timer it is refused, before anything is written."""
-    with pytest.raises(InvalidRequest) as caught:
-        imported(status="error", timer=SetTimer(after=SECOND))
-    assert caught.value.field == "action"
+async def test_broken_with_a_timer(storage: Storage, tables: Tables) -> None:
+    """The timer of a process that is put as broken is held, and comes back with its repair."""
+    item = imported(status="error", detail="from the old system", timer=SetTimer(after=SECOND))
+    assert await storage.put(item, now=T0)
+    assert tables.outline()[-1] == ("timeout", "held")
+    assert await claim_timers(storage, now=T0 + SECOND) == []
+    await storage.simple_repair([repair()], now=T0)
+    assert len(await claim_timers(storage, now=T0 + SECOND)) == 1
 
 
 async def test_taken_id(storage: Storage, tables: Tables) -> None:

@@ -21,9 +21,11 @@ from tests.support import (
     claim_calls,
     claim_timers,
     fail,
+    fail_repair,
+    fail_timer,
     hold,
     init,
-    refuse,
+    refuse_repair,
     repair,
     request,
     save,
@@ -132,9 +134,9 @@ async def test_failed_repair_changes_nothing(storage: Storage, tables: Tables) -
     """A repair that fails or is refused leaves status, detail and corrupted_by as they were."""
     await break_process(storage)
     before = tables.process()
-    await save(storage, await hold(storage, repair()), unlock(status=None))
+    await save(storage, await hold(storage, repair()), fail_repair())
     assert tables.process() == before
-    await save(storage, await hold(storage, repair()), refuse())
+    await save(storage, await hold(storage, repair()), refuse_repair())
     assert tables.process() == before
     assert isinstance((await storage.prepare_repair([repair()], now=T0))[0], Continue)
 
@@ -170,24 +172,50 @@ async def test_simple_repair_after_a_call(storage: Storage, tables: Tables) -> N
 
 
 async def test_simple_repair_after_a_timer(storage: Storage, tables: Tables) -> None:
-    """A process that a timer broke gets a fresh one of its kind, due at once."""
+    """A process that a timer broke has a fresh one of its kind, which is due: as that one was."""
     await break_process(storage, by_timer=True)
     now = T0 + SECOND
     await storage.simple_repair([repair()], now=now)
     (row,) = tables.schedule()
     assert (row["task_type"], row["status"], row["claimable"]) == ("timeout", "waiting", True)
-    assert row["scheduled_time"] == now
+    assert row["scheduled_time"] == T0
     (step,) = await claim_timers(storage, now=now)
     assert (step.task.attempts_count, step.process.status) == (0, ProcessStatus.RUNNING)
+
+
+async def test_simple_repair_brings_the_timer_back(storage: Storage, tables: Tables) -> None:
+    """The timer of a process that a call broke waits again, for its own time."""
+    await start(storage, "p1", set_timer(SECOND))
+    (before,) = tables.schedule()
+    await save(storage, await hold(storage, request()), fail())
+    await storage.simple_repair([repair()], now=T0)
+    assert tables.schedule() == [before]
+    assert await claim_timers(storage, now=T0) == []
+    assert len(await claim_timers(storage, now=T0 + SECOND)) == 1
+
+
+async def test_simple_repair_leaves_the_timers_of_others_held(storage: Storage, tables: Tables) -> None:
+    """Repaired is who is named: the timers of other broken processes stay held."""
+    for name in ("a", "b", "c"):
+        await start(storage, name, set_timer(SECOND))
+        await save(storage, await hold(storage, request(name)), fail())
+    await hold(storage, repair("b"))
+    await storage.simple_repair([repair("a"), repair("b")], now=T0)
+    assert [tables.outline(name)[1] for name in ("a", "b", "c")] == [
+        ("timeout", "waiting"),
+        ("timeout", "held"),
+        ("timeout", "held"),
+    ]
 
 
 async def test_simple_repair_after_a_removal(storage: Storage, tables: Tables) -> None:
     """A process whose removal failed for good is due to be removed again."""
     first = await hold(storage, init())
     decision = set_timer(SECOND * 0, remove=True)
-    await save(storage, first.next(await save(storage, first, decision), decision), fail())
+    removal = first.next(await save(storage, first, decision), decision)
+    await save(storage, removal, fail_timer(removal.task))
     await storage.simple_repair([repair()], now=T0)
-    assert tables.outline()[-1] == ("remove", "waiting")
+    assert tables.outline()[1:] == [("remove", "error"), ("remove", "waiting"), ("repair", "finished")]
 
 
 async def test_simple_repair_is_idempotent(storage: Storage, tables: Tables) -> None:

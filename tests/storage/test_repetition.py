@@ -47,6 +47,7 @@ from tests.support import (
     claim_timers,
     events,
     fail,
+    fail_timer,
     held,
     hold,
     ids,
@@ -58,7 +59,6 @@ from tests.support import (
     removed,
     repair,
     request,
-    rerun,
     retry,
     save,
     set_timer,
@@ -146,12 +146,12 @@ async def test_prepared_task_is_claimed_meanwhile(
 
 
 async def test_simple_repair(storage: Storage, lossy: Storage, tables: Tables) -> None:
-    """The second try finds the finished repair, and sets no second timer."""
+    """The second try finds the finished repair, and leaves alone the timer that runs by now."""
     await break_process(storage, by_timer=True)
     (result,) = await lossy.simple_repair([repair()], now=T0)
     assert isinstance(result, Duplicate)
     assert result.answer == Answer(TaskStatus.FINISHED, b"null")
-    assert tables.outline()[-2:] == [("repair", "finished"), ("timeout", "waiting")]
+    assert tables.outline()[-2:] == [("timeout", "waiting"), ("repair", "finished")]
 
 
 DECISIONS: list[tuple[str, Decision, Saved]] = [
@@ -225,13 +225,22 @@ async def test_save_result_retry(storage: Storage, lossy: Storage, tables: Table
     assert (tables.task(step.task.task_id) or {})["attempts_count"] == 1
 
 
-async def test_save_result_rerun(storage: Storage, lossy: Storage, tables: Tables) -> None:
-    """The timer that broke the process is set once."""
+async def test_save_result_that_holds_a_timer(storage: Storage, lossy: Storage, tables: Tables) -> None:
+    """In the place of a timer that breaks its process another one is held once, and is not due."""
+    await start(storage, "p1", set_timer(SECOND))
+    (step,) = await claim_timers(storage, now=T0 + SECOND)
+    saved = await save(lossy, step, fail_timer(step.task), now=T0 + SECOND)
+    assert saved == Saved(T0 + SECOND)
+    assert tables.outline()[1:] == [("timeout", "error"), ("timeout", "held")]
+
+
+async def test_save_result_of_a_repair(storage: Storage, lossy: Storage, tables: Tables) -> None:
+    """The timer that was held runs once."""
     await break_process(storage, by_timer=True)
     step = await hold(storage, repair())
-    saved = await save(lossy, step, rerun())
+    saved = await save(lossy, step, unlock())
     assert saved.continuation is not None
-    assert tables.outline()[-2:] == [("repair", "finished"), ("timeout", "running")]
+    assert tables.outline()[-2:] == [("timeout", "running"), ("repair", "finished")]
 
 
 async def test_save_result_refused_init(storage: Storage, lossy: Storage, tables: Tables) -> None:

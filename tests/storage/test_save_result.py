@@ -8,7 +8,7 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from progressor.model import Decision, Refusal, Reply, TaskType
-from progressor.storage.items import LostLease, Saved
+from progressor.storage.items import LostLease, Saved, TaskRef
 from progressor.storage.operations import Storage
 from tests.support import (
     MICROSECOND,
@@ -23,15 +23,17 @@ from tests.support import (
     claim_timers,
     events,
     fail,
+    fail_repair,
+    fail_timer,
     held,
     hold,
     init,
     refuse,
     refuse_init,
+    refuse_repair,
     removed,
     repair,
     request,
-    rerun,
     retry,
     save,
     set_timer,
@@ -49,6 +51,22 @@ async def running_timer(storage: Storage, process_id: str = "p1") -> Held:
     first = await hold(storage, init(process_id))
     decision = set_timer(timedelta(0))
     return first.next(await save(storage, first, decision), decision)
+
+
+async def break_with_timer(storage: Storage, *, by_timer: bool) -> None:
+    """A process that is broken, by a call or by its timer, and holds a timer that is due at T0 + SECOND."""
+    await start(storage, "p1", set_timer(SECOND))
+    if by_timer:
+        (step,) = await claim_timers(storage, now=T0 + SECOND)
+        await save(storage, step, fail_timer(step.task), now=T0 + SECOND)
+    else:
+        await save(storage, await hold(storage, request()), fail())
+
+
+async def repairing(storage: Storage, process_id: str) -> Held:
+    """A repair that runs."""
+    await break_process(storage, process_id)
+    return await hold(storage, repair(process_id))
 
 
 # What a step leaves behind.
@@ -331,53 +349,118 @@ async def test_suspend_runs_the_next_call(storage: Storage, tables: Tables) -> N
     assert tables.schedule() == []
 
 
-# After a repair: rerun.
+# A process that breaks: its timer is held, until a repair.
 
 
-async def test_rerun_after_a_timer(storage: Storage, tables: Tables) -> None:
-    """A repair of a process that a timer broke runs a timer of that kind at once."""
-    broken_by = await break_process(storage, by_timer=True)
-    step = await hold(storage, repair())
-    assert step.process.corrupted_by == broken_by
-    saved = await save(storage, step, rerun(), now=LATER)
+async def test_fail_holds_the_timer(storage: Storage, tables: Tables) -> None:
+    """The timer of a process that a call breaks stays as it is, but nobody may claim it."""
+    await start(storage, "p1", set_timer(SECOND))
+    (before,) = tables.schedule()
+    assert await save(storage, await hold(storage, request()), fail(), now=LATER) == Saved(LATER)
+    (timer,) = tables.schedule()
+    assert timer == {**before, "status": "held", "claimable": False}
+    assert tables.outline()[1] == ("timeout", "held")
+    assert await claim_timers(storage, now=LATER) == []
+    ref = TaskRef(NS, timer["process_no"], timer["task_id"])
+    assert await storage.capture_task(ref, worker_id=WORKER, lease=1, now=LATER) is None
+
+
+async def test_fail_of_a_timer_holds_another_one(storage: Storage, tables: Tables) -> None:
+    """A timer that breaks its process leaves the same one in its place: fresh, and as due as it was."""
+    step = await running_timer(storage)
+    retried = await save(storage, step, retry(SECOND), now=LATER)
+    assert retried.due is not None
+    (again,) = await claim_timers(storage, now=retried.due)
+    assert again.task.attempts_count == 1
+    saved = await save(storage, again, fail_timer(again.task), now=LATER + 2 * SECOND)
+    assert saved == Saved(LATER + 2 * SECOND)
+    assert tables.outline()[1:] == [("timeout", "error"), ("timeout", "held")]
+    (timer,) = tables.schedule()
+    assert (timer["scheduled_time"], timer["claimable"]) == (retried.due, False)
+    task = tables.task(timer["task_id"])
+    assert task is not None
+    assert (task["attempts_count"], task["last_retry_interval"], task["error"]) == (0, None, None)
+
+
+@pytest.mark.parametrize("by_timer", [False, True])
+@pytest.mark.parametrize("end", [fail_repair(), refuse_repair()])
+async def test_a_failed_repair_leaves_the_timer_held(
+    storage: Storage, tables: Tables, end: Decision, by_timer: bool
+) -> None:
+    """A repair that fails or is refused changes nothing: the timer is due, and stays held."""
+    await break_with_timer(storage, by_timer=by_timer)
+    before = (tables.process(), tables.schedule())
+    assert await save(storage, await hold(storage, repair()), end, now=LATER) == Saved(LATER)
+    assert (tables.process(), tables.schedule()) == before
+    assert before[1][0]["status"] == "held"
+
+
+async def test_a_repair_lets_the_timer_go_on(storage: Storage, tables: Tables) -> None:
+    """After a repair without an action the timer that was held comes back, at its own time."""
+    await break_with_timer(storage, by_timer=False)
+    saved = await save(storage, await hold(storage, repair()), unlock())
+    assert saved == Saved(T0, due=T0 + SECOND)
+    assert tables.outline()[1] == ("timeout", "waiting")
+    assert len(await claim_timers(storage, now=T0 + SECOND)) == 1
+
+
+@pytest.mark.parametrize("by_timer", [False, True])
+async def test_a_repair_goes_on_with_a_due_timer(storage: Storage, tables: Tables, by_timer: bool) -> None:
+    """What was due meanwhile runs at once: the timer that waited, or the one that broke the process."""
+    await break_with_timer(storage, by_timer=by_timer)
+    (timer,) = tables.schedule()
+    saved = await save(storage, await hold(storage, repair(), now=LATER), unlock(), now=LATER)
     task = saved.continuation
     assert task is not None
-    assert (task.task_type, task.attempts_count) == (TaskType.TIMEOUT, 0)
-    assert task.task_id > step.task.task_id
-    assert task.scheduled_time == LATER
+    assert (task.task_id, task.task_type, task.attempts_count) == (timer["task_id"], TaskType.TIMEOUT, 0)
+    assert task.scheduled_time == T0 + SECOND
     row = tables.process()
     assert row is not None
     assert (row["status"], row["detail"], row["corrupted_by"]) == ("running", None, None)
-    assert tables.outline()[1:] == [
-        ("timeout", "error"),
-        ("repair", "finished"),
-        ("timeout", "running"),
-    ]
+    assert tables.schedule() == []
 
 
-async def test_rerun_after_a_removal(storage: Storage) -> None:
+async def test_a_repair_of_a_failed_removal_removes(storage: Storage) -> None:
     """A repair of a process whose removal failed removes it again."""
-    first = await hold(storage, init())
-    decision = set_timer(timedelta(0), remove=True)
-    await save(storage, first.next(await save(storage, first, decision), decision), fail())
-    saved = await save(storage, await hold(storage, repair()), rerun())
+    await start(storage, "p1", set_timer(SECOND, remove=True))
+    (step,) = await claim_timers(storage, now=T0 + SECOND)
+    await save(storage, step, fail_timer(step.task), now=T0 + SECOND)
+    saved = await save(storage, await hold(storage, repair(), now=LATER), unlock(), now=LATER)
     assert saved.continuation is not None
     assert saved.continuation.task_type is TaskType.REMOVE
 
 
-async def test_rerun_after_a_call(storage: Storage, tables: Tables) -> None:
-    """A repair of a process that a call broke puts it to rest; the call is not run again."""
+async def test_a_repair_without_a_timer(storage: Storage, tables: Tables) -> None:
+    """A process that had no timer has none after its repair; the call that broke it is not run again."""
     await break_process(storage)
-    assert await save(storage, await hold(storage, repair()), rerun()) == Saved(T0)
+    assert await save(storage, await hold(storage, repair()), unlock()) == Saved(T0)
     assert tables.schedule() == []
 
 
-async def test_rerun_without_a_slot(storage: Storage, tables: Tables) -> None:
+async def test_a_repair_without_a_slot(storage: Storage, tables: Tables) -> None:
     """A worker that gives its slot back leaves the timer to be claimed."""
     await break_process(storage, by_timer=True)
-    saved = await save(storage, await hold(storage, repair()), rerun(), keeps_slot=False)
+    saved = await save(storage, await hold(storage, repair()), unlock(), keeps_slot=False)
     assert saved == Saved(T0, due=T0)
-    assert tables.outline()[-1] == ("timeout", "waiting")
+    assert tables.outline()[2:] == [("timeout", "waiting"), ("repair", "finished")]
+
+
+@pytest.mark.parametrize("by_timer", [False, True])
+@pytest.mark.parametrize(
+    ("end", "reason"), [(set_timer(2 * SECOND), "timer replaced"), (suspend(), "timer unset")]
+)
+async def test_a_repair_replaces_the_timer(
+    storage: Storage, tables: Tables, end: Decision, reason: str, by_timer: bool
+) -> None:
+    """A repair that sets or unsets a timer means the one that was held."""
+    await break_with_timer(storage, by_timer=by_timer)
+    (timer,) = tables.schedule()
+    await save(storage, await hold(storage, repair(), now=LATER), end, now=LATER)
+    cancelled = tables.task(timer["task_id"])
+    assert cancelled is not None
+    assert (cancelled["status"], cancelled["error"]) == ("cancelled", reason)
+    waiting = [] if end.timer is None else [("timeout", LATER + 2 * SECOND)]
+    assert [(row["task_type"], row["scheduled_time"]) for row in tables.schedule()] == waiting
 
 
 # A failed timer: retry.
@@ -447,8 +530,8 @@ async def test_fail_breaks_the_process(storage: Storage, tables: Tables) -> None
     assert (task["status"], task["error"]) == ("error", "KeyError: 'x'")
 
 
-async def test_fail_cancels_what_waits(storage: Storage, tables: Tables) -> None:
-    """Timer and mailbox are cancelled, and the callers who wait are named."""
+async def test_fail_cancels_requests(storage: Storage, tables: Tables) -> None:
+    """The mailbox is cancelled, and the callers who wait are named."""
     await start(storage, "p1", set_timer(SECOND))
     await start(storage, "p2", set_timer(SECOND))
     step = await hold(storage, request())
@@ -457,7 +540,7 @@ async def test_fail_cancels_what_waits(storage: Storage, tables: Tables) -> None
     saved = await save(storage, step, fail("KeyError: 'x'"))
     assert saved.cancelled == (told._replace(reply_to=61),)
     assert tables.outline()[1:] == [
-        ("timeout", "cancelled"),
+        ("timeout", "held"),
         ("call", "error"),
         ("call", "cancelled"),
         ("notify", "cancelled"),
@@ -554,6 +637,8 @@ async def test_batch_of_all_dispositions(storage: Storage, tables: Tables) -> No
     steps = {
         "lost": await hold(storage, init("lost")),
         "fail": await hold(storage, init("fail")),
+        "fail timer": await running_timer(storage, "fail timer"),
+        "hold": await repairing(storage, "hold"),
         "remove": await hold(storage, init("remove")),
         "now": await hold(storage, init("now")),
         "retry": timer,
@@ -566,6 +651,8 @@ async def test_batch_of_all_dispositions(storage: Storage, tables: Tables) -> No
     decisions = {
         "lost": fail(),
         "fail": fail(),
+        "fail timer": fail_timer(steps["fail timer"].task),
+        "hold": fail_repair(),
         "remove": removed(),
         "now": set_timer(timedelta(0), events=events(2)),
         "retry": retry(),
@@ -579,12 +666,16 @@ async def test_batch_of_all_dispositions(storage: Storage, tables: Tables) -> No
     saved = dict(zip(steps, results, strict=True))
     assert saved["lost"] == LostLease()
     assert [ref.task_id for ref in saved["fail"].cancelled] == [cancelled.task_id]  # type: ignore[union-attr]
-    assert saved["remove"] == saved["refused"] == saved["unlock"] == Saved(T0)
+    for name in ("fail timer", "hold", "remove", "refused", "unlock"):
+        assert saved[name] == Saved(T0), name
+    assert tables.outline("fail timer")[-1] == ("timeout", "held")
     assert saved["now"].continuation.task_type is TaskType.TIMEOUT  # type: ignore[union-attr]
     assert saved["retry"].due == saved["later"].due == T0 + SECOND  # type: ignore[union-attr]
     assert {name: row and row["status"] for name in steps for row in [tables.process(name)]} == {
         "lost": None,
         "fail": "error",
+        "fail timer": "error",
+        "hold": "error",
         "remove": None,
         "now": "running",
         "retry": "running",

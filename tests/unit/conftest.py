@@ -26,6 +26,7 @@ def make_task() -> MakeTask:
             "process_id": "acme",
             "task_id": 7,
             "name": name,
+            "scheduled_time": NOW - timedelta(seconds=1),
             "running_time": NOW,
         }
         return Task(task_type=task_type, **(values | more))

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from progressor.config import RetryPolicy
+from progressor.config import NamespaceOptions, RetryPolicy
 from progressor.model import (
     Action,
     Decision,
@@ -20,12 +20,24 @@ from progressor.model import (
     ProcessStatus,
     Refusal,
     Remove,
+    Reply,
     SetTimer,
     Success,
+    Task,
     TaskType,
     UnsetTimer,
 )
-from progressor.transitions import RUNS_IN, TABLE, OutcomeKind, decide, diagram, retry_interval
+from progressor.transitions import (
+    RUNS_IN,
+    TABLE,
+    GoesBack,
+    Loss,
+    OutcomeKind,
+    decide,
+    diagram,
+    judge,
+    retry_interval,
+)
 
 POLICY = RetryPolicy()
 TIMER = SetTimer(after=timedelta(days=1))
@@ -44,17 +56,12 @@ OUTCOMES: list[Outcome] = [
     FAILURE,
     Failure("NonRetryable: no", ("NonRetryable", "Exception"), retryable=False),
 ]
-PROCESSES = list(product(ProcessStatus, (None, 5)))
 
 
-def expected(  # an oracle spells things out
-    task_type: TaskType, corrupted_by: int | None, outcome: Outcome
-) -> Disposition:
+def expected(task_type: TaskType, outcome: Outcome) -> Disposition:  # an oracle spells things out
     match task_type, outcome:
         case TaskType.REMOVE, Success():
             return Disposition.REMOVE
-        case TaskType.REPAIR, Success(intent=Intent(action=None)) if corrupted_by is not None:
-            return Disposition.RERUN
         case _, Success(intent=intent):
             by_action = {
                 type(None): Disposition.UNLOCK,
@@ -69,10 +76,10 @@ def expected(  # an oracle spells things out
             return Disposition.RETRY
         case TaskType.INIT, Refusal():
             return Disposition.REMOVE
-        case ((TaskType.CALL | TaskType.NOTIFY | TaskType.REPAIR), Refusal()):
+        case ((TaskType.CALL | TaskType.NOTIFY), Refusal()):
             return Disposition.UNLOCK
-        case TaskType.REPAIR, Failure():
-            return Disposition.UNLOCK
+        case TaskType.REPAIR, (Failure() | Refusal()):
+            return Disposition.HOLD
         case ((TaskType.INIT | TaskType.CALL | TaskType.NOTIFY), Failure()):
             return Disposition.FAIL
         case _:
@@ -85,25 +92,18 @@ def test_the_table_covers_every_task_type_and_outcome() -> None:
     assert set(RUNS_IN) == set(TaskType)
 
 
-@pytest.mark.parametrize("process", PROCESSES)
 @pytest.mark.parametrize("task_type", TaskType)
 @pytest.mark.parametrize("outcome", OUTCOMES)
-def test_disposition(
-    make_task: Any,
-    make_snapshot: Any,
-    process: tuple[ProcessStatus, int | None],
-    task_type: TaskType,
-    outcome: Outcome,
-) -> None:
-    """Each of status x corrupted_by x type x outcome x action ends as the design says."""
-    status, corrupted_by = process
-    snapshot = make_snapshot(status, corrupted_by=corrupted_by)
-    decision = decide(snapshot, make_task(task_type), outcome, POLICY)
-    assert decision.disposition is expected(task_type, corrupted_by, outcome)
-    check_consistency(decision, task_type, outcome)
+def test_disposition(make_task: Any, task_type: TaskType, outcome: Outcome) -> None:
+    """Each of type x outcome x action ends as the design says."""
+    task = make_task(task_type)
+    decision = decide(task, outcome, POLICY)
+    assert decision.disposition is expected(task_type, outcome)
+    check_consistency(decision, task, outcome)
 
 
-def check_consistency(decision: Decision, task_type: TaskType, outcome: Outcome) -> None:
+def check_consistency(decision: Decision, task: Task, outcome: Outcome) -> None:
+    task_type = task.task_type
     saved = (decision.events, decision.aux_state, decision.metadata, decision.reply.response)
     match outcome:
         case Success(intent=intent):
@@ -117,7 +117,9 @@ def check_consistency(decision: Decision, task_type: TaskType, outcome: Outcome)
             breaks = decision.disposition is Disposition.FAIL
             assert decision.status is (ProcessStatus.ERROR if breaks else None)
             assert saved == ((), None, None, None)
-            assert decision.timer is None
+            # A timer that breaks its process leaves the same one in its place.
+            held = SetTimer(at=task.scheduled_time, remove=task_type is TaskType.REMOVE)
+            assert decision.timer == (held if breaks and task_type in TIMERS else None)
             refused = isinstance(outcome, Refusal) and task_type not in TIMERS
             assert (decision.reply.refusal is outcome) is refused
             assert (decision.reply.error is None) is refused
@@ -125,25 +127,24 @@ def check_consistency(decision: Decision, task_type: TaskType, outcome: Outcome)
 
 
 @pytest.mark.parametrize("task_type", [*BREAKING, TaskType.REPAIR])
-def test_the_failure_text_is_the_reply(make_task: Any, make_snapshot: Any, task_type: TaskType) -> None:
+def test_the_failure_text_is_the_reply(make_task: Any, task_type: TaskType) -> None:
     """Whoever asked gets the text of the failure, which is also the detail of a broken process."""
-    decision = decide(make_snapshot(), make_task(task_type), FAILURE, POLICY)
+    decision = decide(make_task(task_type), FAILURE, POLICY)
     assert decision.reply.error == "ValueError: no"
 
 
-def test_a_failed_repair_changes_nothing(make_task: Any, make_snapshot: Any) -> None:
-    """After a failed repair the process is broken as before, with its first detail."""
-    process = make_snapshot(ProcessStatus.ERROR, corrupted_by=5, detail="first")
-    decision = decide(process, make_task(TaskType.REPAIR), FAILURE, POLICY)
-    assert (decision.status, decision.disposition) == (None, Disposition.UNLOCK)
+def test_a_failed_repair_changes_nothing(make_task: Any) -> None:
+    """After a failed repair the process is broken as before, its timer held."""
+    decision = decide(make_task(TaskType.REPAIR), FAILURE, POLICY)
+    assert (decision.status, decision.disposition) == (None, Disposition.HOLD)
 
 
-def test_a_timer_refusal_is_a_failure(make_task: Any, make_snapshot: Any) -> None:
+def test_a_timer_refusal_is_a_failure(make_task: Any) -> None:
     """Nobody asked a timer, so its Reject is retried, and can be declared non-retryable by name."""
     task = make_task(TaskType.TIMEOUT)
-    assert decide(make_snapshot(), task, REFUSAL, POLICY).reply.error == "Reject: no"
+    assert decide(task, REFUSAL, POLICY).reply.error == "Reject: no"
     final = RetryPolicy(non_retryable=("Reject",))
-    assert decide(make_snapshot(), task, REFUSAL, final).disposition is Disposition.FAIL
+    assert decide(task, REFUSAL, final).disposition is Disposition.FAIL
 
 
 # Retries
@@ -193,14 +194,60 @@ def test_retries_are_exhausted_exactly_at_max_attempts(
     assert retried is (attempts + 1 < max_attempts)
 
 
-def test_exhausted_retries_break_the_process(make_task: Any, make_snapshot: Any) -> None:
-    """After the last attempt the process is in error, and says why."""
-    task = make_task(TaskType.TIMEOUT, attempts_count=9)
-    decision = decide(make_snapshot(), task, FAILURE, POLICY)
+@pytest.mark.parametrize("task_type", TIMERS)
+def test_exhausted_retries_break_the_process(make_task: Any, task_type: TaskType) -> None:
+    """After the last attempt the process is in error and says why; the timer is held, as due as it was."""
+    task = make_task(task_type, attempts_count=59)
+    decision = decide(task, FAILURE, POLICY)
     assert decision == Decision(
-        Disposition.FAIL, decision.reply, status=ProcessStatus.ERROR, retry_interval=None
+        Disposition.FAIL,
+        Reply(error=FAILURE.error),
+        status=ProcessStatus.ERROR,
+        timer=SetTimer(at=task.scheduled_time, remove=task_type is TaskType.REMOVE),
     )
-    assert decision.reply.error == FAILURE.error
+
+
+def test_the_default_policy_outlives_half_a_day() -> None:
+    """What fails for twelve hours is still tried: the sum of all waits is what the docs say."""
+    waits: list[timedelta] = []
+    while (wait := POLICY.interval_after(len(waits) + 1, waits[-1] if waits else None)) is not None:
+        waits.append(wait)
+    assert len(waits) == 59
+    assert sum(waits, timedelta(0)) == timedelta(hours=12, minutes=32, seconds=3)
+
+
+# Lost workers
+
+
+def judged(loss: Loss, **options: Any) -> GoesBack | None:
+    return judge(loss, NamespaceOptions(**options))
+
+
+@pytest.mark.parametrize("task_type", TaskType)
+def test_a_lost_worker_by_default(task_type: TaskType) -> None:
+    """A timer is tried again as after a failure, for as long as the policy has attempts; others break."""
+    first, second = Loss(task_type, 0, None, 0), Loss(task_type, 1, timedelta(seconds=1), 1)
+    last = Loss(task_type, 59, timedelta(minutes=15), 59)
+    if task_type in TIMERS:
+        assert judged(first) == GoesBack(timedelta(seconds=1))
+        assert judged(second) == GoesBack(timedelta(seconds=2))
+    else:
+        assert judged(first) is None
+    assert judged(last) is None
+
+
+@pytest.mark.parametrize("task_type", TaskType)
+def test_a_lost_worker_under_retry(task_type: TaskType) -> None:
+    """Every task goes back so many times, whatever else it failed of."""
+    losses = [Loss(task_type, 70, None, count) for count in range(4)]
+    assert [judged(loss, on_zombie="retry") for loss in losses] == [GoesBack()] * 3 + [None]
+    assert judged(losses[1], on_zombie="retry", zombie_attempts=1) is None
+
+
+@pytest.mark.parametrize("task_type", TaskType)
+def test_a_lost_worker_under_error(task_type: TaskType) -> None:
+    """Every loss breaks the process."""
+    assert judged(Loss(task_type, 0, None, 0), on_zombie="error") is None
 
 
 @pytest.mark.parametrize("listed", [KeyError, LookupError, Exception, "KeyError", "LookupError"])
@@ -244,8 +291,8 @@ def test_the_diagram_is_deterministic_and_complete() -> None:
         "init --> removed : init / refusal / remove",
         "running --> error : call, notify / failure / fail",
         "running --> running : timeout, remove / failure / retry",
-        "error --> error : repair / failure / unlock",
-        "error --> running : repair / success / unlock, continue, suspend, rerun",
+        "error --> error : repair / failure / hold",
+        "error --> running : repair / success / unlock, continue, suspend",
     ],
 )
 def test_the_diagram_draws(edge: str) -> None:

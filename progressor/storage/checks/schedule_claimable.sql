@@ -1,15 +1,18 @@
--- Of what waits on a process, one task may be claimed if nothing runs: its oldest request, else its timer.
+-- Of what waits on a process, one task may be claimed if nothing runs: its oldest request, else its timer. A
+-- broken process's timer may not: it is held.
 -- Reads: schedule, running.
--- A timer that may not be claimed is blocked: by a request that waits, or by the task that runs.
+-- Any other timer that may not be claimed is blocked: by a request that waits, or by the task that runs.
 SELECT
     n.name AS namespace, p.process_id, s.task_id,
     CASE
-        WHEN s.claimable THEN 'it may be claimed, though it is not the next'
-        ELSE 'it is the next, but cannot be claimed'
+        WHEN NOT s.claimable THEN 'it is the next, but cannot be claimed'
+        WHEN s.is_next THEN 'it is held, but may be claimed'
+        ELSE 'it may be claimed, though it is not the next'
     END AS found
 FROM (
     SELECT
         s.process_no, s.task_id, s.claimable,
+        s.task_type IN ('timeout', 'remove') AS is_timer,
         r.task_id IS NULL AND row_number() OVER (
             PARTITION BY s.process_no ORDER BY s.task_type IN ('timeout', 'remove'), s.task_id
         ) = 1 AS is_next
@@ -20,4 +23,4 @@ JOIN progressor.processes AS p ON p.process_no = s.process_no
 LEFT JOIN progressor.namespaces AS n ON n.namespace_no = p.namespace_no
 WHERE
     (%(namespace)s::text IS NULL OR n.name = %(namespace)s::text)
-    AND s.claimable <> s.is_next
+    AND s.claimable <> (s.is_next AND NOT (s.is_timer AND p.status = 'error'))

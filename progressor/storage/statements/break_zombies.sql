@@ -1,5 +1,5 @@
--- collect_zombies, under on_zombie = error: the task ends in error and breaks its process. The lease
--- goes off the task: whoever held it saved nothing.
+-- collect_zombies, where a zombie breaks its process: the task ends in error. The lease goes off the task:
+-- whoever held it saved nothing. A timer leaves another one in its place, held and as due as it was.
 WITH zombie AS (
     DELETE FROM progressor.running AS r
     USING unnest(%(process_no)s::bigint[], %(task_id)s::bigint[], %(lease)s::bigint[])
@@ -24,13 +24,39 @@ process AS (
         corrupted_by = CASE WHEN p.status = 'error' THEN p.corrupted_by ELSE z.task_id END
     FROM zombie AS z
     WHERE p.process_no = ANY (ARRAY[z.process_no])
-    RETURNING p.process_no, z.task_id
+    RETURNING p.process_no, p.namespace_no, z.task_id
+),
+
+ended AS (
+    UPDATE progressor.tasks AS t
+    SET
+        status = 'error', finished_time = coalesce(%(now)s::timestamptz, now()),
+        error = 'zombie detected', lease = NULL
+    FROM process AS z
+    WHERE t.process_no = ANY (ARRAY[z.process_no]) AND t.task_id = z.task_id
+    RETURNING t.process_no, t.task_id, t.task_type, t.reply_to, t.scheduled_time, z.namespace_no
+),
+
+timer AS (
+    SELECT
+        e.process_no, nextval('progressor.tasks_task_id_seq') AS task_id, e.namespace_no, e.task_type,
+        e.scheduled_time
+    FROM ended AS e
+    WHERE e.task_type IN ('timeout', 'remove')
+),
+
+timer_task AS (
+    INSERT INTO progressor.tasks (process_no, task_id, task_type, status, scheduled_time)
+    SELECT process_no, task_id, task_type, 'waiting', scheduled_time
+    FROM timer
+),
+
+held AS (
+    INSERT INTO progressor.schedule (
+        process_no, task_id, namespace_no, task_type, scheduled_time, claimable
+    )
+    SELECT process_no, task_id, namespace_no, task_type, scheduled_time, FALSE
+    FROM timer
 )
 
-UPDATE progressor.tasks AS t
-SET
-    status = 'error', finished_time = coalesce(%(now)s::timestamptz, now()),
-    error = 'zombie detected', lease = NULL
-FROM process AS z
-WHERE t.process_no = ANY (ARRAY[z.process_no]) AND t.task_id = z.task_id
-RETURNING t.process_no, t.task_id, t.task_type, t.reply_to
+SELECT process_no, task_id, task_type, reply_to FROM ended

@@ -1,5 +1,6 @@
--- Processes break in this transaction: cancel all that waits on them, and say whom to tell. It comes
--- before the statement that ends the steps, while their running rows, the fence, are still held.
+-- Processes break in this transaction: cancel the requests that wait on them, and say whom to tell. A timer
+-- that waits stays as it is: not claimable, as a task runs, and so it is held. This comes before the
+-- statement that ends the steps, while their running rows, the fence, are still held.
 WITH gone AS (
     DELETE FROM progressor.schedule AS s
     USING
@@ -14,7 +15,9 @@ WITH gone AS (
             AND r.worker_id IS NOT DISTINCT FROM i.worker_id
         OFFSET 0
     ) AS r
-    WHERE s.process_no = ANY (ARRAY[i.process_no])
+    WHERE
+        s.process_no = ANY (ARRAY[i.process_no])
+        AND s.task_type IN ('init', 'call', 'notify', 'repair')
     RETURNING s.process_no, s.task_id, i.detail
 )
 

@@ -7,11 +7,15 @@ SELECT
     p.process_id,
     r.process_no,
     r.task_id,
+    r.task_type,
     r.worker_id,
     r.lease,
-    coalesce(n.options ->> 'on_zombie', 'error') AS on_zombie,
-    (n.options -> 'retry_policy' ->> 'max_attempts')::bigint AS max_attempts,
-    t.attempts_count
+    n.options -> 'on_zombie' AS on_zombie,
+    n.options -> 'zombie_attempts' AS zombie_attempts,
+    n.options -> 'retry_policy' AS retry_policy,
+    t.attempts_count,
+    t.last_retry_interval,
+    t.zombie_count
 FROM progressor.running AS r
 JOIN progressor.processes AS p ON p.process_no = ANY (ARRAY[r.process_no])
 JOIN progressor.tasks AS t ON t.process_no = ANY (ARRAY[r.process_no]) AND t.task_id = r.task_id

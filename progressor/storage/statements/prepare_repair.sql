@@ -1,5 +1,5 @@
--- prepare_repair, after the lock: a process in status error gets one repair at a time. Nothing else
--- waits on a broken process, so the repair is always the next task.
+-- prepare_repair, after the lock: a process in status error gets one repair at a time. No other request
+-- waits on a broken process and its timer is held, so the repair is always the next task.
 WITH item AS (
     SELECT
         i.*,
@@ -29,7 +29,11 @@ WITH item AS (
     ) AS p
     WHERE
         NOT EXISTS (SELECT FROM progressor.running AS r WHERE r.process_no = i.process_no OFFSET 0)
-        AND NOT EXISTS (SELECT FROM progressor.schedule AS s WHERE s.process_no = i.process_no OFFSET 0)
+        AND NOT EXISTS (
+            SELECT FROM progressor.schedule AS s
+            WHERE s.process_no = i.process_no AND s.task_type = 'repair'
+            OFFSET 0
+        )
         AND NOT EXISTS (
             SELECT FROM progressor.tasks AS t
             WHERE t.process_no + 0 = i.process_no AND t.idempotency_key = i.idempotency_key

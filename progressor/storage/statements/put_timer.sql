@@ -1,4 +1,4 @@
--- put, third: its timer.
+-- put, third: its timer; that of a broken process is held.
 WITH task AS (
     INSERT INTO progressor.tasks (process_no, task_type, status, scheduled_time)
     SELECT
@@ -11,6 +11,8 @@ WITH task AS (
 )
 
 INSERT INTO progressor.schedule (process_no, task_id, namespace_no, task_type, scheduled_time, claimable)
-SELECT process_no, task_id, %(namespace_no)s::bigint, task_type, scheduled_time, TRUE
+SELECT
+    process_no, task_id, %(namespace_no)s::bigint, task_type, scheduled_time,
+    %(status)s::text <> 'error'
 FROM task
 RETURNING scheduled_time

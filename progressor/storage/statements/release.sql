@@ -1,14 +1,17 @@
--- Give running tasks back to the schedule, to be claimed again at once: by a worker that stops before
--- it began them (attempts 0), or by the collector for a worker that died (attempts 1).
+-- Give running tasks back to the schedule: by a worker that stops before it began them (attempts 0), or by
+-- the collector for a worker that died (attempts 1). They can be claimed again at their own times, which
+-- are over, or after a delay.
 WITH given_back AS (
     DELETE FROM progressor.running AS r
-    USING unnest(%(process_no)s::bigint[], %(task_id)s::bigint[], %(lease)s::bigint[])
-        AS i (process_no, task_id, lease)
+    USING
+        unnest(
+            %(process_no)s::bigint[], %(task_id)s::bigint[], %(lease)s::bigint[], %(delay)s::bigint[]
+        ) AS i (process_no, task_id, lease, delay)
     WHERE
         r.process_no = ANY (ARRAY[i.process_no])
         AND r.task_id = i.task_id AND r.lease = i.lease
     RETURNING
-        r.process_no, r.task_id, r.task_type,
+        r.process_no, r.task_id, r.task_type, i.delay * interval '1 microsecond' AS delay,
         -- A mailbox task goes back to the head of its mailbox; a timer behind any call that waits.
         CASE WHEN r.task_type IN ('timeout', 'remove') THEN (
             SELECT s.task_id
@@ -25,7 +28,13 @@ task AS (
     UPDATE progressor.tasks AS t
     SET
         status = 'waiting', running_time = NULL, worker_id = NULL, lease = NULL,
-        attempts_count = t.attempts_count + %(attempts)s::bigint
+        attempts_count = t.attempts_count + %(attempts)s::bigint,
+        zombie_count = nullif(coalesce(t.zombie_count, 0) + %(attempts)s::bigint, 0),
+        scheduled_time = coalesce(
+            coalesce(%(now)s::timestamptz, now()) + g.delay, t.scheduled_time
+        ),
+        last_retry_interval = coalesce(g.delay, t.last_retry_interval),
+        error = CASE WHEN %(attempts)s::bigint > 0 THEN 'zombie detected' ELSE t.error END
     FROM given_back AS g
     WHERE t.process_no = ANY (ARRAY[g.process_no]) AND t.task_id = g.task_id
     RETURNING

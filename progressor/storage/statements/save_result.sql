@@ -6,8 +6,8 @@
 --   item     the step, behind the fence: its process, the timer that was blocked under it (old_timer), the
 --            first call that waits: the calls that wait on a process are younger than the task that runs on
 --            it, so the ones that were done before are not waded through
---   timed    new_timer: the timer that this step sets (continue), or that broke the process (rerun);
---            due: when a timer is due, be it new or old
+--   timed    new_timer: the timer that this step sets (continue), or that is held in the place of the one
+--            that broke the process (fail); due: when a timer is due, be it new or old
 --   placed   next_id: the task that runs at once: the first waiting call, else a timer that is due
 --
 --   process, event                                      what the handler changed
@@ -26,17 +26,7 @@ WITH item AS MATERIALIZED (
         p.namespace_no = ANY (
             ARRAY(SELECT n.namespace_no FROM progressor.namespaces AS n WHERE n.paused)
         ) AS paused,
-        CASE i.disposition
-            WHEN 'continue' THEN i.timer_type::progressor.task_type
-            WHEN 'rerun' THEN (
-                SELECT t.task_type
-                FROM progressor.tasks AS t
-                WHERE
-                    t.process_no = i.process_no AND t.task_id = p.corrupted_by
-                    AND t.task_type IN ('timeout', 'remove')
-                OFFSET 0
-            )
-        END AS new_timer_type,
+        i.timer_type::progressor.task_type AS new_timer_type,
         old_timer.place AS old_timer_place,
         old_timer.task_id AS old_timer_id,
         old_timer.task_type AS old_timer_type,
@@ -68,7 +58,7 @@ WITH item AS MATERIALIZED (
     ) AS r
     -- Left: of a process that is removed in this transaction nothing is left to read.
     LEFT JOIN LATERAL (
-        SELECT p.ctid AS place, p.namespace_no, p.corrupted_by
+        SELECT p.ctid AS place, p.namespace_no
         FROM progressor.processes AS p
         WHERE p.process_no = i.process_no
         OFFSET 0
@@ -85,7 +75,7 @@ WITH item AS MATERIALIZED (
         WHERE
             s.process_no = i.process_no AND s.task_id > i.task_id
             AND s.task_type IN ('init', 'call', 'notify', 'repair')
-            AND i.disposition NOT IN ('fail', 'remove')
+            AND i.disposition NOT IN ('fail', 'hold', 'remove')
         ORDER BY s.task_id
         LIMIT 1
     ) AS call ON TRUE
@@ -97,12 +87,11 @@ timed AS (
         CASE WHEN new_timer_type IS NOT NULL THEN nextval('progressor.tasks_task_id_seq') END AS new_timer_id,
         CASE
             WHEN disposition = 'retry' THEN now + delay * interval '1 microsecond'
-            WHEN disposition = 'continue'
+            WHEN new_timer_type IS NOT NULL
                 THEN coalesce(timer_at, now + delay * interval '1 microsecond')
-            WHEN new_timer_type IS NOT NULL THEN now
-            WHEN disposition IN ('unlock', 'rerun') THEN old_timer_due
+            WHEN disposition = 'unlock' THEN old_timer_due
         END AS due,
-        disposition IN ('continue', 'suspend') OR new_timer_type IS NOT NULL AS drops_old_timer
+        disposition = 'suspend' OR new_timer_type IS NOT NULL AS drops_old_timer
     FROM item
     OFFSET 0
 ),
@@ -113,7 +102,8 @@ placed AS MATERIALIZED (
         CASE
             WHEN NOT keeps_slot OR paused THEN NULL
             WHEN call_id IS NOT NULL THEN call_id
-            WHEN disposition <> 'retry' AND due <= now THEN coalesce(new_timer_id, old_timer_id)
+            WHEN disposition IN ('continue', 'unlock') AND due <= now
+                THEN coalesce(new_timer_id, old_timer_id)
         END AS next_id
     FROM timed
 ),
@@ -245,7 +235,7 @@ scheduled AS (
         namespace_no,
         CASE WHEN disposition = 'retry' THEN task_type ELSE new_timer_type END,
         due,
-        call_id IS NULL
+        call_id IS NULL AND disposition <> 'fail'
     FROM placed
     WHERE
         (disposition = 'retry' OR new_timer_id <> coalesce(next_id, 0))
@@ -261,8 +251,7 @@ resumed AS (
         i.next_id IS NULL
         AND s.ctid = CASE
             WHEN i.call_id IS NOT NULL THEN i.call_place
-            WHEN NOT i.drops_old_timer AND i.disposition NOT IN ('fail', 'remove')
-                THEN i.old_timer_place
+            WHEN i.disposition = 'unlock' THEN i.old_timer_place
         END
 ),
 
@@ -290,7 +279,7 @@ released AS (
 SELECT
     i.ord,
     i.now,
-    CASE WHEN i.call_id IS NULL THEN i.due END AS due,
+    CASE WHEN i.call_id IS NULL AND i.disposition <> 'fail' THEN i.due END AS due,
     i.next_id,
     CASE i.next_id
         WHEN i.call_id THEN i.call_type

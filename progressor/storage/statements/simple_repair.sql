@@ -1,14 +1,11 @@
--- simple_repair, after the lock: back to running without a handler. If a timer broke the process, a
--- fresh one of its type is due now.
+-- simple_repair, after the lock: back to running without a handler. The timer that was held may be claimed
+-- again, at its own time.
 WITH item AS MATERIALIZED (
     SELECT
         i.*,
-        p.namespace_no,
         p.place,
         nextval('progressor.tasks_task_id_seq') AS task_id,
-        coalesce(%(now)s::timestamptz, statement_timestamp()) AS now,
-        broken_by.task_type AS timer_type,
-        CASE WHEN broken_by.task_type IS NOT NULL THEN nextval('progressor.tasks_task_id_seq') END AS timer_id
+        coalesce(%(now)s::timestamptz, statement_timestamp()) AS now
     FROM (
         SELECT
             i.*,
@@ -22,22 +19,18 @@ WITH item AS MATERIALIZED (
         )
     ) AS i
     CROSS JOIN LATERAL (
-        SELECT p.ctid AS place, p.namespace_no, p.corrupted_by
+        SELECT p.ctid AS place
         FROM progressor.processes AS p
         WHERE p.process_no = i.process_no AND p.status = 'error'
         OFFSET 0
     ) AS p
-    LEFT JOIN LATERAL (
-        SELECT t.task_type
-        FROM progressor.tasks AS t
-        WHERE
-            t.process_no = i.process_no AND t.task_id = p.corrupted_by
-            AND t.task_type IN ('timeout', 'remove')
-        OFFSET 0
-    ) AS broken_by ON TRUE
     WHERE
         NOT EXISTS (SELECT FROM progressor.running AS r WHERE r.process_no = i.process_no OFFSET 0)
-        AND NOT EXISTS (SELECT FROM progressor.schedule AS s WHERE s.process_no = i.process_no OFFSET 0)
+        AND NOT EXISTS (
+            SELECT FROM progressor.schedule AS s
+            WHERE s.process_no = i.process_no AND s.task_type = 'repair'
+            OFFSET 0
+        )
         AND NOT EXISTS (
             SELECT FROM progressor.tasks AS t
             WHERE t.process_no + 0 = i.process_no AND t.idempotency_key = i.idempotency_key
@@ -75,16 +68,13 @@ repair_task AS (
         process_no, task_id, 'repair', 'finished', now, now, now,
         name, idempotency_key, request_hash, context, 'null'::bytea, lease
     FROM item
-),
-
-timer_task AS (
-    INSERT INTO progressor.tasks (process_no, task_id, task_type, status, scheduled_time)
-    SELECT process_no, timer_id, timer_type, 'waiting', now
-    FROM item
-    WHERE timer_id IS NOT NULL
 )
 
-INSERT INTO progressor.schedule (process_no, task_id, namespace_no, task_type, scheduled_time, claimable)
-SELECT process_no, timer_id, namespace_no, timer_type, now, TRUE
-FROM item
-WHERE timer_id IS NOT NULL
+UPDATE progressor.schedule AS s
+SET claimable = TRUE
+FROM item AS i
+WHERE
+    s.ctid = (
+        SELECT t.ctid FROM progressor.schedule AS t
+        WHERE t.process_no + 0 = i.process_no AND t.task_type IN ('timeout', 'remove')
+    )

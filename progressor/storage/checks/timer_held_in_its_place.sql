@@ -1,0 +1,19 @@
+-- A process that a timer broke holds another one in its place: of the same type, and as due as that one was.
+-- Reads: broken processes, schedule.
+SELECT
+    n.name AS namespace, p.process_id, p.corrupted_by AS task_id,
+    CASE
+        WHEN s.task_id IS NULL THEN format('no timer is held in the place of this %%s', t.task_type)
+        ELSE format('a %%s due at %%s is held in the place of this one', s.task_type, s.scheduled_time)
+    END AS found
+FROM progressor.processes AS p
+JOIN progressor.tasks AS t
+    ON t.process_no = p.process_no AND t.task_id = p.corrupted_by AND t.task_type IN ('timeout', 'remove')
+LEFT JOIN progressor.namespaces AS n ON n.namespace_no = p.namespace_no
+LEFT JOIN progressor.schedule AS s
+    ON s.process_no + 0 = p.process_no AND s.task_type IN ('timeout', 'remove')
+WHERE
+    (%(namespace)s::text IS NULL OR n.name = %(namespace)s::text)
+    AND p.detail IS NOT NULL
+    AND p.status = 'error'
+    AND (t.task_type, t.scheduled_time) IS DISTINCT FROM (s.task_type, s.scheduled_time)
