@@ -194,11 +194,15 @@ def upgrade() -> None:
         "removed_processes",
         sa.Column("process_no", sa.BigInteger(), nullable=False),
         sa.Column("kept_until", sa.DateTime(timezone=True), nullable=False),
-        sa.Column("namespace", sa.Text(collation="C"), nullable=False),
-        sa.Column("process_id", sa.Text(collation="C"), nullable=False),
+        sa.Column("namespace", sa.Text(collation="C"), nullable=True),
+        sa.Column("process_id", sa.Text(collation="C"), nullable=True),
+        sa.Column("has_events", sa.Boolean(), server_default=sa.text("false"), nullable=False),
+        sa.CheckConstraint(
+            "(namespace IS NULL) = (process_id IS NULL)", name=op.f("removed_processes_name_check")
+        ),
         sa.PrimaryKeyConstraint("process_no", name=op.f("removed_processes_pkey")),
         schema=schema,
-        comment="Processes that ended by a step of their own; their answers are kept for late callers.",
+        comment="Processes that are gone: answers that are kept for late callers, rows of large ones.",
     )
     op.create_index(
         "removed_processes_by_end", "removed_processes", ["kept_until"], unique=False, schema=schema
@@ -209,6 +213,14 @@ def upgrade() -> None:
         ["namespace", "process_id"],
         unique=False,
         schema=schema,
+    )
+    op.create_index(
+        "removed_processes_with_events",
+        "removed_processes",
+        ["process_no"],
+        unique=False,
+        schema=schema,
+        postgresql_where=sa.text("has_events"),
     )
     op.create_table(
         "running",

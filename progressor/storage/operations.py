@@ -59,6 +59,8 @@ T = TypeVar("T")
 Attempt = Callable[[Session, bool], Awaitable[T]]
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.02, 1.0
+# Of removed processes, in one transaction.
+_MOST_ROWS = 10_000
 
 
 class Storage:
@@ -312,20 +314,24 @@ class Storage:
     async def drop_leftovers(
         self, *, lease_age: timedelta, limit: int = 1000, now: datetime | None = None
     ) -> bool:
-        """Forget dead workers, and answers of removed processes that were kept long enough.
+        """Forget dead workers, answers of removed processes that were kept long enough, rows of large ones.
 
-        Of at most `limit` processes at once; True if there may be more.
+        Of at most `limit` processes at once, and so many rows; True if there may be more.
         """
-        params = {"lease_age": lease_age, "limit": limit, "now": now}
+        params = {"lease_age": lease_age, "limit": limit, "rows": _MOST_ROWS, "now": now}
 
         async def attempt(session: Session, _again: bool) -> bool:
-            _, (dropped,) = await session.transact([("drop_workers", params), ("drop_removed", params)])
-            return bool(dropped["processes"] == limit)
+            verbs = ("drop_workers", "drop_rows", "drop_removed")
+            _, (some,), (all_,) = await session.transact([(verb, params) for verb in verbs])
+            return bool(some["rows"] == _MOST_ROWS or all_["processes"] == limit)
 
         return await self._run("drop_leftovers", attempt, patience=self._patience)
 
     async def remove(self, namespace: str, process_id: str) -> Removed:
-        """Delete a process and all its rows, whatever it does just now; its running step is fenced off."""
+        """End a process, whatever it does just now; its running step is fenced off.
+
+        Of a large one rows are left, which nobody sees and `drop_leftovers` deletes.
+        """
         found = await self.execute("find_process", namespace=namespace, process_id=process_id)
         if not found:
             return Removed(False, ())

@@ -325,10 +325,9 @@ def saved_of(step: Step, row: Row, cancelled: tuple[TaskRef, ...]) -> Saved:
 
 def grouped(rows: Iterable[Row], namespaces: Mapping[int, str]) -> dict[int, tuple[TaskRef, ...]]:
     """Cancelled tasks that somebody waits for, by the number of their process; `namespaces` by the same."""
-    found: dict[int, tuple[TaskRef, ...]] = {}
+    found: dict[int, list[TaskRef]] = {}
     for row in rows:
-        if row["reply_to"] is not None:
-            process_no = row["process_no"]
-            ref = TaskRef(namespaces[process_no], process_no, row["task_id"], row["reply_to"])
-            found[process_no] = (*found.get(process_no, ()), ref)
-    return found
+        process_no = row["process_no"]
+        ref = TaskRef(namespaces[process_no], process_no, row["task_id"], row["reply_to"])
+        found.setdefault(process_no, []).append(ref)
+    return {process_no: tuple(refs) for process_no, refs in found.items()}

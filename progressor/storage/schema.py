@@ -164,12 +164,16 @@ removed_processes = Table(
     metadata,
     Column("process_no", BigInteger, nullable=False),
     _timestamp("kept_until"),
-    Column("namespace", _KeyText, nullable=False),
-    Column("process_id", _KeyText, nullable=False),
+    # Whose answers nobody can ask for has no name.
+    Column("namespace", _KeyText),
+    Column("process_id", _KeyText),
+    Column("has_events", Boolean, nullable=False, server_default=text("false")),
     PrimaryKeyConstraint("process_no"),
+    CheckConstraint("(namespace IS NULL) = (process_id IS NULL)", name="name"),
     Index("removed_processes_by_name", "namespace", "process_id"),
     Index("removed_processes_by_end", "kept_until"),
-    comment="Processes that ended by a step of their own; their answers are kept for late callers.",
+    Index("removed_processes_with_events", "process_no", postgresql_where=text("has_events")),
+    comment="Processes that are gone: answers that are kept for late callers, rows of large ones.",
 )
 
 tasks = Table(

@@ -67,6 +67,8 @@ KEYS = {
     "processes_name": ("namespace_no =", "process_id ="),
     "removed_processes_by_name": ("namespace =", "process_id ="),
     "removed_processes_pkey": ("process_no =",),
+    # Of the removed ones the few large ones.
+    "removed_processes_with_events": (),
     "tasks_pkey": ("process_no =", "task_id ="),
     "tasks_idempotency_key": ("(process_no + 0) =", "idempotency_key ="),
     "running_pkey": ("process_no =",),
@@ -82,7 +84,11 @@ OTHERS = {
     # All that a process has, or had.
     ("remove", "tasks"): "process_no",
     ("remove", "events"): "process_no =",
+    ("drop_rows", "tasks"): "process_no =",
+    ("drop_rows", "events"): "process_no =",
     ("drop_removed", "tasks"): "process_no =",
+    ("drop_removed", "events"): "process_no =",
+    ("drop_rows", "removed_processes"): "kept_until",
     ("drop_removed", "removed_processes"): "kept_until",
     # As many rows as all workers have slots: by a repeated claim, and once per collection.
     ("claimed", "running"): None,

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 import pytest
 
-from progressor.storage.items import LostLease, Removed
+from progressor.storage.items import Answer, Duplicate, Import, LostLease, Removed, Saved
 from progressor.storage.operations import Storage
 from tests.support import (
     NS,
@@ -15,6 +17,8 @@ from tests.support import (
     events,
     hold,
     init,
+    number,
+    postponed,
     removed,
     repair,
     request,
@@ -41,6 +45,116 @@ async def test_takes_everything(storage: Storage, tables: Tables) -> None:
         tables.events("p2"),
         tables.schedule("p2"),
     ) == kept
+
+
+LARGE = 1001
+
+
+def imported(process_id: str, **fields: object) -> Import:
+    return Import(NS, process_id, f"put-{number()}", **fields)  # type: ignore[arg-type]
+
+
+AGE = timedelta(seconds=30)
+
+
+async def large(storage: Storage, tables: Tables, process_id: str = "p1", *, of: str) -> None:
+    """A process with many rows, in the one table or the other."""
+    await storage.put(imported(process_id, events=events(LARGE if of == "events" else 2)), now=T0)
+    if of == "tasks":
+        tables.execute(
+            """
+            INSERT INTO tasks (
+                process_no, task_type, status, scheduled_time, finished_time, idempotency_key, request_hash,
+                response
+            )
+            SELECT process_no, 'call', 'finished', %s, %s, 'key-' || n, 'hash', 'answer'
+            FROM processes, generate_series(1, 1001) AS n WHERE process_id = %s
+            """,
+            T0,
+            T0,
+            process_id,
+        )
+
+
+def rows_left(tables: Tables) -> dict[str, int]:
+    return {name: len(rows) for name, rows in tables.everything().items()}
+
+
+@pytest.mark.parametrize("of", ["events", "tasks"])
+async def test_a_large_process_is_gone_at_once_and_its_rows_later(
+    storage: Storage, tables: Tables, monkeypatch: pytest.MonkeyPatch, of: str
+) -> None:
+    """Its name is free, its callers are told, its keys are forgotten; rows go piece by piece."""
+    monkeypatch.setattr("progressor.storage.operations._MOST_ROWS", 400)
+    await large(storage, tables, of=of)
+    running = await hold(storage, request(reply_to=61))
+    waiting = await wait(storage, request(reply_to=62))
+    removed_ = await storage.remove(NS, "p1")
+    assert set(removed_.cancelled) == {running.ref._replace(reply_to=61), waiting._replace(reply_to=62)}
+    left = rows_left(tables)
+    assert (left["processes"], left["running"], left["schedule"]) == (0, 0, 0)
+    assert left[of] >= LARGE
+    # The next life has nothing of it, and is not touched.
+    await start(storage, "p1", set_timer(SECOND, events=events(1)))
+    again = await hold(storage, request(key="key-1"))
+    await save(storage, again, unlock())
+    mine = (tables.process(), tables.tasks(), tables.events(), tables.schedule())
+    later, rounds = T0 + SECOND, 1
+    while await storage.drop_leftovers(lease_age=AGE, now=later):
+        rounds += 1
+    assert rounds == 1 + (LARGE + 1) // 400
+    await storage.drop_leftovers(lease_age=AGE, now=later)
+    assert (tables.process(), tables.tasks(), tables.events(), tables.schedule()) == mine
+    assert rows_left(tables)["removed"] == 0
+    assert rows_left(tables)["events"] == 1
+
+
+@pytest.mark.parametrize("of", ["events", "tasks"])
+async def test_a_large_process_that_removes_itself(storage: Storage, tables: Tables, of: str) -> None:
+    """Its events go soon, its answers are kept as those of a small one, and all ends after a day."""
+    await large(storage, tables, of=of)
+    step = await hold(storage, request(key="last", reply_to=61))
+    waiting = await wait(storage, request(reply_to=62))
+    saved = await save(storage, step, removed())
+    assert saved.cancelled == (waiting._replace(reply_to=62),)
+    assert tables.process() is None
+    while await storage.drop_leftovers(lease_age=AGE, now=T0 + SECOND):
+        pass
+    assert tables.everything()["events"] == []
+    await start(storage)
+    (again,) = await storage.prepare_call([request(key="last")], now=T0 + SECOND)
+    assert isinstance(again, Duplicate)
+    assert again.answer.response == b"answer"
+    await storage.remove(NS, "p1")
+    day = timedelta(days=1, seconds=1)
+    for _ in range(2):
+        await storage.drop_leftovers(lease_age=AGE, now=T0 + day)
+    assert set(rows_left(tables).values()) == {0}
+
+
+async def test_large_processes_of_one_batch(storage: Storage, tables: Tables) -> None:
+    """Small and large ones that end in one transaction: each as it would by itself."""
+    for name in ("small", "large"):
+        await storage.put(imported(name, events=events(3 if name == "small" else LARGE)), now=T0)
+    steps = [await hold(storage, request(name)) for name in ("small", "large")]
+    saved = await storage.save_result([step.step(removed()) for step in steps], now=T0)
+    assert [type(each) for each in saved] == [Saved, Saved]
+    assert [row["has_events"] for row in tables.everything()["removed"]] == [False, True]
+    assert len(tables.everything()["events"]) == LARGE
+
+
+async def test_of_many_callers_some_are_told(storage: Storage) -> None:
+    """A removal names a bounded number of callers; the others look for themselves, and find nothing."""
+    await start(storage)
+    running = await hold(storage, request())
+    asked = [request(reply_to=60, worker_id=None) for _ in range(1200)]
+    waiting = await storage.prepare_call(asked, now=T0)
+    told = (await storage.remove(NS, "p1")).cancelled
+    assert len(told) == 1000
+    refs = [postponed(each).key for each in waiting]
+    assert {ref.key for ref in told} < set(refs)
+    assert await storage.replies([refs[0], refs[-1]]) == [Answer(None), Answer(None)]
+    assert await storage.save_result([running.step(unlock())], now=T0) == [LostLease()]
 
 
 async def test_missing_process(storage: Storage) -> None:

@@ -22,8 +22,9 @@ LEFT JOIN progressor.namespaces AS n ON n.namespace_no = p.namespace_no
 LEFT JOIN progressor.removed_processes AS gone ON gone.process_no = e.process_no AND p.process_no IS NULL
 WHERE
     (%(namespace)s::text IS NULL OR coalesce(n.name, gone.namespace) = %(namespace)s::text)
-    AND (
-        p.process_no IS NULL
-        OR (coalesce(e.n, 0), coalesce(e.high, 0), coalesce(e.low, 1))
-        <> (p.last_event_id, p.last_event_id, 1)
-    )
+    AND CASE
+        -- Those of a large process that is gone are deleted piece by piece.
+        WHEN p.process_no IS NULL THEN NOT coalesce(gone.has_events, FALSE)
+        ELSE (coalesce(e.n, 0), coalesce(e.high, 0), coalesce(e.low, 1))
+            <> (p.last_event_id, p.last_event_id, 1)
+    END

@@ -19,13 +19,21 @@ WITH gone AS (
         s.process_no = ANY (ARRAY[i.process_no])
         AND s.task_type IN ('init', 'call', 'notify', 'repair')
     RETURNING s.process_no, s.task_id, i.detail
+),
+
+cancelled AS (
+    UPDATE progressor.tasks AS t
+    SET
+        status = 'cancelled',
+        finished_time = coalesce(%(now)s::timestamptz, now()),
+        error = gone.detail
+    FROM gone
+    WHERE t.process_no = ANY (ARRAY[gone.process_no]) AND t.task_id = gone.task_id
+    RETURNING t.process_no, t.task_id, t.reply_to
 )
 
-UPDATE progressor.tasks AS t
-SET
-    status = 'cancelled',
-    finished_time = coalesce(%(now)s::timestamptz, now()),
-    error = gone.detail
-FROM gone
-WHERE t.process_no = ANY (ARRAY[gone.process_no]) AND t.task_id = gone.task_id
-RETURNING t.process_no, t.task_id, t.reply_to
+-- Whoever is not told looks for himself a little later.
+SELECT c.process_no, c.task_id, c.reply_to
+FROM cancelled AS c
+WHERE c.reply_to IS NOT NULL
+LIMIT 1000

@@ -1,6 +1,24 @@
--- The answers of processes that are gone, kept for late callers, end after a while, and their numbers with
--- them. A bounded number of processes at once: the next round goes on.
-WITH ended AS (
+-- drop_leftovers, last: the numbers of processes that are gone end when nothing is left under them and their
+-- answers were kept long enough. A younger snapshot than that of drop_rows: it sees what is left.
+WITH emptied AS (
+    UPDATE progressor.removed_processes AS r
+    SET has_events = FALSE
+    FROM (
+        SELECT h.process_no
+        FROM progressor.removed_processes AS h
+        WHERE
+            h.has_events
+            AND NOT EXISTS (
+                SELECT FROM progressor.events AS e WHERE e.process_no = h.process_no OFFSET 0
+            )
+        ORDER BY h.process_no
+        LIMIT %(limit)s::bigint
+        FOR UPDATE SKIP LOCKED
+    ) AS i
+    WHERE r.process_no = ANY (ARRAY[i.process_no])
+),
+
+ended AS (
     DELETE FROM progressor.removed_processes AS r
     USING (
         SELECT e.process_no
@@ -10,14 +28,10 @@ WITH ended AS (
         LIMIT %(limit)s::bigint
         FOR UPDATE SKIP LOCKED
     ) AS due
-    WHERE r.process_no = ANY (ARRAY[due.process_no])
+    WHERE
+        r.process_no = ANY (ARRAY[due.process_no]) AND NOT r.has_events
+        AND NOT EXISTS (SELECT FROM progressor.tasks AS t WHERE t.process_no = due.process_no OFFSET 0)
     RETURNING r.process_no
-),
-
-dropped AS (
-    DELETE FROM progressor.tasks AS t
-    USING ended AS e
-    WHERE t.process_no = ANY (ARRAY[e.process_no])
 )
 
 SELECT count(*) AS processes FROM ended

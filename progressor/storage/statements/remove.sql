@@ -1,20 +1,29 @@
--- Delete processes and all their rows, and say whom to tell. With a task_id it is the end of that step,
--- if its running row, the fence, is still held: that row and the task's stay for save_result, which comes
--- next. The process's number is then kept for a day, with the task and the answers of the last day: a
--- caller may not have read its own yet, and a start asked again must not begin a second life. Where nobody
--- can ask, as for a timer's, minutes will do: a save that is repeated after a lost answer looks for it.
+-- End processes, and say whom to tell. With a task_id it is the end of that step, if its running row, the
+-- fence, is still held: that row and the task's stay for save_result, which comes next. The process's number
+-- is then kept for a day, with the task and the answers of the last day: a caller may not have read its own
+-- yet, and a start asked again must not begin a second life. Where nobody can ask, as for a timer's, minutes
+-- will do: a save that is repeated after a lost answer looks for it.
 -- Without a task_id somebody wants the process forgotten, keys and all; if it has ended by a step of its own
 -- meanwhile there is nothing to forget, and what that step kept stays.
+-- A large process ends as fast as a small one: what waits on it goes with it; its events and its finished
+-- tasks are left under its number, which no other life will have, and drop_leftovers deletes them in pieces.
 WITH item AS MATERIALIZED (
-    SELECT i.*
+    SELECT
+        i.*,
+        p.last_event_id,
+        p.last_event_id > 1000 OR (
+            SELECT count(*) > 1000
+            FROM (SELECT FROM progressor.tasks AS t WHERE t.process_no = i.process_no LIMIT 1001) AS first
+        ) AS is_large,
+        coalesce(%(now)s::timestamptz, now()) AS now
     FROM unnest(
         %(process_no)s::bigint[], %(task_id)s::bigint[], %(worker_id)s::bigint[], %(lease)s::bigint[]
     ) AS i (process_no, task_id, worker_id, lease)
+    CROSS JOIN LATERAL (
+        SELECT p.last_event_id FROM progressor.processes AS p WHERE p.process_no = i.process_no OFFSET 0
+    ) AS p
     WHERE
-        (
-            i.task_id IS NULL
-            AND EXISTS (SELECT FROM progressor.processes AS p WHERE p.process_no = i.process_no OFFSET 0)
-        )
+        i.task_id IS NULL
         OR EXISTS (
             SELECT FROM progressor.running AS r
             WHERE
@@ -28,60 +37,70 @@ process AS (
     DELETE FROM progressor.processes AS p
     USING item AS i
     WHERE p.process_no = ANY (ARRAY[i.process_no])
-    RETURNING p.process_no, p.namespace_no, p.process_id, i.task_id
+    RETURNING p.namespace_no, p.process_id, i.*
 ),
 
 kept AS (
-    INSERT INTO progressor.removed_processes (process_no, kept_until, namespace, process_id)
+    INSERT INTO progressor.removed_processes (process_no, kept_until, namespace, process_id, has_events)
     SELECT
         p.process_no,
-        coalesce(%(now)s::timestamptz, now()) + CASE
-            WHEN EXISTS (
+        p.now + CASE
+            WHEN p.task_id IS NULL THEN interval '0'
+            WHEN p.is_large OR EXISTS (
                 SELECT FROM progressor.tasks AS t
                 WHERE
                     t.process_no + 0 = p.process_no AND t.idempotency_key IS NOT NULL
-                    AND (
-                        t.task_id = p.task_id
-                        OR t.finished_time >= coalesce(%(now)s::timestamptz, now()) - interval '1 day'
-                    )
+                    AND (t.task_id = p.task_id OR t.finished_time >= p.now - interval '1 day')
                 OFFSET 0
             ) THEN interval '1 day'
             ELSE interval '10 minutes'
         END,
-        n.name,
-        p.process_id
+        -- Without a name nobody finds it by a key.
+        CASE WHEN p.task_id IS NOT NULL THEN n.name END,
+        CASE WHEN p.task_id IS NOT NULL THEN p.process_id END,
+        p.is_large AND p.last_event_id > 0
     FROM process AS p
     JOIN progressor.namespaces AS n ON n.namespace_no = ANY (ARRAY[p.namespace_no])
-    WHERE p.task_id IS NOT NULL
+    WHERE p.task_id IS NOT NULL OR p.is_large
 ),
 
 event AS (
     DELETE FROM progressor.events AS e
     USING item AS i
-    WHERE e.process_no = ANY (ARRAY[i.process_no])
+    WHERE NOT i.is_large AND e.process_no = ANY (ARRAY[i.process_no])
 ),
 
 waiting AS (
     DELETE FROM progressor.schedule AS s
     USING item AS i
     WHERE s.process_no = ANY (ARRAY[i.process_no])
+    RETURNING s.process_no, s.task_id
 ),
 
 step AS (
     DELETE FROM progressor.running AS r
     USING item AS i
     WHERE i.task_id IS NULL AND r.process_no = ANY (ARRAY[i.process_no])
+    RETURNING r.process_no, r.task_id
+),
+
+unanswered AS (
+    DELETE FROM progressor.tasks AS t
+    USING (SELECT w.* FROM waiting AS w UNION ALL SELECT s.* FROM step AS s) AS u
+    WHERE t.process_no = ANY (ARRAY[u.process_no]) AND t.task_id = u.task_id
+    RETURNING t.process_no, t.task_id, t.reply_to
+),
+
+answered AS (
+    DELETE FROM progressor.tasks AS t
+    USING item AS i
+    WHERE
+        NOT i.is_large AND t.process_no = ANY (ARRAY[i.process_no]) AND t.finished_time IS NOT NULL
+        AND (i.task_id IS NULL OR t.idempotency_key IS NULL OR t.finished_time < i.now - interval '1 day')
 )
 
-DELETE FROM progressor.tasks AS t
-USING item AS i
-WHERE
-    t.process_no = ANY (ARRAY[i.process_no])
-    AND t.task_id IS DISTINCT FROM i.task_id
-    AND (
-        i.task_id IS NULL OR t.idempotency_key IS NULL OR t.finished_time IS NULL
-        OR t.finished_time < coalesce(%(now)s::timestamptz, now()) - interval '1 day'
-    )
-RETURNING
-    t.process_no, t.task_id,
-    CASE WHEN t.status IN ('waiting', 'running') THEN t.reply_to END AS reply_to
+-- Whoever is not told looks for himself a little later.
+SELECT u.process_no, u.task_id, u.reply_to
+FROM unanswered AS u
+WHERE u.reply_to IS NOT NULL
+LIMIT 1000
