@@ -6,6 +6,7 @@ from progressor.codec import Codec
 from progressor.config import RetryPolicy
 from progressor.engine import Engine
 from progressor.errors import (
+    CallCycle,
     HandlerFailed,
     IdempotencyConflict,
     InvalidRequest,
@@ -75,6 +76,7 @@ __all__ = [
     "InvalidRequest",
     "InvalidState",
     "IdempotencyConflict",
+    "CallCycle",
     "NamespaceNotFound",
     "ProcessNotFound",
     "ProcessAlreadyExists",

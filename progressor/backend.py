@@ -41,6 +41,7 @@ class Backend:
         self.options = options
         self.owner_id = secrets.randbits(63)
         schema = options.database_schema
+        self.place = (*place_of(dsn).values(), schema)
         self._connections = Connections(
             self.dsn, limit=options.connections, schema=schema, session_state=options.signals
         )

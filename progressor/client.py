@@ -53,8 +53,6 @@ from progressor.storage.reads import MOST_ITEMS
 P = ParamSpec("P")
 T = TypeVar("T")
 
-_INIT_POLL, _LONGEST_INIT_POLL = 0.005, 0.25
-
 
 class Client:
     """The processes of one database: `async with Client("postgresql://…") as client: …`.
@@ -212,7 +210,7 @@ class Client:
         try:
             async with asyncio.timeout(self._requests.seconds(timeout)):
                 await self._backend.connected()
-                snapshot = await self._initialised(namespace, process_id)
+                snapshot = await self._requests.initialised(namespace, process_id)
                 if range is not None:
                     events = await self._backend.reads.events(
                         snapshot.process_no, range, last=snapshot.last_event_id
@@ -221,18 +219,6 @@ class Client:
                 return await self._view(snapshot)
         except TimeoutError:
             raise ReplyTimeout(namespace, process_id, idempotency_key=None, task_id=None) from None
-
-    async def _initialised(self, namespace: str, process_id: str) -> Snapshot:
-        pause = _INIT_POLL
-        while True:
-            snapshot = await self._backend.reads.process(namespace, process_id)
-            if snapshot is None:
-                await self._requests.check_namespace(namespace)
-                raise ProcessNotFound(namespace, process_id)
-            if snapshot.status is not ProcessStatus.INIT:
-                return snapshot
-            await asyncio.sleep(pause)
-            pause = min(pause * 2, _LONGEST_INIT_POLL)
 
     async def _view(self, snapshot: Snapshot) -> Process[Any]:
         known = self._namespaces.get(snapshot.namespace)

@@ -27,6 +27,7 @@ from progressor.service import PeriodicService
 from progressor.standalone import scanner, zombie_collector
 from progressor.storage.beats import Beats
 from progressor.storage.signals import Kind
+from progressor.waits import Lending
 from progressor.worker import Worker
 
 log = logging.getLogger("progressor.engine")
@@ -43,6 +44,7 @@ class _Parts(NamedTuple):
     client: EngineClient
     heartbeat: Heartbeat
     loop_lag: LoopLag
+    lending: Lending
     services: Sequence[PeriodicService]
 
 
@@ -74,6 +76,7 @@ class Engine:
             for namespace in self.namespaces
         }
         backend.ring = partial(_ring, pools)
+        lending = Lending(backend.place, {name: pool.run_next for name, pool in pools.items()})
         beats = Beats(
             backend.dsn,
             worker_id=backend.owner_id,
@@ -93,6 +96,7 @@ class Engine:
             EngineClient(backend, self.namespaces, pools),
             Heartbeat(beats, interval=options.heartbeat_interval, free_slots=self._free_slots),
             LoopLag(),
+            lending,
             services,
         )
 
@@ -146,7 +150,9 @@ class Engine:
                     self.backend.committed,
                     self.backend.reads,
                     self.backend.replies,
+                    lending=self._parts.lending,
                     on_due=pool.expect,
+                    on_hung=pool.keep_for_hung,
                     limits=self.options,
                 )
             )
@@ -186,6 +192,7 @@ class Engine:
         finished = await asyncio.gather(
             *(pool.stop(self.options.stop_grace) for pool in self.pools.values())
         )
+        finished.append(await self._parts.lending.stop())
         await self._parts.loop_lag.stop()
         # Unfinished steps are left to the collectors: the worker's row ages with them.
         await self._parts.heartbeat.stop(leave=all(finished))

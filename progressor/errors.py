@@ -2,7 +2,8 @@
 
 ProgressorError
 ├── InvalidRequest          the request itself is wrong; nothing was written
-│   └── IdempotencyConflict     the key was used for another request
+│   ├── IdempotencyConflict     the key was used for another request
+│   └── CallCycle               a handler would wait for itself
 ├── InvalidState            a state is not of the type that its namespace declares
 ├── NamespaceNotFound       no worker ever registered this namespace
 ├── ProcessNotFound         no such process, or it was removed
@@ -20,9 +21,11 @@ Rule: a caller decides by type and typed attributes, never by the text.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 __all__ = [
+    "CallCycle",
     "HandlerFailed",
     "IdempotencyConflict",
     "InvalidRequest",
@@ -86,6 +89,21 @@ class IdempotencyConflict(InvalidRequest):
         self.namespace = namespace
         self.process_id = process_id
         self.idempotency_key = idempotency_key
+
+
+class CallCycle(InvalidRequest):
+    """A handler asked a process that waits for it, or is its own; `processes` is the way round.
+
+    Nothing was sent. A handler that lets it pass refuses its own request, and its process stays as it was.
+    """
+
+    def __init__(self, processes: Sequence[str]) -> None:
+        super().__init__(
+            f"the handler would wait for itself ({' → '.join(processes)}): "
+            "use notify, which waits for no answer, or ask from outside of handlers",
+            field="process_id",
+        )
+        self.processes = tuple(processes)
 
 
 class NamespaceNotFound(ProgressorError):

@@ -1,7 +1,7 @@
 """The seam between the engine and the user's code: any return or raise becomes an Outcome.
 
-Rule: nothing that a handler does can break the worker that runs it; only a cancellation from
-outside passes through.
+Rule: nothing that a handler does can break the worker that runs it. Only a cancellation from outside
+passes through, and NoThread: the handler did not begin.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any, Final, Protocol, assert_never
 from progressor.codec import RAW, json_object
 from progressor.config import EngineOptions
 from progressor.deadlines import Deadline, Deadlines
-from progressor.errors import InvalidRequest, NonRetryable, Reject
+from progressor.errors import CallCycle, InvalidRequest, NonRetryable, Reject
 from progressor.model import (
     Event,
     Failure,
@@ -30,6 +30,7 @@ from progressor.model import (
     UnsetTimer,
 )
 from progressor.process import InvalidContext, Process
+from progressor.threads import NoThread
 
 MAX_ERROR_LENGTH = 2_000
 
@@ -59,7 +60,7 @@ async def perform(
     task: Task,
     deadlines: Deadlines,
 ) -> Outcome:
-    """Run the handler for as long as `deadlines` allow, and say how it ended."""
+    """Run the handler for as long as `deadlines` allow, and say how it ended; NoThread: it did not."""
     if task.task_type is TaskType.REMOVE:
         return _REMOVED
     deadline = Deadline(deadlines)
@@ -73,6 +74,8 @@ async def perform(
             raise
         _log_failure(task)
         return _failure(error)
+    except NoThread:
+        raise
     except (Exception, SystemExit) as error:  # noqa: BLE001  # whatever it is, it is the outcome
         return _outcome(error, task, seconds=deadlines.seconds if deadline.expired else None)
 
@@ -84,9 +87,17 @@ def _outcome(error: BaseException, task: Task, *, seconds: float | None) -> Outc
             case Reject():
                 return _refusal(error, task)
             case InvalidCall() | InvalidContext():
-                return Refusal(clean(str(error)), {"field": error.field}, invalid=True)
+                return _invalid(error)
+            case CallCycle():
+                # Two steps met; none of them is broken. The developer should know.
+                _log_failure(task)
+                return _invalid(error)
     _log_failure(task)
     return _failure(error) if seconds is None else _timed_out(seconds)
+
+
+def _invalid(error: InvalidRequest) -> Refusal:
+    return Refusal(clean(str(error)), {"field": error.field}, invalid=True)
 
 
 def _refusal(error: Reject, task: Task) -> Outcome:

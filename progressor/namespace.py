@@ -18,7 +18,6 @@ from progressor.functions import Function, names_around
 from progressor.handler import Handler, InvalidCall, checked
 from progressor.model import HistoryRange, Intent, Snapshot, Task, TaskType
 from progressor.process import Process, WritableProcess
-from progressor.threads import allow_threads
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -211,7 +210,6 @@ class Namespace:
             _add(self._singles, task_type, function, what=what)
         if not isinstance(history, _Inherit):
             self._histories[function] = history
-        allow_threads(self.options.concurrency)
 
     def _find(self, task: Task) -> Function | None:
         if task.task_type is TaskType.CALL or task.task_type is TaskType.NOTIFY:

@@ -1,6 +1,7 @@
 """The slots of a namespace, and the claims that fill them; the only place that counts free workers.
 
-Rule: a slot is taken before a task is asked for and given back when its chain of steps ends. Claims are
+Rule: a slot is taken before a task is asked for, and given back when its chain of steps has ended and every
+sync handler that it ran has returned: so each slot has a thread, and no step waits for one. Claims are
 woken by rings (a hint, a timer of our own that fell due, a freed slot while more is known to wait) and,
 as the last net, by a slow poll.
 """
@@ -14,16 +15,23 @@ import math
 import random
 import secrets
 import time
+from collections.abc import Coroutine
+from concurrent.futures import Future
 from datetime import timedelta
+from functools import partial
+from typing import Any
 
 from progressor import metrics
 from progressor.errors import ProgressorError
+from progressor.model import Task
 from progressor.namespace import Namespace
 from progressor.outages import Outage, Says, cause_of
-from progressor.storage.items import Claimed
+from progressor.storage.items import Claimed, TaskRef
 from progressor.storage.operations import Storage
 from progressor.storage.signals import KINDS, Kind
 from progressor.supervision import Background, expect, report
+from progressor.threads import NoThread
+from progressor.waits import call_in
 from progressor.worker import Worker
 
 log = logging.getLogger("progressor.pool")
@@ -32,6 +40,8 @@ log = logging.getLogger("progressor.pool")
 MAX_CHAIN = 64
 # Timers that fall due later than this are left to the scanner.
 _HORIZON = 60.0
+# How long a slot is left unused when there is no thread for it, in seconds.
+_WITHOUT_THREAD = 1.0
 # How many of the processes whose steps are given up are named.
 _MOST_NAMED = 20
 _SAYS = Says("claim failed, going on", "claims still fail", "claims work again")
@@ -57,6 +67,8 @@ class Pool:
         self.worker_id = worker_id
         self.size = namespace.options.concurrency
         self.free = self.size
+        self.hung = 0
+        """Slots of sync handlers that run on after their steps."""
         self._storage = storage
         self._worker: Worker | None = None
         self._poll_interval = poll_interval.total_seconds()
@@ -67,7 +79,7 @@ class Pool:
         self._due: list[int] = []
         self._expected: set[int] = set()
         # What each chain began with: whose step is given up must be said.
-        self._chains: dict[asyncio.Task[None], Claimed] = {}
+        self._chains: dict[asyncio.Task[object], Claimed] = {}
         self._background = Background(namespace=namespace.name)
         self._outage = Outage(log, _SAYS, namespace=namespace.name)
         self._drained = asyncio.Event()
@@ -82,8 +94,11 @@ class Pool:
         self._worker = worker
         metrics.expect(self.namespace.name)
         expect("step")
-        metrics.SLOTS.labels(self.namespace.name, "busy").set_function(lambda: self.size - self.free)
-        metrics.SLOTS.labels(self.namespace.name, "free").set_function(lambda: self.free)
+        slots = partial(metrics.SLOTS.labels, self.namespace.name)
+        slots("busy").set_function(lambda: self.size - self.free - self.hung)
+        # Fewer than none: slots are lent to processes for which steps wait.
+        slots("free").set_function(lambda: max(0, self.free))
+        slots("hung").set_function(lambda: self.hung)
         self._rung = {"calls", "timers"}
         self._bell.set()
         self._background.keep("claims", self._claim_forever)
@@ -120,39 +135,125 @@ class Pool:
         self.free += slots
         if self._rung:
             self._bell.set()
-        if self.free >= self.size:
+        if self._is_drained:
             self._drained.set()
+
+    @property
+    def _is_drained(self) -> bool:
+        return self.free + self.hung >= self.size
 
     def run(self, held: Claimed) -> None:
         """Begin a chain of steps in a slot that was reserved."""
-        begin = self._hand_back if self.stopping else self._run_chain
-        chain = asyncio.create_task(begin(held))
+        self._begin(self._hand_back(held) if self.stopping else self._run_chain(held), held)
+
+    def _begin(self, work: Coroutine[Any, Any, object], held: Claimed) -> asyncio.Task[object]:
+        chain = asyncio.create_task(work)
         self._chains[chain] = held
         chain.add_done_callback(self._chain_ended)
+        return chain
 
-    def _chain_ended(self, chain: asyncio.Task[None]) -> None:
+    async def run_next(self, process_no: int) -> bool:
+        """Run the step that waits first on a process, in a slot that is lent for it, if that is needed.
+
+        While slots are free that is for the claims. A pool that stops claims no more, but what runs must be
+        able to finish.
+        """
+        if self.free > 0 and not self.stopping:
+            return False
+        held: Claimed | None = None
+        self.free -= 1
+        try:
+            held = await self._next_of(process_no)
+        except ProgressorError as error:
+            self._outage.failed(cause_of(error))
+        finally:
+            if held is None:
+                self.release()
+        if held is None:
+            return False
+        # A step, not a chain: the slot is lent for what is waited for, and for nothing else.
+        step = self._begin(self._run_step(held, keeps_slot=False), held)
+        try:
+            await asyncio.wait({step})
+        except asyncio.CancelledError:
+            step.cancel()
+            raise
+        return True
+
+    async def _next_of(self, process_no: int) -> Claimed | None:
+        found = await self._storage.execute("next_task", process_no=process_no)
+        if not found:
+            return None
+        ref = TaskRef(self.namespace.name, process_no, found[0]["task_id"])
+        return await self._storage.capture_task(ref, worker_id=self.worker_id, lease=new_lease())
+
+    def keep_for_hung(self, task: Task, thread: Future[Any]) -> None:
+        """A sync handler runs on after its step: the slot is its own until it returns."""
+        self.hung += 1
+        self.free -= 1
+        # What waits on the process is for whoever has a slot.
+        self._rung.add("calls")
+        about = {
+            "namespace": task.namespace,
+            "process_id": task.process_id,
+            "task_id": task.task_id,
+            "handler": task.name or task.task_type.value,
+        }
+        log.warning(
+            "sync handler hangs, its slot is lost until it returns",
+            extra={**about, "hung": self.hung, "slots": self.size},
+        )
+        if self.hung >= self.size:
+            log.error(
+                "all slots hang: this worker runs nothing more of the namespace",
+                extra={"namespace": self.namespace.name, "slots": self.size},
+            )
+        loop = asyncio.get_running_loop()
+        thread.add_done_callback(lambda _: call_in(loop, self._returned, about))
+
+    def _returned(self, about: dict[str, Any]) -> None:
+        self.hung -= 1
+        log.warning("hung handler returned, its slot is free", extra={**about, "hung": self.hung})
+        self.release()
+
+    def _chain_ended(self, chain: asyncio.Task[object]) -> None:
         held = self._chains.pop(chain)
         self.release()
         # A task whose step failed us stays in running: its lease runs out and the collector takes it.
         report("step", chain, namespace=self.namespace.name, process_id=held.task.process_id)
 
-    async def _run_chain(self, held: Claimed | None) -> None:
-        worker = self._worker
-        if worker is None:
-            raise RuntimeError("the pool was not started")
+    async def _run_chain(self, first: Claimed) -> None:
+        held: Claimed | None = first
         steps = 0
         while held is not None:
             steps += 1
-            others_wait = self.busy >= self.size and bool(self._rung)
+            others_wait = self.free <= 0 and bool(self._rung)
             keeps_slot = not self.stopping and not (others_wait and steps >= MAX_CHAIN)
-            held = await worker.step(held, keeps_slot=keeps_slot)
+            held = await self._run_step(held, keeps_slot=keeps_slot)
             if held is not None and self.stopping:
                 # The stop came during the step: what it would go on with was not begun.
                 await self._hand_back(held)
                 return
-            if not keeps_slot:
-                # What it would have gone on with, waits for whoever is free.
-                self.ring("calls")
+
+    async def _run_step(self, held: Claimed, *, keeps_slot: bool) -> Claimed | None:
+        worker = self._worker
+        if worker is None:
+            raise RuntimeError("the pool was not started")
+        try:
+            following = await worker.step(held, keeps_slot=keeps_slot)
+        except NoThread:
+            log.exception(
+                "no thread for a sync handler, handed back", extra={"namespace": self.namespace.name}
+            )
+            await self._hand_back(held)
+            # To claim it again at once would mean to hand it back again: others may have threads.
+            await asyncio.sleep(_WITHOUT_THREAD)
+            self._rung |= {"calls", "timers"}
+            return None
+        if not keeps_slot:
+            # What it would have gone on with, waits for whoever is free.
+            self.ring("calls")
+        return following
 
     async def _claim_forever(self) -> None:
         loop = asyncio.get_running_loop()
@@ -205,7 +306,7 @@ class Pool:
                 self.run(held)
 
     async def _hand_back(self, held: Claimed) -> None:
-        # It came into our hands while the stop was called: somebody else shall have it.
+        # It is in our hands and not begun: somebody else shall have it.
         await self._storage.hand_back([held.task])
 
     async def _search(self, kind: Kind, limit: int) -> list[Claimed]:
@@ -225,7 +326,8 @@ class Pool:
                 # First the claims: what they bring is handed back.
                 await self._background.ended()
                 # Then what runs, and the requests for which a slot is kept: they may still be accepted.
-                while self.free < self.size:
+                # Hung handlers nobody waits for: their steps are over.
+                while not self._is_drained:
                     self._drained.clear()
                     await self._drained.wait()
         except TimeoutError:

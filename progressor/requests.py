@@ -22,8 +22,14 @@ from progressor.backend import Backend
 from progressor.codec import RAW, Wire, encode
 from progressor.config import check_namespace as _check_name
 from progressor.config import check_text
-from progressor.errors import InvalidRequest, NamespaceNotFound, ReplyTimeout, StorageUnavailable
-from progressor.model import TaskType
+from progressor.errors import (
+    InvalidRequest,
+    NamespaceNotFound,
+    ProcessNotFound,
+    ReplyTimeout,
+    StorageUnavailable,
+)
+from progressor.model import ProcessStatus, Snapshot, TaskType
 from progressor.namespace import Namespace
 from progressor.pool import Pool, new_lease
 from progressor.storage.items import (
@@ -37,8 +43,11 @@ from progressor.storage.items import (
     Request,
     TaskRef,
 )
+from progressor.waits import NoWait, Wait, waiting_for
 
 Timeout = float | timedelta | None
+
+_INIT_POLL, _LONGEST_INIT_POLL = 0.005, 0.25
 
 
 class Requests:
@@ -123,11 +132,15 @@ class Requests:
         return _seconds(timeout, self._backend.options.reply_timeout)
 
     async def ask(self, request: Request, timeout: Timeout) -> Any:
-        """Accept the request and wait for its answer: the response, or its error raised."""
-        answer = await self._answer(request, timeout)
+        """Accept the request and wait for its answer: the response, or its error raised.
+
+        CallCycle if a handler would wait for itself.
+        """
+        with waiting_for(self._backend.place, request.namespace, request.process_id) as wait:
+            answer = await self._answer(request, timeout, wait)
         return response_of(request, answer, self._wires[request.namespace])
 
-    async def _answer(self, request: Request, timeout: Timeout) -> Answer:
+    async def _answer(self, request: Request, timeout: Timeout, wait: Wait | NoWait) -> Answer:
         seconds = self.seconds(timeout)
         began = asyncio.get_running_loop().time()
         patience = min(seconds, self._patience)
@@ -141,7 +154,7 @@ class Requests:
                     case Continue(task, _):
                         ref = TaskRef(task.namespace, task.process_no, task.task_id)
                     case Postpone(ref) | Duplicate(ref, _):
-                        pass
+                        wait.lend(ref.process_no)
                 if patience < seconds:
                     scope.reschedule(began + seconds)
                 return await self._backend.replies.wait(ref)
@@ -185,6 +198,27 @@ class Requests:
         self._backend.ring(request.namespace, "timers")
         if request.namespace not in self._pools:
             self._backend.wake(request.namespace, "timers")
+
+    async def initialised(self, namespace: str, process_id: str) -> Snapshot:
+        """The process once its init is over; CallCycle if a handler would wait for itself."""
+        snapshot = await self._found(namespace, process_id)
+        if snapshot.status is not ProcessStatus.INIT:
+            return snapshot
+        with waiting_for(self._backend.place, namespace, process_id) as wait:
+            wait.lend(snapshot.process_no)
+            pause = _INIT_POLL
+            while snapshot.status is ProcessStatus.INIT:
+                await asyncio.sleep(pause)
+                pause = min(pause * 2, _LONGEST_INIT_POLL)
+                snapshot = await self._found(namespace, process_id)
+        return snapshot
+
+    async def _found(self, namespace: str, process_id: str) -> Snapshot:
+        snapshot = await self._backend.reads.process(namespace, process_id)
+        if snapshot is None:
+            await self.check_namespace(namespace)
+            raise ProcessNotFound(namespace, process_id)
+        return snapshot
 
     async def _accepted(self, request: Request) -> Continue | Postpone | Duplicate:
         heard, sent = self._send(request)

@@ -1,6 +1,7 @@
-"""Where sync handlers run: a bounded pool of threads, shared by all namespaces of this OS process.
+"""Where sync handlers run: in a thread each, at once.
 
-Rule: a handler that blocks for ever costs one thread, and neither the event loop nor the exit of
+Rule: nothing waits for a thread. How many there are is bounded by the slots of the namespaces, which a
+handler keeps until it returns. A handler that blocks for ever delays neither the event loop nor the exit of
 the process: the threads are daemons, which those of `ThreadPoolExecutor` are not.
 """
 
@@ -11,89 +12,105 @@ import contextvars
 import inspect
 import os
 from collections.abc import Callable
-from concurrent.futures import Executor, Future
-from queue import SimpleQueue
-from threading import Lock, Semaphore, Thread
+from concurrent.futures import Future
+from queue import Empty, SimpleQueue
+from threading import Lock, Thread
 from typing import Any
 
-MAX_THREADS = 32
+from progressor.waits import running_step
 
-_Work = tuple[Future[Any], Callable[..., Any], tuple[Any, ...], dict[str, Any]]
+# A thread that had nothing to do for so long ends, with what belongs to it (a connection, say). In seconds.
+_IDLE = 60.0
+
+_Work = tuple[Future[Any], Callable[..., Any], tuple[Any, ...]]
 
 
-class DaemonThreads(Executor):
-    """Starts a thread only when none is idle, and at most `limit`."""
+class NoThread(Exception):
+    """The operating system gives no more threads: what should have run in one was not begun."""
 
-    def __init__(self, limit: int) -> None:
-        self._limit = limit
-        self._work: SimpleQueue[_Work] = SimpleQueue()
-        self._idle = Semaphore(0)
-        self._started = 0
+
+class Threads:
+    """As many threads as there is work at once; the one that was used last is used first."""
+
+    def __init__(self, *, idle: float = _IDLE) -> None:
+        self._idle_for = idle
+        self._idle: list[SimpleQueue[_Work]] = []
         self._lock = Lock()
 
-    def submit(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+    def submit(self, function: Callable[..., Any], /, *args: Any) -> Future[Any]:
+        """Begin to run a function; NoThread if it cannot begin now."""
         future: Future[Any] = Future()
-        self._work.put((future, function, args, kwargs))
-        if not self._idle.acquire(blocking=False):
-            self._start_one()
+        with self._lock:
+            inbox = self._idle.pop() if self._idle else None
+        if inbox is not None:
+            inbox.put((future, function, args))
+        else:
+            inbox = SimpleQueue()
+            inbox.put((future, function, args))
+            _start(Thread(target=self._run, args=(inbox,), name="progressor handler", daemon=True))
         return future
 
-    def grow_to(self, limit: int) -> None:
-        """Allow more threads; never fewer."""
-        self._limit = max(self._limit, limit)
+    def _run(self, inbox: SimpleQueue[_Work]) -> None:
+        while self._run_one(inbox):
+            pass
 
-    def _start_one(self) -> None:
-        with self._lock:
-            if self._started >= self._limit:
-                return
-            self._started += 1
-            number = self._started
-        Thread(target=self._run, name=f"progressor-handler-{number}", daemon=True).start()
-
-    def _run(self) -> None:
-        while True:
-            self._run_one(*self._work.get())
-            self._idle.release()
-
-    @staticmethod
-    def _run_one(
-        future: Future[Any],
-        function: Callable[..., Any],
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-    ) -> None:
-        if not future.set_running_or_notify_cancel():
-            return
+    def _run_one(self, inbox: SimpleQueue[_Work]) -> bool:
+        """Wait for work and do it; False if there was none for long."""
         try:
-            result = function(*args, **kwargs)
-        except StopIteration as error:
-            # A future cannot carry it.
-            future.set_exception(RuntimeError(f"the handler raised {error!r}"))
-        except BaseException as error:  # noqa: BLE001  # it belongs to whoever waits
+            future, function, args = inbox.get(timeout=self._idle_for)
+        except Empty:
+            with self._lock:
+                if inbox in self._idle:
+                    self._idle.remove(inbox)
+                    return False
+            # It was chosen meanwhile: its work is on the way.
+            future, function, args = inbox.get()
+        begun = future.set_running_or_notify_cancel()
+        result, error = _outcome(function, args) if begun else (None, None)
+        # Before the result is known: whoever goes on with it finds this thread idle.
+        with self._lock:
+            self._idle.append(inbox)
+        if error is not None:
             future.set_exception(error)
-        else:
+        elif begun:
             future.set_result(result)
+        return True
 
 
-_pool = DaemonThreads(1)
+def _start(thread: Thread) -> None:
+    try:
+        thread.start()
+    except RuntimeError as error:
+        raise NoThread(str(error)) from error
 
 
-def allow_threads(concurrency: int) -> None:
-    """Let the pool serve a namespace of this concurrency."""
-    _pool.grow_to(min(MAX_THREADS, concurrency))
+def _outcome(function: Callable[..., Any], args: tuple[Any, ...]) -> tuple[Any, BaseException | None]:
+    try:
+        return function(*args), None
+    except StopIteration as error:
+        # A future cannot carry it.
+        return None, RuntimeError(f"the handler raised {error!r}")
+    except BaseException as error:  # noqa: BLE001  # it belongs to whoever waits
+        return None, error
+
+
+_threads = Threads()
 
 
 async def run_in_thread(function: Callable[..., Any], *args: Any) -> Any:
-    """Call a sync function in the pool, with this task's context variables."""
+    """Call a sync function in a thread, with this task's context variables; NoThread if there is none."""
     context = contextvars.copy_context()
-    loop = asyncio.get_running_loop()
-    result = await loop.run_in_executor(_pool, context.run, function, *args)
+    future = _threads.submit(context.run, function, *args)
+    step = running_step()
+    if step is not None:
+        step.thread = future
+    result = await asyncio.wrap_future(future)
     return await result if inspect.isawaitable(result) else result
 
 
 def _forget_threads_of_parent() -> None:
-    global _pool  # noqa: PLW0603  # a fork copies the pool but none of its threads
-    _pool = DaemonThreads(MAX_THREADS)
+    global _threads  # noqa: PLW0603  # a fork copies the idle list, but none of its threads
+    _threads = Threads()
 
 
 if hasattr(os, "register_at_fork"):

@@ -9,7 +9,9 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
+from concurrent.futures import Future
 from datetime import timedelta
+from typing import Any
 
 from progressor import metrics
 from progressor.config import EngineOptions
@@ -35,6 +37,7 @@ from progressor.storage.batching import GroupCommit
 from progressor.storage.items import Answer, Claimed, LostLease, Saved, Step, TaskRef
 from progressor.storage.reads import Reads
 from progressor.transitions import decide
+from progressor.waits import Lending, RunningStep
 
 log = logging.getLogger("progressor.worker")
 
@@ -43,7 +46,11 @@ _SAYS = Says("history not read, going on", "histories still not read", "historie
 
 
 class Worker:
-    """Runs the steps of one namespace; `on_due` hears when a timer that it set will be due."""
+    """Runs the steps of one namespace.
+
+    `on_due` hears when a timer that it set will be due, `on_hung` of a handler that runs on in its thread
+    after its step.
+    """
 
     def __init__(
         self,
@@ -52,7 +59,9 @@ class Worker:
         reads: Reads,
         replies: Replies,
         *,
+        lending: Lending,
         on_due: Callable[[timedelta], None],
+        on_hung: Callable[[Task, Future[Any]], None],
         limits: EngineOptions = _DEFAULT_LIMITS,
     ) -> None:
         self._namespace = namespace
@@ -61,7 +70,9 @@ class Worker:
         self._storage = storage
         self._reads = reads
         self._replies = replies
+        self._lending = lending
         self._on_due = on_due
+        self._on_hung = on_hung
         self._limits = limits
         self._outage = Outage(log, _SAYS, namespace=namespace.name)
 
@@ -71,7 +82,12 @@ class Worker:
         wanted = self._namespace.history_for(task)
         if wanted is not None:
             process = await self._with_history(process, wanted)
-        outcome = await self._perform(task, process)
+        with RunningStep(self._lending, task.namespace, task.process_id) as running:
+            outcome = await self._perform(task, process)
+        if running.left_behind is not None:
+            # Its handler keeps the slot: what comes next on the process is for others.
+            self._on_hung(task, running.left_behind)
+            keeps_slot = False
         decision = decide(task, outcome, self._options.retry_policy)
         saved = await self._save(Step(task, process, decision, keeps_slot))
         if isinstance(saved, LostLease):

@@ -26,7 +26,7 @@ PUBLIC = """
     Client SyncClient ProcessHandle TraceEntry Page Health
     ProgressorError InvalidRequest IdempotencyConflict NamespaceNotFound ProcessNotFound
     ProcessAlreadyExists ProcessBroken ProcessNotBroken Rejected HandlerFailed ReplyTimeout
-    StorageUnavailable SchemaMismatch InvalidState
+    StorageUnavailable SchemaMismatch InvalidState CallCycle
     __version__
 """
 _API = "docs/reference/api.md"

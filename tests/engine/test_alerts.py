@@ -10,6 +10,7 @@ import asyncio
 import re
 import time
 from collections.abc import Awaitable, Callable
+from concurrent.futures import Future
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
@@ -26,6 +27,7 @@ from progressor.storage.batching import GroupCommit
 from progressor.storage.items import Claimed
 from progressor.storage.operations import Storage
 from progressor.supervision import Background
+from progressor.waits import Lending
 from progressor.worker import Worker
 from progressor.zombie_collector import ZombieCollector
 from tests.docs.pages import read
@@ -47,7 +49,7 @@ Scrape = dict[str, dict[Labels, float]]
 
 _EXPRESSION = re.compile(
     r"(?:(?:max|sum) by \([\w, ]+\) )?\(?(?:(?P<change>increase|rate)\()?(?P<metric>\w+)"
-    r"(?:\[\w+\])?\)*(?: (?P<compared>>|==) (?P<bound>\d+))?"
+    r"(?:\{(?P<label>\w+)=\"(?P<value>\w+)\"\})?(?:\[\w+\])?\)*(?: (?P<compared>>|==) (?P<bound>\d+))?"
 )
 _ABSENT = re.compile(r"absent\((?P<metric>\w+)\)")
 
@@ -80,6 +82,8 @@ class Alert:
         assert parts is not None, self.expression
         bound = float(parts["bound"]) if self.bound is None else self.bound
         values = after.get(parts["metric"], {})
+        if parts["label"]:
+            values = {k: value for k, value in values.items() if (parts["label"], parts["value"]) in k}
         if parts["change"]:
             earlier = before.get(parts["metric"], {})
             values = {
@@ -114,8 +118,19 @@ class World:
 
     async def step(self, held: Claimed) -> None:
         nobody: Any = _Nobody()
-        worker = Worker(self.namespace(), GroupCommit(self.storage), nobody, nobody, on_due=lambda _: None)
+        worker = Worker(
+            self.namespace(),
+            GroupCommit(self.storage),
+            nobody,
+            nobody,
+            lending=Lending((), {}),
+            on_due=lambda _: None,
+            on_hung=lambda *_: None,
+        )
         await worker.step(held)
+
+    def pool(self) -> Pool:
+        return Pool(Namespace(NS), self.storage, worker_id=1, poll_interval=timedelta(hours=1))
 
     async def call(self) -> Claimed:
         await start_at(self.storage, PAST)
@@ -173,6 +188,16 @@ async def blocked_loop(world: World) -> None:
     time.sleep(0.7)  # noqa: ASYNC251 - the point of it
 
 
+async def hung(world: World) -> None:
+    worker: Any = None
+    pool = world.pool()
+    pool.start(worker)
+    held = await world.call()
+    await world.step(held)
+    pool.keep_for_hung(held.task, Future())
+    await pool.stop(SECOND)
+
+
 async def no_worker(world: World) -> None:
     await start_at(world.storage, None, "p1", set_timer(timedelta(days=30)))
     await world.scanner().run_once()
@@ -216,6 +241,7 @@ TROUBLES: dict[str, tuple[Trouble, float | None]] = {
     "results are dropped": (lost_leases, None),
     "timers fail": (retries, None),
     "handlers block the loop": (blocked_loop, None),
+    "sync handlers hang": (hung, None),
     "PostgreSQL is away": (outage, None),
     "a defect in the background": (defect, None),
     # Ten minutes are not waited for.
@@ -233,7 +259,8 @@ async def test_it_fires(what: str, storage: Storage, tables: Tables, dsn: str) -
     trouble, bound = TROUBLES[what]
     alert = Alert(alerts()[what], bound)
     # What a worker shows from its start on.
-    pool = Pool(Namespace(NS), storage, worker_id=1, poll_interval=timedelta(hours=1))
+    world = World(storage, tables, dsn)
+    pool = world.pool()
     worker: Any = None
     pool.start(worker)
     await pool.stop(SECOND)
@@ -241,7 +268,7 @@ async def test_it_fires(what: str, storage: Storage, tables: Tables, dsn: str) -
     before = scrape()
     if "increase" in alert.expression or "rate" in alert.expression:
         assert not alert.fires(before, before)
-    await trouble(World(storage, tables, dsn))
+    await trouble(world)
     assert alert.fires(before, scrape())
 
 

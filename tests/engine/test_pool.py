@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
+from concurrent.futures import Future
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
@@ -12,6 +13,7 @@ from progressor import Namespace
 from progressor.pool import MAX_CHAIN, Pool
 from progressor.storage.items import Claimed
 from progressor.storage.operations import Storage
+from progressor.threads import NoThread
 from tests.engine.clock import PAST, start_at
 from tests.support import (
     NS,
@@ -37,6 +39,7 @@ class Steps:
         self.kept: list[bool] = []
         self.gate = asyncio.Event()
         self.then: Callable[[Claimed], Claimed | None] = lambda _: None
+        self.lacks_thread = False
 
     async def step(self, held: Claimed, *, keeps_slot: bool = True) -> Claimed | None:
         self.begun.append(held.task.process_id)
@@ -44,6 +47,9 @@ class Steps:
         await self.gate.wait()
         following = self.then(held)
         await asyncio.sleep(0)
+        if self.lacks_thread:
+            self.lacks_thread = False
+            raise NoThread("can't start new thread")
         return following if keeps_slot else None
 
 
@@ -300,3 +306,56 @@ async def test_stop_waits_for_what_the_last_claim_brings(
     assert await stopping
     assert (pool.free, pool.busy) == (4, 0)
     assert tables.execute("SELECT * FROM running") == []
+
+
+async def test_what_has_no_thread_goes_back_unharmed(
+    make: Callable[[int], Pool], storage: Storage, steps: Steps, tables: Tables
+) -> None:
+    """A step that could not begin is handed back without an attempt, and claimed again a little later."""
+    steps.gate.set()
+    steps.lacks_thread = True
+    await inits(storage, 1)
+    pool = make(2)
+    await eventually(lambda: steps.begun == ["p0"] and tables.running("p0") is None, "handed back")
+    (task,) = tables.execute("SELECT status, attempts_count FROM tasks")
+    assert (task["status"], task["attempts_count"]) == ("waiting", 0)
+    assert pool.free == 1
+    await eventually(lambda: steps.begun == ["p0", "p0"], "begun again")
+
+
+async def test_a_hung_handler_keeps_a_slot(
+    make: Callable[[int], Pool], storage: Storage, steps: Steps
+) -> None:
+    """Its slot takes no other step until it returns, and then it does."""
+    steps.gate.set()
+    pool = make(1)
+    await eventually(lambda: not pool._rung and pool.free == 1, "idle")
+    await inits(storage, 1)
+    (held,) = await claim_calls(storage)
+    thread: Future[None] = Future()
+    pool.keep_for_hung(held.task, thread)
+    assert (pool.free, pool.hung, pool.reserve()) == (0, 1, False)
+    await storage.hand_back([held.task])
+    pool.ring("calls")
+    thread.set_result(None)
+    await eventually(lambda: steps.begun == ["p0"], "its slot is back")
+    await eventually(lambda: (pool.free, pool.hung) == (1, 0), "all is free")
+
+
+async def test_a_slot_is_lent_only_when_none_is_free(
+    make: Callable[[int], Pool], storage: Storage, steps: Steps, tables: Tables
+) -> None:
+    """What a step waits for runs in a slot beyond all others, one step of it; or is left to the claims."""
+    pool = make(1)
+    await eventually(lambda: not pool._rung and pool.free == 1, "idle")
+    await inits(storage, 1)
+    process_no = tables.process("p0")["process_no"]
+    assert not await pool.run_next(process_no)
+    assert pool.reserve()
+    steps.gate.set()
+    steps.then = lambda held: held
+    assert await pool.run_next(process_no)
+    assert (steps.begun, steps.kept) == (["p0"], [False])
+    assert pool.free == 0
+    assert not await pool.run_next(process_no)
+    pool.release()

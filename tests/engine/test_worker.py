@@ -1,20 +1,33 @@
 """The step, where storage fails it: what this worker holds it must bring to an end."""
 
+import threading
 from datetime import timedelta
 from typing import Any
 
 import pytest
 from prometheus_client import REGISTRY
 
-from progressor import HistoryRange, Namespace, Process
+from progressor import HistoryRange, Namespace, Process, TaskType, threads
 from progressor.errors import StorageUnavailable
 from progressor.model import Event, TaskStatus
 from progressor.storage.batching import GroupCommit
 from progressor.storage.items import Answer, Claimed, TaskRef
 from progressor.storage.operations import Storage
+from progressor.threads import NoThread
+from progressor.waits import Lending
 from progressor.worker import Worker
-from tests.engine.clock import start_at
-from tests.support import NS, Tables, hold, request
+from tests.engine.clock import PAST, start_at
+from tests.support import (
+    NS,
+    SECOND,
+    Tables,
+    claim_calls,
+    claim_timers,
+    hold,
+    request,
+    set_timer,
+    wait,
+)
 
 
 class Reads:
@@ -57,7 +70,15 @@ def told() -> Told:
 def worker_of(namespace: Namespace, storage: Storage, told: Told, failures: int = 0) -> Worker:
     reads: Any = Reads(failures)
     replies: Any = told
-    return Worker(namespace, GroupCommit(storage), reads, replies, on_due=lambda _: None)
+    return Worker(
+        namespace,
+        GroupCommit(storage),
+        reads,
+        replies,
+        lending=Lending((), {}),
+        on_due=lambda _: None,
+        on_hung=lambda _, thread: thread.cancel(),
+    )
 
 
 def namespace_of(**options: Any) -> Namespace:
@@ -131,3 +152,45 @@ async def test_a_timer_that_it_sets_is_announced(storage: Storage, told: Told) -
     worker._on_due = due.append
     await worker.step(await held(storage))
     assert due == [timedelta(minutes=5)]
+
+
+async def test_a_handler_that_runs_on_keeps_the_slot(storage: Storage, tables: Tables, told: Told) -> None:
+    """A sync handler that outlives its step is announced, and the step goes on with nothing else."""
+    namespace, proceed, hung = Namespace(NS, step_timeout=timedelta(milliseconds=20)), threading.Event(), []
+    namespace.init(lambda process: None)
+
+    @namespace.timeout
+    def fire(process: Process) -> None:
+        proceed.wait(30)
+
+    worker = worker_of(namespace, storage, told)
+    worker._on_hung = lambda task, thread: hung.append((task.task_type, thread))
+    await start_at(storage, PAST, "p1", set_timer(SECOND))
+    (timer,) = await claim_timers(storage)
+    await wait(storage, request(worker_id=None))
+    assert await worker.step(timer) is None
+    ((task_type, thread),) = hung
+    assert (task_type, thread.done()) == (TaskType.TIMEOUT, False)
+    proceed.set()
+    assert len(await claim_calls(storage)) == 1
+
+
+async def test_a_step_without_a_thread_was_not_begun(
+    storage: Storage, tables: Tables, told: Told, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """When there is no thread for a sync handler nothing is saved, and whoever holds the task hears it."""
+    namespace = Namespace(NS)
+    namespace.call(lambda process: 7, name="go")
+    claimed = await held(storage)
+
+    def refuse(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threads, "_threads", threads.Threads())
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "start", refuse)
+        with pytest.raises(NoThread):
+            await worker_of(namespace, storage, told).step(claimed)
+    assert (tables.events(), told.answers) == ([], [])
+    assert await worker_of(namespace, storage, told).step(claimed) is None
+    assert [answer.response for _, answer in told.answers] == [b"7"]

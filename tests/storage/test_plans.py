@@ -221,6 +221,7 @@ async def tour(dsn: str) -> None:
     await storage.replies([(1, 1)])
     await storage.drop_leftovers(lease_age=SECOND, now=T0)
     await storage.execute("backlog", namespace=NS, most=10, now=T0)
+    await storage.execute("next_task", process_no=1)
     # A policy that retries, for what the collector then sends.
     await storage.execute("register_namespace", name=NS, options='{"on_zombie": "retry"}', schemas="{}")
     await hold(storage, init("p7"))
