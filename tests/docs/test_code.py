@@ -101,7 +101,7 @@ def test_the_readmes_example_is_the_examples_file() -> None:
 
 
 def test_the_readmes_example_runs_as_it_stands(dsn: str, tmp_path: Path) -> None:
-    """Saved to a file and run as a script, README's first code prints what README says."""
+    """Saved to a file and run as a script, README's first code prints what README says, and no more."""
     readme = ROOT / "README.md"
     (example,) = [block for block in blocks(readme, "python") if block.runs]
     script = tmp_path / "billing.py"
@@ -110,12 +110,13 @@ def test_the_readmes_example_runs_as_it_stands(dsn: str, tmp_path: Path) -> None
         [sys.executable, script],
         env={**os.environ, "PROGRESSOR_DATABASE_URL": dsn, "PYTHONPATH": str(ROOT)},
         cwd=tmp_path,
-        stdout=subprocess.PIPE,
+        capture_output=True,
         text=True,
         timeout=60,
         check=True,
     )
     assert ran.stdout in [block.code for block in blocks(readme, "text")]
+    assert ran.stderr == ""
 
 
 def test_what_is_not_run_says_why() -> None:
