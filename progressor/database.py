@@ -7,7 +7,8 @@ from contextlib import contextmanager
 from typing import NamedTuple
 from urllib.parse import quote
 
-from progressor.embedded import EmbeddedPostgres, default_data_dir
+from progressor.embedded import EmbeddedPostgres
+from progressor.errors import InvalidRequest
 from progressor.settings import Settings
 from progressor.storage import migrations
 from progressor.storage.dsn import parsed
@@ -27,9 +28,26 @@ def database(settings: Settings) -> Iterator[Database]:
         dsn = settings.database_url.get_secret_value()
         yield Database(dsn, _without_secrets(dsn))
         return
-    folder = settings.data_dir or default_data_dir()
-    with EmbeddedPostgres(folder, bin_dir=settings.postgres_bin_dir) as dsn:
-        yield Database(dsn, f"embedded PostgreSQL in {folder}")
+    embedded = _embedded(settings)
+    with embedded as dsn:
+        yield Database(dsn, f"embedded PostgreSQL in {embedded.home}")
+
+
+@contextmanager
+def existing_database(settings: Settings) -> Iterator[Database]:
+    """The same for who only asks: an embedded database that nobody made answers nothing."""
+    if settings.database_url is None and not _embedded(settings).is_begun:
+        raise InvalidRequest(
+            "there is no database: PROGRESSOR_DATABASE_URL is not set, and nobody made an embedded one in "
+            f"{_embedded(settings).home}: each folder has its own, so ask in that of `progressor dev`",
+            field="database_url",
+        )
+    with database(settings) as found:
+        yield found
+
+
+def _embedded(settings: Settings) -> EmbeddedPostgres:
+    return EmbeddedPostgres(settings.data_dir, bin_dir=settings.postgres_bin_dir)
 
 
 @contextmanager

@@ -58,7 +58,7 @@ class Settings(EngineOptions, BaseSettings):
     database_url: SecretStr | None = None
     """Where PostgreSQL is: postgresql://user:password@host:5432/database. Unset: an embedded server."""
     data_dir: Path | None = None
-    """Where the embedded PostgreSQL keeps its data."""
+    """Where the embedded PostgreSQL keeps its data. Unset: each folder in which one works has its own."""
     postgres_bin_dir: Path | None = None
     """Where the embedded PostgreSQL's programs are, if not in one of the usual places."""
     log_level: LogLevel = "info"

@@ -9,7 +9,7 @@ from typing import TypeVar
 from progressor import logs
 from progressor.cli.output import note, stderr
 from progressor.client import Client
-from progressor.database import database
+from progressor.database import existing_database
 from progressor.settings import Settings
 
 T = TypeVar("T")
@@ -25,7 +25,7 @@ def ask(settings: Settings, question: Callable[[Client], Awaitable[T]]) -> T:
         async with Client(dsn, **settings.connection_options()) as client:
             return await question(client)
 
-    with database(settings) as found:
+    with existing_database(settings) as found:
         if settings.database_url is None and stderr().is_terminal:
             note(f"no PROGRESSOR_DATABASE_URL: this is the {found.shown}")
         return asyncio.run(run(found.dsn))

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import importlib
 import logging
+import shlex
 import signal
 import sys
 from importlib.machinery import PathFinder
@@ -21,6 +22,7 @@ from rich.logging import RichHandler
 
 from progressor.cli.options import AsJson, DatabaseUrl, DataDir, with_settings
 from progressor.database import database
+from progressor.embedded import named_data_dir
 from progressor.errors import StorageUnavailable
 from progressor.settings import Settings
 from progressor.storage import migrations
@@ -45,6 +47,9 @@ def demo(
     Exit status 0 only if everything is as the file says.
     """
     console = Console(stderr=json, highlight=False)
+    if settings.data_dir is None:
+        # Thousands of customers are not what somebody expects to find among his own processes.
+        settings = settings.model_copy(update={"data_dir": named_data_dir("demo")})
     _log_above_the_view(console)
     signal.signal(signal.SIGTERM, _interrupt)
     try:
@@ -56,6 +61,9 @@ def demo(
         typer.echo(report.as_json())
     else:
         report.show(console)
+    if settings.database_url is None:
+        look = f"progressor search --limit 10 --data-dir {shlex.quote(str(settings.data_dir))}"
+        console.print(f"They stay, for you to look at: {look}", markup=False, soft_wrap=True)
     raise typer.Exit(0 if report.agrees else 1)
 
 

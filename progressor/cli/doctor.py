@@ -12,7 +12,7 @@ from progressor import logs
 from progressor.cli.failures import REFUSED, report
 from progressor.cli.options import ASKING, AsJson, read_duration, with_settings
 from progressor.cli.output import print_json, stdout, visible
-from progressor.database import database
+from progressor.database import existing_database
 from progressor.doctor import Invariant, Report, examine
 from progressor.errors import ProgressorError
 from progressor.settings import Settings
@@ -49,7 +49,7 @@ def doctor(
     logs.set_up(level=settings.log_level, form=settings.log_format)
     late = read_duration(slack, "--slack")
     try:
-        with database(settings) as found:
+        with existing_database(settings) as found:
             migrations.check(found.dsn, schema=settings.database_schema)
             outcome = examine(
                 found.dsn,

@@ -53,7 +53,7 @@ def progressor(
 ) -> None:
     """Durable processes on PostgreSQL: each with an id, a state, a history, a timer and a mailbox.
 
-    Without PROGRESSOR_DATABASE_URL an embedded PostgreSQL is used, shared by all commands of this user;
+    Without PROGRESSOR_DATABASE_URL an embedded PostgreSQL is used, one for each folder in which one works;
     migrate, worker, scanner and zombie-collector use it only if told --embedded.
     """
 

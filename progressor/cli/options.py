@@ -78,7 +78,11 @@ DatabaseUrl = Annotated[
 ]
 DataDir = Annotated[
     Path | None,
-    typer.Option("--data-dir", rich_help_panel=_DATABASE, help="Where the embedded PostgreSQL stands."),
+    typer.Option(
+        "--data-dir",
+        rich_help_panel=_DATABASE,
+        help="Where the embedded PostgreSQL stands, if not in the place of this folder.",
+    ),
 ]
 DatabaseSchema = Annotated[
     str | None,
@@ -94,7 +98,7 @@ Embedded = Annotated[
     typer.Option(
         "--embedded",
         rich_help_panel=_DATABASE,
-        help="Without a database URL: on this user's embedded PostgreSQL, which is for development.",
+        help="Without a database URL: on this folder's embedded PostgreSQL, which is for development.",
     ),
 ]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask; needed without a terminal.")]
@@ -174,7 +178,7 @@ def refuse_to_guess(settings: Settings, *, embedded: bool) -> None:
     if settings.database_url is None and not embedded:
         raise typer.BadParameter(
             "there is no database: set PROGRESSOR_DATABASE_URL, "
-            "or say --embedded for the embedded PostgreSQL of this user",
+            "or say --embedded for the embedded PostgreSQL of this folder",
             param_hint="--database-url",
         )
     if settings.database_url is not None and embedded:

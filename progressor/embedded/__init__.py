@@ -1,8 +1,8 @@
 """PostgreSQL of our own for development and demos, so that the first run needs no database.
 
-Many OS processes share one server. Who is alive is told by the kernel, never by a pid: each fact is
-a `flock` that vanishes with its holders, however they die. In the folder of one major version
-(`<data_dir>/pg18`) stand
+Each folder in which somebody works has data of its own, and many OS processes share their server. Who
+is alive is told by the kernel, never by a pid: each fact is a `flock` that vanishes with its holders,
+however they die. In the folder of the major version that began the data (`<data_dir>/pg18`) stand
 
     users.lock      shared by every process that uses the server, exclusive for who ends it
     start.lock      exclusive for the one who starts or attaches
@@ -25,7 +25,7 @@ Rule: durability settings stand on the server's command line, where nothing over
 nothing outside the data directory changes its mode or owner. Needs a local POSIX file system.
 """
 
-from progressor.embedded.folder import default_data_dir
+from progressor.embedded.folder import default_data_dir, named_data_dir
 from progressor.embedded.server import EmbeddedPostgres
 
-__all__ = ["EmbeddedPostgres", "default_data_dir"]
+__all__ = ["EmbeddedPostgres", "default_data_dir", "named_data_dir"]

@@ -68,22 +68,25 @@ class Installation:
         return hashlib.sha256(facts.encode()).hexdigest()[:12]
 
 
-def find_installation(bin_dir: Path | None = None) -> Installation:
+def find_installation(bin_dir: Path | None = None, *, major: int | None = None) -> Installation:
     """The first usable PostgreSQL: `bin_dir` if given, else the wheel, PATH, the system's newest.
 
-    StorageUnavailable says where it looked, what was wrong there, and what to do.
+    `major`: the version that began the data, and the only one that can read them. StorageUnavailable says
+    where it looked, what was wrong there, and what to do.
     """
     refused: list[str] = []
     for place, candidate in _candidates(bin_dir):
         try:
-            return _inspect(candidate)
+            return _inspect(candidate, major)
         except ValueError as error:
             refused.append(f"{place}: {error}")
+    wanted = f"{OLDEST_MAJOR} or newer" if major is None else f"{major}, which began the data directory,"
+    other = "" if major is None else "choose another data directory (PROGRESSOR_DATA_DIR), "
     raise StorageUnavailable(
-        f"no PostgreSQL {OLDEST_MAJOR} or newer to start. Looked for {', '.join(_PROGRAMS)} in\n"
+        f"no PostgreSQL {wanted} to start. Looked for {', '.join(_PROGRAMS)} in\n"
         + "\n".join(f"  - {refusal}" for refusal in refused)
         + "\nRun `pip install 'progressor-engine[embedded]'` or `apt-get install postgresql`, "
-        "or set PROGRESSOR_DATABASE_URL to use a server of your own."
+        f"{other}or set PROGRESSOR_DATABASE_URL to use a server of your own."
     )
 
 
@@ -107,7 +110,7 @@ def _candidates(bin_dir: Path | None) -> Iterator[tuple[str, Path | None]]:
         yield f"{_SYSTEM}/*/bin", None
 
 
-def _inspect(candidate: Path | None) -> Installation:
+def _inspect(candidate: Path | None, major: int | None) -> Installation:
     """ValueError says why the place is of no use."""
     if candidate is None:
         raise ValueError("not installed")
@@ -130,6 +133,8 @@ def _inspect(candidate: Path | None) -> Installation:
         raise ValueError(f"{candidate / 'postgres'} does not say its version: {answer.strip()!r}")
     if int(version[2]) < OLDEST_MAJOR:
         raise ValueError(f"{candidate} has PostgreSQL {version[1]}, which is too old")
+    if major not in (None, int(version[2])):
+        raise ValueError(f"{candidate} has PostgreSQL {version[1]}")
     return Installation(candidate, version[1], int(version[2]))
 
 

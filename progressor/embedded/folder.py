@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import stat
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from progressor.errors import StorageUnavailable
 START_LOG = "start.log"
 SOCKET_PORT = 5432  # names the socket's file; nothing listens on a port
 
+_LONGEST_NAME = 40
 _TAIL_LINES = 12
 _TAIL_BYTES = 8192
 # The kernel's limit is 107 bytes (Linux) or 103 (macOS); the smaller one serves both.
@@ -26,18 +28,37 @@ _SHORT_FOLDER = Path("/tmp")  # noqa: S108 - checked below; TMPDIR may differ be
 
 
 def default_data_dir() -> Path:
-    """The data directory of who gave none: of the system for root, else of the user (XDG)."""
+    """The data directory of who gave none: each folder in which one works has data of its own.
+
+    They stand outside of it, because root's server runs as another user, who may not enter it.
+    """
+    try:
+        here = Path.cwd()
+    except FileNotFoundError as error:
+        raise StorageUnavailable("the present folder is gone: change into one that is there") from error
+    name = re.sub(r"[^\w.-]", "_", here.name or "root", flags=re.ASCII)[:_LONGEST_NAME]
+    return named_data_dir(f"{name}-{hashlib.sha256(os.fsencode(here)).hexdigest()[:8]}")
+
+
+def named_data_dir(name: str) -> Path:
+    """The data directory of this name: of the system for root, else of the user (XDG)."""
     if os.geteuid() == 0:
-        return Path("/var/lib/progressor/postgres")
+        return Path("/var/lib/progressor", name)
     configured = os.environ.get("XDG_DATA_HOME", "")
     if Path(configured).is_absolute():
-        return Path(configured, "progressor", "postgres")
+        return Path(configured, "progressor", name)
     try:
-        return Path.home() / ".local" / "share" / "progressor" / "postgres"
+        return Path.home() / ".local" / "share" / "progressor" / name
     except RuntimeError as error:
         raise StorageUnavailable(
             "this user has no home directory to keep the embedded PostgreSQL in: set PROGRESSOR_DATA_DIR"
         ) from error
+
+
+def major_of(home: Path) -> int | None:
+    """The major version of PostgreSQL that a data directory belongs to: the one that began it."""
+    majors = (data.parent.name.removeprefix("pg") for data in home.glob(f"pg*/{DATA}"))
+    return max((int(major) for major in majors if major.isdecimal()), default=None)
 
 
 def prepare_folder(home: Path, *, major: int, account: Account) -> Path:

@@ -26,6 +26,7 @@ from progressor.embedded.folder import (
     SOCKET_PORT,
     default_data_dir,
     log_tail,
+    major_of,
     prepare_folder,
     socket_dir,
 )
@@ -43,15 +44,21 @@ _SILENCE_SECONDS = 30.0
 class EmbeddedPostgres:
     """A local PostgreSQL, shared by all processes that name the same data directory.
 
-    `with EmbeddedPostgres(path) as dsn: ...`; the last process that leaves ends the server.
+    `with EmbeddedPostgres(path) as dsn: ...`; the last process that leaves ends the server. Without a path
+    it is that of the present folder.
     `bin_dir` is where postgres, initdb and pg_ctl stand, if not in one of the usual places.
     """
 
     def __init__(self, data_dir: Path | None = None, *, bin_dir: Path | None = None) -> None:
-        self._data_dir = data_dir
+        self.home = (data_dir or default_data_dir()).expanduser().resolve()
         self._bin_dir = bin_dir
         self._folder: Path | None = None
         self._users_lock: int | None = None
+
+    @property
+    def is_begun(self) -> bool:
+        """Whether there are data already."""
+        return major_of(self.home) is not None
 
     def start(self) -> str:
         """Start the server or attach to it; the DSN of the database `progressor`, made if missing.
@@ -91,12 +98,11 @@ class EmbeddedPostgres:
         self.stop()
 
     def _start(self) -> str:
-        installation = find_installation(self._bin_dir)
-        home = (self._data_dir or default_data_dir()).expanduser().resolve()
+        home = self.home
+        installation = find_installation(self._bin_dir, major=major_of(home))
         account = server_account(home / f"pg{installation.major}" / lifetime.DATA)
         folder = prepare_folder(home, major=installation.major, account=account)
         self._folder = folder
-        _warn_of_other_versions(folder)
         start_lock = _take(folder / lifetime.START_LOCK, fcntl.LOCK_EX)
         try:
             if self._users_lock is None:
@@ -209,16 +215,6 @@ def _ensure_database(folder: Path) -> None:
 def _dsn(folder: Path, database: str) -> str:
     host = quote(str(socket_dir(folder)), safe="")
     return f"postgresql://{SUPERUSER}@/{database}?host={host}&port={SOCKET_PORT}"
-
-
-def _warn_of_other_versions(folder: Path) -> None:
-    others = [f.name for f in folder.parent.glob("pg*") if f != folder and (f / lifetime.DATA).exists()]
-    if others and not (folder / lifetime.DATA).exists():
-        logger.warning(
-            "embedded PostgreSQL begins with an empty database: the existing one is of another "
-            "major version",
-            extra=_fields(folder, others=others),
-        )
 
 
 def _fields(folder: Path, **more: object) -> dict[str, object]:

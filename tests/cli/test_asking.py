@@ -12,6 +12,7 @@ import psycopg
 import pytest
 
 from progressor.cli import options
+from progressor.settings import Settings
 from tests.cli.conftest import DEADLINE_SECONDS, NS, Ended, Running, run
 
 Ask = Callable[..., Ended]
@@ -310,3 +311,31 @@ def test_control_characters_are_shown_not_sent(ask: Ask, order: str) -> None:
         shown = ask(command, NS, order).out
         assert "\x1b" not in shown
         assert "\\x1b[2Jtea" in shown or "\\u001b[2Jtea" in shown
+
+
+@pytest.mark.parametrize("command", [("search",), ("get", NS, "x"), ("start", NS, "x"), ("doctor",)])
+def test_where_nobody_made_a_database_none_is_made(
+    progressor: Callable[..., Ended], tmp_path: Path, command: tuple[str, ...]
+) -> None:
+    """Who asks in the wrong folder is told so, and no server is started for him."""
+    asked = progressor(*command, PROGRESSOR_DATA_DIR=str(tmp_path / "data"))
+    assert (asked.status, asked.out) == (2, "")
+    assert f"nobody made an embedded one in {tmp_path / 'data'}" in asked.err
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(("given", "used"), [({}, "demo"), ({"PROGRESSOR_DATA_DIR": "/srv/mine"}, "mine")])
+def test_the_demo_has_data_of_its_own(
+    progressor: Callable[..., Ended], monkeypatch: pytest.MonkeyPatch, given: dict[str, str], used: str
+) -> None:
+    """Its customers are not among the processes of a folder, unless that is asked for."""
+    monkeypatch.delenv("PROGRESSOR_DATA_DIR")
+    seen: list[Path | None] = []
+
+    def stop(settings: Settings, *_: object, **__: object) -> None:
+        seen.append(settings.data_dir)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("progressor.cli.demo._run", stop)
+    assert progressor("demo", **given).status == 130
+    assert [path and path.name for path in seen] == [used]

@@ -61,6 +61,14 @@ def test_the_order_of_the_places(bare: Path, monkeypatch: pytest.MonkeyPatch) ->
     assert find_installation().version == "15.2"
 
 
+def test_the_version_that_began_the_data_is_looked_for(bare: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is taken wherever it stands, also behind a newer one."""
+    monkeypatch.setattr(binaries.shutil, "which", lambda name: None)
+    fake_programs(bare / "system" / "16" / "bin", "16.9")
+    fake_programs(bare / "system" / "17" / "bin", "17.5")
+    assert find_installation(major=16).version == "16.9"
+
+
 def test_too_old_is_refused_with_its_version(tmp_path: Path) -> None:
     """15 is the oldest."""
     with pytest.raises(StorageUnavailable, match=r"PostgreSQL 14\.3, which is too old"):

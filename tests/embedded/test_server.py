@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import logging
 import os
+import re
 import shutil
 import subprocess
 import tempfile
@@ -14,7 +14,7 @@ import psycopg
 import pytest
 import sqlalchemy
 
-from progressor.embedded import default_data_dir, lifetime
+from progressor.embedded import EmbeddedPostgres, default_data_dir, lifetime, named_data_dir
 from progressor.errors import StorageUnavailable
 from tests import postgres
 
@@ -166,24 +166,52 @@ def test_a_server_somebody_else_started_is_left_alone(home: Path) -> None:
         subprocess.run([*command, "stop"], check=True, user=owner, cwd="/", capture_output=True)
 
 
-def test_another_major_version_begins_empty_and_says_so(
-    home: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    """Old files are never started on by new programs, and not silently left behind either."""
+def test_data_belong_to_the_version_that_began_them(home: Path) -> None:
+    """Other programs never begin beside them: the error says which version is wanted, and what to do."""
     (home / "pg9" / "data").mkdir(parents=True)
     home.chmod(0o711)
-    with caplog.at_level(logging.WARNING, "progressor.embedded"), postgres.embedded(home):
-        pass
-    assert "another major version" in caplog.text
+    with pytest.raises(
+        StorageUnavailable, match="no PostgreSQL 9, which began the data directory"
+    ) as caught:
+        postgres.embedded(home).start()
+    assert f"has PostgreSQL {postgres.installation().version}\n" in str(caught.value)
+    assert "PROGRESSOR_DATA_DIR" in str(caught.value)
+    assert [folder.name for folder in home.iterdir()] == ["pg9"]
 
 
-def test_the_default_directory_is_the_users_own(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_folder_has_data_of_its_own(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """System directory for root; for others XDG, where a relative path does not count."""
+    (here := tmp_path / "my shop").mkdir()
+    (there := tmp_path / "b" / "my shop").mkdir(parents=True)
+    monkeypatch.chdir(here)
+    name = default_data_dir().name
+    assert re.fullmatch(r"my_shop-[0-9a-f]{8}", name)
     monkeypatch.setattr(os, "geteuid", lambda: 0)
-    assert default_data_dir() == Path("/var/lib/progressor/postgres")
+    assert default_data_dir() == Path("/var/lib/progressor", name)
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     monkeypatch.setenv("HOME", "/home/ann")
     monkeypatch.setenv("XDG_DATA_HOME", "relative")
-    assert default_data_dir() == Path("/home/ann/.local/share/progressor/postgres")
+    assert default_data_dir() == Path("/home/ann/.local/share/progressor", name)
     monkeypatch.setenv("XDG_DATA_HOME", "/xdg")
-    assert default_data_dir() == Path("/xdg/progressor/postgres")
+    assert default_data_dir() == Path("/xdg/progressor", name)
+    assert named_data_dir("demo") == Path("/xdg/progressor/demo")
+    monkeypatch.chdir(there)
+    assert re.fullmatch(r"my_shop-[0-9a-f]{8}", default_data_dir().name)
+    assert default_data_dir().name != name
+
+
+@pytest.mark.parametrize(("folder", "shown"), [("/", "root-"), ("/tmp", "tmp-")])
+def test_a_folder_with_any_name_has_data(monkeypatch: pytest.MonkeyPatch, folder: str, shown: str) -> None:
+    """The root of the file system too."""
+    monkeypatch.chdir(folder)
+    assert default_data_dir().name.startswith(shown)
+
+
+def test_a_folder_that_is_gone_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A shell may stand in a folder that somebody removed."""
+    (gone := tmp_path / "gone").mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    with pytest.raises(StorageUnavailable, match="the present folder is gone"):
+        EmbeddedPostgres()
+    monkeypatch.chdir(tmp_path)
