@@ -26,6 +26,7 @@ from progressor.errors import ProgressorError
 from progressor.model import Task
 from progressor.namespace import Namespace
 from progressor.outages import Outage, Says, cause_of
+from progressor.storage.claims import CLAIM_BYTES
 from progressor.storage.items import Claimed, TaskRef
 from progressor.storage.operations import Storage
 from progressor.storage.signals import KINDS, Kind
@@ -286,21 +287,22 @@ class Pool:
         # Calls before timers. An eighth of the slots is left, or half of the last ones, so that requests of
         # this process find a slot too: to claim less at once would mean to claim more often.
         for kind in KINDS:
-            if kind not in self._rung or self.free <= 0 or self.stopping:
+            room = self._room()
+            if kind not in self._rung or self.free <= 0 or room <= 0 or self.stopping:
                 continue
             slots = max((self.free + 1) // 2, self.free - self.size // 8)
             self._rung.discard(kind)
             self.free -= slots
             found: list[Claimed] = []
             try:
-                found = await self._search(kind, slots)
+                found = await self._search(kind, slots, room)
             except ProgressorError as error:
                 self._outage.failed(cause_of(error))
             else:
                 self._outage.worked()
             finally:
                 self.release(slots - len(found))
-            if len(found) == slots:
+            if len(found) == slots or sum(held.size for held in found) >= room:
                 self.ring(kind)
             for held in found:
                 self.run(held)
@@ -309,10 +311,16 @@ class Pool:
         # It is in our hands and not begun: somebody else shall have it.
         await self._storage.hand_back([held.task])
 
-    async def _search(self, kind: Kind, limit: int) -> list[Claimed]:
+    def _room(self) -> int:
+        """How many bytes of values there is room for, beside those with which the chains began."""
+        return CLAIM_BYTES - sum(held.size for held in self._chains.values())
+
+    async def _search(self, kind: Kind, limit: int, room: int) -> list[Claimed]:
         began = time.monotonic()
         search = self._storage.search_calls if kind == "calls" else self._storage.search_timers
-        found = await search(self.namespace.name, limit, worker_id=self.worker_id, lease=new_lease())
+        found = await search(
+            self.namespace.name, limit, worker_id=self.worker_id, lease=new_lease(), room=room
+        )
         histogram = metrics.CALLS_SCANNING if kind == "calls" else metrics.TIMERS_SCANNING
         metrics.child(histogram, self.namespace.name).observe((time.monotonic() - began) * 1000)
         return found

@@ -149,7 +149,9 @@ class Replies:
             self._outage.failed(cause_of(error))
             return
         self._outage.worked()
-        for key, answer in zip(keys, answers, strict=True):
+        # There may have been no room for the answers of all.
+        self._look(keys[len(answers) :])
+        for key, answer in zip(keys, answers, strict=False):
             if answer.status is None or answer.status.is_final:
                 self._hand_out(key, answer)
 

@@ -166,6 +166,12 @@ class Claimed(NamedTuple):
     task: Task
     process: Snapshot
 
+    @property
+    def size(self) -> int:
+        """How many bytes its values have."""
+        values = (self.task.args, self.task.context, self.process.aux_state)
+        return sum(len(value) for value in values if value is not None)
+
 
 @dataclass(frozen=True, slots=True)
 class Zombie:

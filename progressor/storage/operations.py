@@ -13,6 +13,7 @@ import asyncio
 import random
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any, TypeVar
 
 import psycopg
@@ -21,6 +22,7 @@ from progressor import metrics
 from progressor.errors import StorageUnavailable
 from progressor.model import Disposition, Task
 from progressor.storage.arrays import BigintArray
+from progressor.storage.claims import CLAIM_BYTES, claim, large_values, shared_out
 from progressor.storage.connections import Connections
 from progressor.storage.items import (
     Answer,
@@ -45,9 +47,10 @@ from progressor.storage.rows import (
     grouped,
     import_columns,
     is_gone,
+    life_columns,
+    outcomes_of,
     prepared_of,
     request_columns,
-    saved_of,
     started_of,
     step_columns,
     task_key_columns,
@@ -195,65 +198,65 @@ class Storage:
             results = await session.transact(before + statements)
             *told, rows = results[len(before) :]
             earlier = results[1] if again or tried else []
-            return _saved(steps, [*earlier, *rows], [row for rows in told for row in rows])
+            return outcomes_of(steps, [*earlier, *rows], [row for rows in told for row in rows])
 
         return await self._run("save_result", attempt, patience=None, items=len(steps))
 
-    async def _claim(self, verb: str, params: dict[str, Any]) -> list[Claimed]:
-        async def attempt(session: Session, again: bool) -> list[Claimed]:
-            if not again:
-                _, rows = await session.transact([("one_claim", params), (verb, params)])
-            else:
-                # It waits for its own first try, which may still be under way on a connection that only we
-                # lost: what that one claims must not be left to nobody.
-                async with session.transaction():
-                    _, rows = await session.transact([("one_claim", params), ("claimed", params)])
-                    if not rows:
-                        (rows,) = await session.transact([(verb, params)])
+    async def _claim(self, verb: str, params: dict[str, Any], room: int) -> list[Claimed]:
+        claiming = partial(claim, verb=verb, params=params)
+        rows = await self._run(verb, claiming, patience=None)
+        large = [row for row in rows if row["is_large"]]
+        if not large:
             return [claimed_of(row) for row in rows]
-
-        return await self._run(verb, attempt, patience=None)
+        reading = partial(large_values, rows=large, room=room)
+        values = await self._run("large_values", reading, patience=None)
+        taken, left = shared_out(rows, values)
+        if left:
+            await self._hand_back(left, patience=None)
+        return taken
 
     async def search_calls(
-        self, namespace: str, limit: int, *, worker_id: int, lease: int, now: datetime | None = None
+        self,
+        namespace: str,
+        limit: int,
+        *,
+        worker_id: int,
+        lease: int,
+        room: int = CLAIM_BYTES,
+        now: datetime | None = None,
     ) -> list[Claimed]:
-        """Claim the oldest waiting mailbox tasks of processes on which nothing runs."""
-        return await self._search("search_calls", namespace, limit, worker_id, lease, now)
+        """Claim the oldest waiting mailbox tasks of processes on which nothing runs; `room` is in bytes."""
+        params = {"worker_id": worker_id, "lease": lease, "now": now}
+        return await self._claim("search_calls", {**params, "namespace": namespace, "limit": limit}, room)
 
     async def search_timers(
-        self, namespace: str, limit: int, *, worker_id: int, lease: int, now: datetime | None = None
+        self,
+        namespace: str,
+        limit: int,
+        *,
+        worker_id: int,
+        lease: int,
+        room: int = CLAIM_BYTES,
+        now: datetime | None = None,
     ) -> list[Claimed]:
         """Claim timers that are due, earliest first."""
-        return await self._search("search_timers", namespace, limit, worker_id, lease, now)
-
-    async def _search(
-        self, verb: str, namespace: str, limit: int, worker_id: int, lease: int, now: datetime | None
-    ) -> list[Claimed]:
-        params = {
-            "namespace": namespace,
-            "limit": limit,
-            "worker_id": worker_id,
-            "lease": lease,
-            "now": now,
-        }
-        return await self._claim(verb, params)
+        params = {"worker_id": worker_id, "lease": lease, "now": now}
+        return await self._claim("search_timers", {**params, "namespace": namespace, "limit": limit}, room)
 
     async def capture_task(
         self, ref: TaskRef, *, worker_id: int, lease: int, now: datetime | None = None
     ) -> Claimed | None:
         """Claim one task by id, if it is the next of its process and due."""
-        params = {
-            "process_no": ref.process_no,
-            "task_id": ref.task_id,
-            "worker_id": worker_id,
-            "lease": lease,
-            "now": now,
-        }
-        found = await self._claim("capture_task", params)
+        params = {"worker_id": worker_id, "lease": lease, "now": now}
+        params |= {"process_no": ref.process_no, "task_id": ref.task_id}
+        found = await self._claim("capture_task", params, CLAIM_BYTES)
         return found[0] if found else None
 
     async def hand_back(self, tasks: Sequence[Task]) -> None:
         """Return claimed tasks that were not begun; they can be claimed again at once."""
+        await self._hand_back(tasks, patience=self._patience)
+
+    async def _hand_back(self, tasks: Sequence[Task], *, patience: float | None) -> None:
         params = {
             **task_key_columns(tasks),
             "delay": BigintArray([None] * len(tasks)),
@@ -264,7 +267,7 @@ class Storage:
         async def attempt(session: Session, _again: bool) -> None:
             await session.transact([("lock", params), ("release", params)])
 
-        await self._run("hand_back", attempt, patience=self._patience)
+        await self._run("hand_back", attempt, patience=patience)
 
     async def collect_zombies(
         self,
@@ -337,13 +340,7 @@ class Storage:
             return Removed(False, ())
         # From here on it is this life of the process that ends, however often that is tried.
         process_no = found[0]["process_no"]
-        params = {
-            "process_no": BigintArray([process_no]),
-            "task_id": BigintArray([None]),
-            "worker_id": BigintArray([None]),
-            "lease": BigintArray([None]),
-            "now": None,
-        }
+        params = life_columns(process_no)
 
         async def attempt(session: Session, again: bool) -> Removed:
             locked, rows = await session.transact([("lock", params), ("remove", params)])
@@ -373,10 +370,14 @@ class Storage:
         return await self._run("put", attempt, patience=self._patience)
 
     async def replies(self, keys: Sequence[tuple[int, int]]) -> list[Answer]:
-        """How these tasks stand, each named by the number of its process and its own."""
+        """How these tasks stand, each named by the number of its process and its own.
+
+        Of the first ones at least, and so many as have room: who wants to know of the others asks again.
+        """
         params = {
             "process_no": BigintArray([process_no for process_no, _ in keys]),
             "task_id": BigintArray([task_id for _, task_id in keys]),
+            "bytes": CLAIM_BYTES,
         }
 
         async def attempt(session: Session, _again: bool) -> list[Answer]:
@@ -393,14 +394,3 @@ class Storage:
             return rows
 
         return await self._run(verb, attempt, patience=self._patience)
-
-
-def _saved(steps: Sequence[Step], rows: Sequence[Row], told: Sequence[Row]) -> list[Saved | LostLease]:
-    by_place = {row["ord"]: row for row in rows}
-    cancelled = grouped(told, {step.task.process_no: step.task.namespace for step in steps}) if told else {}
-    return [
-        saved_of(step, row, cancelled.get(step.task.process_no, ()))
-        if (row := by_place.get(place))
-        else LostLease()
-        for place, step in enumerate(steps, start=1)
-    ]

@@ -33,6 +33,7 @@ from progressor.storage.items import (
     Continue,
     Duplicate,
     Import,
+    LostLease,
     NotPrepared,
     Postpone,
     Prepared,
@@ -138,6 +139,13 @@ def task_key_columns(tasks: Sequence[Task]) -> Columns:
         "worker_id": BigintArray([task.worker_id for task in tasks]),
         "lease": BigintArray([task.lease for task in tasks]),
     }
+
+
+def life_columns(process_no: int) -> Columns:
+    """The key of a life of a process, whatever runs on it."""
+    nothing = BigintArray([None])
+    keys = {"task_id": nothing, "worker_id": nothing, "lease": nothing}
+    return {"process_no": BigintArray([process_no]), **keys, "now": None}
 
 
 def ending_columns(steps: Sequence[Step]) -> Columns:
@@ -331,3 +339,15 @@ def grouped(rows: Iterable[Row], namespaces: Mapping[int, str]) -> dict[int, tup
         ref = TaskRef(namespaces[process_no], process_no, row["task_id"], row["reply_to"])
         found.setdefault(process_no, []).append(ref)
     return {process_no: tuple(refs) for process_no, refs in found.items()}
+
+
+def outcomes_of(steps: Sequence[Step], rows: Sequence[Row], told: Sequence[Row]) -> list[Saved | LostLease]:
+    """What became of each step: saved if there is a row of it."""
+    by_place = {row["ord"]: row for row in rows}
+    cancelled = grouped(told, {step.task.process_no: step.task.namespace for step in steps}) if told else {}
+    return [
+        saved_of(step, row, cancelled.get(step.task.process_no, ()))
+        if (row := by_place.get(place))
+        else LostLease()
+        for place, step in enumerate(steps, start=1)
+    ]

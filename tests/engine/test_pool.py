@@ -291,10 +291,10 @@ async def test_stop_waits_for_what_the_last_claim_brings(
     asked, go_on = asyncio.Event(), asyncio.Event()
     search = pool._search
 
-    async def late_search(kind: Any, limit: int) -> list[Claimed]:
+    async def late_search(kind: Any, limit: int, room: int) -> list[Claimed]:
         asked.set()
         await go_on.wait()
-        return await search(kind, limit)
+        return await search(kind, limit, room)
 
     monkeypatch.setattr(pool, "_search", late_search)
     pool.ring("timers")
@@ -359,3 +359,20 @@ async def test_a_slot_is_lent_only_when_none_is_free(
     assert pool.free == 0
     assert not await pool.run_next(process_no)
     pool.release()
+
+
+async def test_room_for_large_values(
+    make: Callable[[int], Pool], storage: Storage, steps: Steps, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A worker takes on no more than it has room for, whatever its slots; the others follow one by one."""
+    monkeypatch.setattr("progressor.pool.CLAIM_BYTES", 150_000)
+    for place in range(5):
+        await wait(storage, init(f"p{place}", worker_id=None, args=b"x" * 100_000), now=PAST)
+    pool = make(8)
+    await eventually(lambda: len(steps.begun) == 2, "as many as have room")
+    pool.ring("calls")
+    await eventually(lambda: not pool._bell.is_set(), "it heard the ring")
+    assert (len(steps.begun), pool.free) == (2, 6)
+    steps.gate.set()
+    await eventually(lambda: len(steps.begun) == 5, "all in the end")
+    await eventually(lambda: pool.free == 8, "every slot is back")

@@ -188,3 +188,22 @@ async def test_nobody_waits_after_the_stop(make: Make) -> None:
     await replies.stop()
     with pytest.raises(StorageUnavailable, match="closed"):
         await replies.wait(ref(1))
+
+
+async def test_answers_for_which_there_was_no_room(
+    make: Make, storage: Storage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What one look cannot bring the next one does, without a hint or a poll."""
+    monkeypatch.setattr("progressor.storage.operations.CLAIM_BYTES", 1)
+    replies = make()
+    refs = []
+    for name in ("p1", "p2", "p3"):
+        step = await hold(storage, init(name))
+        await save(storage, step, unlock())
+        refs.append(step.ref)
+    waiting = [asyncio.create_task(replies.wait(each)) for each in refs]
+    await turn()
+    replies.hint(each.task_id for each in refs)
+    async with asyncio.timeout(30):
+        assert [answer.response for answer in await asyncio.gather(*waiting)] == [b"answer"] * 3
+    assert is_empty(replies)

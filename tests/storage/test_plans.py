@@ -210,7 +210,7 @@ async def tour(dsn: str) -> None:
     step = await hold(storage, request("p4"))
     connections.late = 1
     await save(storage, step, removed())
-    await storage.prepare_init([init("p5", worker_id=None)], now=T0)
+    await storage.prepare_init([init("p5", worker_id=None, args=b"large" * 20_000)], now=T0)
     await claim_calls(storage)
     long = timedelta(hours=1)
     await storage.collect_zombies(lease_age=SECOND, grace=SECOND, now=T0 + long)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from progressor.model import TaskStatus
+import pytest
+
+from progressor.model import Reply, TaskStatus
 from progressor.storage.items import Answer
 from progressor.storage.operations import Storage
 from tests.support import fail, hold, init, removed, request, save, start, unlock, wait
@@ -46,3 +48,16 @@ async def test_removed(storage: Storage) -> None:
 async def test_nothing(storage: Storage) -> None:
     """No question, no answer."""
     assert await storage.replies([]) == []
+
+
+async def test_so_many_as_have_room(storage: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Answers are handed out from the first one on until they are too large together."""
+    monkeypatch.setattr("progressor.storage.operations.CLAIM_BYTES", 1500)
+    refs = []
+    for name in ("p1", "p2", "p3"):
+        step = await hold(storage, init(name))
+        await save(storage, step, unlock(reply=Reply(response=name.encode() * 500)))
+        refs.append(step.ref.key)
+    sizes = [len(answer.response or b"") for answer in await storage.replies(refs)]
+    assert sizes == [1000, 1000]
+    assert len(await storage.replies(refs[2:])) == 1

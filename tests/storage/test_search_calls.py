@@ -10,6 +10,7 @@ from tests.support import (
     SECOND,
     T0,
     WORKER,
+    LossyConnections,
     Tables,
     break_process,
     claim_calls,
@@ -140,3 +141,66 @@ async def test_leases_are_apart(storage: Storage) -> None:
     await hold(storage, init("held", worker_id=WORKER))
     await storage.prepare_init([init("waiting", worker_id=None)], now=T0)
     assert [step.task.process_id for step in await claim_calls(storage)] == ["waiting"]
+
+
+LARGE = b"x" * 100_000
+
+
+async def test_large_values_come_as_far_as_there_is_room(storage: Storage, tables: Tables) -> None:
+    """Of tasks with large values a claim hands out what has room, in order; the others wait on."""
+    await start(storage, "state", unlock(aux_state=LARGE))
+    asked = [
+        init("args", worker_id=None, args=LARGE),
+        init("small", worker_id=None, args=b"1"),
+        request("state", worker_id=None, args=None),
+        init("context", worker_id=None, args=b"2", context=LARGE),
+        init("last", worker_id=None, args=b"3"),
+    ]
+    waiting = {each.process_id: await wait(storage, each) for each in asked}
+
+    async def claim(room: int) -> list[tuple[str, bytes | None, bytes | None, bytes | None]]:
+        found = await storage.search_calls(NS, 100, worker_id=WORKER, lease=number(), room=room, now=T0)
+        return [
+            (each.task.process_id, each.task.args, each.task.context, each.process.aux_state)
+            for each in found
+        ]
+
+    assert await claim(150_000) == [
+        ("args", LARGE, None, None),
+        ("small", b"1", None, None),
+        ("state", None, None, LARGE),
+        ("last", b"3", None, None),
+    ]
+    left = tables.task(waiting["context"].task_id)
+    assert left is not None
+    assert (left["status"], left["attempts_count"]) == ("waiting", 0)
+    # However large, one goes on.
+    assert await claim(1) == [("context", b"2", LARGE, None)]
+    assert await claim(1) == []
+
+
+async def test_a_large_claim_whose_answer_was_lost(storage: Storage, dsn: str) -> None:
+    """The second try finds the tasks of the first one, and their large values with them."""
+    await wait(storage, init("p1", worker_id=None, args=LARGE))
+    lossy = LossyConnections(dsn, limit=1)
+    lossy.late = 1
+    (step,) = await claim_calls(Storage(lossy, patience=SECOND))
+    assert step.task.args == LARGE
+    await lossy.close()
+
+
+async def test_a_large_task_that_is_removed_amid_its_claim(storage: Storage, dsn: str) -> None:
+    """What is gone when its values are read is not handed out."""
+    await wait(storage, init("p1", worker_id=None, args=LARGE))
+    await wait(storage, init("p2", worker_id=None, args=LARGE))
+    lossy = LossyConnections(dsn, limit=1)
+    lossy.spared, lossy.late = 1, 1
+
+    async def meanwhile() -> None:
+        await storage.remove(NS, "p1")
+
+    # After the claim the first reading is lost, and with it what was read.
+    lossy.meanwhile = meanwhile
+    (step,) = await claim_calls(Storage(lossy, patience=SECOND))
+    assert (step.task.process_id, step.task.args) == ("p2", LARGE)
+    await lossy.close()

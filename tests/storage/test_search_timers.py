@@ -8,13 +8,16 @@ from progressor.model import TaskType
 from progressor.storage.operations import Storage
 from tests.support import (
     MICROSECOND,
+    NS,
     SECOND,
     T0,
+    WORKER,
     Tables,
     claim_calls,
     claim_timers,
     hold,
     init,
+    number,
     request,
     save,
     set_timer,
@@ -83,3 +86,13 @@ async def test_paused_namespace(storage: Storage, tables: Tables) -> None:
     assert await claim_timers(storage, now=LATER) == []
     tables.set_namespace(paused=False)
     assert len(await claim_timers(storage, now=LATER)) == 1
+
+
+async def test_large_states_come_as_far_as_there_is_room(storage: Storage) -> None:
+    """Of timers of processes with large states a claim hands out what has room; the others wait on."""
+    for name in ("p1", "p2", "p3"):
+        await start(storage, name, set_timer(SECOND, aux_state=b"x" * 100_000))
+    now = T0 + SECOND
+    found = await storage.search_timers(NS, 100, worker_id=WORKER, lease=number(), room=150_000, now=now)
+    assert [len(each.process.aux_state or b"") for each in found] == [100_000, 100_000]
+    assert len(await claim_timers(storage, now=now)) == 1

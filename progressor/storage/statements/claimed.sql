@@ -7,8 +7,6 @@ SELECT
     r.task_id,
     r.task_type,
     t.name,
-    t.args,
-    t.context,
     t.reply_to,
     t.idempotency_key,
     t.scheduled_time,
@@ -22,10 +20,13 @@ SELECT
     p.status_changed_at,
     p.created_at,
     p.detail,
-    p.aux_state,
     p.metadata,
     p.corrupted_by,
-    p.last_event_id
+    p.last_event_id,
+    CASE WHEN octet_length(t.args) <= 65536 THEN t.args END AS args,
+    CASE WHEN octet_length(t.context) <= 65536 THEN t.context END AS context,
+    CASE WHEN octet_length(p.aux_state) <= 65536 THEN p.aux_state END AS aux_state,
+    greatest(octet_length(t.args), octet_length(t.context), octet_length(p.aux_state)) > 65536 AS is_large
 FROM progressor.running AS r
 CROSS JOIN LATERAL (
     SELECT t.*

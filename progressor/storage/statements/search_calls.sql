@@ -42,11 +42,16 @@ started AS (
     FROM due AS d
     WHERE t.process_no = ANY (ARRAY[d.process_no]) AND t.task_id = d.task_id
     RETURNING
-        d.process_id, t.process_no, t.task_id, t.task_type, t.name, t.args, t.context, t.reply_to,
+        d.process_id, t.process_no, t.task_id, t.task_type, t.name, t.reply_to,
         t.idempotency_key, t.scheduled_time, t.running_time, t.last_retry_interval, t.attempts_count,
         t.worker_id, t.lease,
         d.namespace_no, d.status, d.previous_status, d.status_changed_at, d.created_at, d.detail,
-        d.aux_state, d.metadata, d.corrupted_by, d.last_event_id
+        d.metadata, d.corrupted_by, d.last_event_id,
+        -- What is large is left to large_values.
+        CASE WHEN octet_length(t.args) <= 65536 THEN t.args END AS args,
+        CASE WHEN octet_length(t.context) <= 65536 THEN t.context END AS context,
+        CASE WHEN octet_length(d.aux_state) <= 65536 THEN d.aux_state END AS aux_state,
+        greatest(octet_length(t.args), octet_length(t.context), octet_length(d.aux_state)) > 65536 AS is_large
 ),
 
 taken AS (
