@@ -20,6 +20,7 @@ from progressor.client import Client, ProcessHandle
 from progressor.codec import Codec
 from progressor.errors import StorageUnavailable
 from progressor.namespace import Namespace
+from progressor.supervision import keep_thread
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -53,6 +54,7 @@ class _Background(NamedTuple):
 
     loop: asyncio.AbstractEventLoop
     thread: threading.Thread
+    ended: threading.Event
     client: Client
 
 
@@ -108,10 +110,10 @@ class SyncClient:
         if self._closed:
             raise StorageUnavailable("the client is closed")
         if self._background is None:
-            loop = asyncio.new_event_loop()
-            thread = threading.Thread(target=loop.run_forever, name="progressor client", daemon=True)
-            self._background = _Background(loop, thread, self._make())
-            thread.start()
+            client = self._make()
+            loop, ended = asyncio.new_event_loop(), threading.Event()
+            thread = keep_thread("client loop", loop.run_forever, until=ended)
+            self._background = _Background(loop, thread, ended, client)
         return self._background
 
     def __enter__(self) -> Self:
@@ -137,7 +139,7 @@ class SyncClient:
             background, self._background = self._background, None
         if background is not None:
             asyncio.run_coroutine_threadsafe(background.client.close(), background.loop).result()
-            _end(background.loop, background.thread)
+            _end(background)
 
     def process(self, namespace: str, process_id: str) -> SyncProcessHandle:
         """One process, for methods without the first two arguments."""
@@ -175,12 +177,13 @@ class SyncProcessHandle:
     remove = _blocking_on(ProcessHandle.remove)
 
 
-def _end(loop: asyncio.AbstractEventLoop, thread: threading.Thread) -> None:
+def _end(background: _Background) -> None:
     # Whoever still waits in another thread must not wait for a loop that has ended.
-    asyncio.run_coroutine_threadsafe(_cancel_all(), loop).result()
-    loop.call_soon_threadsafe(loop.stop)
-    thread.join()
-    loop.close()
+    asyncio.run_coroutine_threadsafe(_cancel_all(), background.loop).result()
+    background.ended.set()
+    background.loop.call_soon_threadsafe(background.loop.stop)
+    background.thread.join()
+    background.loop.close()
 
 
 async def _cancel_all() -> None:

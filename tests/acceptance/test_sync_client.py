@@ -155,6 +155,36 @@ async def test_errors_of_its_own_making(engine: MakeEngine, sync_client: SyncCli
     assert await in_thread(lambda: sync_client.call(NS, "p", "act", act, idempotency_key=key)) == 1
 
 
+async def test_what_ends_the_loop_ends_one_request(
+    engine: MakeEngine, dsn: str, options: Options, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A codec that exits is heard of by its caller, and by the log; the next request goes on."""
+
+    class Exits:
+        exits = True
+
+        def encode(self, data: bytes) -> bytes:
+            if self.exits:
+                raise SystemExit("no key")
+            return data
+
+        def decode(self, data: bytes) -> bytes:
+            return data
+
+    await engine(Scripted().namespace)
+
+    def work() -> None:
+        codec = Exits()
+        with SyncClient(dsn, codec=codec, **options) as client:
+            with pytest.raises(SystemExit):
+                client.start(NS, "p", Act(add=1))
+            codec.exits = False
+            client.start(NS, "p", Act(add=1))
+
+    await in_thread(work)
+    assert [record.part for record in caplog.records if record.levelname == "ERROR"] == ["client loop"]
+
+
 async def test_a_closed_client_says_so(engine: MakeEngine, dsn: str, options: Options) -> None:
     """`with SyncClient(…)` closes its connections, for good; closing twice is closing once."""
     await engine(Scripted().namespace)

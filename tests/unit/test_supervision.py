@@ -180,7 +180,6 @@ _OWNERS = {
     "backend": "connecting: whoever asks awaits it, and hears how it ended",
     "threads": "what a handler raises in its thread belongs to its caller",
     "cli.running": "ends with the OS process, which it is there to end",
-    "sync": "runs an event loop, whose failures are the callers'",
 }
 _STARTS = {"create_task", "ensure_future", "Thread", "Timer", "TaskGroup"}
 
