@@ -84,6 +84,7 @@ class Engine:
             namespaces=list(pools),
             silence=options.lease_age / 3,
             schema=options.database_schema,
+            outage=backend.storage.outage,
         )
         services: list[PeriodicService] = []
         if options.scanner:
@@ -137,8 +138,8 @@ class Engine:
             await self.backend.connected()
             for namespace in self.namespaces:
                 await self._register(namespace)
-            await self._parts.heartbeat.start()
             facts = self._facts | await self.backend.facts()
+            await self._parts.heartbeat.start()
         except BaseException:
             await self.backend.stop()
             raise

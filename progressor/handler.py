@@ -87,6 +87,10 @@ def _outcome(error: BaseException, task: Task, *, seconds: float | None) -> Outc
             case Reject():
                 return _refusal(error, task)
             case InvalidCall() | InvalidContext():
+                if error.__cause__ is not None:
+                    # The codec's word: the caller's fault, or that of a worker without its keys.
+                    cause = type(error.__cause__).__name__
+                    _log.warning("request cannot be decoded", extra=fields_of(task) | {"cause": cause})
                 return _invalid(error)
             case CallCycle():
                 # Two steps met; none of them is broken. The developer should know.
@@ -213,12 +217,14 @@ def _check_bytes(field: str, value: Any) -> None:
 
 
 def _log_failure(task: Task) -> None:
-    _log.exception(
-        "handler failed",
-        extra={
-            "namespace": task.namespace,
-            "process_id": task.process_id,
-            "task_id": task.task_id,
-            "task_type": task.task_type.value,
-        },
-    )
+    _log.exception("handler failed", extra=fields_of(task))
+
+
+def fields_of(task: Task) -> dict[str, object]:
+    """What a line of the log says of a task."""
+    return {
+        "namespace": task.namespace,
+        "process_id": task.process_id,
+        "task_id": task.task_id,
+        "task_type": task.task_type.value,
+    }

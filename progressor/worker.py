@@ -17,7 +17,7 @@ from progressor import metrics
 from progressor.config import EngineOptions
 from progressor.deadlines import Deadlines
 from progressor.errors import InvalidRequest, StorageUnavailable
-from progressor.handler import bounded, perform
+from progressor.handler import bounded, fields_of, perform
 from progressor.model import (
     Decision,
     Disposition,
@@ -129,11 +129,11 @@ class Worker:
             metrics.child(metrics.PROCESS_REMOVING, namespace).observe(took)
         if isinstance(saved, LostLease):
             metrics.LOST_LEASES.labels(namespace).inc()
-            log.warning("lease lost, result dropped", extra=_fields(step.task))
+            log.warning("lease lost, result dropped", extra=fields_of(step.task))
         return saved
 
     def _unsaveable(self, step: Step, error: InvalidRequest) -> Step:
-        log.error("result refused by storage", extra=_fields(step.task))
+        log.error("result refused by storage", extra=fields_of(step.task))
         failure = Failure(f"the result could not be saved: {error}", retryable=False)
         decision = decide(step.task, failure, self._options.retry_policy)
         return step._replace(decision=decision)
@@ -144,7 +144,7 @@ class Worker:
                 metrics.RETRIES.labels(task.namespace).inc()
             case Disposition.FAIL:
                 metrics.BROKEN.labels(task.namespace).inc()
-                log.warning("process broke", extra=_fields(task) | {"error": self._shown(decision)})
+                log.warning("process broke", extra=fields_of(task) | {"error": self._shown(decision)})
             case _ if isinstance(decision.reply.refusal, Refusal):
                 metrics.REJECTED.labels(task.namespace).inc()
         if not task.task_type.is_timer:
@@ -183,12 +183,3 @@ def _after(process: Snapshot, task: Task, decision: Decision, saved: Saved) -> S
         corrupted_by=task.task_id if broken else None,
         last_event_id=process.last_event_id + len(decision.events),
     )
-
-
-def _fields(task: Task) -> dict[str, object]:
-    return {
-        "namespace": task.namespace,
-        "process_id": task.process_id,
-        "task_id": task.task_id,
-        "task_type": task.task_type.value,
-    }

@@ -90,10 +90,12 @@ class Runner:
             self._loop.call_soon_threadsafe(self._begin_to_stop)
 
     def _see_through(self, signum: int) -> None:
-        self._stopping(signal.Signals(signum).name)
-        if not self._left.wait((self._grace + _BEYOND_GRACE).total_seconds()):
-            log.error("not stopped in time, leaving")
-            _leave(signum)
+        try:
+            self._stopping(signal.Signals(signum).name)
+        finally:
+            if not self._left.wait((self._grace + _BEYOND_GRACE).total_seconds()):
+                log.error("not stopped in time, leaving")
+                _leave(signum)
 
     def _begin_to_stop(self) -> None:
         self._asked.set()

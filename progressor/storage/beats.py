@@ -41,6 +41,7 @@ class Beats:
         self._namespaces = list(namespaces)
         self._schema = schema
         self._outage = outage or outage_of(dsn)
+        self._failures = 0
         self._connection: psycopg.Connection[object] | None = None
 
     def _execute(self, verb: str, params: Mapping[str, object]) -> None:
@@ -56,8 +57,12 @@ class Beats:
             self._connection.execute(in_schema(STATEMENTS[verb], self._schema).encode(), params)
         except psycopg.Error as error:
             self.close()
-            self._outage.failed(said_by(error), operation=verb)
+            self._failures += 1
+            if self._failures > 1:
+                # Once may be a connection that was lost.
+                self._outage.failed(said_by(error), operation=verb)
             raise StorageUnavailable(f"no {verb}: {said_by(error)}") from error
+        self._failures = 0
         self._outage.worked()
 
     def beat(self, free_slots: Mapping[str, int]) -> None:

@@ -89,12 +89,14 @@ class Storage:
             except psycopg.Error as error:
                 if not is_transient(error):
                     raise translated(error) from error
-                if not is_conflict(error):
+                gives_up = patience is not None and loop.time() - started >= patience
+                # A first try may find a connection that an earlier outage ended: that is none of now.
+                if (again or gives_up) and not is_conflict(error):
                     self.outage.failed(said_by(error), operation=verb)
                 refusals += is_of_one_item(error)
                 if items > 1 and refusals > 1:
                     raise BatchRefused from error
-                if patience is not None and loop.time() - started >= patience:
+                if gives_up:
                     raise StorageUnavailable(
                         f"PostgreSQL did not answer for {patience:g} s: {type(error).__name__}"
                     ) from error

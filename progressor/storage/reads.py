@@ -134,7 +134,7 @@ class Reads:
 
     async def _read(self, read: Callable[[AsyncConnection], Awaitable[T]]) -> T:
         loop = asyncio.get_running_loop()
-        started, pause = loop.time(), 0.02
+        started, pause, again = loop.time(), 0.02, False
         while True:
             try:
                 async with self._engine.connect() as connection:
@@ -142,15 +142,18 @@ class Reads:
             except (DBAPIError, PoolTimeout) as error:
                 if isinstance(error, ProgrammingError | DataError | IntegrityError):
                     raise
-                cause = error.orig if isinstance(error, DBAPIError) and error.orig else error
-                self._outage.failed(said_by(cause), operation="read")
-                if loop.time() - started >= self._patience:
+                gives_up = loop.time() - started >= self._patience
+                if again or gives_up:
+                    cause = error.orig if isinstance(error, DBAPIError) and error.orig else error
+                    self._outage.failed(said_by(cause), operation="read")
+                if gives_up:
                     raise StorageUnavailable(
                         f"PostgreSQL did not answer for {self._patience:g} s: {type(error).__name__}"
                     ) from error
             else:
                 self._outage.worked()
                 return found
+            again = True
             await asyncio.sleep(pause)
             pause = min(pause * 2, 1.0)
 

@@ -138,7 +138,7 @@ class Signals:
         )
 
     async def _listen(self) -> None:
-        pause, anew = _FIRST_PAUSE, False
+        pause, listened, lost = _FIRST_PAUSE, False, ""
         while True:
             try:
                 async with await psycopg.AsyncConnection.connect(
@@ -147,17 +147,19 @@ class Signals:
                     await connection.execute(
                         psycopg.sql.SQL("LISTEN {}").format(psycopg.sql.Identifier(self.channel))
                     )
-                    self._storage.outage.worked()
                     # What was said while nobody listened is found by looking.
                     self._on_gap()
                     self.listening.set()
-                    if anew:
-                        log.info("listener made anew", extra={"channel": self.channel})
-                    pause, anew = _FIRST_PAUSE, True
+                    self._storage.outage.worked()
+                    if listened:
+                        log.info("listener made anew", extra={"channel": self.channel, "cause": lost})
+                    pause, listened = _FIRST_PAUSE, True
                     await self._hear(connection)
-                log.warning("listener fell silent", extra={"channel": self.channel})
+                lost = "it fell silent"
             except (psycopg.Error, OSError) as error:
-                self._storage.outage.failed(said_by(error), operation="listen")
+                if not self.listening.is_set():
+                    self._storage.outage.failed(said_by(error), operation="listen")
+                lost = said_by(error)
             finally:
                 self.listening.clear()
             await asyncio.sleep(pause * random.uniform(0.5, 1.0))  # noqa: S311 - jitter

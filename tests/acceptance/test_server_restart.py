@@ -4,18 +4,22 @@ Rule: the server is one of this file's own, since others may use the one that al
 """
 
 import asyncio
+import logging
 import os
 import signal
 import tempfile
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from progressor import Client, Engine, HistoryRange, ProcessStatus, StorageUnavailable
+import progressor
+from progressor import Client, Engine, HistoryRange, ProcessStatus, StorageUnavailable, outages
 from progressor.embedded import lifetime
 from progressor.storage import migrations
+from progressor.storage.dsn import parsed
 from tests import postgres
 from tests.acceptance.conftest import Options
 from tests.acceptance.support import DEADLINE, Act, Scripted, until
@@ -145,3 +149,45 @@ async def test_an_outage_is_told_and_survived(private: Server, mode: Options) ->
         assert (await patiently.get("bank.outage", process_id)).state.balance == 2
         await until(client.health, lambda health: health.ok)
         assert await patiently.call("bank.outage", process_id, "act", Act(add=1)) == 3
+
+
+async def test_an_outage_is_a_few_lines_of_log(
+    private: Server, mode: Options, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is away, where, and why, when it begins; for how long, when it is over; nothing for each try."""
+    monkeypatch.setattr(outages, "_CALM", 0.5)
+    caplog.set_level(logging.INFO, logger="progressor")
+    scripted = Scripted("bank.log")
+    options: dict[str, Any] = {"heartbeat_interval": SECOND / 10, **mode}
+    async with Engine(private.dsn, [scripted.namespace], **options) as engine:
+        await engine.client.start("bank.log", f"p{len(mode)}", Act(add=1))
+        await private.stop(signal.SIGINT)
+        asking = [
+            asyncio.create_task(engine.client.call("bank.log", f"p{len(mode)}", "act", Act(add=1)))
+            for _ in range(20)
+        ]
+        await until(lambda: said(caplog, "PostgreSQL not available"), bool)
+        await private.start()
+        await asyncio.gather(*asking)
+        await until(lambda: said(caplog, "PostgreSQL available again"), bool)
+        if not mode:
+            await until(lambda: said(caplog, "listener made anew"), bool)
+    place = parsed(private.dsn)
+    (begins,) = await said(caplog, "PostgreSQL not available")
+    (over,) = await said(caplog, "PostgreSQL available again")
+    for line in (begins, over):
+        assert (line.host, line.database) == (place["host"], place["dbname"])
+    assert begins.operation
+    assert begins.cause
+    assert over.seconds > 0
+    (started,) = await said(caplog, "engine started")
+    assert started.namespaces == ["bank.log"]
+    assert started.host == place["host"]
+    assert started.version == progressor.__version__
+    assert started.server_version[:2].isdigit()
+    lines = [record for record in caplog.records if record.levelno >= logging.WARNING]
+    assert lines == [begins]
+
+
+async def said(caplog: pytest.LogCaptureFixture, message: str) -> list[Any]:
+    return [record for record in caplog.records if record.msg == message]

@@ -236,8 +236,10 @@ async def test_a_codec_keeps_an_unchanged_state(run_step: Any) -> None:
     assert outcome == Success(Intent(response=b"21"))
 
 
-async def test_a_client_without_the_codec_is_refused(run_step: Any) -> None:
-    """Arguments that the codec cannot read must not break the process."""
+async def test_a_client_without_the_codec_is_refused(
+    run_step: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Arguments that the codec cannot read do not break the process; a worker without keys says so."""
 
     class Strict(Reversed):
         def decode(self, data: bytes) -> bytes:
@@ -247,6 +249,8 @@ async def test_a_client_without_the_codec_is_refused(run_step: Any) -> None:
     assert isinstance(outcome, Refusal)
     assert outcome.invalid
     assert outcome.reason.startswith("args cannot be decoded (ValueError)")
+    said = [(record.msg, record.cause) for record in caplog.records]
+    assert said == [("request cannot be decoded", "ValueError")]
 
 
 # Sync handlers
