@@ -302,14 +302,6 @@ class Storage:
 
         return await self._run("collect_zombies", attempt, patience=self._patience)
 
-    async def server_version(self) -> str:
-        """The version of PostgreSQL, as the server says it to each connection."""
-
-        async def attempt(session: Session, _again: bool) -> str:
-            return session.server_version
-
-        return await self._run("connect", attempt, patience=self._patience)
-
     async def clock(self) -> datetime:
         """PostgreSQL's time."""
         (row,) = await self.execute("clock")

@@ -120,11 +120,6 @@ class Session:
         """Whether the server ended the connection."""
         return self._pgconn.status != pq.ConnStatus.OK
 
-    @property
-    def server_version(self) -> str:
-        """PostgreSQL's version, in its own words."""
-        return self._connection.info.parameter_status("server_version") or "unknown"
-
     async def close(self) -> None:
         await self._connection.close()
 

@@ -59,6 +59,7 @@ OTHER_STATEMENTS = {
 } | {
     *("heartbeat", "deregister", "live_workers", "served_namespaces", "register_namespace"),
     "oldest_snapshot",
+    "server_version",
 }
 BIG = {"processes", "tasks", "events", "schedule", "running", "removed_processes"}
 # What finds the rows of one process, by its number or by its name, and no more of them than are wanted.
