@@ -26,8 +26,7 @@ from progressor.errors import ProgressorError
 from progressor.model import Task
 from progressor.namespace import Namespace
 from progressor.outages import Outage, Says, cause_of
-from progressor.storage.claims import CLAIM_BYTES
-from progressor.storage.items import Claimed, TaskRef
+from progressor.storage.items import ROOM, Claimed, TaskRef
 from progressor.storage.operations import Storage
 from progressor.storage.signals import KINDS, Kind
 from progressor.supervision import Background, expect, report
@@ -313,7 +312,7 @@ class Pool:
 
     def _room(self) -> int:
         """How many bytes of values there is room for, beside those with which the chains began."""
-        return CLAIM_BYTES - sum(held.size for held in self._chains.values())
+        return ROOM - sum(held.size for held in self._chains.values())
 
     async def _search(self, kind: Kind, limit: int, room: int) -> list[Claimed]:
         began = time.monotonic()

@@ -15,9 +15,6 @@ from progressor.storage.items import Claimed
 from progressor.storage.rows import Row, claimed_of
 from progressor.storage.session import Session
 
-# Of the tasks that one claim hands out, and their states; one task may be larger.
-CLAIM_BYTES = 64 << 20
-
 
 async def claim(session: Session, again: bool, *, verb: str, params: dict[str, Any]) -> list[Row]:
     """The tasks that are claimed, without their large values."""

@@ -23,6 +23,9 @@ from progressor.model import (
     TaskType,
 )
 
+# How many bytes of values are read at once: of tasks that are claimed, answers, states. One may be larger.
+ROOM = 64 << 20
+
 
 def refusal_json(refusal: Refusal) -> bytes:
     """A refusal as JSON."""

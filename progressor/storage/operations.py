@@ -22,9 +22,10 @@ from progressor import metrics
 from progressor.errors import StorageUnavailable
 from progressor.model import Disposition, Task
 from progressor.storage.arrays import BigintArray
-from progressor.storage.claims import CLAIM_BYTES, claim, large_values, shared_out
+from progressor.storage.claims import claim, large_values, shared_out
 from progressor.storage.connections import Connections
 from progressor.storage.items import (
+    ROOM,
     Answer,
     Claimed,
     Import,
@@ -224,7 +225,7 @@ class Storage:
         *,
         worker_id: int,
         lease: int,
-        room: int = CLAIM_BYTES,
+        room: int = ROOM,
         now: datetime | None = None,
     ) -> list[Claimed]:
         """Claim the oldest waiting mailbox tasks of processes on which nothing runs; `room` is in bytes."""
@@ -238,7 +239,7 @@ class Storage:
         *,
         worker_id: int,
         lease: int,
-        room: int = CLAIM_BYTES,
+        room: int = ROOM,
         now: datetime | None = None,
     ) -> list[Claimed]:
         """Claim timers that are due, earliest first."""
@@ -251,7 +252,7 @@ class Storage:
         """Claim one task by id, if it is the next of its process and due."""
         params = {"worker_id": worker_id, "lease": lease, "now": now}
         params |= {"process_no": ref.process_no, "task_id": ref.task_id}
-        found = await self._claim("capture_task", params, CLAIM_BYTES)
+        found = await self._claim("capture_task", params, ROOM)
         return found[0] if found else None
 
     async def hand_back(self, tasks: Sequence[Task]) -> None:
@@ -371,7 +372,7 @@ class Storage:
         params = {
             "process_no": BigintArray([process_no for process_no, _ in keys]),
             "task_id": BigintArray([task_id for _, task_id in keys]),
-            "bytes": CLAIM_BYTES,
+            "bytes": ROOM,
         }
 
         async def attempt(session: Session, _again: bool) -> list[Answer]:

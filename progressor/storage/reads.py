@@ -13,8 +13,9 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
-from sqlalchemy import ColumnElement, ScalarSelect, Select, and_, select, text, tuple_
-from sqlalchemy.exc import DataError, DBAPIError, IntegrityError, ProgrammingError
+import psycopg
+from sqlalchemy import ColumnElement, ScalarSelect, Select, and_, func, select, text, tuple_
+from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.ext.asyncio import AsyncConnection, create_async_engine
 
@@ -32,7 +33,9 @@ from progressor.model import (
 )
 from progressor.outages import Outage
 from progressor.storage.dsn import parsed
+from progressor.storage.items import ROOM
 from progressor.storage.reach import outage_of, said_by
+from progressor.storage.refusals import is_transient, translated
 from progressor.storage.rows import Row, snapshot_of
 from progressor.storage.schema import events, namespaces, processes, schedule, tasks
 
@@ -116,6 +119,7 @@ class Reads:
         self._engine = create_async_engine(
             "postgresql+psycopg://",
             isolation_level="AUTOCOMMIT",
+            hide_parameters=True,
             pool_size=4,
             max_overflow=0,
             pool_timeout=patience.total_seconds(),
@@ -140,11 +144,11 @@ class Reads:
                 async with self._engine.connect() as connection:
                     found = await read(connection)
             except (DBAPIError, PoolTimeout) as error:
-                if isinstance(error, ProgrammingError | DataError | IntegrityError):
-                    raise
+                cause = error.orig if isinstance(error, DBAPIError) and error.orig else error
+                if isinstance(cause, psycopg.Error) and not is_transient(cause):
+                    raise translated(cause) from cause
                 gives_up = loop.time() - started >= self._patience
                 if again or gives_up:
-                    cause = error.orig if isinstance(error, DBAPIError) and error.orig else error
                     self._outage.failed(said_by(cause), operation="read")
                 if gives_up:
                     raise StorageUnavailable(
@@ -246,7 +250,10 @@ class Reads:
         limit: int,
         cursor: str | None,
     ) -> tuple[list[Snapshot], str | None]:
-        """Processes by namespace, then creation; and the cursor of the next page, None at the end."""
+        """Processes by namespace, then creation; and the cursor of the next page, None at the end.
+
+        A page ends early where the states on it have no room together.
+        """
         key = tuple_(processes.c.namespace_no, processes.c.created_at, processes.c.process_no)
         # Each condition with the predicate of the index that serves it.
         wanted: list[ColumnElement[bool]] = [processes.c.created_at > text("'-infinity'")]
@@ -266,14 +273,31 @@ class Reads:
         if cursor is not None:
             wanted.append(key > tuple_(*_read_cursor(cursor)))
         rows = await self._rows(
-            select(*_PROCESS, processes.c.namespace_no, _NAMESPACE)
-            .where(*wanted)
-            .order_by(processes.c.namespace_no, processes.c.created_at, processes.c.process_no)
-            .limit(limit + 1)
+            _with_room(
+                select(*_PROCESS, processes.c.namespace_no, _NAMESPACE)
+                .where(*wanted)
+                .order_by(processes.c.namespace_no, processes.c.created_at, processes.c.process_no)
+                .limit(limit + 1)
+            )
         )
         page = [snapshot_of(row["namespace"], row["process_id"], row) for row in rows[:limit]]
-        more = len(rows) > limit
-        return page, _write_cursor(rows[limit - 1]) if more else None
+        more = bool(rows) and rows[0]["found"] > len(page)
+        return page, _write_cursor(rows[len(page) - 1]) if more else None
+
+
+def _with_room(found: Select[Any]) -> Select[Any]:
+    """The first rows of a search, the states of which have room together, and how many it `found`."""
+    page = found.subquery("page")
+    order = (page.c.namespace_no, page.c.created_at, page.c.process_no)
+    sizes = func.sum(func.octet_length(page.c.aux_state)).over(order_by=order, rows=(None, -1))
+    sized = select(
+        page, func.coalesce(sizes, 0).label("bytes_before"), func.count().over().label("found")
+    ).subquery("sized")
+    return (
+        select(sized)
+        .where(sized.c.bytes_before < ROOM)
+        .order_by(sized.c.namespace_no, sized.c.created_at, sized.c.process_no)
+    )
 
 
 def _number_of(namespace: str) -> ScalarSelect[int]:

@@ -365,7 +365,7 @@ async def test_room_for_large_values(
     make: Callable[[int], Pool], storage: Storage, steps: Steps, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A worker takes on no more than it has room for, whatever its slots; the others follow one by one."""
-    monkeypatch.setattr("progressor.pool.CLAIM_BYTES", 150_000)
+    monkeypatch.setattr("progressor.pool.ROOM", 150_000)
     for place in range(5):
         await wait(storage, init(f"p{place}", worker_id=None, args=b"x" * 100_000), now=PAST)
     pool = make(8)

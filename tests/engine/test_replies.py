@@ -194,7 +194,7 @@ async def test_answers_for_which_there_was_no_room(
     make: Make, storage: Storage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What one look cannot bring the next one does, without a hint or a poll."""
-    monkeypatch.setattr("progressor.storage.operations.CLAIM_BYTES", 1)
+    monkeypatch.setattr("progressor.storage.operations.ROOM", 1)
     replies = make()
     refs = []
     for name in ("p1", "p2", "p3"):

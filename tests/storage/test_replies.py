@@ -52,7 +52,7 @@ async def test_nothing(storage: Storage) -> None:
 
 async def test_so_many_as_have_room(storage: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
     """Answers are handed out from the first one on until they are too large together."""
-    monkeypatch.setattr("progressor.storage.operations.CLAIM_BYTES", 1500)
+    monkeypatch.setattr("progressor.storage.operations.ROOM", 1500)
     refs = []
     for name in ("p1", "p2", "p3"):
         step = await hold(storage, init(name))

@@ -1,0 +1,67 @@
+"""Reads: a page of a search is bounded in bytes; what PostgreSQL refuses is told in words of the API."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from progressor.errors import ProgressorError, SchemaMismatch
+from progressor.model import HistoryRange
+from progressor.storage.operations import Storage
+from progressor.storage.reads import Reads
+from tests.support import NS, SECOND, Tables, start, unlock
+
+
+@pytest.fixture
+async def reads(dsn: str) -> AsyncIterator[Reads]:
+    reads = Reads(dsn, patience=SECOND)
+    yield reads
+    await reads.close()
+
+
+async def test_a_page_ends_where_states_have_no_room(
+    storage: Storage, reads: Reads, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A page with large states is shorter than its limit, and has a cursor that goes on behind it."""
+    monkeypatch.setattr("progressor.storage.reads.ROOM", 150_000)
+    for place, size in enumerate([100_000, 100_000, 10, 10, 200_000, 10]):
+        await start(storage, f"p{place}", unlock(aux_state=b"x" * size))
+    pages, cursor = [], ""
+    while cursor is not None:
+        page, cursor = await search(reads, limit=4, cursor=cursor or None)
+        pages.append([each.process_id for each in page])
+    assert pages == [["p0", "p1"], ["p2", "p3", "p4"], ["p5"]]
+    page, cursor = await search(reads, limit=1, cursor=None)
+    assert (len(page), cursor is None) == (1, False)
+
+
+async def search(reads: Reads, **wanted: Any) -> Any:
+    unasked = ("namespace", "status", "metadata", "created_after", "created_before")
+    return await reads.search(**{**dict.fromkeys(unasked), **wanted})
+
+
+SECRET = " ".join(["a", "secret"])
+READS: list[Callable[[Reads], Awaitable[Any]]] = [
+    lambda reads: reads.trace(NS, SECRET, after=0, limit=None),
+    lambda reads: reads.process(NS, SECRET),
+    lambda reads: search(reads, metadata={"a": SECRET}, limit=1, cursor=None),
+    lambda reads: reads.events(1, HistoryRange(), last=1),
+]
+
+
+@pytest.mark.parametrize("read", READS, ids=["trace", "process", "search", "events"])
+async def test_a_missing_table(
+    reads: Reads, tables: Tables, read: Callable[[Reads], Awaitable[Any]]
+) -> None:
+    """It is an error of the tree that says what to run, without SQL and values, in its causes too."""
+    tables.execute("DROP TABLE processes, tasks, events CASCADE")
+    with pytest.raises(ProgressorError) as caught:
+        await read(reads)
+    assert isinstance(caught.value, SchemaMismatch)
+    assert "progressor migrate" in str(caught.value)
+    said = "".join(traceback.format_exception(caught.value))
+    assert "[SQL" not in said
+    assert SECRET not in said
