@@ -9,6 +9,7 @@ nothing for it.
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import Future
 from contextlib import suppress
@@ -215,6 +216,16 @@ class Lending:
             await self._background.stop()
             return False
         return True
+
+
+def _forget_steps_of_parent() -> None:
+    global _lock  # noqa: PLW0603  # a thread that is not in this process may hold it
+    _lock = Lock()
+    _waits.clear()
+    _step.set(None)
+
+
+os.register_at_fork(after_in_child=_forget_steps_of_parent)
 
 
 def call_in(loop: asyncio.AbstractEventLoop, function: Callable[..., object], *args: object) -> None:

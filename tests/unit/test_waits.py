@@ -1,6 +1,8 @@
 """Who waits for whom: circles are found, whatever their way, and only circles."""
 
 import asyncio
+import subprocess
+import sys
 from collections.abc import Callable
 from contextlib import ExitStack
 from typing import Any
@@ -189,3 +191,28 @@ async def test_only_what_the_engine_serves_is_helped() -> None:
         wait.lend(1)
         await asyncio.sleep(0)
     assert not lending._background._tasks
+
+
+def test_a_forked_child_belongs_to_no_step() -> None:
+    """What a handler forks is a process of its own: nobody waits for it, and it knows of no waits."""
+    code = """
+import asyncio, os
+from progressor import waits
+
+async def step():
+    lending = waits.Lending(("here",), {})
+    with waits.RunningStep(lending, "ns", "a"), waits.waiting_for(("here",), "ns", "b"):
+        with waits._lock:
+            child = os.fork()
+            if child == 0:
+                alone = waits.running_step() is None and not waits._waits
+                os._exit(0 if alone and waits._lock.acquire(blocking=False) else 1)
+        assert waits.running_step() is not None
+        print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+
+asyncio.run(step())
+"""
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", code], capture_output=True, text=True, timeout=20, check=True
+    )
+    assert done.stdout == "0\n"
