@@ -76,6 +76,9 @@ STORAGE_REPETITIONS = Counter(
 BACKGROUND_FAILURES = Counter(
     "progressor_background_failures", "Background tasks that failed and were begun again", ("part",)
 )
+STORAGE_OUTAGE = Gauge(
+    "progressor_storage_outage_ms", "For how long by now PostgreSQL has not been available; 0 if it is"
+)
 LOOP_LAG = Histogram(
     "progressor_loop_lag_ms",
     "How late the event loop runs what is due: a handler that blocks shows here",

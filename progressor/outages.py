@@ -15,6 +15,8 @@ from typing import NamedTuple
 # In seconds: how often an outage that lasts is said; how long nothing fails before it is over, because
 # some of what is tried may work while the rest does not.
 _AGAIN, _CALM = 30.0, 5.0
+# Where nothing has failed for so long nobody tries, and whether it lasts is not known. A try takes less.
+_FORGOTTEN = 60.0
 _LONGEST_CAUSE = 300
 
 
@@ -71,6 +73,15 @@ class Outage:
                 return
             lasted, self._since = self._worked_at - self._since, None
         self._log.info(self._says.over, extra={**self._where, "seconds": round(lasted, 1)})
+
+    @property
+    def seconds(self) -> float:
+        """For how long it has lasted by now; 0 if there is none."""
+        with self._lock:
+            now = time.monotonic()
+            if self._since is None or self._worked_at is not None or now - self._failed_at > _FORGOTTEN:
+                return 0.0
+            return now - self._since
 
 
 def cause_of(error: BaseException) -> str:

@@ -341,8 +341,8 @@ class Pool:
             await self._give_up()
             return False
         finally:
-            metrics.SLOTS.remove(self.namespace.name, "busy")
-            metrics.SLOTS.remove(self.namespace.name, "free")
+            for state in ("busy", "free", "hung"):
+                metrics.SLOTS.remove(self.namespace.name, state)
         return True
 
     async def _give_up(self) -> None:

@@ -7,10 +7,13 @@ away is one line, whatever waits for it. The password of the DSN is in none.
 from __future__ import annotations
 
 import logging
+from threading import Lock
+from weakref import WeakSet
 
 import psycopg
 from psycopg import pq
 
+from progressor import metrics
 from progressor.outages import Outage, Says, cause_of, in_one_line
 from progressor.storage.dsn import parsed
 
@@ -21,7 +24,21 @@ _SAYS = Says("PostgreSQL not available", "PostgreSQL still not available", "Post
 
 def outage_of(dsn: str) -> Outage:
     """The outage of this database, which says where it is."""
-    return Outage(log, _SAYS, **place_of(dsn))
+    outage = Outage(log, _SAYS, **place_of(dsn))
+    with _LOCK:
+        _OUTAGES.add(outage)
+    return outage
+
+
+def _longest_ms() -> float:
+    with _LOCK:
+        return max((outage.seconds * 1000 for outage in _OUTAGES), default=0.0)
+
+
+# Of all databases that this OS process talks to.
+_OUTAGES: WeakSet[Outage] = WeakSet()
+_LOCK = Lock()
+metrics.STORAGE_OUTAGE.set_function(_longest_ms)
 
 
 def place_of(dsn: str) -> dict[str, str]:

@@ -11,7 +11,7 @@ import re
 import time
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
@@ -20,6 +20,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from progressor import Namespace, Process, RetryPolicy, metrics
+from progressor.errors import StorageUnavailable
 from progressor.loop_lag import LoopLag
 from progressor.pool import Pool
 from progressor.scanner import Scanner
@@ -102,6 +103,9 @@ class World:
     storage: Storage
     tables: Tables
     dsn: str
+    # What is not to go before the scrape.
+    kept: list[object] = field(default_factory=list)
+    pools: list[Pool] = field(default_factory=list)
 
     def namespace(self) -> Namespace:
         namespace = Namespace(NS, retry_policy=RetryPolicy(initial_interval=SECOND))
@@ -195,7 +199,7 @@ async def hung(world: World) -> None:
     held = await world.call()
     await world.step(held)
     pool.keep_for_hung(held.task, Future())
-    await pool.stop(SECOND)
+    world.pools.append(pool)
 
 
 async def no_worker(world: World) -> None:
@@ -210,8 +214,11 @@ async def no_scanner(world: World) -> None:
 
 async def outage(world: World) -> None:
     connections = LossyConnections(world.dsn, limit=1)
-    connections.early = 2
-    await Storage(connections, patience=10 * SECOND).clock()
+    connections.early = 10_000
+    storage = Storage(connections, patience=SECOND / 5)
+    world.kept.append(storage)
+    with pytest.raises(StorageUnavailable):
+        await storage.clock()
     await connections.close()
 
 
@@ -242,9 +249,9 @@ TROUBLES: dict[str, tuple[Trouble, float | None]] = {
     "timers fail": (retries, None),
     "handlers block the loop": (blocked_loop, None),
     "sync handlers hang": (hung, None),
-    "PostgreSQL is away": (outage, None),
+    # Half a minute and ten are not waited for.
+    "PostgreSQL is away": (outage, 0),
     "a defect in the background": (defect, None),
-    # Ten minutes are not waited for.
     "an old snapshot slows everything": (old_snapshot, 0),
 }
 
@@ -269,7 +276,10 @@ async def test_it_fires(what: str, storage: Storage, tables: Tables, dsn: str) -
     if "increase" in alert.expression or "rate" in alert.expression:
         assert not alert.fires(before, before)
     await trouble(world)
-    assert alert.fires(before, scrape())
+    after = scrape()
+    for pool in world.pools:
+        await pool.stop(SECOND)
+    assert alert.fires(before, after)
 
 
 async def test_all_is_well(storage: Storage, tables: Tables) -> None:

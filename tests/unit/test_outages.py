@@ -81,6 +81,20 @@ def test_the_next_outage_is_said_again(
     assert said(caplog) == [("gone", None), ("back again", 2)] * 2
 
 
+def test_for_how_long(outage: Outage, clock: Clock) -> None:
+    """Since the first failure; none if it works again, or if nobody has tried for a while."""
+    assert outage.seconds == 0
+    outage.failed("refused")
+    clock.now += 3
+    assert outage.seconds == 3
+    outage.worked()
+    assert outage.seconds == 0
+    outage.failed("refused")
+    assert outage.seconds == 3
+    clock.now += 61
+    assert outage.seconds == 0
+
+
 def test_causes_are_one_bounded_line() -> None:
     assert cause_of(OSError("connection refused\n\tIs the server running?")) == (
         "OSError: connection refused Is the server running?"
