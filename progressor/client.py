@@ -260,16 +260,26 @@ class Client:
             self._backend.ring(namespace, "timers")
 
     async def trace(
-        self, namespace: str, process_id: str, *, after: int = 0, limit: int | None = None
+        self,
+        namespace: str,
+        process_id: str,
+        *,
+        after: int = 0,
+        limit: int | None = None,
+        last: int | None = None,
     ) -> list[TraceEntry]:
-        """The tasks of a process in their order, at most `limit` behind task id `after`."""
+        """The tasks of a process in order, behind id `after`: the first `limit`, or the `last` ones."""
         check_namespace(namespace)
         check_text("process_id", process_id)
         check_count("after", after, least=0, most=LAST_ID)
         if limit is not None:
             check_count("limit", limit, least=0, most=LAST_ID)
+        if last is not None:
+            check_count("last", last, least=0, most=LAST_ID)
+            if limit is not None:
+                raise InvalidRequest("give one of limit and last", field="last")
         await self._backend.connected()
-        rows = await self._backend.reads.trace(namespace, process_id, after=after, limit=limit)
+        rows = await self._backend.reads.trace(namespace, process_id, after=after, limit=limit, last=last)
         await self._requests.check_namespace(namespace)
         if not rows and await self._backend.reads.process(namespace, process_id) is None:
             raise ProcessNotFound(namespace, process_id)

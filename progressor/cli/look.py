@@ -67,11 +67,15 @@ def trace(
     *,
     after: Annotated[int, typer.Option(min=0, help="Only tasks behind this task id.")] = 0,
     limit: Annotated[int | None, typer.Option(min=1, help="At most so many tasks.")] = None,
+    last: Annotated[int | None, typer.Option(min=1, help="The newest tasks, so many.")] = None,
     json: AsJson = False,
     settings: Settings,
 ) -> None:
     """Show all that was ever asked of a process, and what came of it."""
-    entries = ask(settings, lambda client: client.trace(namespace, process_id, after=after, limit=limit))
+    entries = ask(
+        settings,
+        lambda client: client.trace(namespace, process_id, after=after, limit=limit, last=last),
+    )
     if json:
         print_json([views.entry_plain(entry) for entry in entries], machine=True)
     else:

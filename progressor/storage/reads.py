@@ -196,9 +196,10 @@ class Reads:
         return tuple(_event(row) for row in rows)
 
     async def trace(
-        self, namespace: str, process_id: str, *, after: int, limit: int | None
+        self, namespace: str, process_id: str, *, after: int, limit: int | None, last: int | None
     ) -> list[TaskRow]:
-        """The tasks of a process in order, those behind task id `after`; none if it is not there."""
+        """The tasks of a process in order, behind id `after`: the first `limit`, or the `last` ones."""
+        order = tasks.c.task_id.asc() if last is None else tasks.c.task_id.desc()
         process_no = (
             select(processes.c.process_no)
             .where(processes.c.namespace_no == _number_of(namespace), processes.c.process_id == process_id)
@@ -214,11 +215,13 @@ class Reads:
                 isouter=True,
             )
             .where(tasks.c.process_no == process_no, tasks.c.task_id > after)
-            .order_by(tasks.c.task_id)
-            .limit(limit)
+            .order_by(order)
+            .limit(limit if last is None else last)
         )
         if not found:
             return []
+        if last is not None:
+            found.reverse()
         made = await self._events_by_task(found)
         return [_task_row(row, made.get(row["task_id"], ())) for row in found]
 

@@ -10,6 +10,7 @@ from progressor import (
     Client,
     Health,
     HistoryRange,
+    InvalidRequest,
     Namespace,
     Process,
     ProcessNotFound,
@@ -304,6 +305,10 @@ async def test_trace_tells_every_task(serve: MakeClient) -> None:
     assert (broken.detail, broken.corrupted_by) == ("ValueError: no", notify.task_id)
 
     assert await client.trace(NS, "p", after=timer.task_id, limit=1) == [call]
+    assert await client.trace(NS, "p", last=2) == [call, notify]
+    assert await client.trace(NS, "p", after=call.task_id, last=2) == [notify]
+    with pytest.raises(InvalidRequest, match="one of limit and last"):
+        await client.trace(NS, "p", limit=1, last=1)
 
 
 async def started(client: Client, process_id: str, note: dict[str, object]) -> None:

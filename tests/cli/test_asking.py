@@ -137,6 +137,9 @@ def test_trace(ask: Ask, broken: str) -> None:
     assert "the parcel is lost" in shown
     after = ask("trace", NS, broken, "--after", str(entries[0]["task_id"]), "--limit", "1", "--json")
     assert [each["name"] for each in after.json] == ["lose"]
+    assert [each["name"] for each in ask("trace", NS, broken, "--last", "1", "--json").json] == ["lose"]
+    both = ask("trace", NS, broken, "--last", "1", "--limit", "1")
+    assert (both.status, "give one of limit and last" in both.err) == (2, True)
 
 
 def test_search(ask: Ask, broken: str) -> None:
