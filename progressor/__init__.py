@@ -35,6 +35,8 @@ from progressor.model import (
     Task,
     TaskStatus,
     TaskType,
+    Timer,
+    TimerStatus,
     UnsetTimer,
 )
 from progressor.namespace import Namespace
@@ -56,6 +58,8 @@ __all__ = [
     "ProcessStatus",
     "Event",
     "HistoryRange",
+    "Timer",
+    "TimerStatus",
     "Intent",
     "SetTimer",
     "UnsetTimer",

@@ -13,7 +13,7 @@ import warnings
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from datetime import datetime
 from types import TracebackType
-from typing import Any, Concatenate, Literal, ParamSpec, Self, TypeVar
+from typing import Any, Concatenate, Literal, ParamSpec, Self, TypeVar, get_args
 
 from progressor import metrics
 from progressor.answers import Health, Page, TraceEntry
@@ -48,7 +48,7 @@ from progressor.namespace import Namespace
 from progressor.pool import Pool
 from progressor.process import Process
 from progressor.requests import Requests, Timeout
-from progressor.storage.reads import MOST_ITEMS
+from progressor.storage.searches import MOST_ITEMS, TimerFilter, Wanted
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -292,6 +292,7 @@ class Client:
         namespace: str | None = None,
         status: str | None = None,
         metadata: Metadata | None = None,
+        timer: TimerFilter | None = None,
         created_after: datetime | None = None,
         created_before: datetime | None = None,
         limit: int = 100,
@@ -299,25 +300,30 @@ class Client:
     ) -> Page:
         """Processes by namespace, then creation. `metadata` matches what contains all of it.
 
+        `timer="overdue"` and `"held"` find those whose timer is so, the overdue ones by namespace, then due
+        time; `"none"` those that have none: of that, a page may be short, or empty, before the end.
+
         Raises NamespaceNotFound if a namespace is named that no worker ever served.
         """
         if namespace is not None:
             check_namespace(namespace)
         if status is not None and status not in tuple(ProcessStatus):
             raise InvalidRequest("status must be init, running or error", field="status")
+        if timer is not None and timer not in get_args(TimerFilter):
+            raise InvalidRequest("timer must be none, overdue or held", field="timer")
         check_count("limit", limit, least=1, most=MOST_ITEMS)
         since = None if created_after is None else check_moment("created_after", created_after)
         until = None if created_before is None else check_moment("created_before", created_before)
         await self._backend.connected()
-        snapshots, following = await self._backend.reads.search(
+        wanted = Wanted(
             namespace=namespace,
             status=status,
             metadata=None if metadata is None else json_object(metadata, field="metadata"),
             created_after=since,
             created_before=until,
-            limit=limit,
-            cursor=cursor,
+            timer=timer,
         )
+        snapshots, following = await self._backend.reads.search(wanted, limit=limit, cursor=cursor)
         if not snapshots and namespace is not None:
             await self._requests.check_namespace(namespace)
         return Page([await self._view(snapshot) for snapshot in snapshots], following)

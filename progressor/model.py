@@ -55,6 +55,29 @@ class TaskStatus(StrEnum):
         return self in (TaskStatus.FINISHED, TaskStatus.ERROR, TaskStatus.CANCELLED)
 
 
+class TimerStatus(StrEnum):
+    """How the timer of a process stands."""
+
+    WAITING = "waiting"
+    """Its time is to come."""
+    OVERDUE = "overdue"
+    """Its time has passed, and no worker has taken it yet."""
+    BLOCKED = "blocked"
+    """A request runs or waits; it comes after that."""
+    HELD = "held"
+    """The process is broken; it comes back with the repair."""
+    RUNNING = "running"
+    """Its step runs."""
+
+
+class Timer(NamedTuple):
+    """A process's timer: what it will do (`timeout` or `remove`), when, and how it stands."""
+
+    task_type: TaskType
+    due: datetime
+    status: TimerStatus
+
+
 class ProcessStatus(StrEnum):
     """`init` until the first step is saved, then `running`, or `error` once it broke."""
 
@@ -230,6 +253,7 @@ class Snapshot(NamedTuple):
     metadata: Metadata
     corrupted_by: int | None
     last_event_id: int
+    timer: Timer | None = None
     history: tuple[Event, ...] = ()
 
 

@@ -26,6 +26,7 @@ from progressor.model import (
     SetTimer,
     Snapshot,
     Task,
+    Timer,
     UnsetTimer,
 )
 
@@ -112,6 +113,11 @@ class Process(Generic[StateT]):
     def corrupted_by(self) -> int | None:
         """The task that broke it."""
         return self.snapshot.corrupted_by
+
+    @property
+    def timer(self) -> Timer | None:
+        """Its timer, as it stands; None if it has none."""
+        return self.snapshot.timer
 
     @property
     def last_event_id(self) -> int:

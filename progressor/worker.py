@@ -166,7 +166,7 @@ class Worker:
 def _after(process: Snapshot, task: Task, decision: Decision, saved: Saved) -> Snapshot:
     """The process as this step left it, without reading it again."""
     if decision.status is None:
-        return process._replace(history=())
+        return process._replace(timer=saved.timer, history=())
     changed = decision.status is not process.status
     broken = decision.status is ProcessStatus.ERROR
     return Snapshot(
@@ -182,4 +182,5 @@ def _after(process: Snapshot, task: Task, decision: Decision, saved: Saved) -> S
         metadata=process.metadata if decision.metadata is None else decision.metadata,
         corrupted_by=task.task_id if broken else None,
         last_event_id=process.last_event_id + len(decision.events),
+        timer=saved.timer,
     )

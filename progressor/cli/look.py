@@ -44,7 +44,7 @@ def get(
     json: AsJson = False,
     settings: Settings,
 ) -> None:
-    """Show a process: status, state, metadata, history."""
+    """Show a process: status, timer, state, metadata, history."""
     seconds = read_duration(timeout, "--timeout")
     newest = not json and limit is None and not offset and direction == "forward"
     wanted = (
@@ -90,6 +90,9 @@ def search(
     metadata: Annotated[
         str | None, typer.Option(help="A JSON object: only processes whose metadata contains it.")
     ] = None,
+    timer: Annotated[
+        Literal["none", "overdue", "held"] | None, typer.Option(help="Only processes whose timer is so.")
+    ] = None,
     created_after: Annotated[str | None, typer.Option(help="ISO 8601.")] = None,
     created_before: Annotated[str | None, typer.Option(help="ISO 8601.")] = None,
     limit: Annotated[int, typer.Option(help="At most so many, up to 1000.")] = 100,
@@ -97,7 +100,7 @@ def search(
     json: AsJson = False,
     settings: Settings,
 ) -> None:
-    """List processes, by namespace and creation."""
+    """List processes, by namespace and creation; with overdue timers by namespace and due time."""
     wanted = read_object(metadata, "--metadata")
     since = read_moment(created_after, "--created-after")
     until = read_moment(created_before, "--created-before")
@@ -107,6 +110,7 @@ def search(
             namespace=namespace,
             status=status,
             metadata=wanted,
+            timer=timer,
             created_after=since,
             created_before=until,
             limit=limit,
@@ -117,9 +121,10 @@ def search(
         items = [views.process_plain(process, history=False) for process in page.items]
         print_json({"items": items, "cursor": page.cursor}, machine=True)
         return
-    if not page.items:
+    if page.items:
+        stdout().print(views.search_view(page.items))
+    elif page.cursor is None:
         note("no process found")
-        return
-    stdout().print(views.search_view(page.items))
     if page.cursor is not None:
-        note(f"there are more: --cursor {page.cursor}")
+        # Who looks for what is not there has looked at a part of all processes.
+        note(f"there {'may be' if timer == 'none' else 'are'} more: --cursor {page.cursor}")

@@ -14,7 +14,7 @@ from rich.text import Text
 
 from progressor.answers import TraceEntry
 from progressor.cli.output import clock, short, to_json, visible
-from progressor.model import Event, ProcessStatus, TaskStatus
+from progressor.model import Event, ProcessStatus, TaskStatus, Timer, TimerStatus
 from progressor.process import Process
 
 _STYLES = {
@@ -24,6 +24,8 @@ _STYLES = {
     TaskStatus.FINISHED.value: "green",
     TaskStatus.WAITING.value: "yellow",
     TaskStatus.BLOCKED.value: "yellow",
+    TaskStatus.HELD.value: "bold yellow",
+    TimerStatus.OVERDUE.value: "red",
     TaskStatus.CANCELLED.value: "dim",
 }
 
@@ -39,6 +41,7 @@ def process_plain(process: Process[Any], *, history: bool = True) -> dict[str, A
         "created_at": process.created_at,
         "detail": process.detail,
         "corrupted_by": process.corrupted_by,
+        "timer": _timer_plain(process.timer),
         "last_event_id": process.last_event_id,
         "state": _state(process),
         "metadata": process.metadata,
@@ -66,6 +69,10 @@ def _event_plain(event: Event) -> dict[str, Any]:
     }
 
 
+def _timer_plain(timer: Timer | None) -> dict[str, Any] | None:
+    return None if timer is None else timer._asdict()
+
+
 def _state(process: Process[Any]) -> Any:
     """The state, or its bytes if it is not JSON: a raw handler or a codec wrote it."""
     try:
@@ -84,6 +91,7 @@ def process_view(process: Process[Any], events: Sequence[Event]) -> RenderableTy
     if process.detail is not None:
         rows.add_row("detail", Text(visible(process.detail, keep_lines=True), style="red"))
         rows.add_row("broken by", f"task {process.corrupted_by}" if process.corrupted_by else "")
+    rows.add_row("timer", _timer(process.timer))
     rows.add_row("created", clock(process.created_at))
     rows.add_row("metadata", _json(process.metadata))
     rows.add_row("state", _json(_state(process)))
@@ -173,6 +181,8 @@ def search_view(processes: Sequence[Process[Any]]) -> RenderableType:
         )
         if process.metadata:
             lines.append(Padding(Text(short(process.metadata)), (0, 0, 0, 4)))
+        if process.timer is not None:
+            lines.append(Padding(_timer(process.timer), (0, 0, 0, 4)))
         if process.detail is not None:
             lines.append(Padding(Text(short(process.detail), style="red"), (0, 0, 0, 4)))
     return Group(*lines)
@@ -180,6 +190,15 @@ def search_view(processes: Sequence[Process[Any]]) -> RenderableType:
 
 def _status(status: str, more: str = "") -> Text:
     return Text.assemble((status, _STYLES.get(status, "")), f" {more}" if more else "")
+
+
+def _timer(timer: Timer | None) -> Text:
+    if timer is None:
+        return Text("none")
+    status = timer.status.value
+    return Text.assemble(
+        f"{timer.task_type.value} due {clock(timer.due)}  ", (status, _STYLES.get(status, ""))
+    )
 
 
 def _json(value: Any) -> Text:

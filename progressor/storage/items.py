@@ -21,6 +21,7 @@ from progressor.model import (
     Task,
     TaskStatus,
     TaskType,
+    Timer,
 )
 
 # How many bytes of values are read at once: of tasks that are claimed, answers, states. One may be larger.
@@ -148,14 +149,16 @@ class Step(NamedTuple):
 class Saved(NamedTuple):
     """The step is committed.
 
-    `continuation` is the task that the same worker goes on with; `due` when the process's timer is due;
-    `cancelled` are the tasks whose callers must be told that the process broke or is gone.
+    `continuation` is the task that the same worker goes on with, `timer` what its handler sees of the
+    process's timer; `due` is when that is due if the worker does not go on; `cancelled` are the tasks
+    whose callers must be told that the process broke or is gone.
     """
 
     now: datetime
     continuation: Task | None = None
     due: datetime | None = None
     cancelled: tuple[TaskRef, ...] = ()
+    timer: Timer | None = None
 
 
 @dataclass(frozen=True, slots=True)

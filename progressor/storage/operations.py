@@ -51,10 +51,10 @@ from progressor.storage.rows import (
     life_columns,
     outcomes_of,
     prepared_of,
+    release_columns,
     request_columns,
     started_of,
     step_columns,
-    task_key_columns,
 )
 from progressor.storage.session import Session
 from progressor.storage.zombies import bury
@@ -260,12 +260,7 @@ class Storage:
         await self._hand_back(tasks, patience=self._patience)
 
     async def _hand_back(self, tasks: Sequence[Task], *, patience: float | None) -> None:
-        params = {
-            **task_key_columns(tasks),
-            "delay": BigintArray([None] * len(tasks)),
-            "attempts": 0,
-            "now": None,
-        }
+        params = {**release_columns(tasks), "attempts": 0, "now": None}
 
         async def attempt(session: Session, _again: bool) -> None:
             await session.transact([("lock", params), ("release", params)])

@@ -6,26 +6,22 @@ Rule: every read is a range of an index. Histories are gapless, so a limit is ar
 from __future__ import annotations
 
 import asyncio
-import base64
-import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
 import psycopg
-from sqlalchemy import ColumnElement, ScalarSelect, Select, and_, func, select, text, tuple_
+from sqlalchemy import Select, and_, select, true
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.ext.asyncio import AsyncConnection, create_async_engine
 
-from progressor.config import DEFAULT_SCHEMA, check_count, check_moment
-from progressor.errors import InvalidRequest, StorageUnavailable
+from progressor.config import DEFAULT_SCHEMA
+from progressor.errors import StorageUnavailable
 from progressor.model import (
-    LAST_ID,
     Event,
     HistoryRange,
-    Metadata,
     Snapshot,
     TaskStatus,
     TaskType,
@@ -33,15 +29,13 @@ from progressor.model import (
 )
 from progressor.outages import Outage
 from progressor.storage.dsn import parsed
-from progressor.storage.items import ROOM
 from progressor.storage.reach import outage_of, said_by
 from progressor.storage.refusals import is_transient, translated
 from progressor.storage.rows import Row, snapshot_of
 from progressor.storage.schema import events, namespaces, processes, schedule, tasks
+from progressor.storage.searches import PROCESS, Wanted, number_of, shown_timer, timer_of
 
 T = TypeVar("T")
-
-MOST_ITEMS = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,31 +70,11 @@ class NamespaceRow:
     schemas: Mapping[str, Any]
 
 
-# Asked for each row that is handed out: a join could choose another order.
-_NAMESPACE = (
-    select(namespaces.c.name)
-    .where(namespaces.c.namespace_no == processes.c.namespace_no)
-    .scalar_subquery()
-    .label("namespace")
-)
 _IS_BROKEN = (
     select(processes.c.status == "error")
     .where(processes.c.process_no == tasks.c.process_no)
     .scalar_subquery()
     .label("is_broken")
-)
-_PROCESS = (
-    processes.c.process_no,
-    processes.c.process_id,
-    processes.c.status,
-    processes.c.previous_status,
-    processes.c.status_changed_at,
-    processes.c.created_at,
-    processes.c.detail,
-    processes.c.aux_state,
-    processes.c.metadata,
-    processes.c.corrupted_by,
-    processes.c.last_event_id,
 )
 
 
@@ -170,12 +144,13 @@ class Reads:
 
     async def process(self, namespace: str, process_id: str) -> Snapshot | None:
         """One process, without its history."""
+        timer = timer_of(processes)
         rows = await self._rows(
-            select(*_PROCESS).where(
-                processes.c.namespace_no == _number_of(namespace), processes.c.process_id == process_id
-            )
+            select(*PROCESS, timer)
+            .select_from(processes.outerjoin(timer, true()))
+            .where(processes.c.namespace_no == number_of(namespace), processes.c.process_id == process_id)
         )
-        return snapshot_of(namespace, process_id, rows[0]) if rows else None
+        return snapshot_of(namespace, process_id, rows[0], shown_timer(rows[0])) if rows else None
 
     async def events(self, process_no: int, wanted: HistoryRange, *, last: int) -> tuple[Event, ...]:
         """A range of a history whose last event is `last`."""
@@ -202,7 +177,7 @@ class Reads:
         order = tasks.c.task_id.asc() if last is None else tasks.c.task_id.desc()
         process_no = (
             select(processes.c.process_no)
-            .where(processes.c.namespace_no == _number_of(namespace), processes.c.process_id == process_id)
+            .where(processes.c.namespace_no == number_of(namespace), processes.c.process_id == process_id)
             .scalar_subquery()
         )
         columns = [tasks.c[name] for name in TaskRow.__dataclass_fields__ if name != "events"]
@@ -243,68 +218,13 @@ class Reads:
         return NamespaceRow(**rows[0]) if rows else None
 
     async def search(
-        self,
-        *,
-        namespace: str | None,
-        status: str | None,
-        metadata: Metadata | None,
-        created_after: datetime | None,
-        created_before: datetime | None,
-        limit: int,
-        cursor: str | None,
+        self, wanted: Wanted, *, limit: int, cursor: str | None
     ) -> tuple[list[Snapshot], str | None]:
-        """Processes by namespace, then creation; and the cursor of the next page, None at the end.
+        """A page of processes; and the cursor of the next one, None at the end.
 
         A page ends early where the states on it have no room together.
         """
-        key = tuple_(processes.c.namespace_no, processes.c.created_at, processes.c.process_no)
-        # Each condition with the predicate of the index that serves it.
-        wanted: list[ColumnElement[bool]] = [processes.c.created_at > text("'-infinity'")]
-        if namespace is not None:
-            wanted.append(processes.c.namespace_no == _number_of(namespace))
-        if status is not None:
-            wanted.append(processes.c.status == status)
-            if status == "error":
-                wanted.append(processes.c.detail.is_not(None))
-        if metadata:
-            wanted.append(processes.c.metadata.contains(metadata))
-            wanted.append(processes.c.metadata != text("'{}'::jsonb"))
-        if created_after is not None:
-            wanted.append(processes.c.created_at >= created_after)
-        if created_before is not None:
-            wanted.append(processes.c.created_at < created_before)
-        if cursor is not None:
-            wanted.append(key > tuple_(*_read_cursor(cursor)))
-        rows = await self._rows(
-            _with_room(
-                select(*_PROCESS, processes.c.namespace_no, _NAMESPACE)
-                .where(*wanted)
-                .order_by(processes.c.namespace_no, processes.c.created_at, processes.c.process_no)
-                .limit(limit + 1)
-            )
-        )
-        page = [snapshot_of(row["namespace"], row["process_id"], row) for row in rows[:limit]]
-        more = bool(rows) and rows[0]["found"] > len(page)
-        return page, _write_cursor(rows[len(page) - 1]) if more else None
-
-
-def _with_room(found: Select[Any]) -> Select[Any]:
-    """The first rows of a search, the states of which have room together, and how many it `found`."""
-    page = found.subquery("page")
-    order = (page.c.namespace_no, page.c.created_at, page.c.process_no)
-    sizes = func.sum(func.octet_length(page.c.aux_state)).over(order_by=order, rows=(None, -1))
-    sized = select(
-        page, func.coalesce(sizes, 0).label("bytes_before"), func.count().over().label("found")
-    ).subquery("sized")
-    return (
-        select(sized)
-        .where(sized.c.bytes_before < ROOM)
-        .order_by(sized.c.namespace_no, sized.c.created_at, sized.c.process_no)
-    )
-
-
-def _number_of(namespace: str) -> ScalarSelect[int]:
-    return select(namespaces.c.namespace_no).where(namespaces.c.name == namespace).scalar_subquery()
+        return wanted.page(await self._rows(wanted.statement(limit, cursor)), limit)
 
 
 def _of(process_no: int) -> Select[Any]:
@@ -325,20 +245,3 @@ def _task_row(row: Row, made: Sequence[Event]) -> TaskRow:
     if row["worker_id"] is not None:
         fields["worker_id"] = shown_id(row["worker_id"])
     return TaskRow(**fields, events=tuple(made))
-
-
-def _write_cursor(last: Row) -> str:
-    key = [last["namespace_no"], last["created_at"].isoformat(), last["process_no"]]
-    return base64.urlsafe_b64encode(json.dumps(key).encode()).decode()
-
-
-def _read_cursor(cursor: str) -> tuple[int, datetime, int]:
-    try:
-        namespace_no, created_at, process_no = json.loads(base64.urlsafe_b64decode(cursor))
-        return (
-            check_count("namespace_no", namespace_no, least=0, most=2**31 - 1),
-            check_moment("created_at", datetime.fromisoformat(created_at)),
-            check_count("process_no", process_no, least=0, most=LAST_ID),
-        )
-    except (ValueError, TypeError, RecursionError):
-        raise InvalidRequest("cursor is not one that search gave out", field="cursor") from None

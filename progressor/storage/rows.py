@@ -18,6 +18,8 @@ from progressor.model import (
     Task,
     TaskStatus,
     TaskType,
+    Timer,
+    TimerStatus,
 )
 from progressor.storage.arrays import (
     BigintArray,
@@ -148,6 +150,11 @@ def life_columns(process_no: int) -> Columns:
     return {"process_no": BigintArray([process_no]), **keys, "now": None}
 
 
+def release_columns(tasks: Sequence[Task]) -> Columns:
+    """The keys of tasks that go back to the schedule, each at its own time."""
+    return {**task_key_columns(tasks), "delay": BigintArray([None] * len(tasks))}
+
+
 def ending_columns(steps: Sequence[Step]) -> Columns:
     """The keys of steps that end their processes, and why."""
     return {
@@ -178,7 +185,7 @@ def import_columns(item: Import) -> Columns:
     }
 
 
-def snapshot_of(namespace: str, process_id: str, row: Row) -> Snapshot:
+def snapshot_of(namespace: str, process_id: str, row: Row, timer: Timer | None) -> Snapshot:
     previous = row["previous_status"]
     return Snapshot(
         process_no=row["process_no"],
@@ -193,7 +200,19 @@ def snapshot_of(namespace: str, process_id: str, row: Row) -> Snapshot:
         metadata=row["metadata"],
         corrupted_by=row["corrupted_by"],
         last_event_id=row["last_event_id"],
+        timer=timer,
     )
+
+
+def timer_of(task: Task, kind: str | None, due: datetime | None) -> Timer | None:
+    """The timer of a process on which this task runs: the task itself, or what comes after it."""
+    if task.task_type.is_timer:
+        kind, due, status = task.task_type, task.scheduled_time, TimerStatus.RUNNING
+    elif task.task_type is TaskType.REPAIR:
+        status = TimerStatus.HELD
+    else:
+        status = TimerStatus.BLOCKED
+    return None if kind is None or due is None else Timer(TaskType(kind), due, status)
 
 
 def started_of(request: Request, row: Row) -> Prepared:
@@ -236,7 +255,8 @@ def prepared_of(request: Request, row: Row) -> Prepared:
             scheduled_time=row["scheduled_time"],
             running_time=row["running_time"],
         )
-        return Continue(task, snapshot_of(request.namespace, request.process_id, row))
+        timer = timer_of(task, row["timer_type"], row["timer_due"])
+        return Continue(task, snapshot_of(request.namespace, request.process_id, row, timer))
     if row["own"] and row["task_status"] == TaskStatus.WAITING:
         return Postpone(ref)
     return Duplicate(ref, Answer(TaskStatus(row["task_status"]), row["response"], row["error"]))
@@ -303,11 +323,13 @@ def claimed_of(row: Row) -> Claimed:
         worker_id=row["worker_id"],
         lease=row["lease"],
     )
-    return Claimed(task, snapshot_of(task.namespace, task.process_id, row))
+    timer = timer_of(task, row["timer_type"], row["timer_due"])
+    return Claimed(task, snapshot_of(task.namespace, task.process_id, row, timer))
 
 
 def saved_of(step: Step, row: Row, cancelled: tuple[TaskRef, ...]) -> Saved:
-    continuation = None
+    continuation = timer = None
+    due: datetime | None = row["due"]
     if row["next_id"] is not None:
         continuation = Task(
             namespace=step.task.namespace,
@@ -327,8 +349,8 @@ def saved_of(step: Step, row: Row, cancelled: tuple[TaskRef, ...]) -> Saved:
             worker_id=step.task.worker_id,
             lease=step.task.lease + 1,
         )
-    due: datetime | None = row["due"]
-    return Saved(row["now"], continuation, None if continuation else due, cancelled)
+        timer, due = timer_of(continuation, row["timer_type"], due), None
+    return Saved(row["now"], continuation, due, cancelled, timer)
 
 
 def grouped(rows: Iterable[Row], namespaces: Mapping[int, str]) -> dict[int, tuple[TaskRef, ...]]:

@@ -15,14 +15,14 @@ from progressor import Client, Engine, Namespace, ProcessHandle, SyncClient
 from progressor.cli.failures import EXIT_STATUS
 from progressor.cli.main import app
 from progressor.config import NamespaceOptions, RetryPolicy
-from progressor.model import Disposition, ProcessStatus, TaskStatus, TaskType
+from progressor.model import Disposition, ProcessStatus, TaskStatus, TaskType, TimerStatus
 from progressor.storage.statements import STATEMENTS
 from tests.docs.drawn import DRAWN
 from tests.docs.pages import marked, read
 
 PUBLIC = """
     Engine Namespace Handler Process Task TaskType TaskStatus ProcessStatus Event HistoryRange Intent
-    SetTimer UnsetTimer Remove Reject NonRetryable RetryPolicy Codec
+    Timer TimerStatus SetTimer UnsetTimer Remove Reject NonRetryable RetryPolicy Codec
     Client SyncClient ProcessHandle TraceEntry Page Health
     ProgressorError InvalidRequest IdempotencyConflict NamespaceNotFound ProcessNotFound
     ProcessAlreadyExists ProcessBroken ProcessNotBroken Rejected HandlerFailed ReplyTimeout
@@ -154,7 +154,7 @@ def test_every_statement_is_on_the_page_of_operations() -> None:
 def test_the_glossary_has_every_type_and_status() -> None:
     """And every disposition."""
     page = read("docs/glossary.md")
-    for kind in (TaskType, TaskStatus, ProcessStatus):
+    for kind in (TaskType, TaskStatus, TimerStatus, ProcessStatus):
         assert f"**{kind.__name__}**: {' '.join(f'`{each}`' for each in kind)}." in page
     for disposition in Disposition:
         assert f"`{disposition}`" in page

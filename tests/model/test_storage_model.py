@@ -21,7 +21,7 @@ from hypothesis.stateful import (
 )
 
 from progressor.config import RetryPolicy
-from progressor.model import Intent, Outcome, Remove, SetTimer, Success, TaskType
+from progressor.model import Intent, Outcome, Remove, SetTimer, Success, TaskType, Timer, TimerStatus
 from progressor.storage.items import (
     Claimed,
     Continue,
@@ -106,7 +106,18 @@ class StorageMachine(RuleBasedStateMachine):
             process.status_changed_at, process.created_at, process.detail, process.aux_state,
             process.metadata, process.corrupted_by, process.last_event_id,
         )  # fmt: skip
+        assert process.timer == self._timer_of(held)
         self.held.append(held)
+
+    def _timer_of(self, held: Held) -> Timer | None:
+        """What a handler sees: its own task, or the timer that comes after it."""
+        task, process = held
+        if task.task_type.is_timer:
+            return Timer(task.task_type, task.scheduled_time, TimerStatus.RUNNING)
+        status = TimerStatus.HELD if process.status == "error" else TimerStatus.BLOCKED
+        rows = [row for row in self.rows["schedule"] if row[0] == task.process_no]
+        timers = [Timer(row[3], row[4], status) for row in rows if TaskType(row[3]).is_timer]
+        return timers[0] if timers else None
 
     def _prepared(self, results: Sequence[Prepared], expected: Sequence[Any], old: set[Task]) -> None:
         self._compare()

@@ -12,6 +12,7 @@ from progressor.errors import ProgressorError, SchemaMismatch
 from progressor.model import HistoryRange
 from progressor.storage.operations import Storage
 from progressor.storage.reads import Reads
+from progressor.storage.searches import TimerFilter, Wanted
 from tests.support import NS, SECOND, Tables, start, unlock
 
 
@@ -22,37 +23,35 @@ async def reads(dsn: str) -> AsyncIterator[Reads]:
     await reads.close()
 
 
+@pytest.mark.parametrize("timer", [None, "none"])
 async def test_a_page_ends_where_states_have_no_room(
-    storage: Storage, reads: Reads, monkeypatch: pytest.MonkeyPatch
+    storage: Storage, reads: Reads, monkeypatch: pytest.MonkeyPatch, timer: TimerFilter | None
 ) -> None:
     """A page with large states is shorter than its limit, and has a cursor that goes on behind it."""
-    monkeypatch.setattr("progressor.storage.reads.ROOM", 150_000)
+    monkeypatch.setattr("progressor.storage.searches.ROOM", 150_000)
     for place, size in enumerate([100_000, 100_000, 10, 10, 200_000, 10]):
         await start(storage, f"p{place}", unlock(aux_state=b"x" * size))
     pages, cursor = [], ""
     while cursor is not None:
-        page, cursor = await search(reads, limit=4, cursor=cursor or None)
+        page, cursor = await reads.search(Wanted(timer=timer), limit=4, cursor=cursor or None)
         pages.append([each.process_id for each in page])
     assert pages == [["p0", "p1"], ["p2", "p3", "p4"], ["p5"]]
-    page, cursor = await search(reads, limit=1, cursor=None)
+    page, cursor = await reads.search(Wanted(timer=timer), limit=1, cursor=None)
     assert (len(page), cursor is None) == (1, False)
-
-
-async def search(reads: Reads, **wanted: Any) -> Any:
-    unasked = ("namespace", "status", "metadata", "created_after", "created_before")
-    return await reads.search(**{**dict.fromkeys(unasked), **wanted})
 
 
 SECRET = " ".join(["a", "secret"])
 READS: list[Callable[[Reads], Awaitable[Any]]] = [
-    lambda reads: reads.trace(NS, SECRET, after=0, limit=None),
+    lambda reads: reads.trace(NS, SECRET, after=0, limit=None, last=None),
     lambda reads: reads.process(NS, SECRET),
-    lambda reads: search(reads, metadata={"a": SECRET}, limit=1, cursor=None),
+    lambda reads: reads.search(Wanted(metadata={"a": SECRET}), limit=1, cursor=None),
+    lambda reads: reads.search(Wanted(metadata={"a": SECRET}, timer="none"), limit=1, cursor=None),
+    lambda reads: reads.search(Wanted(metadata={"a": SECRET}, timer="overdue"), limit=1, cursor=None),
     lambda reads: reads.events(1, HistoryRange(), last=1),
 ]
 
 
-@pytest.mark.parametrize("read", READS, ids=["trace", "process", "search", "events"])
+@pytest.mark.parametrize("read", READS, ids=["trace", "process", "search", "none", "overdue", "events"])
 async def test_a_missing_table(
     reads: Reads, tables: Tables, read: Callable[[Reads], Awaitable[Any]]
 ) -> None:

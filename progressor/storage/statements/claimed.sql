@@ -23,6 +23,8 @@ SELECT
     p.metadata,
     p.corrupted_by,
     p.last_event_id,
+    timer.task_type AS timer_type,
+    timer.scheduled_time AS timer_due,
     CASE WHEN octet_length(t.args) <= 65536 THEN t.args END AS args,
     CASE WHEN octet_length(t.context) <= 65536 THEN t.context END AS context,
     CASE WHEN octet_length(p.aux_state) <= 65536 THEN p.aux_state END AS aux_state,
@@ -40,5 +42,11 @@ CROSS JOIN LATERAL (
 CROSS JOIN LATERAL (
     SELECT n.name FROM progressor.namespaces AS n WHERE n.namespace_no = p.namespace_no OFFSET 0
 ) AS n
+LEFT JOIN LATERAL (
+    SELECT s.task_type, s.scheduled_time
+    FROM progressor.schedule AS s
+    WHERE s.process_no + 0 = r.process_no AND s.task_type IN ('timeout', 'remove')
+    OFFSET 0
+) AS timer ON TRUE
 WHERE r.worker_id = %(worker_id)s::bigint AND r.lease = %(lease)s::bigint
 ORDER BY t.scheduled_time, r.task_id

@@ -75,12 +75,21 @@ next AS (
 placed AS MATERIALIZED (
     SELECT
         next.*,
+        timer.*,
         CASE WHEN accepted THEN nextval('progressor.tasks_task_id_seq') END AS new_id,
         is_next AND worker_id IS NOT NULL AND namespace_no <> ALL (
             ARRAY(SELECT n.namespace_no FROM progressor.namespaces AS n WHERE n.paused)
         ) AS runs,
         coalesce(%(now)s::timestamptz, statement_timestamp()) AS now
     FROM next
+    LEFT JOIN LATERAL (
+        SELECT s.ctid AS timer_place, s.task_type AS timer_type, s.scheduled_time AS timer_due
+        FROM progressor.schedule AS s
+        WHERE
+            s.process_no + 0 = next.process_no AND s.task_type IN ('timeout', 'remove')
+            AND (next.is_next OR next.old_id IS NOT NULL)
+        OFFSET 0
+    ) AS timer ON TRUE
 ),
 
 new_task AS (
@@ -109,12 +118,7 @@ blocked_timer AS (
     UPDATE progressor.schedule AS s
     SET claimable = FALSE
     FROM placed AS i
-    WHERE
-        i.is_next
-        AND s.ctid = (
-            SELECT t.ctid FROM progressor.schedule AS t
-            WHERE t.process_no + 0 = i.process_no AND t.task_type IN ('timeout', 'remove')
-        )
+    WHERE i.is_next AND s.ctid = i.timer_place
 ),
 
 waits AS (
@@ -144,6 +148,8 @@ SELECT
     t.error,
     coalesce(t.scheduled_time, i.now) AS scheduled_time,
     CASE WHEN i.runs THEN i.now ELSE r.running_time END AS running_time,
+    i.timer_type,
+    i.timer_due,
     i.runs OR r.lease IS NOT NULL AS runs,
     i.accepted OR t.lease = i.lease AS own
 FROM placed AS i

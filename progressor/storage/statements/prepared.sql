@@ -19,6 +19,8 @@ SELECT
     t.error,
     t.scheduled_time,
     r.running_time,
+    timer.task_type AS timer_type,
+    timer.scheduled_time AS timer_due,
     r.lease IS NOT NULL AS runs,
     t.lease = i.lease AS own
 FROM (
@@ -52,4 +54,12 @@ LEFT JOIN LATERAL (
     WHERE r.process_no = t.process_no AND r.task_id = t.task_id AND r.lease = i.lease
     OFFSET 0
 ) AS r ON TRUE
+LEFT JOIN LATERAL (
+    SELECT s.task_type, s.scheduled_time
+    FROM progressor.schedule AS s
+    WHERE
+        s.process_no + 0 = t.process_no AND s.task_type IN ('timeout', 'remove')
+        AND r.lease IS NOT NULL
+    OFFSET 0
+) AS timer ON TRUE
 ORDER BY i.ord

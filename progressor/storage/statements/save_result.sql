@@ -279,7 +279,14 @@ released AS (
 SELECT
     i.ord,
     i.now,
-    CASE WHEN i.call_id IS NULL AND i.disposition <> 'fail' THEN i.due END AS due,
+    -- Of a call that goes on: that of the timer behind it.
+    CASE WHEN (i.call_id IS NULL OR i.next_id IS NOT NULL) AND i.disposition <> 'fail' THEN i.due END AS due,
+    CASE
+        WHEN i.next_id IS DISTINCT FROM i.call_id THEN NULL
+        WHEN i.disposition = 'retry' THEN i.task_type
+        WHEN i.drops_old_timer THEN i.new_timer_type
+        ELSE i.old_timer_type
+    END AS timer_type,
     i.next_id,
     CASE i.next_id
         WHEN i.call_id THEN i.call_type

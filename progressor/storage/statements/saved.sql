@@ -4,7 +4,8 @@
 SELECT
     i.ord,
     coalesce(%(now)s::timestamptz, now()) AS now,
-    timer.scheduled_time AS due,
+    CASE WHEN timer.claimable OR r.task_id IS NOT NULL THEN timer.scheduled_time END AS due,
+    timer.task_type AS timer_type,
     r.task_id AS next_id,
     r.task_type AS next_type,
     next_task.name,
@@ -31,11 +32,9 @@ LEFT JOIN LATERAL (
     OFFSET 0
 ) AS r ON TRUE
 LEFT JOIN LATERAL (
-    SELECT s.scheduled_time
+    SELECT s.task_type, s.scheduled_time, s.claimable
     FROM progressor.schedule AS s
-    WHERE
-        s.process_no + 0 = i.process_no AND s.task_type IN ('timeout', 'remove')
-        AND s.claimable
+    WHERE s.process_no + 0 = i.process_no AND s.task_type IN ('timeout', 'remove')
     OFFSET 0
 ) AS timer ON TRUE
 LEFT JOIN LATERAL (

@@ -61,6 +61,6 @@ taken AS (
     WHERE s.process_no = ANY (ARRAY[c.process_no]) AND s.task_id = c.task_id
 )
 
-SELECT %(namespace)s::text AS namespace, c.*
+SELECT %(namespace)s::text AS namespace, c.*, NULL AS timer_type, NULL AS timer_due
 FROM started AS c
 ORDER BY c.scheduled_time, c.task_id

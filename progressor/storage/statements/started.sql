@@ -20,6 +20,8 @@ SELECT
     t.error,
     t.scheduled_time,
     r.running_time,
+    NULL AS timer_type,
+    NULL AS timer_due,
     r.lease IS NOT NULL AS runs,
     t.lease = i.lease AS own
 FROM unnest(

@@ -1,0 +1,246 @@
+"""What clients and handlers see of a process's timer, and the searches by it."""
+
+import asyncio
+from datetime import timedelta
+from unittest import mock
+
+import pytest
+
+from progressor import (
+    Client,
+    InvalidRequest,
+    Namespace,
+    Process,
+    SetTimer,
+    TaskType,
+    Timer,
+    TimerStatus,
+)
+from progressor.storage import searches
+from tests.acceptance.conftest import MakeClient, MakeEngine
+from tests.acceptance.support import NS, Act, Scripted, until, until_status, until_waiting
+
+DAY = timedelta(days=1)
+
+
+async def timer_of(client: Client, process_id: str = "p") -> Timer | None:
+    """As `get` shows it; `search` must show the same."""
+    process = await client.get(NS, process_id)
+    page = await client.search(namespace=NS)
+    (found,) = [each for each in page.items if each.process_id == process_id]
+    assert found.timer == process.timer
+    return process.timer
+
+
+async def found(client: Client, timer: str, **more: object) -> list[str]:
+    """The ids of all processes that a search finds, page by page."""
+    ids: list[str] = []
+    cursor = None
+    while True:
+        page = await client.search(timer=timer, limit=2, cursor=cursor, **more)
+        ids += [process.process_id for process in page.items]
+        cursor = page.cursor
+        if cursor is None:
+            return ids
+
+
+async def test_get_and_search_show_the_timer(serve: MakeClient) -> None:
+    """Kind, due time and how it stands: waiting, blocked, running, held; None without one."""
+    scripted = Scripted(retry_policy={"max_attempts": 1})
+    client = await serve(scripted.namespace)
+    await client.start(NS, "p", Act(remove_after=3600))
+    waiting = await timer_of(client)
+    assert waiting is not None
+    assert (waiting.task_type, waiting.status) == (TaskType.REMOVE, TimerStatus.WAITING)
+    created = (await client.get(NS, "p")).created_at
+    assert timedelta(hours=1) <= waiting.due - created <= timedelta(hours=1, minutes=1)
+
+    calling = asyncio.create_task(
+        client.call(NS, "p", "act", Act(gate="call", after=0, then=Act(gate="t")))
+    )
+    await scripted.gates["call"].entered()
+    assert await timer_of(client) == waiting._replace(status=TimerStatus.BLOCKED)
+    scripted.gates["call"].open()
+    await calling
+    await scripted.gates["t"].entered()
+    running = await timer_of(client)
+    assert running is not None
+    assert (running.task_type, running.status) == (TaskType.TIMEOUT, TimerStatus.RUNNING)
+    scripted.gates["t"].open()
+    await until(lambda: client.get(NS, "p"), lambda process: process.timer is None)
+    assert await timer_of(client) is None
+
+    await client.call(NS, "p", "act", Act(after=3600))
+    before = await timer_of(client)
+    await client.notify(NS, "p", "act", Act(fail="no"))
+    await until_status(client, "p", "error")
+    assert before is not None
+    assert await timer_of(client) == before._replace(status=TimerStatus.HELD)
+    await client.simple_repair(NS, "p")
+    assert await timer_of(client) == before
+
+
+async def test_what_nobody_serves_is_overdue(engine: MakeEngine, client: MakeClient) -> None:
+    """A timer whose time has passed, and that no worker takes, is overdue; the earliest is found first."""
+    for name in ("second", NS):
+        stopped = await engine(Scripted(name).namespace)
+        await stopped.stop()
+    alone = await client()
+    for name, after in (("late", -DAY), ("later", -2 * DAY), ("soon", DAY), ("latest", -3 * DAY)):
+        await alone.put(NS, name, action=SetTimer(after=after))
+    await alone.put("second", "other", action=SetTimer(after=-DAY))
+    await alone.put(NS, "held", status="error", action=SetTimer(after=-DAY))
+    assert await found(alone, "overdue", namespace=NS) == ["latest", "later", "late"]
+    assert await found(alone, "overdue") == ["other", "latest", "later", "late"]
+    assert await found(alone, "held") == ["held"]
+    timer = await timer_of(alone, "late")
+    assert timer is not None
+    assert (timer.task_type, timer.status) == (TaskType.TIMEOUT, TimerStatus.OVERDUE)
+    assert [each.timer.status for each in (await alone.search(timer="overdue")).items if each.timer] == [
+        TimerStatus.OVERDUE
+    ] * 4
+
+
+async def test_handlers_see_the_timer(serve: MakeClient) -> None:
+    """As it stands when the step begins: behind a call, held at a repair, running in its own handler."""
+    seen: list[Timer | None] = []
+    watched = Namespace("watched", state=int, retry_policy={"max_attempts": 1})
+
+    @watched.init
+    async def init(process: Process[int], args: float) -> None:
+        seen.append(process.timer)
+        process.set_timer(after=timedelta(seconds=args))
+
+    @watched.call
+    async def look(process: Process[int], args: bool) -> None:
+        seen.append(process.timer)
+        if args:
+            raise ValueError("a bug")
+
+    @watched.timeout
+    async def fire(process: Process[int]) -> None:
+        seen.append(process.timer)
+
+    @watched.repair
+    async def mend(process: Process[int]) -> None:
+        seen.append(process.timer)
+
+    client = await serve(watched)
+    await client.start("watched", "p", 3600.0)
+    timer = (await client.get("watched", "p")).timer
+    assert timer is not None
+    await client.call("watched", "p", "look", False)
+    await client.notify("watched", "p", "look", True)
+    await until_status(client, "p", "error", namespace="watched")
+    await client.repair("watched", "p")
+    blocked, held = timer._replace(status=TimerStatus.BLOCKED), timer._replace(status=TimerStatus.HELD)
+    assert seen == [None, blocked, blocked, held]
+    seen.clear()
+    await client.start("watched", "q", 0.0)
+    await until(lambda: client.trace("watched", "q"), lambda trace: trace[-1].status == "finished")
+    await client.call("watched", "q", "look", False)
+    none, running, gone = seen
+    assert (none, gone) == (None, None)
+    assert running is not None
+    assert running.status is TimerStatus.RUNNING
+
+
+async def test_a_chain_of_calls_sees_the_timer(serve: MakeClient) -> None:
+    """A call that goes on after another step sees the timer that this one set."""
+    seen: list[Timer | None] = []
+    chained = Namespace("chained", state=int)
+    entered, opened = asyncio.Event(), asyncio.Event()
+
+    @chained.init
+    async def init(process: Process[int]) -> None:
+        process.set_timer(after=DAY)
+        entered.set()
+        await opened.wait()
+
+    @chained.call
+    async def look(process: Process[int], args: int) -> None:
+        seen.append(process.timer)
+        if args:
+            process.set_timer(after=args * DAY, remove=True)
+
+    client = await serve(chained)
+    starting = asyncio.create_task(client.start("chained", "p"))
+    await entered.wait()
+    for number in (2, 0, 3):
+        await client.notify("chained", "p", "look", number)
+    await until_waiting(client, "p", 3, namespace="chained")
+    opened.set()
+    await starting
+    await until(lambda: client.trace("chained", "p"), lambda trace: trace[3].status == "finished")
+    assert [timer and (timer.task_type.value, timer.status.value) for timer in seen] == [
+        ("timeout", "blocked"),
+        ("remove", "blocked"),
+        ("remove", "blocked"),
+    ]
+    first, second, third = seen
+    assert first is not None
+    assert second is not None
+    assert second == third
+    assert timedelta(hours=20) < second.due - first.due < timedelta(hours=28)
+
+
+async def test_search_by_timer(serve: MakeClient) -> None:
+    """none, overdue and held find what they say, page by page, beside the other conditions."""
+    scripted = Scripted(retry_policy={"max_attempts": 1})
+    client = await serve(scripted.namespace)
+    for name in ("held 1", "held 2", "held 3", "broken"):
+        after = None if name == "broken" else 3600.0
+        await client.start(NS, name, Act(after=after), metadata={"n": name[-1]})
+        await client.notify(NS, name, "act", Act(fail="no"))
+        await until_status(client, name, "error")
+    for name in ("waits", "bare 1", "bare 2", "bare 3"):
+        await client.start(NS, name, Act(after=3600 if name == "waits" else None), metadata={"n": name[-1]})
+    assert await found(client, "held") == ["held 1", "held 2", "held 3"]
+    assert await found(client, "held", namespace=NS, metadata={"n": "2"}) == ["held 2"]
+    assert await found(client, "held", status="running") == []
+    assert await found(client, "none") == ["broken", "bare 1", "bare 2", "bare 3"]
+    assert await found(client, "none", status="running", metadata={"n": "3"}) == ["bare 3"]
+    assert await found(client, "none", status="error") == ["broken"]
+    assert await found(client, "overdue") == []
+
+
+async def test_pages_of_those_without_a_timer_end(serve: MakeClient) -> None:
+    """However many processes a page looks at, the pages find each process once, and end."""
+    client = await serve(Scripted().namespace)
+    for number in range(9):
+        await client.start(NS, f"p{number}", Act(after=None if number % 4 == 0 else 3600))
+    for looked_at in (1, 2, 3, 9, 10):
+        with mock.patch.object(searches, "MOST_LOOKED_AT", looked_at):
+            assert await found(client, "none") == ["p0", "p4", "p8"]
+
+
+async def test_a_running_timer_is_one(serve: MakeClient) -> None:
+    """A process whose timer runs just now is not without one."""
+    scripted = Scripted()
+    client = await serve(scripted.namespace)
+    await client.start(NS, "p", Act(after=0, then=Act(gate="g")))
+    await scripted.gates["g"].entered()
+    assert await found(client, "none") == []
+    scripted.gates["g"].open()
+    await until(lambda: found(client, "none"), lambda ids: ids == ["p"])
+
+
+@pytest.mark.parametrize("timer", ["waiting", "", 3, True])
+async def test_other_words_are_refused(serve: MakeClient, timer: object) -> None:
+    """What is no filter is named."""
+    client = await serve(Scripted().namespace)
+    with pytest.raises(InvalidRequest) as caught:
+        await client.search(timer=timer)  # type: ignore[arg-type]
+    assert caught.value.field == "timer"
+
+
+async def test_a_cursor_belongs_to_its_search(serve: MakeClient) -> None:
+    """A cursor of a search in one order is refused by one in another."""
+    client = await serve(Scripted().namespace)
+    for name in ("p", "q"):
+        await client.start(NS, name, Act())
+    cursor = (await client.search(limit=1)).cursor
+    assert cursor is not None
+    with pytest.raises(InvalidRequest) as caught:
+        await client.search(timer="overdue", cursor=cursor)
+    assert caught.value.field == "cursor"

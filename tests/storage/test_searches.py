@@ -1,0 +1,66 @@
+"""The pages of a search by timer read what they hand out, not all that there is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, LiteralString
+
+import pytest
+from sqlalchemy.dialects.postgresql.psycopg import PGDialect_psycopg
+
+from progressor.storage import searches
+from progressor.storage.searches import TimerFilter, Wanted
+from tests.storage.test_plans import fill
+from tests.support import NS, Tables
+
+LIMIT = 10
+# Timers are due, those of every hundredth process are held, every tenth process has none.
+_BREAK: LiteralString = """
+UPDATE schedule SET scheduled_time = now() - interval '1 day' + task_id * interval '1 microsecond'
+WHERE claimable;
+UPDATE processes SET status = 'error', detail = 'no' WHERE process_no % 100 = 1;
+UPDATE schedule SET claimable = FALSE WHERE process_no % 100 = 1;
+DELETE FROM schedule WHERE process_no % 10 = 0;
+"""
+
+
+def read(plan: dict[str, Any]) -> Iterator[int]:
+    """How many rows each node took from a table or an index."""
+    if "Relation Name" in plan:
+        passed_by = plan.get("Rows Removed by Filter", 0) + plan.get("Rows Removed by Index Recheck", 0)
+        yield round((plan["Actual Rows"] + passed_by) * plan["Actual Loops"])
+    for child in plan.get("Plans", []):
+        yield from read(child)
+
+
+@pytest.fixture
+def filled(tables: Tables) -> Tables:
+    """Many processes, all of one namespace."""
+    fill(tables)
+    for statement in _BREAK.split(";"):
+        if statement.strip():
+            tables.connection.execute(statement.encode())
+    tables.execute("ANALYZE")
+    return tables
+
+
+@pytest.mark.parametrize("timer", ["overdue", "held", "none"])
+@pytest.mark.parametrize("namespace", [NS, None])
+def test_a_page_reads_what_it_hands_out(
+    filled: Tables, monkeypatch: pytest.MonkeyPatch, timer: TimerFilter, namespace: str | None
+) -> None:
+    """Of a search by timer, with those that it looks at where no index says what is not there."""
+    monkeypatch.setattr(searches, "MOST_LOOKED_AT", 200)
+    wanted, cursor = Wanted(namespace=namespace, timer=timer), None
+    for _ in range(3):
+        compiled = wanted.statement(LIMIT, cursor).compile(
+            dialect=PGDialect_psycopg(), compile_kwargs={"literal_binds": True}
+        )
+        (plan,) = filled.connection.execute(
+            f"EXPLAIN (ANALYZE, FORMAT JSON) {compiled}".encode()
+        ).fetchone()  # type: ignore[misc]
+        assert sum(read(plan[0]["Plan"])) < 900, plan
+        rows = filled.execute(str(compiled))  # type: ignore[arg-type]
+        items, cursor = wanted.page(rows, LIMIT)
+        assert len(items) == LIMIT
+        assert cursor is not None
