@@ -6,8 +6,8 @@ when it outlived its step_timeout and a grace. Any number of collectors may run.
 
 from __future__ import annotations
 
-import asyncio
 import logging
+import time
 from datetime import datetime, timedelta
 
 from progressor import metrics
@@ -51,8 +51,7 @@ class ZombieCollector(PeriodicService):
 
     async def run_once(self) -> timedelta | None:
         """One round; the next one follows at once if there may be more."""
-        loop = asyncio.get_running_loop()
-        began = loop.time()
+        began = time.monotonic()
         now = await self._storage.clock()
         if self._saw_at is not None and now - self._saw_at > self._longest_gap:
             # Perhaps nobody could reach PostgreSQL meanwhile, the workers as little as we.
@@ -65,7 +64,7 @@ class ZombieCollector(PeriodicService):
             until=now + self._longest_gap,
         )
         self._saw_at = now
-        took = (loop.time() - began) * 1000
+        took = (time.monotonic() - began) * 1000
         for namespace in {zombie.task.namespace for zombie in zombies}:
             metrics.child(metrics.ZOMBIE_COLLECTION, namespace).observe(took)
         for zombie in zombies:
@@ -73,6 +72,9 @@ class ZombieCollector(PeriodicService):
         if began >= self._leftovers_at:
             more = await self._storage.drop_leftovers(lease_age=self._lease_age)
             self._leftovers_at = began + (0.0 if more else _LEFTOVERS_PAUSE)
+            # Where it runs apart, no pool shows them.
+            for row in await self._storage.execute("served_namespaces", lease_age=self._lease_age):
+                metrics.expect(row["name"])
         return timedelta(0) if len(zombies) == _MOST else None
 
     def _report(self, zombie: Zombie) -> None:

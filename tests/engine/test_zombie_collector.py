@@ -70,6 +70,18 @@ async def test_nothing_to_collect(collector: ZombieCollector, storage: Storage, 
     assert told.answers == []
 
 
+async def test_counters_stand_there_before_the_first_zombie(
+    collector: ZombieCollector, tables: Tables
+) -> None:
+    """A collector apart shows them for what is served: the first zombie is an increase."""
+    collector._lease_age = 15 * SECOND
+    tables.execute("INSERT INTO workers (worker_id, host, namespaces) VALUES (9, 'h', '{shop.apart}')")
+    await collector.run_once()
+    for verdict in ("error", "retry"):
+        labels = {"prg_namespace": "shop.apart", "verdict": verdict}
+        assert REGISTRY.get_sample_value("progressor_zombies_total", labels) == 0
+
+
 async def test_the_work_of_a_dead_worker_breaks_its_process(
     collector: ZombieCollector, storage: Storage, tables: Tables, told: Told
 ) -> None:
