@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,7 +17,9 @@ from progressor.cli.failures import EXIT_STATUS
 from progressor.cli.main import app
 from progressor.config import NamespaceOptions, RetryPolicy
 from progressor.model import Disposition, ProcessStatus, TaskStatus, TaskType, TimerStatus
+from progressor.scanner import Scanner
 from progressor.storage.statements import STATEMENTS
+from progressor.zombie_collector import ZombieCollector
 from tests.docs.drawn import DRAWN
 from tests.docs.pages import marked, read
 
@@ -149,6 +152,17 @@ def test_every_statement_is_on_the_page_of_operations() -> None:
     page = read("docs/reference/operations.md")
     left_out = {name for name in STATEMENTS if f"`{name}`" not in page} - {"begin", "commit", "rollback"}
     assert not left_out
+
+
+def test_the_parts_of_the_background_are_listed() -> None:
+    """Whatever may fail in the background has its name on the page of the metrics."""
+    source = "".join(each.read_text() for each in Path(progressor.__file__).parent.rglob("*.py"))
+    started = re.findall(
+        r'(?:_background\.(?:keep|begin)|keep_thread|say_failed|report)\(\s*"([^"]+)"', source
+    )
+    services = {each.name for each in (Scanner, ZombieCollector)}
+    (listed,) = re.findall(r"^\| `part` \| (.+) \|$", read("docs/reference/metrics.md"), re.MULTILINE)
+    assert set(re.findall("`([^`]+)`", listed)) == {*started} | services
 
 
 def test_the_glossary_has_every_type_and_status() -> None:

@@ -181,7 +181,7 @@ _OWNERS = {
     "threads": "what a handler raises in its thread belongs to its caller",
     "cli.running": "ends with the OS process, which it is there to end",
 }
-_STARTS = {"create_task", "ensure_future", "Thread", "Timer", "TaskGroup"}
+_STARTS = {"create_task", "ensure_future", "Thread", "start_new_thread", "TaskGroup"}
 
 
 def _starts(source: Path) -> set[str]:
