@@ -78,7 +78,6 @@ REQUESTS: list[tuple[str, Ask]] = [
     ("state", lambda c: c.put(NS, "p", state=NO_JSON)),
     ("status", lambda c: c.put(NS, "p", status="init")),
     ("action", lambda c: c.put(NS, "p", action=Remove())),
-    ("action", lambda c: c.put(NS, "p", action=SetTimer(after=timedelta(1)), status="error")),
     ("metadata", lambda c: c.put(NS, "p", metadata=7)),
     ("events", lambda c: c.put(NS, "p", events=7)),
     ("events[1]", lambda c: c.put(NS, "p", events=[{"name": "a"}, {"payload": NO_JSON}])),
