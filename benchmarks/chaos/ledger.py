@@ -57,6 +57,7 @@ def _accounts() -> Namespace:
     ns = Namespace(
         ACCOUNTS,
         on_zombie="retry",
+        zombie_attempts=1_000_000,
         retry_policy=_POLICY,
         step_timeout=_STEP_TIMEOUT,
         concurrency=20,
@@ -111,6 +112,7 @@ def _receipts() -> Namespace:
     ns = Namespace(
         RECEIPTS,
         on_zombie="retry",
+        zombie_attempts=1_000_000,
         retry_policy=_POLICY,
         step_timeout=_STEP_TIMEOUT,
         concurrency=10,

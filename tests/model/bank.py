@@ -105,7 +105,6 @@ class Model:
     status: str = "running"
     events: int = 0
     timer: str | None = None
-    broken_by_timer: bool = False
 
 
 class Oracle:
@@ -122,7 +121,7 @@ class Oracle:
         if outcome[0] == "rejected":
             del self.processes[process_id]
         elif outcome[0] == "failed":
-            self._break(model)
+            model.status = "error"
         return outcome
 
     def call(self, process_id: str, act: Act) -> Outcome:
@@ -133,7 +132,7 @@ class Oracle:
             return ("broken",)
         outcome = self._do(process_id, model, act)
         if outcome[0] == "failed":
-            self._break(model)
+            model.status = "error"
         return outcome
 
     def repair(self, process_id: str, act: Act) -> Outcome:
@@ -142,17 +141,14 @@ class Oracle:
             return ("not found",) if model is None else ("not broken",)
         outcome = self._do(process_id, model, act)
         if outcome[0] == "answer":
-            if model.broken_by_timer and not act.timer:
-                model.timer = "soon"
-            model.status, model.broken_by_timer = "running", False
+            model.status = "running"
         return outcome
 
     def simple_repair(self, process_id: str) -> Outcome:
         model = self.processes.get(process_id)
         if model is None or model.status != "error":
             return ("not found",) if model is None else ("not broken",)
-        model.timer = "soon" if model.broken_by_timer else None
-        model.status, model.broken_by_timer = "running", False
+        model.status = "running"
         return "answer", None
 
     def put(
@@ -169,9 +165,11 @@ class Oracle:
         return ("answer", None) if found else ("not found",)
 
     def settle(self) -> None:
-        """Let all timers that are due run."""
+        """Let all timers that are due run; those of broken processes are held."""
         for process_id, model in list(self.processes.items()):
-            while process_id in self.processes and model.timer in ("soon", "remove soon"):
+            while self.processes.get(process_id) is model and model.timer in ("soon", "remove soon"):
+                if model.status == "error":
+                    break
                 if model.timer == "remove soon":
                     del self.processes[process_id]
                     continue
@@ -181,11 +179,8 @@ class Oracle:
                 outcome = self._do(process_id, model, planned)
                 if outcome[0] in ("rejected", "failed"):
                     # Tried again, it does the same again.
-                    model.account = before
-                    self._break(model, by_timer=True)
-
-    def _break(self, model: Model, *, by_timer: bool = False) -> None:
-        model.status, model.timer, model.broken_by_timer = "error", None, by_timer
+                    model.account, model.timer = before, "soon"
+                    model.status = "error"
 
     def _do(self, process_id: str, model: Model, act: Act) -> Outcome:
         match act.end:

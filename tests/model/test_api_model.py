@@ -153,8 +153,12 @@ class ApiMachine(RuleBasedStateMachine):
         assert (found.status, state, found.last_event_id) == (model.status, model.account, model.events)
         assert [event.event_id for event in found.history] == list(range(1, model.events + 1))
         assert (found.detail is None) == (model.status != "error")
-        waiting = [f"{entry.task_type}" for entry in trace if entry.finished_time is None]
-        assert waiting == {None: [], "far": ["timeout"], "remove far": ["remove"]}[model.timer]
+        waiting = [(entry.task_type, entry.status) for entry in trace if entry.finished_time is None]
+        stands = "held" if model.status == "error" else "waiting"
+        kind = None if model.timer is None else "remove" if model.timer.startswith("remove") else "timeout"
+        assert waiting == ([] if kind is None else [(kind, stands)])
+        shown = found.timer and (found.timer.task_type, found.timer.status)
+        assert shown == (kind and (kind, stands))
 
     async def _settled(self, process_id: str) -> list[TraceEntry] | None:
         """The trace, once nothing is under way but what is far off; None if there is no process."""
@@ -301,7 +305,6 @@ class ApiMachine(RuleBasedStateMachine):
         side=sides,
     )
     def put(self, name: str, balance: int, events: int, timer: str | None, broken: bool, side: str) -> None:
-        timer = None if broken else timer
         expected = self.oracle.put(name, balance, events, timer, broken=broken)
         action = None
         if timer is not None:
@@ -344,7 +347,7 @@ def _keyed(asked: dict[str, list[Asked]]) -> list[tuple[str, Asked]]:
 
 def _is_over(entry: TraceEntry) -> bool:
     far_off = entry.status == "waiting" and entry.scheduled_time > datetime.now(UTC) + _FAR_OFF
-    return entry.finished_time is not None or far_off
+    return entry.finished_time is not None or far_off or entry.status == "held"
 
 
 @contextmanager
