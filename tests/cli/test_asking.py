@@ -151,6 +151,30 @@ def test_search(ask: Ask, broken: str) -> None:
     assert (unknown.status, "namespace 'shop.nowhere' is not known" in unknown.err) == (1, True)
 
 
+def test_timers_are_shown_and_searched_by(ask: Ask, order: str) -> None:
+    """Kind, due time and how it stands, for people and for machines."""
+    assert ask("put", NS, order, '{"item": "tea"}', "--timer-at", "2100-01-31T12:00:00Z").status == 0
+    waiting = {"task_type": "timeout", "due": "2100-01-31T12:00:00+00:00", "status": "waiting"}
+    assert ask("get", NS, order, "--json").json["timer"] == waiting
+    assert order not in ask("search", "-n", NS, "--timer", "held").out
+    assert ask("call", NS, order, "lose").status == 1
+    assert ask("get", NS, order, "--json").json["timer"] == {**waiting, "status": "held"}
+    assert "timeout due 2100-01-31" in ask("get", NS, order).out
+    assert ("timeout", "held") in [
+        (each["task_type"], each["status"]) for each in ask("trace", NS, order, "--json").json
+    ]
+    shown = ask("search", "-n", NS, "--timer", "held").out
+    assert order in shown
+    assert "held" in shown
+    found = ask("search", "-n", NS, "--timer", "held", "--json").json["items"]
+    assert [each["timer"]["status"] for each in found] == ["held"] * len(found)
+    assert ask("search", "-n", NS, "--timer", "overdue").err == "no process found\n"
+    assert order not in ask("search", "-n", NS, "--timer", "none").out
+    assert ask("simple-repair", NS, order).status == 0
+    assert ask("get", NS, order, "--json").json["timer"] == waiting
+    assert ask("search", "--timer", "soon").status == 2
+
+
 def test_search_goes_on_where_a_page_ended(ask: Ask, placed: str) -> None:
     assert ask("start", "shop.cart", placed).status == 0
     page = ask("search", "--limit", "1", "--json").json
