@@ -104,7 +104,7 @@ async def chain(
             dsn, autocommit=True, prepare_threshold=0
         ) as connection:
             # The same planner for both.
-            await connection.execute(STATEMENTS["settings"], {"is_local": False})
+            await connection.execute(STATEMENTS["planner"], {"is_local": False})
             while steps.going:
                 await connection.execute(_STEP, names)
                 steps.count += len(share)

@@ -21,6 +21,7 @@ from progressor.storage import migrations
 from progressor.storage.batching import GroupCommit
 from progressor.storage.connections import Connections
 from progressor.storage.dsn import with_defaults
+from progressor.storage.opening import refuse_lent_sessions
 from progressor.storage.operations import Storage
 from progressor.storage.reach import place_of
 from progressor.storage.reads import Reads
@@ -108,9 +109,11 @@ class Backend:
         connecting.result()
 
     async def _connect(self) -> None:
-        """Check the schema, then start listening."""
+        """Check the schema and whether sessions keep their state, then start listening."""
         try:
             await asyncio.to_thread(migrations.check, self.dsn, schema=self.options.database_schema)
+            if self.signals is not None:
+                await refuse_lent_sessions(self.dsn)
         except BaseException:
             self._loop = None
             raise

@@ -85,6 +85,7 @@ class Engine:
             silence=options.lease_age / 3,
             schema=options.database_schema,
             outage=backend.storage.outage,
+            session_state=options.signals,
         )
         services: list[PeriodicService] = []
         if options.scanner:

@@ -13,8 +13,8 @@ ProgressorError
 ├── Rejected                the handler refused the request (the caller's side of Reject)
 ├── HandlerFailed           the handler raised, or ran out of time
 ├── ReplyTimeout            no answer in time; the task goes on
-├── StorageUnavailable      PostgreSQL cannot be reached
-└── SchemaMismatch          the database's schema is older or newer than this release
+├── StorageUnavailable      PostgreSQL cannot be reached, or does not let the role do it
+└── SchemaMismatch          the database is none that this release can use
 
 Rule: a caller decides by type and typed attributes, never by the text.
 """
@@ -181,11 +181,14 @@ class ReplyTimeout(ProgressorError):
 
 
 class StorageUnavailable(ProgressorError):
-    """PostgreSQL cannot be reached; with the same idempotency key the request is safe to repeat."""
+    """PostgreSQL cannot be reached, or the role lacks a privilege: the text says which.
+
+    With the same idempotency key the request is safe to repeat.
+    """
 
 
 class SchemaMismatch(ProgressorError):
-    """The database's schema does not fit this release; the text says what to run."""
+    """The tables are older or newer, the encoding is not UTF8, or PostgreSQL is too old."""
 
 
 class Reject(Exception):

@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable, Mapping
 from datetime import timedelta
 
-from progressor.errors import StorageUnavailable
+from progressor.errors import ProgressorError
 from progressor.storage.beats import Beats
 from progressor.supervision import keep_thread
 
@@ -56,7 +56,7 @@ class Heartbeat:
         while not self._stopped.wait(min(self._interval, _AGAIN) if failing else self._interval):
             try:
                 self._beats.beat(self._free_slots())
-            except StorageUnavailable:
+            except ProgressorError:
                 # The beats say themselves that PostgreSQL is not available.
                 failing = True
             else:
@@ -64,6 +64,6 @@ class Heartbeat:
         if self._leaves:
             try:
                 self._beats.leave()
-            except StorageUnavailable:
+            except ProgressorError:
                 log.warning("worker not deregistered, its row will age")
         self._beats.close()

@@ -6,6 +6,7 @@ nothing: its result is dropped, logged and counted.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
 from collections.abc import Callable
@@ -16,7 +17,7 @@ from typing import Any
 from progressor import metrics
 from progressor.config import EngineOptions
 from progressor.deadlines import Deadlines
-from progressor.errors import InvalidRequest, StorageUnavailable
+from progressor.errors import InvalidRequest, SchemaMismatch, StorageUnavailable
 from progressor.handler import bounded, fields_of, perform
 from progressor.model import (
     Decision,
@@ -41,6 +42,8 @@ from progressor.waits import Lending, RunningStep
 
 log = logging.getLogger("progressor.worker")
 
+# Before a history that was refused is read again, in seconds.
+_PAUSE = 1.0
 _DEFAULT_LIMITS = EngineOptions()
 _SAYS = Says("history not read, going on", "histories still not read", "histories are read again")
 
@@ -101,9 +104,10 @@ class Worker:
         while True:
             try:
                 events = await self._reads.events(process.process_no, wanted, last=process.last_event_id)
-            except StorageUnavailable as error:
+            except (StorageUnavailable, SchemaMismatch) as error:
                 # The task is in our hands: letting it go would leave it running with nobody to run it.
                 self._outage.failed(cause_of(error))
+                await asyncio.sleep(_PAUSE)
             else:
                 self._outage.worked()
                 return process._replace(history=events)

@@ -5,14 +5,15 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
+from typing import Any
 
 import psycopg
 from psycopg.conninfo import make_conninfo
 
 from progressor.config import DEFAULT_SCHEMA
-from progressor.errors import StorageUnavailable
-from progressor.outages import Outage
-from progressor.storage.reach import outage_of, said_by
+from progressor.outages import Outage, in_one_line
+from progressor.storage import opening, refusals
+from progressor.storage.reach import outage_of
 from progressor.storage.statements import STATEMENTS, in_schema
 
 
@@ -31,37 +32,44 @@ class Beats:
         namespaces: Sequence[str],
         silence: timedelta,
         schema: str = DEFAULT_SCHEMA,
+        session_state: bool = True,
         outage: Outage | None = None,
     ) -> None:
         # A connection that leads nowhere must be found out well before the lease is over.
         limit = str(max(1000, int(silence.total_seconds() * 1000)))
-        self._dsn = make_conninfo(dsn, tcp_user_timeout=limit)
+        self._dsn = make_conninfo(dsn, tcp_user_timeout=limit, connect_timeout="5")
+        self._session_state = session_state
         self._worker_id = worker_id
         self._host = host
         self._namespaces = list(namespaces)
         self._schema = schema
         self._outage = outage or outage_of(dsn)
         self._failures = 0
-        self._connection: psycopg.Connection[object] | None = None
+        self._connection: psycopg.Connection[Any] | None = None
 
     def _execute(self, verb: str, params: Mapping[str, object]) -> None:
+        connection = self._connection
         try:
-            if self._connection is None:
-                self._connection = psycopg.connect(
-                    self._dsn,
-                    autocommit=True,
-                    prepare_threshold=None,
-                    connect_timeout=5,
-                    application_name="progressor heartbeat",
-                )
-            self._connection.execute(in_schema(STATEMENTS[verb], self._schema).encode(), params)
+            if connection is None:
+                connection = self._connection = opening.connect_blocking(self._dsn, "progressor heartbeat")
+                if self._session_state:
+                    connection.execute(opening.SETTINGS, opening.BOUNDED_SESSION)
+            with connection.pipeline():
+                if not self._session_state:
+                    connection.execute(opening.BEGIN)
+                    connection.execute(opening.SETTINGS, opening.BOUNDED_TRANSACTION)
+                connection.execute(in_schema(STATEMENTS[verb], self._schema).encode(), params)
+                if not self._session_state:
+                    connection.execute(STATEMENTS["commit"].encode())
         except psycopg.Error as error:
+            role = None if connection is None else connection.info.user
             self.close()
+            told = refusals.translated(error, role=role, needs=refusals.TO_RUN)
             self._failures += 1
             if self._failures > 1:
                 # Once may be a connection that was lost.
-                self._outage.failed(said_by(error), operation=verb)
-            raise StorageUnavailable(f"no {verb}: {said_by(error)}") from error
+                self._outage.failed(in_one_line(str(told)), operation=verb)
+            raise told from None
         self._failures = 0
         self._outage.worked()
 

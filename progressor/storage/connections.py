@@ -13,24 +13,19 @@ from contextlib import asynccontextmanager
 import psycopg
 
 from progressor.config import DEFAULT_SCHEMA
+from progressor.storage import opening, refusals
 from progressor.storage.session import Session
-from progressor.storage.statements import STATEMENTS
-
-# A line that went dead is found out by the server too.
-_KEEPALIVES = """
-SELECT
-    set_config('tcp_keepalives_idle', '15', FALSE),
-    set_config('tcp_keepalives_interval', '5', FALSE),
-    set_config('tcp_keepalives_count', '3', FALSE)
-"""
 
 
 class Connections:
     """At most `limit` connections to one database.
 
     With `session_state=False` nothing is left in a session between transactions (no prepared statements,
-    settings for each transaction), as a pooler in transaction mode demands.
+    settings for each transaction), as a pooler in transaction mode demands. `role` is who they log in as,
+    once there was one.
     """
+
+    role: str | None = None
 
     def __init__(
         self, dsn: str, *, limit: int, schema: str = DEFAULT_SCHEMA, session_state: bool = True
@@ -43,34 +38,31 @@ class Connections:
         self._closed = False
 
     async def _open(self) -> Session:
-        connection = await psycopg.AsyncConnection.connect(
-            self.dsn, autocommit=True, prepare_threshold=None, application_name="progressor"
+        connection = await opening.connect(
+            self.dsn, "progressor", keeps_state=self._session_state, more=[("planner", {"is_local": False})]
         )
-        try:
-            if self._session_state:
-                await connection.execute(_KEEPALIVES)
-                await connection.execute(STATEMENTS["settings"].encode(), {"is_local": False})
-            return Session(connection, schema=self._schema, keeps_state=self._session_state)
-        except BaseException:
-            # Nobody else knows of it yet: cancelled or refused here, it would stay open.
-            await connection.close()
-            raise
+        self.role = connection.info.user
+        return Session(connection, schema=self._schema, keeps_state=self._session_state)
 
     @asynccontextmanager
     async def acquire(self) -> AsyncIterator[Session]:
         """A session for one transaction; it is dropped if it is not idle afterwards."""
         async with self._places:
             session = self._idle.pop() if self._idle else await self._open()
+            ended = False
             try:
                 yield session
+            except psycopg.Error as error:
+                ended = refusals.judged(error).ends_sessions
+                raise
             finally:
                 # A refused transaction leaves a good connection good; a cancelled one does not.
-                if session.is_idle and not self._closed:
+                if session.is_idle and not self._closed and not ended:
                     self._idle.append(session)
                 else:
-                    lost = session.is_lost
+                    ended = ended or session.is_lost
                     await session.close()
-                    if lost:
+                    if ended:
                         # What ended this one ended the idle ones too, most likely: find out once.
                         await self._drop_idle()
 

@@ -11,21 +11,25 @@ migrations and their versions among them, are neither read nor touched.
 from __future__ import annotations
 
 import io
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple, cast
 
 import psycopg
 from alembic import command
 from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
-from sqlalchemy import Connection, create_engine, func, inspect, select, table
-from sqlalchemy.exc import OperationalError
+from sqlalchemy import Connection, create_engine, event, func, inspect, select, table
+from sqlalchemy.exc import DBAPIError, OperationalError
 from sqlalchemy.pool import NullPool
 from sqlalchemy.schema import CreateSchema
 
 from progressor.config import DEFAULT_SCHEMA
 from progressor.errors import InvalidRequest, SchemaMismatch, StorageUnavailable
+from progressor.storage import opening, refusals
+from progressor.storage.statements import STATEMENTS
 
 # Any constant will do; this one spells "prg".
 MIGRATION_LOCK = 0x707267
@@ -65,18 +69,39 @@ def sql(*, schema: str = DEFAULT_SCHEMA) -> str:
 
 
 def connect(dsn: str) -> Connection:
-    """A connection of SQLAlchemy to any DSN that psycopg takes."""
-    engine = create_engine(
-        "postgresql+psycopg://",
-        creator=lambda: psycopg.connect(dsn, application_name="progressor migrate"),
-        poolclass=NullPool,
-    )
+    """A connection of SQLAlchemy to any DSN that psycopg takes; its transactions state their settings."""
+
+    def open_() -> psycopg.Connection[Any]:
+        connection = opening.connect_blocking(dsn, "progressor migrate")
+        connection.autocommit = False
+        connection.isolation_level = psycopg.IsolationLevel.READ_COMMITTED
+        connection.read_only = connection.deferrable = False
+        return connection
+
+    engine = create_engine("postgresql+psycopg://", creator=open_, poolclass=NullPool, hide_parameters=True)
+
+    @event.listens_for(engine, "begin")
+    def _state_settings(connection: Connection) -> None:
+        # Never for the session: a pooler may lend it to others.
+        connection.exec_driver_sql(STATEMENTS["settings"], opening.UNBOUNDED_TRANSACTION)
+
     try:
         return engine.connect()
     except OperationalError as error:
-        # What libpq says has lines and tabs.
-        says = " ".join(str(error.orig).split())
-        raise StorageUnavailable(f"PostgreSQL cannot be reached: {says}") from None
+        raise StorageUnavailable(f"PostgreSQL cannot be reached: {error.orig}") from None
+
+
+@contextmanager
+def _connected(dsn: str, *, needs: str) -> Iterator[Connection]:
+    """A connection whose errors come in words: without SQL, and with the privileges that are needed."""
+    with connect(dsn) as connection:
+        role = cast("psycopg.Connection[Any]", connection.connection.driver_connection).info.user
+        try:
+            yield connection
+        except DBAPIError as error:
+            told = refusals.translated(cast("psycopg.Error", error.orig), role=role, needs=needs)
+            # Nobody's request: what stands in the database is in the way.
+            raise SchemaMismatch(str(told)) if isinstance(told, InvalidRequest) else told from None
 
 
 def upgrade(
@@ -88,7 +113,7 @@ def upgrade(
     """
     config = _config()
     order = _order(revision)
-    with connect(dsn) as connection, connection.begin():
+    with _connected(dsn, needs=refusals.TO_MIGRATE) as connection, connection.begin():
         connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({MIGRATION_LOCK})")
         before = _revision(connection, schema)
         _refuse_newer(before)
@@ -124,7 +149,7 @@ class Descent(NamedTuple):
 def descent(dsn: str, revision: str, *, schema: str = DEFAULT_SCHEMA) -> Descent | None:
     """Whether a migration to this revision goes down, and with how many processes; None if it does not."""
     order = _order(revision)
-    with connect(dsn) as connection:
+    with _connected(dsn, needs=refusals.TO_LOOK) as connection:
         before = _revision(connection, schema)
         _refuse_newer(before)
         if before is None or order.index(revision) >= order.index(before):
@@ -135,7 +160,7 @@ def descent(dsn: str, revision: str, *, schema: str = DEFAULT_SCHEMA) -> Descent
 
 def check(dsn: str, *, schema: str = DEFAULT_SCHEMA) -> None:
     """Raise SchemaMismatch unless the database has exactly the tables of this release."""
-    with connect(dsn) as connection:
+    with _connected(dsn, needs=refusals.TO_LOOK) as connection:
         found = _revision(connection, schema)
     _refuse_newer(found)
     if found != head():

@@ -9,8 +9,6 @@ a serialization failure: it then finds its own earlier success.
 
 from __future__ import annotations
 
-import asyncio
-import random
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime, timedelta
 from functools import partial
@@ -18,8 +16,6 @@ from typing import Any, TypeVar
 
 import psycopg
 
-from progressor import metrics
-from progressor.errors import StorageUnavailable
 from progressor.model import Disposition, Task
 from progressor.storage.arrays import BigintArray
 from progressor.storage.claims import claim, large_values, shared_out
@@ -28,6 +24,7 @@ from progressor.storage.items import (
     ROOM,
     Answer,
     Claimed,
+    Continue,
     Import,
     LostLease,
     Prepared,
@@ -38,8 +35,8 @@ from progressor.storage.items import (
     TaskRef,
     Zombie,
 )
-from progressor.storage.reach import outage_of, said_by
-from progressor.storage.refusals import BatchRefused, is_conflict, is_of_one_item, is_transient, translated
+from progressor.storage.reach import outage_of
+from progressor.storage.repetition import Repetition, always, never
 from progressor.storage.rows import (
     Row,
     answer_of,
@@ -62,7 +59,6 @@ from progressor.storage.zombies import bury
 T = TypeVar("T")
 Attempt = Callable[[Session, bool], Awaitable[T]]
 
-_FIRST_PAUSE, _LONGEST_PAUSE = 0.02, 1.0
 # Of removed processes, in one transaction.
 _MOST_ROWS = 10_000
 
@@ -80,34 +76,25 @@ class Storage:
         self._patience = patience.total_seconds()
         self.outage = outage_of(connections.dsn)
 
-    async def _run(self, verb: str, attempt: Attempt[T], *, patience: float | None, items: int = 1) -> T:
-        loop = asyncio.get_running_loop()
-        started, pause, again, refusals = loop.time(), _FIRST_PAUSE, False, 0
+    async def _run(
+        self,
+        verb: str,
+        attempt: Attempt[T],
+        *,
+        patience: float | None,
+        items: int = 1,
+        holds: Callable[[], bool] = never,
+    ) -> T:
+        tries = Repetition(verb, self.outage, patience=patience, items=items, holds=holds)
         while True:
             try:
                 async with self._connections.acquire() as session:
-                    result = await attempt(session, again)
+                    result = await attempt(session, tries.again)
             except psycopg.Error as error:
-                if not is_transient(error):
-                    raise translated(error) from error
-                gives_up = patience is not None and loop.time() - started >= patience
-                # A first try may find a connection that an earlier outage ended: that is none of now.
-                if (again or gives_up) and not is_conflict(error):
-                    self.outage.failed(said_by(error), operation=verb)
-                refusals += is_of_one_item(error)
-                if items > 1 and refusals > 1:
-                    raise BatchRefused from error
-                if gives_up:
-                    raise StorageUnavailable(
-                        f"PostgreSQL did not answer for {patience:g} s: {type(error).__name__}"
-                    ) from error
+                await tries.failed(error, role=self._connections.role)
             else:
                 self.outage.worked()
                 return result
-            again = True
-            metrics.STORAGE_REPETITIONS.inc()
-            await asyncio.sleep(pause * random.uniform(0.5, 1.0))  # noqa: S311 - jitter
-            pause = min(pause * 2, _LONGEST_PAUSE)
 
     def _patience_for(self, requests: Sequence[Request]) -> float | None:
         # What may have been committed into this worker's hands must not be forgotten.
@@ -119,9 +106,14 @@ class Storage:
     ) -> list[Prepared]:
         """Create processes, each with its init task. One item per process in a batch."""
 
+        # Over all tries: what was committed into a worker's hands is kept, whatever becomes of the others.
+        found: dict[int, Prepared] = {}
+
+        def holds() -> bool:
+            return any(isinstance(result, Continue) for result in found.values())
+
         async def attempt(session: Session, _again: bool) -> list[Prepared]:
-            found: dict[int, Prepared] = {}
-            left = list(range(len(requests)))
+            left = [place for place in range(len(requests)) if place not in found]
             while left:
                 params = {**request_columns([requests[place] for place in left]), "now": now}
                 made, _ = await session.transact([("prepare_init", params), ("one_life", params)])
@@ -140,7 +132,7 @@ class Storage:
             return [found[place] for place in range(len(requests))]
 
         return await self._run(
-            "prepare_init", attempt, patience=self._patience_for(requests), items=len(requests)
+            "prepare_init", attempt, patience=self._patience_for(requests), items=len(requests), holds=holds
         )
 
     async def _prepare(
@@ -203,16 +195,16 @@ class Storage:
             earlier = results[1] if again or tried else []
             return outcomes_of(steps, [*earlier, *rows], [row for rows in told for row in rows])
 
-        return await self._run("save_result", attempt, patience=None, items=len(steps))
+        return await self._run("save_result", attempt, patience=None, items=len(steps), holds=always)
 
     async def _claim(self, verb: str, params: dict[str, Any], room: int) -> list[Claimed]:
         claiming = partial(claim, verb=verb, params=params)
-        rows = await self._run(verb, claiming, patience=None)
+        rows = await self._run(verb, claiming, patience=None, holds=always)
         large = [row for row in rows if row["is_large"]]
         if not large:
             return [claimed_of(row) for row in rows]
         reading = partial(large_values, rows=large, room=room)
-        values = await self._run("large_values", reading, patience=None)
+        values = await self._run("large_values", reading, patience=None, holds=always)
         taken, left = shared_out(rows, values)
         if left:
             await self._hand_back(left, patience=None)
@@ -265,7 +257,7 @@ class Storage:
         async def attempt(session: Session, _again: bool) -> None:
             await session.transact([("lock", params), ("release", params)])
 
-        await self._run("hand_back", attempt, patience=patience)
+        await self._run("hand_back", attempt, patience=patience, holds=always)
 
     async def collect_zombies(
         self,

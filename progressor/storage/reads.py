@@ -6,10 +6,11 @@ Rule: every read is a range of an index. Histories are gapless, so a limit is ar
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import psycopg
 from sqlalchemy import Select, and_, select, true
@@ -27,10 +28,9 @@ from progressor.model import (
     TaskType,
     shown_id,
 )
-from progressor.outages import Outage
-from progressor.storage.dsn import parsed
+from progressor.outages import Outage, cause_of
+from progressor.storage import opening, refusals
 from progressor.storage.reach import outage_of, said_by
-from progressor.storage.refusals import is_transient, translated
 from progressor.storage.rows import Row, snapshot_of
 from progressor.storage.schema import events, namespaces, processes, schedule, tasks
 from progressor.storage.searches import PROCESS, Wanted, number_of, shown_timer, timer_of
@@ -98,14 +98,18 @@ class Reads:
             max_overflow=0,
             pool_timeout=patience.total_seconds(),
             execution_options={"schema_translate_map": {DEFAULT_SCHEMA: schema}},
-            connect_args={
-                **parsed(dsn),
-                "application_name": "progressor reads",
-                "prepare_threshold": 5 if session_state else None,
-            },
+            async_creator=self._open,
         )
+        self._dsn = dsn
+        self._role: str | None = None
+        self._keeps_state = session_state
         self._patience = patience.total_seconds()
         self._outage = outage or outage_of(dsn)
+
+    async def _open(self) -> psycopg.AsyncConnection[Any]:
+        connection = await opening.connect(self._dsn, "progressor reads", keeps_state=self._keeps_state)
+        self._role = connection.info.user
+        return connection
 
     async def close(self) -> None:
         await self._engine.dispose()
@@ -115,25 +119,41 @@ class Reads:
         started, pause, again = loop.time(), 0.02, False
         while True:
             try:
-                async with self._engine.connect() as connection:
+                async with self._connection() as connection:
                     found = await read(connection)
-            except (DBAPIError, PoolTimeout) as error:
-                cause = error.orig if isinstance(error, DBAPIError) and error.orig else error
-                if isinstance(cause, psycopg.Error) and not is_transient(cause):
-                    raise translated(cause) from cause
-                gives_up = loop.time() - started >= self._patience
-                if again or gives_up:
-                    self._outage.failed(said_by(cause), operation="read")
-                if gives_up:
-                    raise StorageUnavailable(
-                        f"PostgreSQL did not answer for {self._patience:g} s: {type(error).__name__}"
-                    ) from error
+            except PoolTimeout as error:
+                cause = cause_of(error)
+            except (DBAPIError, psycopg.Error) as error:
+                cause = said_by(await self._passing(error))
             else:
                 self._outage.worked()
                 return found
+            gives_up = loop.time() - started >= self._patience
+            # A first try may find a connection that an earlier outage ended: that is none of now.
+            if again or gives_up:
+                self._outage.failed(cause, operation="read")
+            if gives_up:
+                raise StorageUnavailable(f"PostgreSQL did not do it within {self._patience:g} s: {cause}")
             again = True
             await asyncio.sleep(pause)
             pause = min(pause * 2, 1.0)
+
+    @asynccontextmanager
+    async def _connection(self) -> AsyncIterator[AsyncConnection]:
+        async with self._engine.connect() as connection:
+            if not self._keeps_state:
+                await _begin(connection)
+            yield connection
+
+    async def _passing(self, error: DBAPIError | psycopg.Error) -> psycopg.Error:
+        """What PostgreSQL said, if it may pass; else it is raised, in words."""
+        cause = error if isinstance(error, psycopg.Error) else cast("psycopg.Error", error.orig)
+        line = refusals.judged(cause)
+        if line.ends_sessions:
+            await self._engine.dispose()
+        if line.meaning.is_final:
+            raise refusals.translated(cause, role=self._role, needs=refusals.TO_RUN) from None
+        return cause
 
     async def _rows(self, statement: Select[Any]) -> list[Row]:
         async def read(connection: AsyncConnection) -> list[Row]:
@@ -225,6 +245,19 @@ class Reads:
         A page ends early where the states on it have no room together.
         """
         return wanted.page(await self._rows(wanted.statement(limit, cursor)), limit)
+
+
+async def _begin(connection: AsyncConnection) -> None:
+    """Begin a transaction that states what it relies on; it ends when the connection is given back."""
+    raw = await connection.get_raw_connection()
+    driver = cast("psycopg.AsyncConnection[Any]", raw.driver_connection)
+    try:
+        async with driver.pipeline():
+            await driver.execute(opening.BEGIN)
+            await driver.execute(opening.SETTINGS, opening.BOUNDED_TRANSACTION)
+    except psycopg.Error:
+        await connection.invalidate()
+        raise
 
 
 def _of(process_no: int) -> Select[Any]:

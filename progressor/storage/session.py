@@ -27,6 +27,7 @@ from psycopg.types.string import TextBinaryLoader
 
 from progressor.config import DEFAULT_SCHEMA
 from progressor.storage.arrays import Array, timestamp
+from progressor.storage.opening import BOUNDED_TRANSACTION
 from progressor.storage.statements import STATEMENTS, in_schema
 
 Row = dict[str, Any]
@@ -38,7 +39,12 @@ _WITH_ROWS = pq.ExecStatus.TUPLES_OK
 _DONE = pq.ExecStatus.COMMAND_OK
 _SYNCED = pq.ExecStatus.PIPELINE_SYNC
 _ANY_OTHER = 0
-_BOUNDS = ("begin", "commit", "rollback")
+# What a transaction states where sessions keep nothing.
+_OPENING: Sequence[tuple[str, Params]] = (
+    ("begin", {}),
+    ("settings", BOUNDED_TRANSACTION),
+    ("planner", {"is_local": True}),
+)
 
 
 @cache
@@ -85,7 +91,7 @@ def _encode(value: Any) -> bytes | None:
 class Session:
     """A connection for one transaction at a time.
 
-    With `keeps_state=False` nothing is prepared, and each transaction begins with its settings.
+    With `keeps_state=False` nothing is prepared, and each transaction begins with what it relies on.
     """
 
     def __init__(
@@ -125,10 +131,14 @@ class Session:
 
     async def transact(self, statements: Sequence[tuple[str, Params]]) -> list[list[Row]]:
         """Run named statements as one transaction in one round trip; their rows, in their order."""
-        if not self._keeps_state and statements[0][0] not in _BOUNDS:
-            _, *rows = await self._send([("settings", {"is_local": True}), *statements])
-            return rows
-        return await self._send(statements)
+        if self._keeps_state or self._pgconn.transaction_status != pq.TransactionStatus.IDLE:
+            return await self._send(statements)
+        try:
+            results = await self._send([*_OPENING, *statements, ("commit", {})])
+        except psycopg.Error:
+            await self._roll_back()
+            raise
+        return results[len(_OPENING) : -1]
 
     async def _send(self, statements: Sequence[tuple[str, Params]]) -> list[list[Row]]:
         pgconn = self._pgconn
@@ -148,15 +158,19 @@ class Session:
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[None]:
         """Several round trips as one transaction, for what is rare and must look before it acts."""
-        await self.transact([("begin", {})])
+        await self._send([("begin", {})] if self._keeps_state else _OPENING)
         try:
             yield
         except Exception:
             # A cancellation does not wait for PostgreSQL: its connection is dropped, and that rolls back.
-            if self._in_step and not self.is_lost:
-                await self.transact([("rollback", {})])
+            await self._roll_back()
             raise
-        await self.transact([("commit", {})])
+        await self._send([("commit", {})])
+
+    async def _roll_back(self) -> None:
+        """End a transaction that failed, unless the connection did."""
+        if self._in_step and not self.is_lost:
+            await self._send([("rollback", {})])
 
     async def _prepare(self, statements: Sequence[tuple[str, Params]]) -> None:
         """In a round trip before: a statement that fails must not leave in doubt what is prepared."""

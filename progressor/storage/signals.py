@@ -24,6 +24,7 @@ from progressor import metrics
 from progressor.errors import ProgressorError
 from progressor.model import shown_id
 from progressor.outages import Outage, Says, cause_of
+from progressor.storage import opening
 from progressor.storage.arrays import TextArray
 from progressor.storage.operations import Storage
 from progressor.storage.reach import said_by
@@ -141,8 +142,8 @@ class Signals:
         pause, listened, lost = _FIRST_PAUSE, False, ""
         while True:
             try:
-                async with await psycopg.AsyncConnection.connect(
-                    self._dsn, autocommit=True, application_name="progressor listener"
+                async with await opening.connect(
+                    self._dsn, "progressor listener", keeps_state=True
                 ) as connection:
                     await connection.execute(
                         psycopg.sql.SQL("LISTEN {}").format(psycopg.sql.Identifier(self.channel))

@@ -19,6 +19,7 @@ from progressor.config import ConnectionOptions, EngineOptions
 from progressor.model import Disposition
 from progressor.settings import Settings
 from progressor.storage.checks import CHECKS
+from progressor.storage.refusals import TABLE as REFUSALS
 from progressor.transitions import TABLE, End, diagram
 from tests.docs.pages import ROOT, read
 
@@ -94,11 +95,21 @@ def error_tree() -> str:
     return f"```text\n{tree}\n```\n"
 
 
+def refusals() -> str:
+    """`TABLE` of the errors of PostgreSQL, in its order."""
+    rows = [
+        [f"`{line.state.ljust(5, 'x')}`", line.what, line.meaning, "yes" if line.ends_sessions else ""]
+        for line in REFUSALS
+    ]
+    return _table(["SQLSTATE", "What", "The operation", "Ends sessions"], rows)
+
+
 DRAWN: dict[tuple[str, str], Callable[[], str]] = {
     ("docs/reference/configuration.md", "settings"): settings,
     ("docs/reference/metrics.md", "metrics"): all_metrics,
     ("docs/reference/schema.md", "invariants"): invariants,
     ("docs/reference/errors.md", "tree"): error_tree,
+    ("docs/reference/errors.md", "postgresql"): refusals,
     ("docs/explanation/state-machine.md", "diagram"): state_diagram,
     ("docs/explanation/state-machine.md", "table"): transition_table,
 }

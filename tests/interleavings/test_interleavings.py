@@ -18,7 +18,7 @@ import pytest
 from psycopg.conninfo import make_conninfo
 from psycopg.errors import UniqueViolation
 
-from progressor.storage import operations
+from progressor.storage import repetition
 from progressor.storage.connections import Connections
 from progressor.storage.items import (
     Claimed,
@@ -208,7 +208,7 @@ def test_one_after_the_other(
     arena: Arena, monkeypatch: pytest.MonkeyPatch, scene: str, first: str, second: str
 ) -> None:
     """What two operations at once leave is what they leave one after the other."""
-    monkeypatch.setattr(operations, "_FIRST_PAUSE", 0.0)
+    monkeypatch.setattr(repetition, "_FIRST_PAUSE", 0.0)
     names = first, second
     serial = []
     # What is two transactions may have the other in the middle.

@@ -15,7 +15,7 @@ from unittest import mock
 import psycopg
 from psycopg.conninfo import make_conninfo
 
-from progressor.storage import operations
+from progressor.storage import repetition
 from progressor.storage.operations import Storage
 from tests.model.oracle import Rows
 from tests.support import LossyConnections, Tables, nothing
@@ -106,7 +106,7 @@ def world(dsn: str) -> Iterator[World]:
     # The disk is not what is examined here.
     quick = make_conninfo(dsn, options="-c synchronous_commit=off")
     with (
-        mock.patch.object(operations, "_FIRST_PAUSE", 0.0),
+        mock.patch.object(repetition, "_FIRST_PAUSE", 0.0),
         psycopg.connect(quick, autocommit=True) as connection,
         asyncio.Runner() as runner,
     ):

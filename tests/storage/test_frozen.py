@@ -7,10 +7,10 @@ import asyncio
 import psycopg
 import pytest
 
+from progressor.storage import opening
 from progressor.storage.arrays import BigintArray
 from progressor.storage.connections import Connections
 from progressor.storage.operations import Storage
-from progressor.storage.statements import STATEMENTS
 from tests.support import NS, hold, request, save, start, unlock
 
 
@@ -18,9 +18,8 @@ async def test_the_locks_of_a_frozen_process_end(
     storage: Storage, dsn: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """PostgreSQL ends a transaction whose owner says nothing more, and its locks with it."""
-    settings = STATEMENTS["settings"]
-    assert "'15s'" in settings
-    monkeypatch.setitem(STATEMENTS, "settings", settings.replace("'15s'", "'100ms'"))
+    assert opening.BOUNDED_SESSION["idle_timeout"] == "15s"
+    monkeypatch.setitem(opening.BOUNDED_SESSION, "idle_timeout", "100ms")
     await start(storage)
     process_no = (await storage.execute("find_process", namespace=NS, process_id="p1"))[0]["process_no"]
     frozen = Connections(dsn, limit=1)

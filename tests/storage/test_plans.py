@@ -53,6 +53,8 @@ OTHER_STATEMENTS = {
     "rollback",
     "clock",
     "notify",
+    "keepalives",
+    "planner",
     "settings",
     "health",
     "namespace_names",
@@ -253,13 +255,13 @@ async def plans_of(
             call = f'"{name}" ({values})' if values else f'"{name}"'
             pgconn.send_query_params(f"EXPLAIN (FORMAT JSON) EXECUTE {call}".encode(), [])
         else:
-            settings, _ = numbered("settings")
-            pgconn.send_query_params(settings, [b"\1"], [0], [1], 1)
+            planner, _ = numbered("planner")
+            pgconn.send_query_params(planner, [b"\1"], [0], [1], 1)
             values = [_encode(params[each]) for each in names]
             oids = [_oid(params[each]) for each in names]
             explain = b"EXPLAIN (FORMAT JSON) " + sql
             pgconn.send_query_params(explain, values, oids, [1] * len(names), 1)
-        *_, (row,) = await session._synced(["settings"] * (not session_state) + ["EXPLAIN"])
+        *_, (row,) = await session._synced(["planner"] * (not session_state) + ["EXPLAIN"])
         found[name] = row["QUERY PLAN"][0]["Plan"]
     return found
 

@@ -16,7 +16,7 @@ import psycopg
 from psycopg.rows import class_row
 
 from progressor.config import DEFAULT_SCHEMA
-from progressor.errors import SchemaMismatch, StorageUnavailable
+from progressor.storage import opening, refusals
 from progressor.storage.statements import in_schema
 
 
@@ -76,21 +76,23 @@ def run(
     schema: str = DEFAULT_SCHEMA,
 ) -> Iterator[Findings]:
     """The findings of each check, at most `most` of each, all in one snapshot of the database."""
+    role = None
     try:
-        with psycopg.connect(dsn, application_name="progressor doctor", connect_timeout=10) as connection:
+        # A standby will do as well.
+        with opening.connect_blocking(dsn, "progressor doctor", server="any") as connection:
+            role = connection.info.user
             # One snapshot for all checks: a busy system gives no false alarm.
+            connection.autocommit = False
             connection.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
             connection.read_only = True
+            connection.execute(opening.SETTINGS, opening.UNBOUNDED_TRANSACTION)
             # All rows of a cursor are wanted, so the planner shall not hurry to the first.
             connection.execute("SET LOCAL cursor_tuple_fraction = 1")
             for check in checks:
                 sql = in_schema(check.sql, schema)
                 yield _findings(connection, check._replace(sql=sql), params, most)
-    except (psycopg.errors.UndefinedTable, psycopg.errors.UndefinedColumn) as error:
-        raise SchemaMismatch(f"{error.diag.message_primary}: run `progressor migrate`") from error
     except psycopg.Error as error:
-        says = error.diag.message_primary or type(error).__name__
-        raise StorageUnavailable(f"PostgreSQL did not let the tables be examined: {says}") from error
+        raise refusals.translated(error, role=role, needs=refusals.TO_LOOK) from None
 
 
 def _findings(

@@ -1,14 +1,18 @@
--- What the engine's statements rely on, for the session or, where a pooler keeps none, for the transaction.
--- Every hot statement is a chain of key look-ups. A generic plan of index scans and nested loops is right
--- at any size of the tables, also in the minutes before the first ANALYZE of a table that grows from empty.
--- A process that freezes or vanishes between two round trips of a transaction must not keep its locks.
+-- What a session states of itself, or, where a pooler lends sessions out, a transaction: what follows relies
+-- on it, and a role or a database may have it otherwise. Under repeatable read, who waited for a lock would
+-- decide by what was so before it waited. No deadline ends an idle session: it is idle because it is kept.
 SELECT
-    set_config('plan_cache_mode', 'force_generic_plan', %(is_local)s::boolean),
-    set_config('enable_seqscan', 'off', %(is_local)s::boolean),
-    set_config('enable_hashjoin', 'off', %(is_local)s::boolean),
-    set_config('enable_mergejoin', 'off', %(is_local)s::boolean),
-    set_config('enable_bitmapscan', 'off', %(is_local)s::boolean),
-    set_config('enable_material', 'off', %(is_local)s::boolean),
-    set_config('jit', 'off', %(is_local)s::boolean),
-    set_config('idle_in_transaction_session_timeout', '15s', %(is_local)s::boolean),
+    set_config('default_transaction_isolation', 'read committed', %(is_local)s::boolean),
+    set_config('default_transaction_read_only', 'off', %(is_local)s::boolean),
+    set_config('default_transaction_deferrable', 'off', %(is_local)s::boolean),
+    set_config('statement_timeout', %(statement_timeout)s::text, %(is_local)s::boolean),
+    set_config('lock_timeout', %(lock_timeout)s::text, %(is_local)s::boolean),
+    set_config('idle_in_transaction_session_timeout', %(idle_timeout)s::text, %(is_local)s::boolean),
+    set_config('idle_session_timeout', '0', %(is_local)s::boolean),
+    CASE -- From PostgreSQL 17 on.
+        WHEN current_setting('transaction_timeout', TRUE) IS NOT NULL
+            THEN set_config('transaction_timeout', '0', %(is_local)s::boolean)
+    END,
+    set_config('DateStyle', 'ISO', %(is_local)s::boolean),
+    set_config('IntervalStyle', 'postgres', %(is_local)s::boolean),
     set_config('TimeZone', 'UTC', %(is_local)s::boolean)

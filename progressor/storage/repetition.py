@@ -1,0 +1,90 @@
+"""Whether an operation that PostgreSQL did not do is tried again, and when.
+
+Rule: what a worker holds, or may hold unawares, is repeated until PostgreSQL does it; all else for as long
+as there is patience. Who is refused for a reason that lasts is told at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable
+
+import psycopg
+
+from progressor import metrics
+from progressor.errors import StorageUnavailable
+from progressor.outages import Outage, in_one_line
+from progressor.storage import refusals
+from progressor.storage.reach import said_by
+from progressor.storage.refusals import BatchRefused, Meaning
+
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.02, 1.0
+
+
+def always() -> bool:
+    """Of an operation on tasks that a worker holds."""
+    return True
+
+
+def never() -> bool:
+    """Of an operation that nobody's tasks hang on."""
+    return False
+
+
+class Repetition:
+    """The tries of one operation on so many items.
+
+    `patience` in seconds, None: without end. `holds` says whether a worker holds tasks of it already.
+    """
+
+    def __init__(
+        self,
+        verb: str,
+        outage: Outage,
+        *,
+        patience: float | None,
+        items: int,
+        holds: Callable[[], bool],
+    ) -> None:
+        self._verb = verb
+        self._outage = outage
+        self._patience = patience
+        self._items = items
+        self._holds = holds
+        self._loop = asyncio.get_running_loop()
+        self._started = self._loop.time()
+        self._pause = _FIRST_PAUSE
+        self._refusals = 0
+        self._doubtful = False
+        self.again = False
+        """Whether there was a try before: it may have been done, and its answer lost."""
+
+    async def failed(self, error: psycopg.Error, *, role: str | None) -> None:
+        """Return when it is time for the next try; raise if there is none."""
+        line = refusals.judged(error)
+        self._doubtful = self._doubtful or not refusals.is_definite(error)
+        told = refusals.translated(error, role=role, needs=refusals.TO_RUN)
+        if line.meaning.is_final and not (line.meaning.is_for_an_operator and self._must_go_on):
+            raise told from None
+        gives_up = self._patience is not None and self._loop.time() - self._started >= self._patience
+        # A first try may find a connection that an earlier outage ended: that is none of now.
+        if (self.again or gives_up) and line.meaning is not Meaning.CONFLICT:
+            cause = in_one_line(str(told)) if line.meaning.is_for_an_operator else said_by(error)
+            self._outage.failed(cause, operation=self._verb)
+        self._refusals += line.of_one_item
+        if self._items > 1 and self._refusals > 1:
+            raise BatchRefused from None
+        if gives_up:
+            raise StorageUnavailable(
+                f"PostgreSQL did not do it within {self._patience or 0:g} s: {said_by(error)}"
+            ) from None
+        self.again = True
+        metrics.STORAGE_REPETITIONS.inc()
+        await asyncio.sleep(self._pause * random.uniform(0.5, 1.0))  # noqa: S311 - jitter
+        self._pause = min(self._pause * 2, _LONGEST_PAUSE)
+
+    @property
+    def _must_go_on(self) -> bool:
+        # Of a try whose answer was lost nobody knows what it put into a worker's hands.
+        return self._holds() or (self._doubtful and self._patience is None)

@@ -1,0 +1,5 @@
+-- A line that went dead is found out by the server too.
+SELECT
+    set_config('tcp_keepalives_idle', '15', FALSE),
+    set_config('tcp_keepalives_interval', '5', FALSE),
+    set_config('tcp_keepalives_count', '3', FALSE)

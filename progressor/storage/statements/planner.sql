@@ -1,0 +1,10 @@
+-- Every hot statement is a chain of key look-ups. A generic plan of index scans and nested loops is right
+-- at any size of the tables, also in the minutes before the first ANALYZE of a table that grows from empty.
+SELECT
+    set_config('plan_cache_mode', 'force_generic_plan', %(is_local)s::boolean),
+    set_config('enable_seqscan', 'off', %(is_local)s::boolean),
+    set_config('enable_hashjoin', 'off', %(is_local)s::boolean),
+    set_config('enable_mergejoin', 'off', %(is_local)s::boolean),
+    set_config('enable_bitmapscan', 'off', %(is_local)s::boolean),
+    set_config('enable_material', 'off', %(is_local)s::boolean),
+    set_config('jit', 'off', %(is_local)s::boolean)

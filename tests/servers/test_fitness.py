@@ -1,0 +1,68 @@
+"""Databases and servers that will not do are refused before anything is written to them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import psycopg
+import pytest
+from psycopg import sql
+
+from progressor import Client, Engine, Namespace, SchemaMismatch
+from progressor.doctor import examine
+from progressor.storage import migrations, opening
+from tests.conftest import Databases
+
+
+async def enter_client(dsn: str) -> None:
+    async with Client(dsn):
+        pass
+
+
+async def enter_engine(dsn: str) -> None:
+    async with Engine(dsn, [Namespace("shop")], signals=False):
+        pass
+
+
+ACTS: dict[str, Callable[[str], Any]] = {
+    "migrate": migrations.upgrade,
+    "check": migrations.check,
+    "doctor": examine,
+    "client": lambda dsn: asyncio.run(enter_client(dsn)),
+    "engine": lambda dsn: asyncio.run(enter_engine(dsn)),
+}
+
+
+@pytest.fixture(params=["LATIN1", "EUC_JP", "SQL_ASCII"])
+def narrow(databases: Databases, server: str, request: pytest.FixtureRequest) -> Iterator[tuple[str, str]]:
+    """An encoding, and a database that has it."""
+    name = f"prg_test_{request.param.lower()}_{id(request)}"
+    with psycopg.connect(server, autocommit=True) as admin:
+        admin.execute(
+            sql.SQL("CREATE DATABASE {} TEMPLATE template0 ENCODING {} LC_COLLATE 'C' LC_CTYPE 'C'").format(
+                sql.Identifier(name), sql.Literal(request.param)
+            )
+        )
+    yield request.param, databases.dsn(name)
+    databases.drop(name)
+
+
+@pytest.mark.parametrize("act", ACTS)
+def test_a_database_that_is_not_utf8(narrow: tuple[str, str], act: str) -> None:
+    """It could not keep every text: refused, whatever the encoding that the client has by default."""
+    encoding, dsn = narrow
+    with pytest.raises(SchemaMismatch, match=f"encoding {encoding}.*ENCODING 'UTF8'"):
+        ACTS[act](dsn)
+    with psycopg.connect(dsn) as connection:
+        (found,) = connection.execute("SELECT to_regnamespace('progressor')").fetchone() or ()
+        assert found is None
+
+
+@pytest.mark.parametrize("act", ACTS)
+def test_a_server_that_is_too_old(dsn: str, act: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its version, and the oldest that will do, are named."""
+    monkeypatch.setattr(opening, "OLDEST_SERVER", 99)
+    with pytest.raises(SchemaMismatch, match="this release needs 99 or newer"):
+        ACTS[act](dsn)

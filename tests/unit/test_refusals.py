@@ -1,0 +1,126 @@
+"""What errors of PostgreSQL mean: the table, read as operations read it."""
+
+from __future__ import annotations
+
+import psycopg
+import pytest
+from psycopg import errors
+
+from progressor.errors import InvalidRequest, ProgressorError, SchemaMismatch, StorageUnavailable
+from progressor.storage import refusals
+from progressor.storage.refusals import TABLE, Meaning
+
+
+def error(state: str, *, severity: str = "ERROR", **fields: str) -> psycopg.Error:
+    """As PostgreSQL sends it."""
+    told = {"severity_nonlocalized": severity, "sqlstate": state, "message_primary": "no", **fields}
+    info = {psycopg.pq.DiagnosticField[name.upper()]: text.encode() for name, text in told.items()}
+    try:
+        kind: type[psycopg.Error] = errors.lookup(state)
+    except KeyError:
+        # One that psycopg does not know yet, as of a server that is newer.
+        kind = psycopg.OperationalError
+    return kind("no", info=info)  # type: ignore[arg-type]
+
+
+CASES = {
+    # Repeated, in the same session.
+    "40001": (Meaning.CONFLICT, False),
+    "40P01": (Meaning.CONFLICT, False),
+    "53100": (Meaning.PASSING, False),
+    "53300": (Meaning.PASSING, False),
+    "55P03": (Meaning.PASSING, False),
+    "57014": (Meaning.PASSING, False),
+    "XX000": (Meaning.PASSING, False),
+    # Repeated, in another one.
+    "08006": (Meaning.PASSING, True),
+    "0A000": (Meaning.PASSING, True),
+    "25006": (Meaning.PASSING, True),
+    "25P02": (Meaning.PASSING, True),
+    "26000": (Meaning.PASSING, True),
+    "42P05": (Meaning.PASSING, True),
+    "57P01": (Meaning.PASSING, True),
+    "57P03": (Meaning.PASSING, True),
+    # For an operator.
+    "42501": (Meaning.WITHHELD, False),
+    "3F000": (Meaning.MISSING, False),
+    "42P01": (Meaning.MISSING, False),
+    "42703": (Meaning.MISSING, False),
+    # Final.
+    "22003": (Meaning.VALUE, False),
+    "22P03": (Meaning.VALUE, False),
+    "23514": (Meaning.VALUE, False),
+    "54000": (Meaning.VALUE, False),
+    "08P01": (Meaning.DEFECT, False),
+    "42601": (Meaning.DEFECT, False),
+    "42804": (Meaning.DEFECT, False),
+    "42999": (Meaning.DEFECT, False),
+}
+
+
+@pytest.mark.parametrize("state", CASES)
+def test_an_error_of_a_statement(state: str) -> None:
+    """It is judged by the longest line that its SQLSTATE begins with, and it is definite."""
+    line = refusals.judged(error(state))
+    assert (line.meaning, line.ends_sessions) == CASES[state]
+    assert refusals.is_definite(error(state))
+
+
+@pytest.mark.parametrize("state", CASES)
+def test_an_error_that_ends_the_connection(state: str) -> None:
+    """It may pass whatever it says, a pooler's own above all; what became of the transaction is open."""
+    fatal = error(state, severity="FATAL")
+    line = refusals.judged(fatal)
+    assert (line.meaning, line.ends_sessions) == (Meaning.PASSING, True)
+    assert not refusals.is_definite(fatal)
+
+
+def test_an_error_without_a_state() -> None:
+    """A connection that cannot be made, or is gone."""
+    lost = psycopg.OperationalError("connection failed:\n\tConnection refused")
+    assert refusals.judged(lost).meaning is Meaning.PASSING
+    assert not refusals.is_definite(lost)
+    told = refusals.translated(lost, role=None, needs="")
+    assert str(told).endswith("connection failed: Connection refused")
+
+
+def test_a_value_that_cannot_be_sent() -> None:
+    """psycopg refuses some by itself."""
+    assert refusals.judged(psycopg.DataError("NUL")).meaning is Meaning.VALUE
+
+
+@pytest.mark.parametrize("name", ["tasks_idempotency_key", "removed_processes_pkey"])
+def test_a_race_for_one_key(name: str) -> None:
+    """Who comes later finds, at his second try, what the earlier one made; other constraints are rules."""
+    assert refusals.judged(error("23505", constraint_name=name)).meaning is Meaning.CONFLICT
+    assert refusals.judged(error("23505", constraint_name="another")).meaning is Meaning.VALUE
+
+
+def test_every_line_is_reached() -> None:
+    """No line stands in the shadow of another, and each has its error."""
+    assert len({line.state for line in TABLE}) == len(TABLE)
+    reached = {refusals.judged(error(line.state.ljust(5, "0"))) for line in TABLE}
+    assert reached == set(TABLE)
+
+
+@pytest.mark.parametrize(
+    ("state", "kind"),
+    [
+        ("40001", StorageUnavailable),
+        ("42501", StorageUnavailable),
+        ("42P01", SchemaMismatch),
+        ("22003", InvalidRequest),
+        ("08P01", InvalidRequest),
+    ],
+)
+def test_in_words(state: str, kind: type[ProgressorError]) -> None:
+    """The text has PostgreSQL's first line, and none of its details, which hold values."""
+    told = refusals.translated(
+        error(state, message_detail="Key (id)=(secret)", context="SELECT secret"),
+        role="app",
+        needs="SELECT",
+    )
+    assert type(told) is kind
+    assert "no" in str(told)
+    assert "secret" not in str(told)
+    assert ("app" in str(told)) == (state == "42501")
