@@ -1,0 +1,19 @@
+"""The public API behind PgBouncer in transaction mode: the tests of `tests/acceptance`, as they stand."""
+
+import pytest
+
+from tests.acceptance.test_client import *  # noqa: F403 - the tests are run again, from here
+from tests.acceptance.test_engines import *  # noqa: F403
+from tests.acceptance.test_idempotency import *  # noqa: F403
+from tests.acceptance.test_mailbox import *  # noqa: F403
+from tests.acceptance.test_remove import *  # noqa: F403
+from tests.acceptance.test_repair import *  # noqa: F403
+from tests.acceptance.test_retries import *  # noqa: F403
+from tests.acceptance.test_timers import *  # noqa: F403
+from tests.pgbouncer.conftest import PgBouncer
+
+
+@pytest.fixture
+def dsn(dsn: str, pooler: PgBouncer) -> str:
+    """Through the pooler."""
+    return pooler.dsn(dsn)
