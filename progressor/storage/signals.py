@@ -43,6 +43,7 @@ _LAST_WORDS = 3.0
 # In seconds: between two tries to listen.
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 2.0
 _SAYS = Says("hints lost", "hints still lost", "hints get through again")
+_HEARING = Says("listener lost", "listener still lost", "listener made anew")
 # A bigint has no more digits.
 _MOST_DIGITS = 19
 _SIGN = "sign"
@@ -77,6 +78,7 @@ class Signals:
         self._something = asyncio.Event()
         self._background = Background()
         self._outage = Outage(log, _SAYS)
+        self._hearing = Outage(log, _HEARING, channel=self.channel)
         self.listening = asyncio.Event()
 
     async def start(self) -> None:
@@ -139,8 +141,10 @@ class Signals:
         )
 
     async def _listen(self) -> None:
-        pause, listened, lost = _FIRST_PAUSE, False, ""
+        loop = asyncio.get_running_loop()
+        pause, since = _FIRST_PAUSE, 0.0
         while True:
+            self.listening.clear()
             try:
                 async with await opening.connect(
                     self._dsn, "progressor listener", keeps_state=True
@@ -148,21 +152,20 @@ class Signals:
                     await connection.execute(
                         psycopg.sql.SQL("LISTEN {}").format(psycopg.sql.Identifier(self.channel))
                     )
+                    since = loop.time()
                     # What was said while nobody listened is found by looking.
                     self._on_gap()
                     self.listening.set()
                     self._storage.outage.worked()
-                    if listened:
-                        log.info("listener made anew", extra={"channel": self.channel, "cause": lost})
-                    pause, listened = _FIRST_PAUSE, True
                     await self._hear(connection)
-                lost = "it fell silent"
+                self._hearing.failed("it fell silent")
             except (psycopg.Error, OSError) as error:
-                if not self.listening.is_set():
+                if self.listening.is_set():
+                    self._hearing.failed(said_by(error))
+                else:
                     self._storage.outage.failed(said_by(error), operation="listen")
-                lost = said_by(error)
-            finally:
-                self.listening.clear()
+            if self.listening.is_set() and loop.time() - since > _LONGEST_PAUSE:
+                pause = _FIRST_PAUSE
             await asyncio.sleep(pause * random.uniform(0.5, 1.0))  # noqa: S311 - jitter
             pause = min(pause * 2, _LONGEST_PAUSE)
 
@@ -173,6 +176,7 @@ class Signals:
         while loop.time() - heard < _SILENCE:
             async for notification in connection.notifies(timeout=_SIGN_INTERVAL, stop_after=1):
                 heard = loop.time()
+                self._hearing.worked()
                 if not self._take(notification.payload):
                     strange += 1
                     if strange == 1:

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Iterable
 
 import pytest
 
+from progressor import outages
 from progressor.storage.operations import Storage
 from progressor.storage.signals import Signals
 from tests.support import NS, Tables, eventually
@@ -80,10 +81,14 @@ async def test_hints_are_coalesced(
 
 
 async def test_a_dead_listener_is_made_anew(
-    pair: tuple[Heard, Heard], tables: Tables, caplog: pytest.LogCaptureFixture
+    pair: tuple[Heard, Heard],
+    tables: Tables,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A listener whose connection dies comes back, and says that something may have been missed."""
     caplog.set_level(logging.INFO)
+    monkeypatch.setattr(outages, "_CALM", 0)
     one, two = pair
     gaps = (one.gaps, two.gaps)
     tables.execute(
@@ -93,10 +98,12 @@ async def test_a_dead_listener_is_made_anew(
         """
     )
     await eventually(lambda: (one.gaps, two.gaps) == (gaps[0] + 1, gaps[1] + 1), "both came back")
-    anew = [record.channel for record in caplog.records if record.msg == "listener made anew"]
-    assert sorted(anew) == sorted([one.signals.channel, two.signals.channel])
     one.signals.wake(TWO, NS, "calls")
-    await eventually(lambda: two.wakes == [(NS, "calls")], "heard again")
+    two.signals.wake(ONE, NS, "calls")
+    await eventually(lambda: one.wakes == two.wakes == [(NS, "calls")], "heard again")
+    for message in ("listener lost", "listener made anew"):
+        said = [record.channel for record in caplog.records if record.msg == message]
+        assert sorted(said) == sorted([one.signals.channel, two.signals.channel]), message
 
 
 async def test_what_is_no_hint_is_ignored(
