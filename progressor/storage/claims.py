@@ -6,14 +6,18 @@ goes back unharmed, to whoever has room.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from typing import Any
 
 from progressor.model import Task
 from progressor.storage.arrays import BigintArray
 from progressor.storage.items import Claimed
+from progressor.storage.refusals import Unreadable
 from progressor.storage.rows import Row, claimed_of
 from progressor.storage.session import Session
+
+log = logging.getLogger("progressor.storage")
 
 
 async def claim(session: Session, again: bool, *, verb: str, params: dict[str, Any]) -> list[Row]:
@@ -24,9 +28,24 @@ async def claim(session: Session, again: bool, *, verb: str, params: dict[str, A
     # It waits for its own first try, which may still be under way on a connection that only we lost: what
     # that one claims must not be left to nobody.
     async with session.transaction():
-        _, rows = await session.transact([("one_claim", params), ("claimed", params)])
+        _, rows = await session.transact([("one_claim", params), ("claimed", {**params, "only": None})])
         if not rows:
             (rows,) = await session.transact([(verb, params)])
+    return rows
+
+
+async def readable(session: Session, _again: bool, *, params: dict[str, Any]) -> list[Row]:
+    """Of tasks that were claimed, those that can be read. The others stay in running, for a collector."""
+    (keys,) = await session.transact([("claimed_keys", params)])
+    rows: list[Row] = []
+    for key in keys:
+        try:
+            (found,) = await session.transact([("claimed", {**params, "only": key["task_id"]})])
+        except Unreadable as error:
+            # Not its traceback, which may show the value.
+            log.error("claimed task cannot be read", extra={**key, "error": str(error)})  # noqa: TRY400
+        else:
+            rows += found
     return rows
 
 

@@ -18,7 +18,7 @@ import psycopg
 
 from progressor.model import Disposition, Task
 from progressor.storage.arrays import BigintArray
-from progressor.storage.claims import claim, large_values, shared_out
+from progressor.storage.claims import claim, large_values, readable, shared_out
 from progressor.storage.connections import Connections
 from progressor.storage.items import (
     ROOM,
@@ -36,6 +36,7 @@ from progressor.storage.items import (
     Zombie,
 )
 from progressor.storage.reach import outage_of
+from progressor.storage.refusals import Unreadable
 from progressor.storage.repetition import Repetition, always, never
 from progressor.storage.rows import (
     Row,
@@ -198,13 +199,18 @@ class Storage:
         return await self._run("save_result", attempt, patience=None, items=len(steps), holds=always)
 
     async def _claim(self, verb: str, params: dict[str, Any], room: int) -> list[Claimed]:
-        claiming = partial(claim, verb=verb, params=params)
-        rows = await self._run(verb, claiming, patience=None, holds=always)
+        try:
+            claiming = partial(claim, verb=verb, params=params)
+            rows = await self._run(verb, claiming, patience=None, holds=always)
+        except Unreadable:
+            # One row must not keep the others from being run: they are in our hands.
+            reading = partial(readable, params=params)
+            rows = await self._run("claimed", reading, patience=None, holds=always)
         large = [row for row in rows if row["is_large"]]
         if not large:
             return [claimed_of(row) for row in rows]
-        reading = partial(large_values, rows=large, room=room)
-        values = await self._run("large_values", reading, patience=None, holds=always)
+        loading = partial(large_values, rows=large, room=room)
+        values = await self._run("large_values", loading, patience=None, holds=always)
         taken, left = shared_out(rows, values)
         if left:
             await self._hand_back(left, patience=None)
@@ -299,10 +305,7 @@ class Storage:
     async def drop_leftovers(
         self, *, lease_age: timedelta, limit: int = 1000, now: datetime | None = None
     ) -> bool:
-        """Forget dead workers, answers of removed processes that were kept long enough, rows of large ones.
-
-        Of at most `limit` processes at once, and so many rows; True if there may be more.
-        """
+        """Forget dead workers, and what is left of up to `limit` removed processes; True if more may be."""
         params = {"lease_age": lease_age, "limit": limit, "rows": _MOST_ROWS, "now": now}
 
         async def attempt(session: Session, _again: bool) -> bool:

@@ -117,6 +117,16 @@ def is_definite(error: psycopg.Error) -> bool:
     return error.sqlstate is not None and severity == "ERROR"
 
 
+class Unreadable(InvalidRequest):
+    """PostgreSQL committed, and a value of its answer cannot be read: nobody of ours wrote it."""
+
+    def __init__(self, statement: str, error: Exception) -> None:
+        super().__init__(
+            f"a value in the tables cannot be read ({statement}: {type(error).__name__}): "
+            "look with psql for what was written there by hand"
+        )
+
+
 def _of_the_client(error: psycopg.Error) -> Line:
     match error:
         case psycopg.DataError():

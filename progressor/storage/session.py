@@ -28,6 +28,7 @@ from psycopg.types.string import TextBinaryLoader
 from progressor.config import DEFAULT_SCHEMA
 from progressor.storage.arrays import Array, timestamp
 from progressor.storage.opening import BOUNDED_TRANSACTION
+from progressor.storage.refusals import Unreadable
 from progressor.storage.statements import STATEMENTS, in_schema
 
 Row = dict[str, Any]
@@ -191,7 +192,7 @@ class Session:
         pgconn = self._pgconn
         pgconn.pipeline_sync()
         await self._flush()
-        results: list[list[Row]] = []
+        results: list[pq.abc.PGresult | None] = []
         failure: psycopg.Error | None = None
         while True:
             if pgconn.is_busy():
@@ -206,9 +207,9 @@ class Session:
                 continue
             status = result.status
             if status == _WITH_ROWS:
-                results.append(self._rows(names[len(results)], result))
+                results.append(result)
             elif status == _DONE:
-                results.append([])
+                results.append(None)
             elif status == _SYNCED:
                 self._in_step = True
                 break
@@ -216,18 +217,22 @@ class Session:
                 failure = error_from_result(result)
         if failure is not None:
             raise failure
-        return results
+        # By now it is committed: what cannot be read does not undo it.
+        return [self._rows(name, result) for name, result in zip(names, results, strict=False)]
 
-    def _rows(self, name: str, result: pq.abc.PGresult) -> list[Row]:
-        count = result.ntuples
-        if not count:
+    def _rows(self, name: str, result: pq.abc.PGresult | None) -> list[Row]:
+        if result is None or not result.ntuples:
             return []
         columns = self._columns.get(name)
         if columns is None:
             named = [(result.fname(column) or b"").decode() for column in range(result.nfields)]
             columns = self._columns[name] = named
         self._transformer.set_pgresult(result)
-        rows = self._transformer.load_rows(0, count, tuple)
+        try:
+            rows = self._transformer.load_rows(0, result.ntuples, tuple)
+        except Exception as error:
+            # The loaders raise what they like: no Python value for it, too deep, too many digits.
+            raise Unreadable(name, error) from error
         return [dict(zip(columns, row, strict=True)) for row in rows]
 
     async def _flush(self) -> None:

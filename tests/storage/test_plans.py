@@ -95,6 +95,7 @@ OTHERS = {
     ("drop_removed", "removed_processes"): "kept_until",
     # As many rows as all workers have slots: by a repeated claim, and once per collection.
     ("claimed", "running"): None,
+    ("claimed_keys", "running"): None,
     ("drop_workers", "running"): None,
     ("find_zombies", "running"): None,
 }
@@ -225,6 +226,7 @@ async def tour(dsn: str) -> None:
     await storage.drop_leftovers(lease_age=SECOND, now=T0)
     await storage.execute("backlog", namespace=NS, most=10, now=T0)
     await storage.execute("next_task", process_no=1)
+    await storage.execute("claimed_keys", worker_id=WORKER, lease=1)
     # A policy that retries, for what the collector then sends.
     await storage.execute("register_namespace", name=NS, options='{"on_zombie": "retry"}', schemas="{}")
     await hold(storage, init("p7"))

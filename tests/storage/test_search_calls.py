@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from progressor.model import ProcessStatus, TaskType
 from progressor.storage.operations import Storage
 from tests.support import (
@@ -203,4 +205,39 @@ async def test_a_large_task_that_is_removed_amid_its_claim(storage: Storage, dsn
     lossy.meanwhile = meanwhile
     (step,) = await claim_calls(Storage(lossy, patience=SECOND))
     assert (step.task.process_id, step.task.args) == ("p2", LARGE)
+    await lossy.close()
+
+
+async def test_a_task_that_cannot_be_read_costs_itself_only(
+    storage: Storage, tables: Tables, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Values that somebody wrote by hand: the others of its claim are run, and a collector takes it."""
+    refs = {name: await wait(storage, init(name, worker_id=None)) for name in ("p1", "bad", "p2", "deep")}
+    tables.execute("UPDATE processes SET status_changed_at = 'infinity' WHERE process_id = 'bad'")
+    tables.execute(
+        "UPDATE processes SET metadata = (repeat('[', 4000) || repeat(']', 4000))::jsonb "
+        "WHERE process_id = 'deep'"
+    )
+    assert [step.task.process_id for step in await claim_calls(storage)] == ["p1", "p2"]
+    said = [each for each in caplog.records if each.getMessage() == "claimed task cannot be read"]
+    assert [vars(each)["task_id"] for each in said] == [refs["bad"].task_id, refs["deep"].task_id]
+    assert await claim_calls(storage) == []
+    long = 10 * SECOND
+    zombies = await storage.collect_zombies(lease_age=long, grace=long, now=T0 + 100 * SECOND)
+    assert {"bad", "deep"} <= {each.process_id for each in zombies}
+
+
+async def test_a_lost_claim_of_a_task_that_cannot_be_read(
+    storage: Storage, tables: Tables, dsn: str
+) -> None:
+    """Neither does it when the answer was lost besides."""
+    for name in ("bad", "p1"):
+        await wait(storage, init(name, worker_id=None))
+    tables.execute("UPDATE processes SET status_changed_at = 'infinity' WHERE process_id = 'bad'")
+    lossy = LossyConnections(dsn, limit=1)
+    lossy.early = 1
+    found: list[str] = []
+    for _ in range(2):
+        found += [each.task.process_id for each in await claim_calls(Storage(lossy, patience=SECOND))]
+    assert found == ["p1"]
     await lossy.close()

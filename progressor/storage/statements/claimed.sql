@@ -1,5 +1,5 @@
 -- What a claim that is repeated looks for first: the tasks that its own first try took, with their processes
--- as they are. It reads all that runs, on any worker: repetitions are rare, and an index would cost each claim.
+-- as they are; or one of them. It reads all that runs, on any worker: repetitions are rare, and an index would cost each claim.
 SELECT
     n.name AS namespace,
     p.process_id,
@@ -48,5 +48,7 @@ LEFT JOIN LATERAL (
     WHERE s.process_no + 0 = r.process_no AND s.task_type IN ('timeout', 'remove')
     OFFSET 0
 ) AS timer ON TRUE
-WHERE r.worker_id = %(worker_id)s::bigint AND r.lease = %(lease)s::bigint
+WHERE
+    r.worker_id = %(worker_id)s::bigint AND r.lease = %(lease)s::bigint
+    AND (%(only)s::bigint IS NULL OR r.task_id = %(only)s::bigint)
 ORDER BY t.scheduled_time, r.task_id
