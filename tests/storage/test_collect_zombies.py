@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 import pytest
 from psycopg.types.json import Jsonb
 
+from progressor.config import NamespaceOptions, RetryPolicy
 from progressor.model import TaskType
 from progressor.storage.items import LostLease, Saved, Zombie
 from progressor.storage.operations import Storage
@@ -300,6 +301,18 @@ async def test_policy_breaks_requests(storage: Storage, known: Tables, kind: str
     row = known.process()
     assert row is not None
     assert row["status"] == "error"
+
+
+async def test_options_as_workers_write_them(storage: Storage, known: Tables) -> None:
+    """A collector reads the policy that a worker registered, its intervals included."""
+    policy = RetryPolicy(initial_interval=7 * SECOND, non_retryable=(KeyError,))
+    options = NamespaceOptions(retry_policy=policy).model_dump(mode="json")
+    known.execute("UPDATE namespaces SET options = %s", Jsonb({**options, "step_timeout": 60, "raw": True}))
+    await start(storage, "p1", set_timer(SECOND))
+    await claim_timers(storage, now=T0 + SECOND)
+    await collect(storage, DEAD + SECOND)
+    (row,) = known.schedule()
+    assert row["scheduled_time"] == DEAD + 8 * SECOND
 
 
 @pytest.mark.parametrize(

@@ -51,6 +51,8 @@ def test_non_retryable_takes_exceptions_and_names(value: Any) -> None:
         ("step_timeout", timedelta(0)),
         ("concurrency", 0),
         ("on_zombie", "ignore"),
+        ("zombie_attempts", 0),
+        ("zombie_attempts", 1_000_001),
         ("history", "all"),
         ("retry_policy", 3),
     ],
