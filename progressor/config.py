@@ -7,7 +7,16 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+)
 from pydantic_core import to_json
 
 from progressor.errors import InvalidRequest
@@ -113,7 +122,7 @@ class ConnectionOptions(_Options):
     reply_poll_interval: Positive = timedelta(seconds=1)
     """How often an awaited answer is looked for without a hint."""
     lease_age: Positive = timedelta(seconds=15)
-    """A worker is dead when its heartbeat is older than this."""
+    """A worker is dead when its heartbeat is older than this, or than its own lease_age if longer."""
     max_value_bytes: int = Field(default=8 << 20, ge=1, le=128 << 20)
     """How large one value may be as it is stored: args, a context, a state, an answer, an event payload."""
     max_metadata_bytes: int = Field(default=64 << 10, ge=2, le=16 << 20)
@@ -159,12 +168,23 @@ class EngineOptions(ConnectionOptions):
     """How often zombies are collected."""
     zombie_grace: Positive = timedelta(seconds=10)
     """A task is lost when it outlived its step_timeout by this much."""
-    heartbeat_interval: Positive = timedelta(seconds=3)
+    heartbeat_interval: Positive = Field(default=timedelta(seconds=3), validate_default=True)
     """How often a worker says that it lives, at least three times per lease_age."""
     stop_grace: Positive = timedelta(seconds=30)
     """How long a worker that is told to stop lets its steps finish."""
     max_step_events: int = Field(default=10_000, ge=1, le=1_000_000)
     """How many events one step may emit."""
+
+    @field_validator("heartbeat_interval")
+    @classmethod
+    def _beats_often(cls, value: timedelta, info: ValidationInfo) -> timedelta:
+        lease_age = info.data.get("lease_age")
+        if lease_age is not None and 3 * value > lease_age:
+            raise ValueError(
+                f"must be at most a third of lease_age ({lease_age.total_seconds():g} s), "
+                f"not {value.total_seconds():g} s"
+            )
+        return value
 
 
 def check_namespace(name: object) -> str:

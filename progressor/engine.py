@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-import socket
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from types import TracebackType
@@ -24,10 +23,10 @@ from progressor.model import shown_id
 from progressor.namespace import Namespace
 from progressor.pool import Pool
 from progressor.service import PeriodicService
-from progressor.standalone import scanner, zombie_collector
-from progressor.storage.beats import Beats
+from progressor.standalone import heartbeat, scanner, zombie_collector
 from progressor.storage.signals import Kind
 from progressor.waits import Lending
+from progressor.witness import Witness
 from progressor.worker import Worker
 
 log = logging.getLogger("progressor.engine")
@@ -77,26 +76,18 @@ class Engine:
         }
         backend.ring = partial(_ring, pools)
         lending = Lending(backend.place, {name: pool.run_next for name, pool in pools.items()})
-        beats = Beats(
-            backend.dsn,
-            worker_id=backend.owner_id,
-            host=socket.gethostname(),
-            namespaces=list(pools),
-            silence=options.lease_age / 3,
-            schema=options.database_schema,
-            outage=backend.storage.outage,
-            session_state=options.signals,
-        )
+        witness = Witness(backend.owner_id, lease_age=options.lease_age)
+        step_timeouts = {each.name: each.options.step_timeout for each in self.namespaces}
         services: list[PeriodicService] = []
         if options.scanner:
             services.append(scanner(backend, options, list(pools)))
         if options.zombie_collector:
-            services.append(zombie_collector(backend, options))
+            services.append(zombie_collector(backend, options, witness))
         return _Parts(
             backend,
             pools,
             EngineClient(backend, self.namespaces, pools),
-            Heartbeat(beats, interval=options.heartbeat_interval, free_slots=self._free_slots),
+            heartbeat(backend, options, witness, namespaces=step_timeouts, free_slots=self._free_slots),
             LoopLag(),
             lending,
             services,

@@ -1,7 +1,7 @@
-"""The sign of life of a worker process: one row in `workers`, renewed from a thread of its own.
+"""The sign of life of a process: one row in `workers`, renewed from a thread of its own.
 
 Rule: nothing that a handler does to the event loop can stop the heart; only the death or the freezing of
-the process can.
+the process can. What it renews is the evidence on which a zombie collector of this process judges others.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from datetime import timedelta
 from progressor.errors import ProgressorError
 from progressor.storage.beats import Beats
 from progressor.supervision import keep_thread
+from progressor.witness import Witness
 
 log = logging.getLogger("progressor.heartbeat")
 
@@ -23,12 +24,18 @@ _AGAIN, _LAST_BEAT = 1.0, 5.0
 
 
 class Heartbeat:
-    """Beats every `interval`; `free_slots` is read in the thread."""
+    """Beats every `interval`; `free_slots` is read in the thread, and `witness` is told of each beat."""
 
     def __init__(
-        self, beats: Beats, *, interval: timedelta, free_slots: Callable[[], Mapping[str, int]]
+        self,
+        beats: Beats,
+        *,
+        interval: timedelta,
+        free_slots: Callable[[], Mapping[str, int]],
+        witness: Witness,
     ) -> None:
         self._beats = beats
+        self._witness = witness
         self._interval = interval.total_seconds()
         self._free_slots = free_slots
         self._stopped = threading.Event()
@@ -36,8 +43,8 @@ class Heartbeat:
         self._thread: threading.Thread | None = None
 
     async def start(self) -> None:
-        """Register the worker; it must be seen before it claims anything."""
-        await asyncio.to_thread(self._beats.beat, self._free_slots())
+        """Register the process; a worker must be seen before it claims anything."""
+        await asyncio.to_thread(self._beat)
         self._thread = keep_thread("heartbeat", self._run, until=self._stopped)
 
     async def stop(self, *, leave: bool) -> None:
@@ -55,7 +62,7 @@ class Heartbeat:
         failing = False
         while not self._stopped.wait(min(self._interval, _AGAIN) if failing else self._interval):
             try:
-                self._beats.beat(self._free_slots())
+                self._beat()
             except ProgressorError:
                 # The beats say themselves that PostgreSQL is not available.
                 failing = True
@@ -67,3 +74,6 @@ class Heartbeat:
             except ProgressorError:
                 log.warning("worker not deregistered, its row will age")
         self._beats.close()
+
+    def _beat(self) -> None:
+        self._witness.saw(self._beats.beat(self._free_slots()))

@@ -60,6 +60,10 @@ OLDEST_SNAPSHOT = Gauge(
 )
 SLOTS = Gauge("progressor_slots", "Worker slots", (_NAMESPACE, "state"))
 ZOMBIES = Counter("progressor_zombies", "Zombies collected", (_NAMESPACE, "verdict"))
+JUDGING = Gauge(
+    "progressor_zombie_collector_judging",
+    "1 while the zombie collector of this process judges; 0 until it saw writes get through for a lease",
+)
 LOST_LEASES = Counter("progressor_lost_leases", "Results dropped by the fence", (_NAMESPACE,))
 RETRIES = Counter("progressor_retries", "Failed timers put back to be tried again", (_NAMESPACE,))
 REJECTED = Counter("progressor_rejected", "Requests refused by a handler", (_NAMESPACE,))

@@ -1,31 +1,37 @@
 """Takes tasks from workers that died or froze, and from handlers that ran for too long.
 
 Rule: a worker is dead when its heartbeat is too old, never because its work takes long; a task is lost
-when it outlived its step_timeout and a grace. Any number of collectors may run.
+when it outlived its step_timeout and a grace. Nobody is judged before this process has seen for a whole
+lease that writes get through: by renewing a row as the workers do. Any number of collectors may run.
 """
 
 from __future__ import annotations
 
 import logging
 import time
-from datetime import datetime, timedelta
+from datetime import timedelta
 
 from progressor import metrics
-from progressor.model import TaskStatus, TaskType
+from progressor.errors import ProgressorError
+from progressor.model import TaskStatus, TaskType, shown_id
 from progressor.replies import Replies
 from progressor.service import PeriodicService
-from progressor.storage.items import Answer, Zombie
+from progressor.storage.items import Answer, Evidence, Zombie
 from progressor.storage.operations import Storage
+from progressor.witness import Witness
 
 log = logging.getLogger("progressor.zombie_collector")
 
 _MOST = 1000
 # Nobody is in a hurry for what is left over.
-_LEFTOVERS_PAUSE = 60.0
+_RARELY = 60.0
 
 
 class ZombieCollector(PeriodicService):
-    """Collects every `interval` what is older than `lease_age`, or than step_timeout + `grace`."""
+    """Collects every `interval` what is older than `lease_age`, or than step_timeout + `grace`.
+
+    A worker that keeps a longer lease is judged by its own.
+    """
 
     name = "zombie collector"
 
@@ -33,6 +39,7 @@ class ZombieCollector(PeriodicService):
         self,
         storage: Storage,
         replies: Replies,
+        witness: Witness,
         *,
         interval: timedelta,
         lease_age: timedelta,
@@ -41,41 +48,65 @@ class ZombieCollector(PeriodicService):
         super().__init__(interval)
         self._storage = storage
         self._replies = replies
+        self._witness = witness
         self._lease_age = lease_age
         self._grace = grace
-        self._leftovers_at = 0.0
-        self._longest_gap = max(2 * interval, lease_age / 2)
-        # By PostgreSQL's clock: when the last round began, and since when there is one after the other.
-        self._saw_at: datetime | None = None
-        self._sees_since: datetime | None = None
+        self._leftovers_at = self._looks_around_at = 0.0
+        self._judges: bool | None = None
+        self._longest_lease = lease_age
 
     async def run_once(self) -> timedelta | None:
         """One round; the next one follows at once if there may be more."""
         began = time.monotonic()
-        now = await self._storage.clock()
-        if self._saw_at is not None and now - self._saw_at > self._longest_gap:
-            # Perhaps nobody could reach PostgreSQL meanwhile, the workers as little as we.
-            self._sees_since = now
-        zombies = await self._storage.collect_zombies(
-            lease_age=self._lease_age,
-            grace=self._grace,
-            limit=_MOST,
-            sees_since=self._sees_since,
-            until=now + self._longest_gap,
-        )
-        self._saw_at = now
+        if began >= self._looks_around_at:
+            await self._look_around()
+            self._looks_around_at = began + _RARELY
+        evidence = self._witness.evidence
+        self._note(evidence)
+        if evidence is None or not evidence.covers(self._lease_age):
+            return None
+        try:
+            zombies = await self._storage.collect_zombies(
+                evidence, lease_age=self._lease_age, grace=self._grace, limit=_MOST
+            )
+        except ProgressorError as error:
+            # It may be that steps could not be saved either.
+            self._witness.forget(f"a round failed: {error}")
+            raise
         took = (time.monotonic() - began) * 1000
         for namespace in {zombie.task.namespace for zombie in zombies}:
             metrics.child(metrics.ZOMBIE_COLLECTION, namespace).observe(took)
         for zombie in zombies:
             self._report(zombie)
         if began >= self._leftovers_at:
-            more = await self._storage.drop_leftovers(lease_age=self._lease_age)
-            self._leftovers_at = began + (0.0 if more else _LEFTOVERS_PAUSE)
-            # Where it runs apart, no pool shows them.
-            for row in await self._storage.execute("served_namespaces", lease_age=self._lease_age):
-                metrics.expect(row["name"])
+            more = await self._storage.drop_leftovers(evidence, lease_age=self._lease_age)
+            self._leftovers_at = began + (0.0 if more else _RARELY)
         return timedelta(0) if len(zombies) == _MOST else None
+
+    def _note(self, evidence: Evidence | None) -> None:
+        """Say when judging ends and begins again, and why."""
+        judges = evidence is not None and evidence.covers(self._lease_age)
+        metrics.JUDGING.set(judges)
+        if judges is not self._judges and evidence is not None:
+            self._judges = judges
+            if judges:
+                log.info("zombies are collected", extra={"writes_seen_since": str(evidence.since)})
+            else:
+                log.warning("no zombies are collected for a lease", extra={"reason": evidence.because})
+
+    async def _look_around(self) -> None:
+        """What others serve, and which lease they keep."""
+        # Where it runs apart, no pool shows them.
+        for served in await self._storage.execute("served_namespaces", lease_age=self._lease_age):
+            metrics.expect(served["name"])
+        (row,) = await self._storage.execute("longest_lease")
+        longest: timedelta | None = row["lease_age"]
+        if longest is not None and longest > self._longest_lease:
+            self._longest_lease = longest
+            log.warning(
+                "some workers keep a longer lease than this collector, theirs counts for them",
+                extra={"lease_age": str(self._lease_age), "longest": str(longest)},
+            )
 
     def _report(self, zombie: Zombie) -> None:
         ref = zombie.task
@@ -87,13 +118,15 @@ class ZombieCollector(PeriodicService):
                 "process_id": zombie.process_id,
                 "task_id": ref.task_id,
                 "task_type": zombie.task_type.value,
+                "worker_id": shown_id(zombie.worker_id),
                 "verdict": zombie.verdict,
+                "reason": zombie.reason,
             },
         )
         if zombie.verdict == "error":
             if zombie.task_type is not TaskType.REPAIR:
                 # What a repair works on was broken before.
                 metrics.BROKEN.labels(ref.namespace).inc()
-            self._replies.tell(ref, Answer(TaskStatus.ERROR, error="zombie detected"))
+            self._replies.tell(ref, Answer(TaskStatus.ERROR, error=zombie.reason))
             for other in zombie.cancelled:
-                self._replies.tell(other, Answer(TaskStatus.CANCELLED, error="zombie detected"))
+                self._replies.tell(other, Answer(TaskStatus.CANCELLED, error=zombie.reason))

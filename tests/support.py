@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from typing import Any, LiteralString, NamedTuple
@@ -32,6 +32,7 @@ from progressor.storage.connections import Connections
 from progressor.storage.items import (
     Claimed,
     Continue,
+    Evidence,
     LostLease,
     Postpone,
     Prepared,
@@ -39,6 +40,7 @@ from progressor.storage.items import (
     Saved,
     Step,
     TaskRef,
+    Zombie,
 )
 from progressor.storage.operations import Storage
 from progressor.storage.session import Session
@@ -49,6 +51,9 @@ SECOND = timedelta(seconds=1)
 MICROSECOND = timedelta(microseconds=1)
 WORKER = 1
 OTHER_WORKER = 2
+COLLECTOR = 9
+LONG = timedelta(days=3650)
+STEP_TIMEOUTS = {NS: 60 * SECOND}
 
 _numbers = itertools.count(1)
 
@@ -257,6 +262,25 @@ async def claim_timers(
     return [held(each) for each in found]
 
 
+def evidence(at: datetime, *, since: datetime = T0 - LONG, beats: int = 1) -> Evidence:
+    """What the collector of `Tables.set_collector` has seen by `at`: for years writes got through."""
+    return Evidence(COLLECTOR, beats, since, at, "")
+
+
+async def collect(
+    storage: Storage,
+    at: datetime,
+    *,
+    lease_age: timedelta = SECOND,
+    grace: timedelta = SECOND,
+    limit: int = 1000,
+) -> list[Zombie]:
+    """Judge as of a moment, and write that it was then."""
+    return await storage.collect_zombies(
+        evidence(at), lease_age=lease_age, grace=grace, limit=limit, now=at
+    )
+
+
 async def nothing() -> None:
     """What happens by default between a lost answer and the second try."""
 
@@ -415,17 +439,31 @@ class Tables:
             paused,
         )
 
-    def set_worker(self, worker_id: int = WORKER, *, seen_at: datetime = T0) -> None:
+    def set_worker(
+        self,
+        worker_id: int = WORKER,
+        *,
+        seen_at: datetime = T0,
+        step_timeouts: Mapping[str, timedelta] = STEP_TIMEOUTS,
+        lease_age: timedelta = MICROSECOND,
+    ) -> None:
         """As its heartbeat writes it."""
         self.execute(
             """
-            INSERT INTO workers (worker_id, host, namespaces, seen_at) VALUES (%s, 'host', %s, %s)
-            ON CONFLICT (worker_id) DO UPDATE SET seen_at = excluded.seen_at
+            INSERT INTO workers (worker_id, host, namespaces, step_timeouts, lease_age, seen_at)
+            VALUES (%s, 'host', %s, %s, %s, %s)
+            ON CONFLICT (worker_id) DO UPDATE SET seen_at = excluded.seen_at, beats = workers.beats + 1
             """,
             worker_id,
-            [NS],
+            list(step_timeouts),
+            list(step_timeouts.values()),
+            lease_age,
             seen_at,
         )
+
+    def set_collector(self) -> None:
+        """As a collector's own heartbeat writes it: without it nobody is judged."""
+        self.set_worker(COLLECTOR, seen_at=T0 + LONG, step_timeouts={})
 
 
 def check_invariants(dsn: str) -> None:

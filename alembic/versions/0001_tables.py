@@ -79,7 +79,7 @@ LEFT JOIN progressor.workers AS w ON w.worker_id = r.worker_id
     "v_workers": """
 SELECT
     lpad(to_hex(w.worker_id), 16, '0') AS worker, w.host, w.namespaces, w.free_slots, w.started_at,
-    w.seen_at, now() - w.seen_at AS silence,
+    w.seen_at, now() - w.seen_at AS silence, w.lease_age, w.step_timeouts,
     (SELECT count(*) FROM progressor.running AS r WHERE r.worker_id = w.worker_id) AS running
 FROM progressor.workers AS w
 """,
@@ -328,19 +328,25 @@ def upgrade() -> None:
         sa.Column("worker_id", sa.BigInteger(), autoincrement=False, nullable=False),
         sa.Column("host", sa.Text(), nullable=False),
         sa.Column("namespaces", postgresql.ARRAY(sa.Text()), nullable=False),
+        sa.Column("step_timeouts", postgresql.ARRAY(sa.Interval()), nullable=False),
+        sa.Column("lease_age", sa.Interval(), nullable=False),
+        sa.Column(
+            "started_at", sa.DateTime(timezone=True), server_default=sa.text("now()"), nullable=False
+        ),
         sa.Column(
             "free_slots",
             postgresql.JSONB(astext_type=sa.Text()),
             server_default=sa.text("'{}'::jsonb"),
             nullable=False,
         ),
-        sa.Column(
-            "started_at", sa.DateTime(timezone=True), server_default=sa.text("now()"), nullable=False
-        ),
+        sa.Column("beats", sa.BigInteger(), server_default=sa.text("1"), nullable=False),
         sa.Column("seen_at", sa.DateTime(timezone=True), server_default=sa.text("now()"), nullable=False),
+        sa.CheckConstraint(
+            "cardinality(step_timeouts) = cardinality(namespaces)", name=op.f("workers_step_timeouts_check")
+        ),
         sa.PrimaryKeyConstraint("worker_id", name=op.f("workers_pkey")),
         schema=schema,
-        comment="One row per live worker process, renewed by its heartbeat thread.",
+        comment="One row per live worker or collector process, renewed by its heartbeat thread.",
         postgresql_with={"fillfactor": "50", "autovacuum_vacuum_scale_factor": "0.0"},
     )
     for name, query in _VIEWS.items():

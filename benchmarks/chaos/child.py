@@ -39,7 +39,7 @@ async def _serve(spec: dict[str, Any]) -> None:
     from benchmarks.chaos.ledger import CLIENT_OPTIONS, ENGINE_OPTIONS, namespaces  # noqa: PLC0415
     from benchmarks.chaos.teller import Tellers  # noqa: PLC0415
     from progressor import Client, Engine  # noqa: PLC0415
-    from progressor.standalone import Standalone, scanner, zombie_collector  # noqa: PLC0415
+    from progressor.standalone import Standalone, scanner_apart, zombie_collector_apart  # noqa: PLC0415
 
     file = Path(spec["told"])
 
@@ -70,7 +70,7 @@ async def _serve(spec: dict[str, Any]) -> None:
             async with Client(dsn, **CLIENT_OPTIONS) as client:
                 await tell(client)
         case "scanner" | "collector":
-            build = scanner if role == "scanner" else zombie_collector
+            build = scanner_apart if role == "scanner" else zombie_collector_apart
             async with Standalone(dsn, build, **ENGINE_OPTIONS):
                 await told()
         case _:

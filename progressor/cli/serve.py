@@ -20,9 +20,7 @@ from progressor.engine import Engine
 from progressor.monitor import Monitor
 from progressor.namespace import Namespace
 from progressor.settings import Settings
-from progressor.standalone import Standalone
-from progressor.standalone import scanner as build_scanner
-from progressor.standalone import zombie_collector as build_zombie_collector
+from progressor.standalone import Standalone, scanner_apart, zombie_collector_apart
 from progressor.storage import migrations
 
 log = logging.getLogger("progressor.cli")
@@ -84,7 +82,7 @@ def scanner(*, embedded: Embedded = False, settings: Settings) -> None:
     _set_up_logs(settings)
 
     def build(found: Database) -> Standalone:
-        return Standalone(found.dsn, build_scanner, **settings.engine_options())
+        return Standalone(found.dsn, scanner_apart, **settings.engine_options())
 
     _serve("scanner", settings, build)
 
@@ -96,7 +94,7 @@ def zombie_collector(*, embedded: Embedded = False, settings: Settings) -> None:
     _set_up_logs(settings)
 
     def build(found: Database) -> Standalone:
-        return Standalone(found.dsn, build_zombie_collector, **settings.engine_options())
+        return Standalone(found.dsn, zombie_collector_apart, **settings.engine_options())
 
     _serve("zombie-collector", settings, build)
 

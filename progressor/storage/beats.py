@@ -1,9 +1,10 @@
-"""A worker's row in `workers`, written over a blocking connection of the heartbeat thread's own."""
+"""A process's row in `workers`, written over a blocking connection of the heartbeat thread's own."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any
 
@@ -13,14 +14,19 @@ from psycopg.conninfo import make_conninfo
 from progressor.config import DEFAULT_SCHEMA
 from progressor.outages import Outage, in_one_line
 from progressor.storage import opening, refusals
+from progressor.storage.items import Beat
 from progressor.storage.reach import outage_of
 from progressor.storage.statements import STATEMENTS, in_schema
 
+# What libpq takes for a time-out, in milliseconds.
+_LEAST_SILENCE, _MOST_SILENCE = 1000, 3_600_000
+
 
 class Beats:
-    """Makes, renews and deletes one worker's row; a lost connection is made anew at the next beat.
+    """Makes, renews and deletes one process's row; a lost connection is made anew at the next beat.
 
-    `silence` is how long the server may leave a beat unacknowledged before its connection is given up.
+    `namespaces` are those that it serves, each with its step_timeout: none, for a collector apart. A server
+    that leaves a beat unacknowledged for a third of `lease_age` loses its connection.
     """
 
     def __init__(
@@ -29,25 +35,30 @@ class Beats:
         *,
         worker_id: int,
         host: str,
-        namespaces: Sequence[str],
-        silence: timedelta,
+        namespaces: Mapping[str, timedelta],
+        lease_age: timedelta,
         schema: str = DEFAULT_SCHEMA,
         session_state: bool = True,
         outage: Outage | None = None,
     ) -> None:
         # A connection that leads nowhere must be found out well before the lease is over.
-        limit = str(max(1000, int(silence.total_seconds() * 1000)))
+        silence = int(lease_age.total_seconds() * 1000 / 3)
+        limit = str(min(max(_LEAST_SILENCE, silence), _MOST_SILENCE))
         self._dsn = make_conninfo(dsn, tcp_user_timeout=limit, connect_timeout="5")
         self._session_state = session_state
-        self._worker_id = worker_id
-        self._host = host
-        self._namespaces = list(namespaces)
         self._schema = schema
         self._outage = outage or outage_of(dsn)
         self._failures = 0
+        self._row = {
+            "worker_id": worker_id,
+            "host": host,
+            "namespaces": list(namespaces),
+            "step_timeouts": list(namespaces.values()),
+            "lease_age": lease_age,
+        }
         self._connection: psycopg.Connection[Any] | None = None
 
-    def _execute(self, verb: str, params: Mapping[str, object]) -> None:
+    def _execute(self, verb: str, params: Mapping[str, object]) -> psycopg.Cursor[Any]:
         connection = self._connection
         try:
             if connection is None:
@@ -58,7 +69,7 @@ class Beats:
                 if not self._session_state:
                     connection.execute(opening.BEGIN)
                     connection.execute(opening.SETTINGS, opening.BOUNDED_TRANSACTION)
-                connection.execute(in_schema(STATEMENTS[verb], self._schema).encode(), params)
+                done = connection.execute(in_schema(STATEMENTS[verb], self._schema).encode(), params)
                 if not self._session_state:
                     connection.execute(STATEMENTS["commit"].encode())
         except psycopg.Error as error:
@@ -72,22 +83,18 @@ class Beats:
             raise told from None
         self._failures = 0
         self._outage.worked()
+        return done
 
-    def beat(self, free_slots: Mapping[str, int]) -> None:
-        """Say that the worker lives, and how many slots of each namespace are free."""
-        self._execute(
-            "heartbeat",
-            {
-                "worker_id": self._worker_id,
-                "host": self._host,
-                "namespaces": self._namespaces,
-                "free_slots": json.dumps(dict(free_slots)),
-            },
-        )
+    def beat(self, free_slots: Mapping[str, int]) -> Beat:
+        """Say that the process lives, and how many slots of each namespace are free."""
+        sent = time.monotonic()
+        done = self._execute("heartbeat", {**self._row, "free_slots": json.dumps(dict(free_slots))})
+        ((number, at),) = done.fetchall()
+        return Beat(number, at, sent, time.monotonic())
 
     def leave(self) -> None:
-        """Delete the row: the worker goes of its own will."""
-        self._execute("deregister", {"worker_id": self._worker_id})
+        """Delete the row: the process goes of its own will."""
+        self._execute("deregister", self._row)
 
     def close(self) -> None:
         if self._connection is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Literal, NamedTuple
 
@@ -179,13 +179,46 @@ class Claimed(NamedTuple):
         return sum(len(value) for value in values if value is not None)
 
 
+class Beat(NamedTuple):
+    """One renewal of a process's own row in `workers`, the `number`-th, committed.
+
+    `at` is PostgreSQL's time in its transaction; `sent` and `done` are when it was sent and when its commit
+    was heard of, by `time.monotonic`.
+    """
+
+    number: int
+    at: datetime
+    sent: float
+    done: float
+
+
+class Evidence(NamedTuple):
+    """That writes get through, by PostgreSQL's clock: from `since` without a gap up to `at`.
+
+    The row in `workers` of `worker_id` was renewed then for the `beats`-th time. `because` says why it is
+    no longer: for people.
+    """
+
+    worker_id: int
+    beats: int
+    since: datetime
+    at: datetime
+    because: str
+
+    def covers(self, age: timedelta) -> bool:
+        """Whether they got through for so long."""
+        return self.at - self.since >= age
+
+
 @dataclass(frozen=True, slots=True)
 class Zombie:
-    """A task taken from a worker that is gone or ran too long, and what was done with it."""
+    """A task taken from a worker that is gone or ran too long: why, and what was done with it."""
 
     task: TaskRef
     process_id: str
     task_type: TaskType
+    worker_id: int
+    reason: str
     verdict: Literal["error", "retry"]
     cancelled: tuple[TaskRef, ...] = ()
 

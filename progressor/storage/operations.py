@@ -25,6 +25,7 @@ from progressor.storage.items import (
     Answer,
     Claimed,
     Continue,
+    Evidence,
     Import,
     LostLease,
     Prepared,
@@ -55,7 +56,7 @@ from progressor.storage.rows import (
     step_columns,
 )
 from progressor.storage.session import Session
-from progressor.storage.zombies import bury
+from progressor.storage.zombies import bury, evidence_columns, find
 
 T = TypeVar("T")
 Attempt = Callable[[Session, bool], Awaitable[T]]
@@ -267,46 +268,38 @@ class Storage:
 
     async def collect_zombies(
         self,
+        evidence: Evidence,
         *,
         lease_age: timedelta,
         grace: timedelta,
         limit: int = 1000,
-        sees_since: datetime | None = None,
-        until: datetime | None = None,
         now: datetime | None = None,
     ) -> list[Zombie]:
-        """End the running tasks of dead workers, and those that outlived step_timeout + grace.
+        """End the running tasks of workers that were silent for a lease, and those that ran too long.
 
-        `sees_since` is when the collector could reach PostgreSQL again, after a time in which it could not;
-        after `until` it must look again before it judges.
+        Too long is step_timeout + `grace`. All of it as of `evidence.at`, so a repetition that comes late
+        finds no more than the first try would have. StorageUnavailable if a step could not be saved just
+        now, because a table that it writes to is locked.
         """
-        params = {
-            "lease_age": lease_age,
-            "grace": grace,
-            "limit": limit,
-            "sees_since": sees_since,
-            "until": until,
-            "now": now,
-        }
+        params = {**evidence_columns(evidence, lease_age), "grace": grace, "limit": limit}
 
         async def attempt(session: Session, _again: bool) -> list[Zombie]:
             async with session.transaction():
-                ((found),) = await session.transact([("find_zombies", params)])
+                found = await find(session, params)
                 return await bury(session, found, now) if found else []
 
         return await self._run("collect_zombies", attempt, patience=self._patience)
 
-    async def clock(self) -> datetime:
-        """PostgreSQL's time."""
-        (row,) = await self.execute("clock")
-        now: datetime = row["now"]
-        return now
-
     async def drop_leftovers(
-        self, *, lease_age: timedelta, limit: int = 1000, now: datetime | None = None
+        self,
+        evidence: Evidence,
+        *,
+        lease_age: timedelta,
+        limit: int = 1000,
+        now: datetime | None = None,
     ) -> bool:
         """Forget dead workers, and what is left of up to `limit` removed processes; True if more may be."""
-        params = {"lease_age": lease_age, "limit": limit, "rows": _MOST_ROWS, "now": now}
+        params = {**evidence_columns(evidence, lease_age), "limit": limit, "rows": _MOST_ROWS, "now": now}
 
         async def attempt(session: Session, _again: bool) -> bool:
             verbs = ("drop_workers", "drop_rows", "drop_removed")

@@ -152,7 +152,8 @@ def life_columns(process_no: int) -> Columns:
 
 def release_columns(tasks: Sequence[Task]) -> Columns:
     """The keys of tasks that go back to the schedule, each at its own time."""
-    return {**task_key_columns(tasks), "delay": BigintArray([None] * len(tasks))}
+    nothing = [None] * len(tasks)
+    return {**task_key_columns(tasks), "delay": BigintArray(nothing), "detail": TextArray(nothing)}
 
 
 def ending_columns(steps: Sequence[Step]) -> Columns:

@@ -98,10 +98,16 @@ workers = Table(
     Column("worker_id", BigInteger, primary_key=True, autoincrement=False),
     Column("host", Text, nullable=False),
     Column("namespaces", ARRAY(Text), nullable=False),
-    Column("free_slots", JSONB, nullable=False, server_default=_EMPTY),
+    # What a collector holds its tasks to: of each namespace, in their order, how long a step may run.
+    Column("step_timeouts", ARRAY(Interval), nullable=False),
+    Column("lease_age", Interval, nullable=False),
     _timestamp("started_at", default=True),
+    Column("free_slots", JSONB, nullable=False, server_default=_EMPTY),
+    # How often the row was renewed: who wrote it knows by that whether its last renewal is still there.
+    Column("beats", BigInteger, nullable=False, server_default=text("1")),
     _timestamp("seen_at", default=True),
-    comment="One row per live worker process, renewed by its heartbeat thread.",
+    CheckConstraint("cardinality(step_timeouts) = cardinality(namespaces)", name="step_timeouts"),
+    comment="One row per live worker or collector process, renewed by its heartbeat thread.",
     # Rewritten every few seconds by every worker: keep room for HOT updates.
     postgresql_with={"fillfactor": "50", "autovacuum_vacuum_scale_factor": "0.0"},
 )

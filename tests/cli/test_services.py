@@ -132,22 +132,25 @@ def test_scanner_wakes_a_worker_without_one(spawn: Spawn, dsn: str) -> None:
 
 def test_zombie_collector_takes_from_the_dead(spawn: Spawn, dsn: str, tmp_path: Path) -> None:
     """A caller of a killed worker's process is told, and not left to wait."""
-    env = {"PROGRESSOR_DATABASE_URL": dsn, "PROGRESSOR_HEARTBEAT_INTERVAL": "0.1"}
+    env = {
+        "PROGRESSOR_DATABASE_URL": dsn,
+        "PROGRESSOR_HEARTBEAT_INTERVAL": "0.1",
+        "PROGRESSOR_LEASE_AGE": "1",
+    }
     worker = spawn("worker", "shop:orders", "--no-zombie-collector", **env)
     worker.wait_for("serving")
     _begin_step(dsn, "wait", str(tmp_path / "gate"))
     worker.wait_for("step begun")
     collector = spawn(
         "zombie-collector",
-        PROGRESSOR_DATABASE_URL=dsn,
         PROGRESSOR_ZOMBIE_INTERVAL="0.1",
-        PROGRESSOR_LEASE_AGE="1",
+        **env,
     )
     collector.wait_for("serving")
     worker.kill()
     assert collector.fields_of("zombie detected")["process_id"] == "p1"
     with SyncClient(dsn) as client:
-        assert client.get(NS, "p1").detail == "zombie detected"
+        assert client.get(NS, "p1").detail.startswith("zombie detected: worker ")
     collector.signal(signal.SIGTERM)
     assert collector.end() == 0, collector.output
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from progressor import Client, Engine
 from progressor.pool import Pool
-from progressor.standalone import Standalone, scanner, zombie_collector
+from progressor.standalone import Standalone, scanner_apart, zombie_collector_apart
 from tests.crash import points
 from tests.crash.ledger import CLIENT_OPTIONS, OPTIONS, account, use_all
 
@@ -26,7 +26,7 @@ async def main(role: str, point: str, nth: int, dsn: str) -> None:
             async with Client(dsn, **CLIENT_OPTIONS) as client:
                 await use_all(client)
         case "scanner" | "collector":
-            build = scanner if role == "scanner" else zombie_collector
+            build = scanner_apart if role == "scanner" else zombie_collector_apart
             async with Standalone(dsn, build, **OPTIONS):
                 await asyncio.Event().wait()
         case "stop":

@@ -14,7 +14,7 @@ from psycopg.conninfo import make_conninfo
 from progressor import Client, Engine, HandlerFailed, Namespace, Process
 from progressor.doctor import examine
 from progressor.storage import migrations
-from progressor.storage.arrays import TextArray
+from progressor.storage.beats import Beats
 from progressor.storage.connections import Connections
 from progressor.storage.operations import Storage
 from progressor.storage.schema import metadata
@@ -59,7 +59,9 @@ async def busy(dsn: str) -> str:
         await client.notify("billing.subscription", "late", "pay", 1)
     connections = Connections(dsn, limit=2)
     storage = Storage(connections, patience=10 * SECOND)
-    await storage.execute("heartbeat", worker_id=7, host="here", namespaces=TextArray([]), free_slots="{}")
+    beats = Beats(dsn, worker_id=7, host="here", namespaces={}, lease_age=15 * SECOND)
+    beats.beat({})
+    beats.close()
     await storage.search_calls("billing.subscription", 1, worker_id=7, lease=1)
     await connections.close()
     return dsn

@@ -33,6 +33,7 @@ from progressor.worker import Worker
 from progressor.zombie_collector import ZombieCollector
 from tests.docs.pages import read
 from tests.engine.clock import PAST, start_at
+from tests.engine.writes import AGE, Writes
 from tests.support import (
     NS,
     SECOND,
@@ -49,7 +50,7 @@ Labels = frozenset[tuple[str, str]]
 Scrape = dict[str, dict[Labels, float]]
 
 _EXPRESSION = re.compile(
-    r"(?:(?:max|sum) by \([\w, ]+\) )?\(?(?:(?P<change>increase|rate)\()?(?P<metric>\w+)"
+    r"(?:(?:max|sum)(?: by \([\w, ]+\) )?)?\(?(?:(?P<change>increase|rate)\()?(?P<metric>\w+)"
     r"(?:\{(?P<label>\w+)=\"(?P<value>\w+)\"\})?(?:\[\w+\])?\)*(?: (?P<compared>>|==) (?P<bound>\d+))?"
 )
 _ABSENT = re.compile(r"absent\((?P<metric>\w+)\)")
@@ -141,6 +142,12 @@ class World:
         step = await hold(self.storage, request(args=None, name="go"), now=PAST)
         return Claimed(step.task, step.process)
 
+    def collector(self, writes: Writes) -> ZombieCollector:
+        nobody: Any = _Nobody()
+        return ZombieCollector(
+            self.storage, nobody, writes.witness, interval=SECOND, lease_age=AGE, grace=10 * SECOND
+        )
+
     def scanner(self) -> Scanner:
         return Scanner(self.storage, interval=SECOND, lease_age=15 * SECOND, wake=lambda *_: None)
 
@@ -162,14 +169,17 @@ async def broken(world: World) -> None:
 
 
 async def zombies(world: World) -> None:
-    nobody: Any = _Nobody()
-    lease_age = timedelta(microseconds=1)
     await world.call()
     world.tables.set_worker(seen_at=PAST)
-    collector = ZombieCollector(
-        world.storage, nobody, interval=60 * SECOND, lease_age=lease_age, grace=3600 * SECOND
-    )
-    await collector.run_once()
+    writes = Writes(world.tables)
+    writes.get_through(50)
+    await world.collector(writes).run_once()
+
+
+async def no_collector(world: World) -> None:
+    writes = Writes(world.tables)
+    writes.get_through(20)
+    await world.collector(writes).run_once()
 
 
 async def lost_leases(world: World) -> None:
@@ -218,7 +228,7 @@ async def outage(world: World) -> None:
     storage = Storage(connections, patience=SECOND / 5)
     world.kept.append(storage)
     with pytest.raises(StorageUnavailable):
-        await storage.clock()
+        await storage.execute("namespace_names")
     await connections.close()
 
 
@@ -245,6 +255,7 @@ TROUBLES: dict[str, tuple[Trouble, float | None]] = {
     "no scanner, or no worker at all": (no_scanner, None),
     "processes break": (broken, None),
     "workers die": (zombies, None),
+    "nobody collects zombies": (no_collector, None),
     "results are dropped": (lost_leases, None),
     "timers fail": (retries, None),
     "handlers block the loop": (blocked_loop, None),
@@ -284,7 +295,8 @@ async def test_it_fires(what: str, storage: Storage, tables: Tables, dsn: str) -
 
 async def test_all_is_well(storage: Storage, tables: Tables) -> None:
     """A live worker, nothing that waits, no old snapshot: no alert, until the scanner ends."""
-    tables.execute("INSERT INTO workers (worker_id, host, namespaces) VALUES (1, 'h', %s)", [NS])
+    (alive,) = tables.execute("SELECT now() AS at")
+    tables.set_worker(seen_at=alive["at"])
     no_scanner_before = {"progressor_live_workers": {}, "progressor_backlog": {}}
     metrics.LIVE_WORKERS.clear()
     metrics.BACKLOG.clear()

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from datetime import timedelta
 
 import pytest
@@ -10,13 +10,19 @@ import pytest
 from progressor.errors import StorageUnavailable
 from progressor.heartbeat import Heartbeat
 from progressor.storage.beats import Beats
-from tests.support import NS, WORKER, Tables, eventually
+from progressor.witness import Witness
+from tests.support import NS, SECOND, WORKER, Tables, eventually
 
 TICK = timedelta(milliseconds=20)
 
 
 def beats_of(dsn: str) -> Beats:
-    return Beats(dsn, worker_id=WORKER, host="here", namespaces=[NS], silence=timedelta(seconds=5))
+    return Beats(dsn, worker_id=WORKER, host="here", namespaces={NS: 60 * SECOND}, lease_age=15 * SECOND)
+
+
+def heartbeat_of(dsn: str, slots: Callable[[], dict[str, int]] = dict) -> Heartbeat:
+    witness = Witness(WORKER, lease_age=15 * SECOND)
+    return Heartbeat(beats_of(dsn), interval=TICK, free_slots=slots, witness=witness)
 
 
 @pytest.fixture
@@ -26,7 +32,7 @@ async def slots() -> dict[str, int]:
 
 @pytest.fixture
 async def heartbeat(dsn: str, slots: dict[str, int]) -> AsyncIterator[Heartbeat]:
-    heartbeat = Heartbeat(beats_of(dsn), interval=TICK, free_slots=lambda: slots)
+    heartbeat = heartbeat_of(dsn, lambda: slots)
     await heartbeat.start()
     yield heartbeat
     await heartbeat.stop(leave=False)
@@ -97,7 +103,7 @@ async def test_a_row_that_was_dropped_comes_back(heartbeat: Heartbeat, tables: T
 @pytest.mark.parametrize("leave", [True, False])
 async def test_leaving(dsn: str, tables: Tables, leave: bool) -> None:
     """A worker that goes of its own will takes its row along; one with work left lets it age."""
-    heartbeat = Heartbeat(beats_of(dsn), interval=TICK, free_slots=dict)
+    heartbeat = heartbeat_of(dsn)
     await heartbeat.start()
     await heartbeat.stop(leave=leave)
     assert len(tables.execute("SELECT * FROM workers")) == (0 if leave else 1)
@@ -108,7 +114,7 @@ async def test_a_silent_server_does_not_hold_up_who_leaves(
 ) -> None:
     """A last beat that nobody answers is left behind; it deregisters as soon as it is answered."""
     monkeypatch.setattr("progressor.heartbeat._LAST_BEAT", 0.01)
-    heartbeat = Heartbeat(beats_of(dsn), interval=TICK, free_slots=dict)
+    heartbeat = heartbeat_of(dsn)
     await heartbeat.start()
     tables.execute("BEGIN")
     tables.execute("LOCK TABLE workers IN ACCESS EXCLUSIVE MODE")

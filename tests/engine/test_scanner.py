@@ -34,8 +34,8 @@ def set_slots(tables: Tables, worker_id: int, slots: int, namespace: str = NS) -
     """Make a live worker, with so many free slots."""
     tables.execute(
         """
-        INSERT INTO workers (worker_id, host, namespaces, free_slots)
-        VALUES (%s, 'host', %s, jsonb_build_object(%s::text, %s::integer))
+        INSERT INTO workers (worker_id, host, namespaces, step_timeouts, lease_age, free_slots)
+        VALUES (%s, 'host', %s, '{60 s}', '15 s', jsonb_build_object(%s::text, %s::integer))
         """,
         worker_id, [namespace], namespace, slots,
     )  # fmt: skip

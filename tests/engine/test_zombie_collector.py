@@ -1,17 +1,21 @@
 """The zombie collector: what it takes from whom, and whom it tells."""
 
-from datetime import datetime, timedelta
+import logging
+from datetime import timedelta
 from typing import Any
 
 import pytest
 from prometheus_client import REGISTRY
 
+from progressor.errors import StorageUnavailable
 from progressor.model import TaskStatus
 from progressor.storage.items import Answer, TaskRef
 from progressor.storage.operations import Storage
 from progressor.zombie_collector import ZombieCollector
 from tests.engine.clock import PAST, start_at
+from tests.engine.writes import AGE, Writes
 from tests.support import (
+    LONG,
     NS,
     OTHER_WORKER,
     SECOND,
@@ -21,13 +25,15 @@ from tests.support import (
     hold,
     init,
     request,
-    save,
     start,
-    unlock,
     wait,
 )
 
 CLIENT = 61
+SILENT = (
+    "zombie detected: worker 0000000000000001 was last seen at 2020-01-01 00:00:00.000+00:00, "
+    "its lease is 30 s"
+)
 
 
 class Told:
@@ -46,17 +52,33 @@ def told() -> Told:
 
 
 @pytest.fixture
-def collector(storage: Storage, told: Told) -> ZombieCollector:
+def writes(tables: Tables) -> Writes:
+    """They got through for longer than a lease."""
+    writes = Writes(tables)
+    writes.get_through(50)
+    return writes
+
+
+def collector_of(storage: Storage, told: Told, writes: Writes) -> ZombieCollector:
     replies: Any = told
-    # PostgreSQL's start counts as everybody's heartbeat, so the lease must be younger than the server.
-    lease_age = timedelta(microseconds=1)
-    return ZombieCollector(storage, replies, interval=60 * SECOND, lease_age=lease_age, grace=3600 * SECOND)
+    return ZombieCollector(
+        storage, replies, writes.witness, interval=60 * SECOND, lease_age=AGE, grace=10 * SECOND
+    )
+
+
+@pytest.fixture
+def collector(storage: Storage, told: Told, writes: Writes) -> ZombieCollector:
+    return collector_of(storage, told, writes)
 
 
 def zombies(verdict: str) -> float:
     return REGISTRY.get_sample_value(
         "progressor_zombies_total", {"prg_namespace": NS, "verdict": verdict}
     ) or 0.0  # fmt: skip
+
+
+def judging() -> float | None:
+    return REGISTRY.get_sample_value("progressor_zombie_collector_judging")
 
 
 def broken() -> float:
@@ -74,8 +96,8 @@ async def test_counters_stand_there_before_the_first_zombie(
     collector: ZombieCollector, tables: Tables
 ) -> None:
     """A collector apart shows them for what is served: the first zombie is an increase."""
-    collector._lease_age = 15 * SECOND
-    tables.execute("INSERT INTO workers (worker_id, host, namespaces) VALUES (9, 'h', '{shop.apart}')")
+    (alive,) = tables.execute("SELECT now() AS at")
+    tables.set_worker(seen_at=alive["at"], step_timeouts={"shop.apart": SECOND})
     await collector.run_once()
     for verdict in ("error", "retry"):
         labels = {"prg_namespace": "shop.apart", "verdict": verdict}
@@ -94,36 +116,104 @@ async def test_the_work_of_a_dead_worker_breaks_its_process(
     before, broken_before = zombies("error"), broken()
     await collector.run_once()
     process = tables.process()
-    assert (process["status"], process["detail"]) == ("error", "zombie detected")
+    assert (process["status"], process["detail"]) == ("error", SILENT)
     assert process["corrupted_by"] == step.task.task_id
     assert tables.outline()[1:] == [("call", "error"), ("call", "cancelled")]
     assert [(ref.task_id, ref.reply_to, answer.status, answer.error) for ref, answer in told.answers] == [
-        (step.task.task_id, CLIENT, TaskStatus.ERROR, "zombie detected"),
-        (waiting.task_id, CLIENT, TaskStatus.CANCELLED, "zombie detected"),
+        (step.task.task_id, CLIENT, TaskStatus.ERROR, SILENT),
+        (waiting.task_id, CLIENT, TaskStatus.CANCELLED, SILENT),
     ]
     assert (zombies("error"), broken()) == (before + 1, broken_before + 1)
 
 
-async def test_who_was_cut_off_does_not_judge(
-    collector: ZombieCollector, storage: Storage, tables: Tables, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """After a time without PostgreSQL ages count from its end: so were the workers, perhaps."""
+async def lose_a_step(storage: Storage, tables: Tables) -> None:
+    """A worker died at PAST, amid a step."""
     tables.set_namespace(on_zombie="error")
+    tables.set_worker(seen_at=PAST)
     await start_at(storage, PAST)
+    await hold(storage, request(), now=PAST)
+
+
+async def test_who_was_just_started_judges_nobody(
+    storage: Storage, tables: Tables, told: Told, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It may be that nobody could write until now: the workers have a lease from its start on."""
+    caplog.set_level(logging.INFO, "progressor.zombie_collector")
+    await lose_a_step(storage, tables)
+    writes = Writes(tables)
+    collector = collector_of(storage, told, writes)
     await collector.run_once()
-    step = await hold(storage, request(), now=PAST)
-    clock = storage.clock
+    writes.held_up(3600)
+    for _ in range(3):
+        await collector.run_once()
+        assert tables.running() is not None
+        assert judging() == 0
+        writes.get_through(10)
+    writes.get_through(10)
+    await collector.run_once()
+    assert (tables.running(), judging()) == (None, 1)
+    messages = [record.getMessage() for record in caplog.records]
+    assert messages == ["no zombies are collected for a lease", "zombies are collected", "zombie detected"]
+    assert caplog.records[0].__dict__["reason"] == "it has just begun to look"
+    assert caplog.records[2].__dict__["worker_id"] == "0000000000000001"
+    assert "was last seen at 2020-01-01 00:00:00.000+00:00" in caplog.records[2].__dict__["reason"]
 
-    async def an_hour_later() -> datetime:
-        return await clock() + timedelta(hours=1)
 
-    before = zombies("error")
-    with monkeypatch.context() as patch:
-        patch.setattr(storage, "clock", an_hour_later)
-        for _ in range(3):
-            await collector.run_once()
-    assert zombies("error") == before
-    await save(storage, step, unlock())
+async def test_after_a_gap_nobody_is_judged_for_a_lease(
+    collector: ZombieCollector, storage: Storage, tables: Tables, writes: Writes
+) -> None:
+    """While no write gets through nobody can renew a heartbeat, or save a step."""
+    await collector.run_once()
+    await lose_a_step(storage, tables)
+    writes.held_up(20)
+    await collector.run_once()
+    writes.get_through(20)
+    await collector.run_once()
+    assert tables.running() is not None
+    writes.get_through(20)
+    await collector.run_once()
+    assert tables.running() is None
+
+
+async def test_a_round_that_takes_long_is_no_gap(
+    collector: ZombieCollector, storage: Storage, tables: Tables, writes: Writes
+) -> None:
+    """Writes are seen beside the rounds: however far those are apart, each of them judges."""
+    await collector.run_once()
+    await lose_a_step(storage, tables)
+    writes.get_through(3600)
+    await collector.run_once()
+    assert tables.running() is None
+
+
+async def test_after_a_round_that_failed_nobody_is_judged_for_a_lease(
+    collector: ZombieCollector, storage: Storage, tables: Tables, writes: Writes
+) -> None:
+    """What the collector could not do, the workers could not do either, perhaps: save a step."""
+    await lose_a_step(storage, tables)
+    tables.execute("BEGIN")
+    tables.execute("LOCK TABLE tasks IN SHARE MODE")
+    with pytest.raises(StorageUnavailable, match="nobody is judged"):
+        await collector.run_once()
+    tables.execute("COMMIT")
+    writes.get_through(30)
+    await collector.run_once()
+    assert tables.running() is not None
+    writes.get_through(20)
+    await collector.run_once()
+    assert tables.running() is None
+
+
+async def test_a_longer_lease_is_said(
+    collector: ZombieCollector, tables: Tables, writes: Writes, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A collector that was given a shorter lease than the workers keep says so, once."""
+    tables.set_worker(seen_at=PAST, lease_age=60 * SECOND)
+    for _ in range(2):
+        await collector.run_once()
+        collector._looks_around_at = 0.0
+    (said,) = [each for each in caplog.records if "longer lease" in each.getMessage()]
+    assert (said.__dict__["lease_age"], said.__dict__["longest"]) == ("0:00:30", "0:01:00")
 
 
 async def test_the_work_of_a_dead_worker_is_tried_again(
@@ -157,31 +247,26 @@ async def test_exhausted_attempts_break_the_process_after_all(
     assert tables.process()["status"] == "error"
 
 
-async def test_a_live_worker_keeps_its_work(storage: Storage, tables: Tables, told: Told) -> None:
+async def test_a_live_worker_keeps_its_work(
+    collector: ZombieCollector, storage: Storage, tables: Tables
+) -> None:
     """A fresh heartbeat protects a task, however long ago it began, up to step_timeout and grace."""
-    replies: Any = told
-    tables.set_namespace(step_timeout=10)
-    tables.set_worker()
+    tables.set_namespace()
+    tables.set_worker(step_timeouts={NS: LONG})
     await start_at(storage, PAST)
-    await hold(storage, request(), now=None)
-    collector = ZombieCollector(
-        storage, replies, interval=SECOND, lease_age=3600 * SECOND, grace=3600 * SECOND
-    )
+    await hold(storage, request(), now=PAST)
     await collector.run_once()
     assert tables.running() is not None
 
 
-async def test_a_task_that_outlived_its_time_is_lost(storage: Storage, tables: Tables, told: Told) -> None:
+async def test_a_task_that_outlived_its_time_is_lost(
+    collector: ZombieCollector, storage: Storage, tables: Tables
+) -> None:
     """Beyond step_timeout and grace a task is collected although its worker lives."""
-    replies: Any = told
-    # PostgreSQL's start counts as the step's begin, so its time must be shorter than the server is old.
-    tables.set_namespace(step_timeout=0.001)
-    tables.set_worker()
+    tables.set_namespace()
+    tables.set_worker(step_timeouts={NS: SECOND})
     await start_at(storage, PAST)
     await hold(storage, request(), now=PAST)
-    collector = ZombieCollector(
-        storage, replies, interval=SECOND, lease_age=3600 * SECOND, grace=timedelta(0)
-    )
     await collector.run_once()
     assert tables.process()["status"] == "error"
 
@@ -199,9 +284,13 @@ async def test_more_than_a_round_takes(
     assert tables.execute("SELECT * FROM running") == []
 
 
-async def test_dead_workers_are_forgotten(collector: ZombieCollector, tables: Tables) -> None:
+async def test_dead_workers_are_forgotten(
+    collector: ZombieCollector, tables: Tables, writes: Writes
+) -> None:
     """The row of a worker that died goes away in the end."""
     tables.set_worker(OTHER_WORKER, seen_at=PAST)
     tables.set_worker(WORKER)
+    writes.get_through(300)
     await collector.run_once()
-    assert [row["worker_id"] for row in tables.execute("SELECT worker_id FROM workers")] == [WORKER]
+    serving = "SELECT worker_id FROM workers WHERE namespaces <> '{}'"
+    assert [row["worker_id"] for row in tables.execute(serving)] == [WORKER]

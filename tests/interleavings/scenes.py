@@ -19,7 +19,9 @@ from tests.support import (
     SECOND,
     T0,
     Held,
+    collect,
     events,
+    evidence,
     fail,
     fail_repair,
     fail_timer,
@@ -224,7 +226,7 @@ async def _capture(storage: Storage, scene: Scene, side: int) -> Any:
 
 
 async def _collect(storage: Storage, scene: Scene, side: int) -> Any:
-    return await storage.collect_zombies(lease_age=SECOND, grace=SECOND, now=LATER)
+    return await collect(storage, LATER)
 
 
 async def _live(storage: Storage, scene: Scene, side: int) -> Any:
@@ -247,7 +249,8 @@ async def _remove(storage: Storage, scene: Scene, side: int) -> Any:
 
 
 async def _drop(storage: Storage, scene: Scene, side: int) -> Any:
-    return await storage.drop_leftovers(lease_age=SECOND, now=T0 + timedelta(days=2))
+    late = T0 + timedelta(days=2)
+    return await storage.drop_leftovers(evidence(late), lease_age=SECOND, now=late)
 
 
 async def _put(storage: Storage, scene: Scene, side: int) -> Any:

@@ -101,6 +101,7 @@ class Arena:
             for name in TABLES:
                 self._connection.execute(b"DELETE FROM " + name.encode())
         self._tables.set_namespace(on_zombie=on_zombie)
+        self._tables.set_collector()
 
     async def _meet(
         self, setting: Setting, ops: tuple[Op, ...], order: str, stops: tuple[int | None, ...]

@@ -337,20 +337,21 @@ class Oracle:
             if task is None or task.running_time is None or task.worker is None or len(found) == limit:
                 continue
             seen = max(self.seen.get(task.worker, task.running_time), task.running_time)
-            overdue = task.running_time + policy.step_timeout + grace < now
+            overdue = task.worker in self.seen and task.running_time + policy.step_timeout + grace < now
             if seen >= now - lease_age and not overdue:
                 continue
+            reason = self._reason(task.worker, policy, lease_age, now)
             if self._goes_back(task, policy):
                 self._release(task)
                 task.attempts += 1
                 task.losses += 1
-                task.error = "zombie detected"
+                task.error = reason
                 if policy.on_zombie == "policy":
                     task.interval = min(2 * task.interval, LONGEST) if task.interval else SECOND
                     task.scheduled_time = now + task.interval
                 found[task.task_id] = (process.key[1], "retry", set())
             else:
-                found[task.task_id] = (process.key[1], "error", self._bury(process, task, now))
+                found[task.task_id] = (process.key[1], "error", self._bury(process, task, reason, now))
         return found
 
     def _goes_back(self, task: Task, policy: Policy) -> bool:
@@ -359,12 +360,22 @@ class Oracle:
         left = policy.max_attempts is None or task.attempts + 1 < policy.max_attempts
         return policy.on_zombie == "policy" and task.task_type.is_timer and left
 
-    def _bury(self, process: Process, task: Task, now: datetime) -> set[int]:
-        told = self._cancel(process.requests, now, "zombie detected")
-        task.end(TaskStatus.ERROR, now, "zombie detected")
+    def _reason(self, worker: int, policy: Policy, lease_age: timedelta, now: datetime) -> str:
+        seen, named = self.seen.get(worker), f"worker {worker:016x}"
+        if seen is None:
+            return f"zombie detected: {named} is gone, for longer than a lease of {lease_age.seconds} s"
+        if seen < now - lease_age:
+            at = seen.isoformat(sep=" ", timespec="milliseconds")
+            return f"zombie detected: {named} was last seen at {at}, its lease is {lease_age.seconds} s"
+        limit = policy.step_timeout.seconds
+        return f"zombie detected: on {named} it outlived its step_timeout of {limit} s"
+
+    def _bury(self, process: Process, task: Task, reason: str, now: datetime) -> set[int]:
+        told = self._cancel(process.requests, now, reason)
+        task.end(TaskStatus.ERROR, now, reason)
         task.lease = None
         if process.status is not ProcessStatus.ERROR:
-            process.become(ProcessStatus.ERROR, now, "zombie detected", task)
+            process.become(ProcessStatus.ERROR, now, reason, task)
         if task.task_type.is_timer:
             self._add(process, task.task_type, task.scheduled_time)
         return told

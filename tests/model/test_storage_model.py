@@ -58,10 +58,22 @@ from tests.model.draws import (
 from tests.model.oracle import Key, Oracle, Policy, Task
 from tests.model.profiles import profile
 from tests.model.world import World, world
-from tests.support import SECOND, T0, Held, check_invariants, events, nothing, number, request
+from tests.support import (
+    SECOND,
+    T0,
+    Held,
+    check_invariants,
+    collect,
+    events,
+    evidence,
+    nothing,
+    number,
+    request,
+)
 
 POLICY = RetryPolicy(max_attempts=3)
 AGE, GRACE = 30 * SECOND, 10 * SECOND
+STEP_TIMEOUTS = dict.fromkeys(NAMESPACES, 60 * SECOND)
 _VERBS = {TaskType.INIT: "prepare_init", TaskType.REPAIR: "prepare_repair", None: "simple_repair"}
 
 
@@ -76,6 +88,7 @@ class StorageMachine(RuleBasedStateMachine):
         self.saved: list[Held] = []
         self.forgotten: list[TaskRef] = []
         world.empty()
+        world.tables.set_collector()
         for namespace in NAMESPACES:
             self._write_policy(namespace)
 
@@ -311,7 +324,7 @@ class StorageMachine(RuleBasedStateMachine):
         self.now += by
         for worker in alive:
             self.oracle.seen[worker] = self.now
-            self.world.tables.set_worker(worker, seen_at=self.now)
+            self.world.tables.set_worker(worker, seen_at=self.now, step_timeouts=STEP_TIMEOUTS)
         self.oracle.policies[namespace] = policy
         self._write_policy(namespace)
 
@@ -332,7 +345,7 @@ class StorageMachine(RuleBasedStateMachine):
         if loss == "late":  # what the first try buried is buried; the second one looks again
             expected = self.oracle.collect(AGE, GRACE, limit, self.now)
         results = self.world.run(
-            lambda storage: storage.collect_zombies(lease_age=AGE, grace=GRACE, limit=limit, now=self.now),
+            lambda storage: collect(storage, self.now, lease_age=AGE, grace=GRACE, limit=limit),
             loss,
         )
         self._compare()
@@ -346,7 +359,10 @@ class StorageMachine(RuleBasedStateMachine):
     def drop_leftovers(self, limit: int, later: timedelta, loss: str) -> None:
         self.now += later
         more = self.world.run(
-            lambda storage: storage.drop_leftovers(lease_age=AGE, limit=limit, now=self.now), loss
+            lambda storage: storage.drop_leftovers(
+                evidence(self.now), lease_age=AGE, limit=limit, now=self.now
+            ),
+            loss,
         )
         self.oracle.drop_workers(AGE, self.now)
         left = {row[0] for row in self.world.rows()["removed"]}
@@ -355,7 +371,8 @@ class StorageMachine(RuleBasedStateMachine):
             expected = self.oracle.drop_removed(limit, self.now, left)
         assert more == expected
         self._compare()
-        workers = self.world.tables.execute("SELECT worker_id, seen_at FROM workers")
+        serving = "SELECT worker_id, seen_at FROM workers WHERE namespaces <> '{}'"
+        workers = self.world.tables.execute(serving)
         assert {row["worker_id"]: row["seen_at"] for row in workers} == self.oracle.seen
         self._replies(loss)
 

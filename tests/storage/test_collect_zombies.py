@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-from datetime import datetime, timedelta
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any, Literal
 
+import psycopg
 import pytest
 from psycopg.types.json import Jsonb
 
 from progressor.config import NamespaceOptions, RetryPolicy
+from progressor.errors import StorageUnavailable
 from progressor.model import TaskType
 from progressor.storage.items import LostLease, Saved, Zombie
 from progressor.storage.operations import Storage
 from tests.support import (
+    LONG,
     NS,
     OTHER_WORKER,
     SECOND,
@@ -24,6 +30,7 @@ from tests.support import (
     claim_calls,
     claim_timers,
     eventually,
+    evidence,
     fail,
     hold,
     init,
@@ -36,6 +43,9 @@ from tests.support import (
     unlock,
     wait,
 )
+from tests.support import collect as judge
+
+Verdict = Literal["error", "retry"]
 
 AGE = timedelta(seconds=30)
 GRACE = timedelta(seconds=10)
@@ -43,20 +53,34 @@ DEAD = T0 + AGE + SECOND
 OVERDUE = T0 + timedelta(seconds=60) + GRACE + SECOND
 
 
-async def collect(storage: Storage, now: datetime = DEAD, *, limit: int = 100) -> list[Zombie]:
-    return await storage.collect_zombies(lease_age=AGE, grace=GRACE, limit=limit, now=now)
+async def collect(storage: Storage, at: datetime = DEAD, *, limit: int = 100) -> list[Zombie]:
+    return await judge(storage, at, lease_age=AGE, grace=GRACE, limit=limit)
 
 
 @pytest.fixture
 def known(tables: Tables) -> Tables:
-    """A namespace that a worker registered, and a worker whose last sign is of T0."""
+    """A namespace that a worker registered, a worker whose last sign is of T0, and a collector."""
     tables.set_namespace()
     tables.set_worker()
+    tables.set_collector()
     return tables
 
 
-def zombie(step: Held, verdict: str = "error") -> Zombie:
-    return Zombie(step.ref, step.task.process_id, step.task.task_type, verdict)  # type: ignore[arg-type]
+@pytest.fixture
+def other(dsn: str) -> Iterator[psycopg.Connection]:
+    """Somebody else's connection to the same database."""
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        yield connection
+
+
+SILENT = (
+    "zombie detected: worker 0000000000000001 was last seen at 2040-01-01 12:00:00.123+00:00, "
+    "its lease is 30 s"
+)
+
+
+def zombie(step: Held, verdict: Verdict = "error", *, reason: str = SILENT, **fields: Any) -> Zombie:
+    return Zombie(step.ref, step.task.process_id, step.task.task_type, WORKER, reason, verdict, **fields)
 
 
 # who is a zombie
@@ -83,12 +107,12 @@ async def test_dead_worker(storage: Storage, known: Tables) -> None:
         "init",
         DEAD,
     )
-    assert (row["detail"], row["corrupted_by"]) == ("zombie detected", step.task.task_id)
+    assert (row["detail"], row["corrupted_by"]) == (SILENT, step.task.task_id)
     task = known.task(step.task.task_id)
     assert task is not None
     assert (task["status"], task["error"], task["finished_time"]) == (
         "error",
-        "zombie detected",
+        SILENT,
         DEAD,
     )
     assert await collect(storage) == []
@@ -97,9 +121,11 @@ async def test_dead_worker(storage: Storage, known: Tables) -> None:
 async def test_missing_worker_row(storage: Storage, tables: Tables) -> None:
     """A worker that left without its row is dead when the age of a lease has passed, not before."""
     tables.set_namespace()
+    tables.set_collector()
     step = await hold(storage, init())
     assert await collect(storage, T0 + AGE) == []
-    assert await collect(storage, DEAD) == [zombie(step)]
+    reason = "zombie detected: worker 0000000000000001 is gone, for longer than a lease of 30 s"
+    assert await collect(storage, DEAD) == [zombie(step, reason=reason)]
 
 
 async def test_outlived_step(storage: Storage, known: Tables) -> None:
@@ -107,57 +133,125 @@ async def test_outlived_step(storage: Storage, known: Tables) -> None:
     step = await hold(storage, init())
     known.set_worker(seen_at=OVERDUE)
     assert await collect(storage, OVERDUE - 2 * SECOND) == []
-    assert await collect(storage, OVERDUE) == [zombie(step)]
+    reason = "zombie detected: on worker 0000000000000001 it outlived its step_timeout of 60 s"
+    assert await collect(storage, OVERDUE) == [zombie(step, reason=reason)]
 
 
-async def test_step_timeout_is_the_namespaces(storage: Storage, known: Tables) -> None:
-    """Each namespace's own step_timeout counts."""
-    known.set_namespace("shop.fast", step_timeout=0.5)
-    await hold(storage, init("slow"))
-    fast = await hold(storage, init("fast", namespace="shop.fast"))
+async def test_step_timeout_is_the_workers(storage: Storage, known: Tables) -> None:
+    """What a worker allows its steps counts, in each namespace; not what another one wrote of it."""
+    known.set_namespace("shop.fast", step_timeout=3600)
+    known.set_namespace(step_timeout=0.1)
     now = T0 + GRACE + SECOND
-    known.set_worker(seen_at=now)
-    assert await collect(storage, now) == [zombie(fast)]
+    limits = {"shop.fast": SECOND / 2, NS: 60 * SECOND}
+    known.set_worker(OTHER_WORKER, seen_at=now, step_timeouts=limits)
+    await hold(storage, init("slow", worker_id=OTHER_WORKER))
+    await hold(storage, init("fast", namespace="shop.fast", worker_id=OTHER_WORKER))
+    assert [each.process_id for each in await collect(storage, now)] == ["fast"]
 
 
-async def test_a_long_chain_is_no_zombie(storage: Storage, known: Tables) -> None:
-    """The age of a step counts from its own begin, not from that of its chain."""
+async def test_a_limit_that_nobody_knows(storage: Storage, known: Tables) -> None:
+    """In a namespace of which its worker said nothing a task is a zombie by the heartbeat alone."""
+    known.set_namespace("shop.odd")
+    known.set_worker(seen_at=T0 + LONG)
+    await hold(storage, init(namespace="shop.odd"))
+    assert await collect(storage, T0 + LONG) == []
+
+
+async def test_the_longer_lease_counts(storage: Storage, known: Tables) -> None:
+    """A collector with a shorter lease than a worker keeps leaves it its own."""
+    known.set_worker(OTHER_WORKER, lease_age=3 * AGE, step_timeouts={NS: LONG})
+    await hold(storage, init(worker_id=OTHER_WORKER))
+    assert await collect(storage, T0 + 3 * AGE) == []
+    (found,) = await collect(storage, T0 + 3 * AGE + SECOND)
+    assert found.reason.endswith("its lease is 90 s")
+
+
+@pytest.mark.parametrize("options", ['{"step_timeout": 86399999913600}', '{"step_timeout": "soon"}', "[]"])
+async def test_options_of_one_namespace_stop_no_other(
+    storage: Storage, known: Tables, options: str
+) -> None:
+    """Whatever stands in a namespace's row, the tasks of others are collected, and its own."""
+    known.execute("INSERT INTO namespaces (name, options) VALUES ('shop.odd', %s)", options)
+    for place, namespace in enumerate((NS, "shop.odd")):
+        await hold(storage, init(f"p{place}", namespace=namespace))
+    assert len(await collect(storage)) == 2
+
+
+# what a collector must have seen
+
+
+async def test_ages_count_from_when_writes_got_through(storage: Storage, known: Tables) -> None:
+    """A worker has a whole lease, and a step its whole time, after nobody could write."""
     step = await hold(storage, init())
-    decision = set_timer(timedelta(0))
-    await save(storage, step, decision, now=OVERDUE - SECOND)
-    known.set_worker(seen_at=OVERDUE)
-    assert await collect(storage, OVERDUE) == []
+    since = T0 + 10 * AGE
+
+    async def found_at(at: datetime) -> list[Zombie]:
+        seen = evidence(at, since=since)
+        return await storage.collect_zombies(seen, lease_age=AGE, grace=GRACE, now=at)
+
+    assert await found_at(since + AGE) == []
+    assert await found_at(since + AGE + SECOND) == [zombie(step)]
+    slow = await hold(storage, init("slow"))
+    known.set_worker(seen_at=since + LONG)
+    assert await found_at(since + 60 * SECOND + GRACE) == []
+    reason = "zombie detected: on worker 0000000000000001 it outlived its step_timeout of 60 s"
+    assert await found_at(since + 61 * SECOND + GRACE) == [zombie(slow, reason=reason)]
 
 
-async def test_a_restart_of_postgresql_is_no_death(storage: Storage, tables: Tables) -> None:
-    """Nobody could renew a heartbeat while PostgreSQL was down: its age counts from the restart."""
-    tables.set_namespace(step_timeout=3600)
-    (begin,) = tables.execute("SELECT pg_postmaster_start_time() AS at")
-    long_ago = begin["at"] - timedelta(seconds=50)
-    tables.set_worker(seen_at=long_ago)
-    step = await hold(storage, init(), now=long_ago)
-    assert await collect(storage, begin["at"] + AGE) == []
-    assert await collect(storage, begin["at"] + AGE + SECOND) == [zombie(step)]
+async def test_less_than_a_lease_is_no_evidence(storage: Storage, known: Tables) -> None:
+    """Who has seen writes get through for less than a lease judges nobody, however short a step may be."""
+    known.set_worker(seen_at=T0 + LONG, step_timeouts={NS: SECOND})
+    known.set_worker(OTHER_WORKER, seen_at=T0 + LONG, step_timeouts={NS: SECOND})
+    await hold(storage, init(worker_id=OTHER_WORKER))
+    seen = evidence(DEAD, since=DEAD - AGE + SECOND)
+    assert await storage.collect_zombies(seen, lease_age=AGE, grace=GRACE, now=DEAD) == []
+    seen = evidence(DEAD, since=DEAD - AGE)
+    assert len(await storage.collect_zombies(seen, lease_age=AGE, grace=GRACE, now=DEAD)) == 1
 
 
-async def test_a_step_that_waits_for_postgresql_does_not_grow_old(storage: Storage, tables: Tables) -> None:
-    """Nobody could save a step while PostgreSQL was down: its time counts from the restart, too."""
-    tables.set_namespace(step_timeout=3600)
-    (begin,) = tables.execute("SELECT pg_postmaster_start_time() AS at")
-    limit = timedelta(seconds=3600) + GRACE
-    step = await hold(storage, init(), now=begin["at"] - 10 * limit)
-    tables.set_worker(seen_at=begin["at"] + 10 * limit)
-    assert await collect(storage, begin["at"] + limit) == []
-    assert await collect(storage, begin["at"] + limit + SECOND) == [zombie(step)]
+async def test_a_database_without_the_last_write_is_not_judged(storage: Storage, known: Tables) -> None:
+    """A standby that was promoted without the collector's last write may lack those of the workers too."""
+    await hold(storage, init())
+    ahead = evidence(DEAD, beats=2)
+    times = {"lease_age": AGE, "grace": GRACE, "now": DEAD}
+    assert await storage.collect_zombies(ahead, **times) == []
+    await storage.drop_leftovers(evidence(DEAD + LONG, beats=2), lease_age=AGE)
+    known.set_collector()
+    assert len(await storage.collect_zombies(ahead, **times)) == 1
 
 
-async def test_a_round_that_comes_too_late_does_not_judge(storage: Storage, known: Tables) -> None:
-    """A statement that was repeated through an outage finds nothing: who asked must look again."""
+async def test_a_verdict_is_of_its_moment(storage: Storage, known: Tables) -> None:
+    """A round that comes late, after an outage of years, finds no more than it would have found in time."""
+    then = datetime(2020, 1, 1, tzinfo=UTC)
+    known.set_worker(seen_at=then)
+    await hold(storage, init(), now=then)
+    for age, found in ((AGE, 0), (AGE + SECOND, 1)):
+        seen = evidence(then + age, since=then - AGE)
+        assert len(await storage.collect_zombies(seen, lease_age=AGE, grace=GRACE)) == found
+
+
+async def test_a_worker_that_is_being_renewed_is_alive(
+    storage: Storage, known: Tables, other: psycopg.Connection
+) -> None:
+    """A heartbeat under way, be its commit held up for ever, is a sign of life."""
     step = await hold(storage, init())
-    (row,) = known.execute("SELECT clock_timestamp() AS now")
-    late = {"lease_age": AGE, "grace": GRACE, "now": DEAD}
-    assert await storage.collect_zombies(until=row["now"] - SECOND, **late) == []
-    assert await storage.collect_zombies(until=row["now"] + 3600 * SECOND, **late) == [zombie(step)]
+    with other.transaction(force_rollback=True):
+        other.execute("UPDATE progressor.workers SET seen_at = now() WHERE worker_id = %s", (WORKER,))
+        assert await collect(storage) == []
+    assert await collect(storage) == [zombie(step)]
+
+
+@pytest.mark.parametrize("table", ["processes", "tasks", "running", "schedule", "events"])
+async def test_a_step_that_cannot_be_saved_is_not_late(
+    storage: Storage, known: Tables, other: psycopg.Connection, table: str
+) -> None:
+    """While somebody keeps a table to himself that a step writes to, nobody is judged, and nobody waits."""
+    step = await hold(storage, init())
+    with other.transaction():
+        other.execute(f"LOCK TABLE progressor.{table} IN SHARE MODE".encode())
+        with pytest.raises(StorageUnavailable, match=rf'nobody is judged: .*\.{table}"'):
+            await collect(storage)
+    assert await collect(storage) == [zombie(step)]
 
 
 # the policy that breaks
@@ -178,7 +272,7 @@ async def test_error_cancels_requests(storage: Storage, known: Tables) -> None:
         ("call", "cancelled"),
         ("call", "cancelled"),
     ]
-    assert {row["error"] for row in known.tasks()[2:]} == {"zombie detected"}
+    assert {row["error"] for row in known.tasks()[2:]} == {SILENT}
     assert await claim_timers(storage, now=DEAD) == []
 
 
@@ -238,7 +332,7 @@ async def test_policy_tries_a_timer_again(storage: Storage, known: Tables, remov
     assert known.process() == before
     row = known.task(step.task.task_id)
     assert row is not None
-    assert (row["status"], row["error"], row["attempts_count"]) == ("waiting", "zombie detected", 1)
+    assert (row["status"], row["error"], row["attempts_count"]) == ("waiting", SILENT, 1)
     assert (row["scheduled_time"], row["last_retry_interval"]) == (first + SECOND, SECOND)
     assert (row["zombie_count"], row["lease"], row["worker_id"]) == (1, None, None)
     assert await claim_timers(storage, now=first) == []
@@ -342,7 +436,7 @@ async def test_retry_runs_again(storage: Storage, known: Tables) -> None:
     step = await hold(storage, request(reply_to=60, args=b"1"))
     waiting = await wait(storage, request())
     before = known.process()
-    expected = Zombie(step.ref._replace(reply_to=60), "p1", TaskType.CALL, "retry")
+    expected = replace(zombie(step, "retry"), task=step.ref._replace(reply_to=60))
     assert await collect(storage) == [expected]
     assert known.process() == before
     (again,) = await claim_calls(storage, worker_id=OTHER_WORKER, now=DEAD)
@@ -391,7 +485,7 @@ async def test_retries_exhausted(storage: Storage, known: Tables) -> None:
     assert verdicts == ["retry", "retry", "error"]
     row = known.process()
     assert row is not None
-    assert row["detail"] == "zombie detected"
+    assert row["detail"] == SILENT
 
 
 async def test_failures_are_no_losses(storage: Storage, known: Tables) -> None:
@@ -437,7 +531,7 @@ async def test_a_batch_of_both_policies(storage: Storage, known: Tables) -> None
     told = await wait(storage, request("a", reply_to=61))
     found = {each.process_id: each for each in await collect(storage)}
     assert found == {
-        "a": Zombie(dead.ref, "a", TaskType.INIT, "error", (told._replace(reply_to=61),)),
+        "a": zombie(dead, cancelled=(told._replace(reply_to=61),)),
         "b": zombie(retried, "retry"),
         "c": zombie(silent),
     }
@@ -473,12 +567,12 @@ async def test_worker_id_is_no_substitute_for_a_lease(storage: Storage, known: T
 async def test_a_cancelled_round_does_not_wait_for_postgresql(storage: Storage, tables: Tables) -> None:
     """A stop amid a round ends it at once, as a cancellation; what it held is rolled back and gone."""
     tables.execute("BEGIN")
-    tables.execute("LOCK TABLE running IN ACCESS EXCLUSIVE MODE")
-    round_ = asyncio.create_task(storage.collect_zombies(lease_age=SECOND, grace=SECOND))
-    waits = "SELECT pid FROM pg_locks WHERE relation = 'running'::regclass AND NOT granted"
+    tables.execute("LOCK TABLE namespaces IN ACCESS EXCLUSIVE MODE")
+    round_ = asyncio.create_task(collect(storage))
+    waits = "SELECT pid FROM pg_locks WHERE relation = 'namespaces'::regclass AND NOT granted"
     await eventually(lambda: tables.execute(waits), "it waits for the table")
     round_.cancel()
     await asyncio.wait([round_], timeout=30)
     tables.execute("ROLLBACK")
     assert round_.cancelled()
-    assert await storage.collect_zombies(lease_age=SECOND, grace=SECOND) == []
+    assert await collect(storage) == []

@@ -19,6 +19,7 @@ from tests.support import (
     Tables,
     claim_calls,
     claim_timers,
+    collect,
     events,
     fail,
     fail_repair,
@@ -125,7 +126,8 @@ async def test_collected_zombie(storage: Storage, tables: Tables, policy: str) -
     """A worker that was taken for dead saves nothing when it comes back."""
     tables.set_namespace(on_zombie=policy)
     step = await busy(storage)
-    await storage.collect_zombies(lease_age=SECOND, grace=SECOND, now=T0 + 2 * SECOND)
+    tables.set_collector()
+    await collect(storage, T0 + 2 * SECOND)
     await assert_fenced_off(storage, tables, step.step(unlock()))
 
 
@@ -136,7 +138,8 @@ async def test_collected_zombie_under_repair(
     """A zombie that comes back leaves alone the repair of the process that it broke."""
     tables.set_namespace()
     step = await busy(storage)
-    await storage.collect_zombies(lease_age=SECOND, grace=SECOND, now=T0 + 2 * SECOND)
+    tables.set_collector()
+    await collect(storage, T0 + 2 * SECOND)
     await storage.prepare_repair([repair(worker_id=worker_id)], now=T0)
     await assert_fenced_off(storage, tables, step.step(unlock()))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
-from progressor.storage.arrays import TextArray
+from progressor.storage.beats import Beats
 from progressor.storage.operations import Storage
 from tests.support import (
     NS,
@@ -13,6 +13,8 @@ from tests.support import (
     Tables,
     claim_calls,
     claim_timers,
+    collect,
+    evidence,
     hold,
     init,
     refuse_init,
@@ -29,7 +31,7 @@ DAY = timedelta(days=1)
 
 
 async def drop(storage: Storage, after: timedelta) -> None:
-    await storage.drop_leftovers(lease_age=AGE, now=T0 + after)
+    await storage.drop_leftovers(evidence(T0 + after), lease_age=AGE, now=T0 + after)
 
 
 async def test_answers_of_removed_processes_end(storage: Storage, tables: Tables) -> None:
@@ -60,9 +62,9 @@ async def test_many_answers_end_bit_by_bit(storage: Storage, tables: Tables) -> 
         await start(storage, f"p{place}")
         await save(storage, await hold(storage, request(f"p{place}")), removed())
     late = T0 + DAY + SECOND
-    assert await storage.drop_leftovers(lease_age=AGE, limit=2, now=late)
+    assert await storage.drop_leftovers(evidence(late), lease_age=AGE, limit=2, now=late)
     assert len(tables.everything()["removed"]) == 1
-    assert not await storage.drop_leftovers(lease_age=AGE, limit=2, now=late)
+    assert not await storage.drop_leftovers(evidence(late), lease_age=AGE, limit=2, now=late)
     assert tables.everything()["tasks"] == tables.everything()["removed"] == []
 
 
@@ -78,6 +80,7 @@ async def test_answers_of_living_processes_stay(storage: Storage, tables: Tables
 async def test_dead_workers_are_forgotten(storage: Storage, tables: Tables) -> None:
     """A worker without a sign of life for ten leases is forgotten, once nothing of its runs."""
     tables.set_namespace()
+    tables.set_collector()
     tables.set_worker(1)
     tables.set_worker(2)
     tables.set_worker(3, seen_at=T0 + 10 * AGE)
@@ -86,42 +89,45 @@ async def test_dead_workers_are_forgotten(storage: Storage, tables: Tables) -> N
     assert len(_workers(tables)) == 3
     await drop(storage, 10 * AGE + SECOND)
     assert _workers(tables) == [2, 3]
-    await storage.collect_zombies(lease_age=AGE, grace=AGE, now=T0 + 10 * AGE + SECOND)
+    await collect(storage, T0 + 10 * AGE + SECOND, lease_age=AGE, grace=AGE)
     await drop(storage, 10 * AGE + SECOND)
     assert _workers(tables) == [3]
 
 
 def _workers(tables: Tables) -> list[int]:
-    rows = tables.execute("SELECT worker_id FROM workers ORDER BY worker_id")
+    rows = tables.execute("SELECT worker_id FROM workers WHERE namespaces <> '{}' ORDER BY worker_id")
     return [row["worker_id"] for row in rows]
 
 
-async def test_heartbeat(storage: Storage, tables: Tables) -> None:
-    """A worker makes its row, renews it, and takes it with it."""
-    beat = {"worker_id": 1, "host": "h", "namespaces": TextArray([NS])}
-    await storage.execute("heartbeat", **beat, free_slots='{"shop.order": 3}')
+def _beats(dsn: str, worker_id: int, *namespaces: str) -> Beats:
+    served = dict.fromkeys(namespaces, SECOND)
+    return Beats(dsn, worker_id=worker_id, host="h", namespaces=served, lease_age=AGE)
+
+
+def test_heartbeat(dsn: str, tables: Tables) -> None:
+    """A worker makes its row, renews it, learns the count, and takes it with it."""
+    beats = _beats(dsn, 1, NS)
+    one = beats.beat({NS: 3})
     (first,) = tables.execute("SELECT * FROM workers")
     assert (first["host"], first["namespaces"], first["free_slots"]) == ("h", [NS], {NS: 3})
-    await storage.execute("heartbeat", **beat, free_slots="{}")
+    assert (first["step_timeouts"], first["lease_age"]) == ([SECOND], AGE)
+    two = beats.beat({})
     (second,) = tables.execute("SELECT * FROM workers")
     assert second["seen_at"] > first["seen_at"]
     assert second["started_at"] == first["started_at"]
-    await storage.execute("deregister", worker_id=1)
+    assert [(each.number, each.at) for each in (one, two)] == [
+        (row["beats"], row["seen_at"]) for row in (first, second)
+    ]
+    beats.leave()
+    beats.close()
     assert tables.execute("SELECT * FROM workers") == []
 
 
-async def test_live_workers(storage: Storage) -> None:
+async def test_live_workers(dsn: str, storage: Storage) -> None:
     """The workers that serve a namespace are listed with their free slots there."""
-    await storage.execute(
-        "heartbeat",
-        worker_id=1,
-        host="h",
-        namespaces=TextArray([NS, "shop.other"]),
-        free_slots='{"shop.order": 3}',
-    )
-    await storage.execute(
-        "heartbeat", worker_id=2, host="h", namespaces=TextArray(["shop.other"]), free_slots="{}"
-    )
+    for beats, free in ((_beats(dsn, 1, NS, "shop.other"), {NS: 3}), (_beats(dsn, 2, "shop.other"), {})):
+        beats.beat(free)
+        beats.close()
     live = await storage.execute("live_workers", namespace=NS, lease_age=AGE)
     assert live == [{"worker_id": 1, "free_slots": 3}]
     other = await storage.execute("live_workers", namespace="shop.other", lease_age=AGE)
@@ -130,12 +136,15 @@ async def test_live_workers(storage: Storage) -> None:
     assert served == [{"name": NS, "workers": 1}, {"name": "shop.other", "workers": 2}]
 
 
-async def test_health_names_what_is_served(storage: Storage, tables: Tables) -> None:
+async def test_health_names_what_is_served(dsn: str, storage: Storage, tables: Tables) -> None:
     """A namespace that was served once is not for ever; nor is one whose workers are dead."""
     tables.set_namespace("shop.past")
     tables.set_worker(7, seen_at=datetime(2020, 1, 1, tzinfo=UTC))
     assert await storage.execute("health", lease_age=AGE) == [{"workers": 0, "namespaces": None}]
-    await storage.execute("heartbeat", worker_id=1, host="h", namespaces=TextArray([NS]), free_slots="{}")
+    # A collector apart has a row too, and serves nothing: it is no worker.
+    for beats in (_beats(dsn, 1, NS), _beats(dsn, 2)):
+        beats.beat({})
+        beats.close()
     assert await storage.execute("health", lease_age=AGE) == [{"workers": 1, "namespaces": [NS]}]
 
 

@@ -30,7 +30,9 @@ from tests.support import (
     break_process,
     claim_calls,
     claim_timers,
+    collect,
     events,
+    evidence,
     fail,
     hold,
     init,
@@ -51,7 +53,6 @@ OTHER_STATEMENTS = {
     "begin",
     "commit",
     "rollback",
-    "clock",
     "notify",
     "keepalives",
     "planner",
@@ -60,8 +61,9 @@ OTHER_STATEMENTS = {
     "namespace_names",
 } | {
     *("heartbeat", "deregister", "live_workers", "served_namespaces", "register_namespace"),
-    "oldest_snapshot",
-    "server_version",
+    *("oldest_snapshot", "longest_lease", "server_version"),
+    # Locks whole tables, as every statement that writes to them does.
+    "lock_saved_tables",
 }
 BIG = {"processes", "tasks", "events", "schedule", "running", "removed_processes"}
 # What finds the rows of one process, by its number or by its name, and no more of them than are wanted.
@@ -197,6 +199,8 @@ async def tour(dsn: str) -> None:
     connections = LossyConnections(dsn, limit=1)
     storage = Storage(connections, patience=timedelta(seconds=10))
     await storage.execute("register_namespace", name=NS, options="{}", schemas="{}")
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        Tables(connection).set_collector()
     await start(storage, "p1", set_timer(SECOND, events=events(2)))
     await save(storage, await hold(storage, request()), fail())
     await save(storage, await hold(storage, repair()), set_timer(SECOND))
@@ -217,20 +221,20 @@ async def tour(dsn: str) -> None:
     await storage.prepare_init([init("p5", worker_id=None, args=b"large" * 20_000)], now=T0)
     await claim_calls(storage)
     long = timedelta(hours=1)
-    await storage.collect_zombies(lease_age=SECOND, grace=SECOND, now=T0 + long)
+    await collect(storage, T0 + long)
     await storage.remove(NS, "p1")
     item = Import(NS, "p6", "put", events=(Event(b""),), timer=SetTimer(after=SECOND))
     connections.late = 1
     await storage.put(item, now=T0)
     await storage.replies([(1, 1)])
-    await storage.drop_leftovers(lease_age=SECOND, now=T0)
+    await storage.drop_leftovers(evidence(T0), lease_age=SECOND, now=T0)
     await storage.execute("backlog", namespace=NS, most=10, now=T0)
     await storage.execute("next_task", process_no=1)
     await storage.execute("claimed_keys", worker_id=WORKER, lease=1)
     # A policy that retries, for what the collector then sends.
     await storage.execute("register_namespace", name=NS, options='{"on_zombie": "retry"}', schemas="{}")
     await hold(storage, init("p7"))
-    await storage.collect_zombies(lease_age=SECOND, grace=SECOND, now=T0 + long)
+    await collect(storage, T0 + long)
     await connections.close()
 
 
@@ -404,7 +408,7 @@ CHANGED = {
     },
     "processes": {"status", "previous_status", "status_changed_at", "aux_state", "last_event_id"},
     "running": {"task_id", "task_type", "lease", "running_time"},
-    "workers": {"seen_at", "free_slots"},
+    "workers": {"seen_at", "free_slots", "beats"},
 }
 
 

@@ -43,6 +43,7 @@ from tests.support import (
     break_process,
     claim_calls,
     claim_timers,
+    collect,
     events,
     eventually,
     fail,
@@ -397,10 +398,11 @@ async def test_collector_skips_a_step_that_is_being_saved(
 ) -> None:
     """A worker that saves in the last moment has saved."""
     tables.set_namespace()
+    tables.set_collector()
     step = await hold(storage, init())
     await race.begin(lambda first: save(first, step, unlock()))
     for _ in range(2):
-        assert await storage.collect_zombies(lease_age=SECOND, grace=SECOND, now=LATER) == []
+        assert await collect(storage, LATER) == []
         await race.commit()
 
 
@@ -410,8 +412,9 @@ async def test_save_waits_for_the_collector(
 ) -> None:
     """A worker that saves a moment too late has lost its lease."""
     tables.set_namespace(on_zombie=policy)
+    tables.set_collector()
     step = await hold(storage, init())
-    await race.begin(lambda first: first.collect_zombies(lease_age=SECOND, grace=SECOND, now=LATER))
+    await race.begin(lambda first: collect(first, LATER))
     second = await race.waits(storage.save_result([step.step(unlock(events=events(1)))], now=T0))
     assert len(await race.commit()) == 1
     assert await second == [LostLease()]
@@ -420,12 +423,11 @@ async def test_save_waits_for_the_collector(
 async def test_two_collectors_at_once(storage: Storage, race: Race, tables: Tables) -> None:
     """A second collector buries what the first one left, and nothing twice."""
     tables.set_namespace(on_zombie="retry")
+    tables.set_collector()
     for place in range(4):
         await hold(storage, init(f"p{place}"))
-    await race.begin(
-        lambda first: first.collect_zombies(lease_age=SECOND, grace=SECOND, limit=3, now=LATER)
-    )
-    second = await storage.collect_zombies(lease_age=SECOND, grace=SECOND, now=LATER)
+    await race.begin(lambda first: collect(first, LATER, limit=3))
+    second = await collect(storage, LATER)
     assert len(second) == 1
     assert len(await race.commit()) == 3
     rows = tables.execute("SELECT attempts_count FROM tasks")
@@ -504,7 +506,7 @@ async def test_batches_in_any_order(storage: Storage, tables: Tables) -> None:
     results = await asyncio.gather(
         *(act(order) for act, order in zip(acts, orders, strict=True)),
         claim_calls(storage),
-        storage.collect_zombies(lease_age=timedelta(hours=1), grace=timedelta(hours=1), now=T0),
+        collect(storage, T0, lease_age=timedelta(hours=1), grace=timedelta(hours=1)),
     )
     outcomes = [type(each) for batch in results[:12] for each in batch]
     assert outcomes.count(Saved) == len(names)

@@ -45,6 +45,7 @@ from tests.support import (
     break_process,
     claim_calls,
     claim_timers,
+    collect,
     events,
     fail,
     fail_timer,
@@ -429,9 +430,10 @@ async def test_collect_zombies(storage: Storage, lossy: Storage, tables: Tables,
     The second try finds nothing to report: waiting callers learn of it by their own slow poll.
     """
     tables.set_namespace(on_zombie=policy)
+    tables.set_collector()
     step = await hold(storage, init())
     long = timedelta(seconds=30)
-    found = await lossy.collect_zombies(lease_age=long, grace=long, now=T0 + 2 * long)
+    found = await collect(lossy, T0 + 2 * long, lease_age=long, grace=long)
     assert found == []
     row = tables.task(step.task.task_id)
     assert row is not None

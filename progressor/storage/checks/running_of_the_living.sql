@@ -14,4 +14,5 @@ LEFT JOIN progressor.workers AS w ON w.worker_id = r.worker_id
 WHERE
     (%(namespace)s::text IS NULL OR n.name = %(namespace)s::text)
     AND greatest(w.seen_at, pg_postmaster_start_time(), r.running_time)
-    < coalesce(%(now)s::timestamptz, now()) - %(lease_age)s::interval - %(slack)s::interval
+    < coalesce(%(now)s::timestamptz, now()) - greatest(w.lease_age, %(lease_age)s::interval)
+    - %(slack)s::interval

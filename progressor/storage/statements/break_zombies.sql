@@ -2,12 +2,14 @@
 -- whoever held it saved nothing. A timer leaves another one in its place, held and as due as it was.
 WITH zombie AS (
     DELETE FROM progressor.running AS r
-    USING unnest(%(process_no)s::bigint[], %(task_id)s::bigint[], %(lease)s::bigint[])
-        AS i (process_no, task_id, lease)
+    USING
+        unnest(
+            %(process_no)s::bigint[], %(task_id)s::bigint[], %(lease)s::bigint[], %(detail)s::text[]
+        ) AS i (process_no, task_id, lease, detail)
     WHERE
         r.process_no = ANY (ARRAY[i.process_no])
         AND r.task_id = i.task_id AND r.lease = i.lease
-    RETURNING r.process_no, r.task_id
+    RETURNING r.process_no, r.task_id, i.detail
 ),
 
 process AS (
@@ -20,18 +22,18 @@ process AS (
             ELSE coalesce(%(now)s::timestamptz, now())
         END,
         -- A lost repair leaves the reason why the process broke.
-        detail = CASE WHEN p.status = 'error' THEN p.detail ELSE 'zombie detected' END,
+        detail = CASE WHEN p.status = 'error' THEN p.detail ELSE z.detail END,
         corrupted_by = CASE WHEN p.status = 'error' THEN p.corrupted_by ELSE z.task_id END
     FROM zombie AS z
     WHERE p.process_no = ANY (ARRAY[z.process_no])
-    RETURNING p.process_no, p.namespace_no, z.task_id
+    RETURNING p.process_no, p.namespace_no, z.task_id, z.detail
 ),
 
 ended AS (
     UPDATE progressor.tasks AS t
     SET
         status = 'error', finished_time = coalesce(%(now)s::timestamptz, now()),
-        error = 'zombie detected', lease = NULL
+        error = z.detail, lease = NULL
     FROM process AS z
     WHERE t.process_no = ANY (ARRAY[z.process_no]) AND t.task_id = z.task_id
     RETURNING t.process_no, t.task_id, t.task_type, t.reply_to, t.scheduled_time, z.namespace_no

@@ -1,8 +1,16 @@
--- Workers that died without leaving, once nothing of theirs runs.
+-- Workers that died without leaving, once nothing of theirs runs. As of the collector's last own renewal, and
+-- from when writes began to get through, as they are judged.
 DELETE FROM progressor.workers AS w
+USING (
+    SELECT d.worker_id
+    FROM progressor.workers AS d
+    WHERE
+        greatest(d.seen_at, %(since)s::timestamptz)
+        < %(at)s::timestamptz - 10 * greatest(d.lease_age, %(lease_age)s::interval)
+    FOR UPDATE OF d SKIP LOCKED
+) AS d
 WHERE
-    greatest(w.seen_at, pg_postmaster_start_time())
-    < coalesce(%(now)s::timestamptz, now()) - 10 * %(lease_age)s::interval
+    w.worker_id = d.worker_id
     AND NOT EXISTS (
         SELECT FROM progressor.running AS r WHERE r.worker_id = ANY (ARRAY[w.worker_id])
     )

@@ -1,7 +1,28 @@
--- collect_zombies, first: running tasks whose worker's heartbeat is too old (or gone), or that outlived
--- step_timeout + grace; their processes' rows are locked, those held by others left for the next time.
--- While PostgreSQL was down, or out of the collector's own reach, nobody could renew a heartbeat or save a
--- step: ages count from its start, and from when the collector saw it again.
+-- collect_zombies, first: running tasks whose worker was silent for a lease (or has no row), and those that
+-- outlived their worker's step_timeout + grace; their processes' rows are locked, those held by others left
+-- for the next time.
+-- All ages are as of `at`, the collector's last own renewal, and count from `since`, when writes began to get
+-- through. Where that renewal is missing (a standby was promoted that had not got it), so may be those of
+-- the workers: then nobody is judged.
+WITH evidence AS (
+    SELECT
+    FROM progressor.workers AS own
+    WHERE
+        own.worker_id = %(collector)s::bigint AND own.beats >= %(beats)s::bigint
+        AND %(since)s::timestamptz <= %(at)s::timestamptz - %(lease_age)s::interval
+),
+
+-- Locked, so that none comes back to life before the verdict is committed. A row that is locked by others is
+-- being renewed just now, however long that takes.
+silent AS MATERIALIZED (
+    SELECT w.worker_id
+    FROM progressor.workers AS w
+    WHERE
+        greatest(w.seen_at, %(since)s::timestamptz)
+        < %(at)s::timestamptz - greatest(w.lease_age, %(lease_age)s::interval)
+    FOR NO KEY UPDATE OF w SKIP LOCKED
+)
+
 SELECT
     n.name AS namespace,
     p.process_id,
@@ -10,6 +31,11 @@ SELECT
     r.task_type,
     r.worker_id,
     r.lease,
+    r.running_time,
+    w.seen_at,
+    greatest(w.lease_age, %(lease_age)s::interval) AS lease_age,
+    own.step_timeout,
+    s.worker_id IS NOT NULL AS is_silent,
     n.options -> 'on_zombie' AS on_zombie,
     n.options -> 'zombie_attempts' AS zombie_attempts,
     n.options -> 'retry_policy' AS retry_policy,
@@ -21,16 +47,23 @@ JOIN progressor.processes AS p ON p.process_no = ANY (ARRAY[r.process_no])
 JOIN progressor.tasks AS t ON t.process_no = ANY (ARRAY[r.process_no]) AND t.task_id = r.task_id
 JOIN progressor.namespaces AS n ON n.namespace_no = ANY (ARRAY[p.namespace_no])
 LEFT JOIN progressor.workers AS w ON w.worker_id = ANY (ARRAY[r.worker_id])
+LEFT JOIN silent AS s ON s.worker_id = r.worker_id
+CROSS JOIN LATERAL (
+    SELECT
+        greatest(r.running_time, %(since)s::timestamptz) AS begin_at,
+        w.step_timeouts[array_position(w.namespaces, n.name)] AS step_timeout
+) AS own
 WHERE
-    -- Repeated after an outage it comes too late to know what happened meanwhile: the next round judges.
-    clock_timestamp() <= coalesce(%(until)s::timestamptz, 'infinity')
+    EXISTS (SELECT FROM evidence)
+    -- Nothing younger can be either; what is younger is most of what runs.
+    AND r.running_time
+    < %(at)s::timestamptz - least(%(lease_age)s::interval, %(grace)s::interval)
     AND (
-        greatest(w.seen_at, r.running_time, pg_postmaster_start_time(), %(sees_since)s::timestamptz)
-        < coalesce(%(now)s::timestamptz, now()) - %(lease_age)s::interval
-        OR greatest(r.running_time, pg_postmaster_start_time(), %(sees_since)s::timestamptz)
-        + coalesce((n.options ->> 'step_timeout')::float8, 0) * interval '1 second'
-        + %(grace)s::interval
-        < coalesce(%(now)s::timestamptz, now())
+        (
+            (s.worker_id IS NOT NULL OR w.worker_id IS NULL)
+            AND own.begin_at < %(at)s::timestamptz - greatest(w.lease_age, %(lease_age)s::interval)
+        )
+        OR own.begin_at + own.step_timeout + %(grace)s::interval < %(at)s::timestamptz
     )
 -- No plain column: the planner shall not think of reading the index in its order.
 ORDER BY r.process_no + 0

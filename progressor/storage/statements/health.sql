@@ -2,7 +2,7 @@
 SELECT
     (
         SELECT count(*) FROM progressor.workers AS w
-        WHERE w.seen_at > now() - %(lease_age)s::interval
+        WHERE w.namespaces <> '{}' AND w.seen_at > now() - %(lease_age)s::interval
     ) AS workers,
     (
         SELECT array_agg(DISTINCT served.name ORDER BY served.name)

@@ -1,7 +1,12 @@
--- A worker lives: its row is made or renewed.
-INSERT INTO progressor.workers (worker_id, host, namespaces, free_slots)
+-- A process lives: its row is made or renewed. Who renews it learns the count, and by it whether the
+-- renewal before this one is still there; the time is that of the row, after any wait for it.
+INSERT INTO progressor.workers (
+    worker_id, host, namespaces, step_timeouts, lease_age, free_slots, seen_at
+)
 VALUES (
-    %(worker_id)s::bigint, %(host)s::text, %(namespaces)s::text[], %(free_slots)s::text::jsonb
+    %(worker_id)s::bigint, %(host)s::text, %(namespaces)s::text[], %(step_timeouts)s::interval[],
+    %(lease_age)s::interval, %(free_slots)s::text::jsonb, clock_timestamp()
 )
 ON CONFLICT (worker_id) DO UPDATE
-SET namespaces = excluded.namespaces, free_slots = excluded.free_slots, seen_at = now()
+SET free_slots = excluded.free_slots, beats = workers.beats + 1, seen_at = clock_timestamp()
+RETURNING beats, seen_at

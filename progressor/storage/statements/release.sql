@@ -5,13 +5,14 @@ WITH given_back AS (
     DELETE FROM progressor.running AS r
     USING
         unnest(
-            %(process_no)s::bigint[], %(task_id)s::bigint[], %(lease)s::bigint[], %(delay)s::bigint[]
-        ) AS i (process_no, task_id, lease, delay)
+            %(process_no)s::bigint[], %(task_id)s::bigint[], %(lease)s::bigint[], %(delay)s::bigint[],
+            %(detail)s::text[]
+        ) AS i (process_no, task_id, lease, delay, detail)
     WHERE
         r.process_no = ANY (ARRAY[i.process_no])
         AND r.task_id = i.task_id AND r.lease = i.lease
     RETURNING
-        r.process_no, r.task_id, r.task_type, i.delay * interval '1 microsecond' AS delay,
+        r.process_no, r.task_id, r.task_type, i.delay * interval '1 microsecond' AS delay, i.detail,
         -- A mailbox task goes back to the head of its mailbox; a timer behind any call that waits.
         CASE WHEN r.task_type IN ('timeout', 'remove') THEN (
             SELECT s.task_id
@@ -34,7 +35,7 @@ task AS (
             coalesce(%(now)s::timestamptz, now()) + g.delay, t.scheduled_time
         ),
         last_retry_interval = coalesce(g.delay, t.last_retry_interval),
-        error = CASE WHEN %(attempts)s::bigint > 0 THEN 'zombie detected' ELSE t.error END
+        error = coalesce(g.detail, t.error)
     FROM given_back AS g
     WHERE t.process_no = ANY (ARRAY[g.process_no]) AND t.task_id = g.task_id
     RETURNING

@@ -1,2 +1,0 @@
--- What time it is, here as everywhere: PostgreSQL's.
-SELECT clock_timestamp() AS now
