@@ -74,8 +74,8 @@ class Batcher(Generic[Item, Result]):
         self._conflict = conflict
         self._size = size
         self._room = room
-        # What waits, by who waits for it, and how many bytes all of it has.
-        self._waiting: OrderedDict[asyncio.Future[Result], Item] = OrderedDict()
+        # What waits, by who waits for it, with its size, and how many bytes all of it has.
+        self._waiting: OrderedDict[asyncio.Future[Result], tuple[Item, int]] = OrderedDict()
         self._waiting_bytes = 0
         self._flights: set[asyncio.Task[None]] = set()
         # Items of refused batches, each by itself.
@@ -99,7 +99,7 @@ class Batcher(Generic[Item, Result]):
         ):
             answer.set_exception(self._overloaded())
             return answer
-        self._waiting[answer] = item
+        self._waiting[answer] = item, size
         self._waiting_bytes += size
         if not self._takeoff_planned and self._may_take_off():
             # At the end of this turn of the loop, so that all items of the turn go together.
@@ -109,9 +109,10 @@ class Batcher(Generic[Item, Result]):
 
     def withdraw(self, answer: asyncio.Future[Result]) -> None:
         """Drop the item of this answer, which nobody waits for; if it has left already, it goes on."""
-        item = self._waiting.pop(answer, None)
-        if item is not None:
-            self._waiting_bytes -= self._size(item)
+        waited = self._waiting.pop(answer, None)
+        if waited is not None:
+            _, size = waited
+            self._waiting_bytes -= size
             answer.cancel()
 
     def _overloaded(self) -> StorageUnavailable:
@@ -147,23 +148,23 @@ class Batcher(Generic[Item, Result]):
 
     def _next_batch(self) -> _Batch[Item, Result]:
         batch: _Batch[Item, Result] = []
-        left: _Batch[Item, Result] = []
+        left: list[tuple[asyncio.Future[Result], tuple[Item, int]]] = []
         seen: set[Hashable] = set()
-        size = 0
+        bytes_ = 0
         share = math.ceil(len(self._waiting) / (MAX_FLIGHTS - len(self._flights)))
         most = min(MAX_BATCH, max(LEAST_SHARE, share))
-        while self._waiting and len(batch) < most and size < MAX_BATCH_BYTES:
-            answer, item = self._waiting.popitem(last=False)
+        while self._waiting and len(batch) < most and bytes_ < MAX_BATCH_BYTES:
+            answer, (item, size) = self._waiting.popitem(last=False)
             key = self._conflict(item)
             if key in seen:
-                left.append((item, answer))
+                left.append((answer, (item, size)))
             else:
                 seen.add(key)
-                size += self._size(item)
+                bytes_ += size
                 batch.append((item, answer))
-        self._waiting_bytes -= size
-        for item, answer in reversed(left):
-            self._waiting[answer] = item
+        self._waiting_bytes -= bytes_
+        for answer, waited in reversed(left):
+            self._waiting[answer] = waited
             self._waiting.move_to_end(answer, last=False)
         return batch
 
