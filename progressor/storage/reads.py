@@ -112,6 +112,7 @@ class Reads:
         return connection
 
     async def close(self) -> None:
+        """Close what is idle; what is in use is closed when its user is done."""
         await self._engine.dispose()
 
     async def _read(self, read: Callable[[AsyncConnection], Awaitable[T]]) -> T:
@@ -140,10 +141,16 @@ class Reads:
 
     @asynccontextmanager
     async def _connection(self) -> AsyncIterator[AsyncConnection]:
+        pool = self._engine.pool
         async with self._engine.connect() as connection:
-            if not self._keeps_state:
-                await _begin(connection)
-            yield connection
+            try:
+                if not self._keeps_state:
+                    await _begin(connection)
+                yield connection
+            finally:
+                if self._engine.pool is not pool:
+                    # Disposed of meanwhile: in there nobody would find it, nor close it.
+                    await connection.invalidate()
 
     async def _passing(self, error: DBAPIError | psycopg.Error) -> psycopg.Error:
         """What PostgreSQL said, if it may pass; else it is raised, in words."""

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
+import gc
 import traceback
+import warnings
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 import pytest
+from sqlalchemy import text
+from sqlalchemy.ext.asyncio import AsyncConnection
 
 from progressor.errors import ProgressorError, SchemaMismatch
 from progressor.model import HistoryRange
@@ -64,3 +69,24 @@ async def test_a_missing_table(
     said = "".join(traceback.format_exception(caught.value))
     assert "[SQL" not in said
     assert SECRET not in said
+
+
+async def test_a_read_that_ends_after_the_close_leaves_no_connection_open(dsn: str) -> None:
+    """What is in use when everything is closed is closed by its user."""
+    reads = Reads(dsn, patience=SECOND)
+    begun, go_on = asyncio.Event(), asyncio.Event()
+
+    async def read(connection: AsyncConnection) -> int:
+        begun.set()
+        await go_on.wait()
+        return (await connection.execute(text("SELECT 7"))).scalar_one()
+
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")
+        reading = asyncio.create_task(reads._read(read))
+        await begun.wait()
+        await reads.close()
+        go_on.set()
+        assert await reading == 7
+        gc.collect()
+    assert [str(each.message) for each in warned] == []
