@@ -15,6 +15,7 @@ from tests.support import (
     Tables,
     break_process,
     events,
+    evidence,
     hold,
     init,
     number,
@@ -100,10 +101,10 @@ async def test_a_large_process_is_gone_at_once_and_its_rows_later(
     await save(storage, again, unlock())
     mine = (tables.process(), tables.tasks(), tables.events(), tables.schedule())
     later, rounds = T0 + SECOND, 1
-    while await storage.drop_leftovers(lease_age=AGE, now=later):
+    while await storage.drop_leftovers(evidence(later), lease_age=AGE, now=later):
         rounds += 1
     assert rounds == 1 + (LARGE + 1) // 400
-    await storage.drop_leftovers(lease_age=AGE, now=later)
+    await storage.drop_leftovers(evidence(later), lease_age=AGE, now=later)
     assert (tables.process(), tables.tasks(), tables.events(), tables.schedule()) == mine
     assert rows_left(tables)["removed"] == 0
     assert rows_left(tables)["events"] == 1
@@ -118,7 +119,7 @@ async def test_a_large_process_that_removes_itself(storage: Storage, tables: Tab
     saved = await save(storage, step, removed())
     assert saved.cancelled == (waiting._replace(reply_to=62),)
     assert tables.process() is None
-    while await storage.drop_leftovers(lease_age=AGE, now=T0 + SECOND):
+    while await storage.drop_leftovers(evidence(T0 + SECOND), lease_age=AGE, now=T0 + SECOND):
         pass
     assert tables.everything()["events"] == []
     await start(storage)
@@ -128,7 +129,7 @@ async def test_a_large_process_that_removes_itself(storage: Storage, tables: Tab
     await storage.remove(NS, "p1")
     day = timedelta(days=1, seconds=1)
     for _ in range(2):
-        await storage.drop_leftovers(lease_age=AGE, now=T0 + day)
+        await storage.drop_leftovers(evidence(T0 + day), lease_age=AGE, now=T0 + day)
     assert set(rows_left(tables).values()) == {0}
 
 
