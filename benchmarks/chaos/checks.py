@@ -185,6 +185,13 @@ def receipts_gone(case: Case) -> Iterator[str]:
         yield f"{case.books.receipts_left} receipts are still there"
 
 
+def living_workers_keep_their_steps(case: Case) -> Iterator[str]:
+    """A worker that nobody killed, froze or cut off lost no step, whatever held up its writes."""
+    for item in case.books.steady:
+        if item.status is not ProcessStatus.RUNNING:
+            yield f"{item.process_id}: {item.status}, {item.detail}"
+
+
 CHECKS: tuple[Callable[[Case], Iterator[str]], ...] = (
     one_outcome,
     every_caller_answered,
@@ -197,4 +204,5 @@ CHECKS: tuple[Callable[[Case], Iterator[str]], ...] = (
     timers_exact,
     one_clock,
     receipts_gone,
+    living_workers_keep_their_steps,
 )

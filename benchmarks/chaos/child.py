@@ -36,7 +36,13 @@ def _main(spec: dict[str, Any]) -> None:
 
 
 async def _serve(spec: dict[str, Any]) -> None:
-    from benchmarks.chaos.ledger import CLIENT_OPTIONS, ENGINE_OPTIONS, namespaces  # noqa: PLC0415
+    from benchmarks.chaos.ledger import (  # noqa: PLC0415
+        CLIENT_OPTIONS,
+        ENGINE_OPTIONS,
+        STEADY_OPTIONS,
+        namespaces,
+        steady,
+    )
     from benchmarks.chaos.teller import Tellers  # noqa: PLC0415
     from progressor import Client, Engine  # noqa: PLC0415
     from progressor.standalone import Standalone, scanner_apart, zombie_collector_apart  # noqa: PLC0415
@@ -62,6 +68,9 @@ async def _serve(spec: dict[str, Any]) -> None:
     match role:
         case "worker":
             async with Engine(dsn, namespaces(), **alone):
+                await told()
+        case "steady":
+            async with Engine(dsn, [steady()], **STEADY_OPTIONS):
                 await told()
         case "engine":
             async with Engine(dsn, namespaces(), **alone) as engine:

@@ -23,6 +23,7 @@ from progressor.worker import Worker
 DEFECTS = {
     "fence": "results are saved whether or not the worker still holds the task",
     "early-reply": "callers are answered before the commit",
+    "hasty-judge": "collectors go by the age of a heartbeat alone, whether or not writes get through",
     "no-scan": "NOTIFY alone wakes workers and callers: no scan, no poll, and hints are lost",
 }
 
@@ -41,12 +42,27 @@ def build_in(defect: str) -> None:
                 STATEMENTS[verb], found = _FENCE.subn(r"LEFT \1\2 ON TRUE", STATEMENTS[verb])
                 if found != 1:
                     raise RuntimeError(f"{verb}: {found} fences found, not 1")
+        case "hasty-judge":
+            _judge_hastily()
         case "early-reply":
             _reply_early()
         case "no-scan":
             _scan_never()
         case _:
             raise ValueError(f"no such defect: {defect}")
+
+
+def _judge_hastily() -> None:
+    sql = STATEMENTS["find_zombies"]
+    for text, hasty in (
+        ("%(at)s::timestamptz", "clock_timestamp()"),
+        ("%(since)s::timestamptz", "'-infinity'::timestamptz"),
+        ("    FOR NO KEY UPDATE OF w SKIP LOCKED\n", ""),
+    ):
+        if text not in sql:
+            raise RuntimeError(f"find_zombies: no {text!r} found")
+        sql = sql.replace(text, hasty)
+    STATEMENTS["find_zombies"] = sql
 
 
 def _reply_early() -> None:

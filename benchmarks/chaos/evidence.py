@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.chaos.journal import Record, read
-from benchmarks.chaos.ledger import ACCOUNTS, RECEIPTS
+from benchmarks.chaos.ledger import ACCOUNTS, RECEIPTS, STEADY
 from benchmarks.chaos.server import Server
 from progressor import Client, HistoryRange, Process, TraceEntry
 
@@ -94,9 +94,10 @@ class Account:
 
 @dataclass
 class Books:
-    """All accounts, and the moments of all tables."""
+    """All accounts and steady processes, and the moments of all tables."""
 
     accounts: dict[str, Account]
+    steady: list[Process[Any]]
     receipts_left: int
     moments: list[tuple[str, datetime | None, datetime | None]]
     tasks: list[tuple[str, datetime, datetime | None]]
@@ -120,7 +121,8 @@ async def read_books(client: Client, server: Server, accounts: Iterable[str]) ->
         process = await client.get(ACCOUNTS, name, range=HistoryRange())
         found[name] = Account(process, await client.trace(ACCOUNTS, name))
     left = await client.search(namespace=RECEIPTS, limit=1000)
-    return Books(found, len(left.items), server.query(_MOMENTS), server.query(_TASKS))
+    steady = await client.search(namespace=STEADY)
+    return Books(found, steady.items, len(left.items), server.query(_MOMENTS), server.query(_TASKS))
 
 
 def by_key(account: Account) -> dict[str, list[Any]]:

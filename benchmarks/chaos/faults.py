@@ -7,17 +7,20 @@ a moment (its process is just being started, no commit came by) is not counted.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
 import signal
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from datetime import datetime
 
 import psycopg
 
-from benchmarks.chaos.ledger import LEASE_SECONDS
+from benchmarks.chaos.ledger import LEASE_SECONDS, STEADY_LEASE_SECONDS
 from benchmarks.chaos.proxy import AtCommit, Proxy, Trap
 from benchmarks.chaos.server import Server, now
+from benchmarks.chaos.stalls import Stalls
 from benchmarks.chaos.supervisor import Member
 
 _CHANGING = (
@@ -48,6 +51,11 @@ WEIGHTS = {
     "cut all connections": 3,
     "hold all packets": 2,
     "partition": 2,
+    "standby lost": 1,
+    "heartbeats locked out": 1,
+    "steps locked out": 1,
+    "privileges taken": 1,
+    "collector starts amid a stall": 1,
     AtCommit.BEFORE.value: 3,
     AtCommit.DURING.value: 4,
     AtCommit.AFTER.value: 6,
@@ -78,6 +86,7 @@ class Faults:
         self, server: Server, proxy: Proxy, members: Sequence[Member], *, seed: int, pause: float
     ) -> None:
         self._server = server
+        self._stalls = Stalls(server)
         self._proxy = proxy
         self._members = members
         self._random = random.Random(seed)
@@ -125,6 +134,13 @@ class Faults:
             "cut all connections": self._cut,
             "hold all packets": self._hold,
             "partition": self._partition,
+            "standby lost": lambda: self._stall(self._stalls.standby_lost()),
+            "heartbeats locked out": lambda: self._stall(self._stalls.table_locked("workers")),
+            "steps locked out": lambda: self._stall(self._stalls.table_locked("tasks")),
+            "privileges taken": lambda: self._stall(self._stalls.privileges_taken()),
+            "collector starts amid a stall": lambda: self._stall(
+                self._stalls.standby_lost(), begins="collector"
+            ),
         }
         return await others[kind]()
 
@@ -169,6 +185,21 @@ class Faults:
         seconds = self._random.uniform(0.3, 2.5)
         self._last(self._proxy.partition(seconds))
         return f"{seconds:.1f} s"
+
+    async def _stall(self, stall: AbstractAsyncContextManager[None], *, begins: str = "") -> str:
+        seconds = STEADY_LEASE_SECONDS * self._random.uniform(1.2, 1.5)
+        self._last(self._stall_for(stall, seconds, begins))
+        return f"{seconds:.1f} s"
+
+    async def _stall_for(
+        self, stall: AbstractAsyncContextManager[None], seconds: float, begins: str
+    ) -> None:
+        with contextlib.suppress(psycopg.OperationalError):
+            async with stall:
+                await asyncio.sleep(seconds)
+                if begins:
+                    # So late that its successor sees the end of the stall and nothing of its begin.
+                    self._hit("kill", begins)
 
     async def _cut_at_commit(self, where: AtCommit) -> str | None:
         # First one verb, so that the rare ones have their turn; if it does not come by, any.

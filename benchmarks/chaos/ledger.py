@@ -16,6 +16,7 @@ from progressor import Namespace, Process, Reject, RetryPolicy
 
 ACCOUNTS = "chaos.account"
 RECEIPTS = "chaos.receipt"
+STEADY = "chaos.steady"
 
 OPENING_BALANCE = 100
 SHARED_ACCOUNTS = tuple(f"shared-{number}" for number in range(8))
@@ -39,6 +40,12 @@ ENGINE_OPTIONS: dict[str, Any] = {
     "scan_interval": timedelta(seconds=0.6),
     "stop_grace": timedelta(seconds=10),
 }
+# Of a worker that nobody kills, freezes or cuts off, and that busy machines shall not starve either.
+STEADY_LEASE_SECONDS = 4.0
+STEADY_PROCESSES = tuple(f"steady-{number}" for number in range(5))
+STEADY_OPTIONS: dict[str, Any] = {**ENGINE_OPTIONS, "lease_age": timedelta(seconds=STEADY_LEASE_SECONDS)}
+# Longer than a stall: most of what it does, it does in the midst of a step.
+_STEADY_STEP = 2 * STEADY_LEASE_SECONDS
 # Nobody is there to repair anything: what a fault interrupted is tried again, however often.
 _POLICY = RetryPolicy(initial_interval=timedelta(seconds=0.2), backoff_coefficient=1.0, max_attempts=None)
 _STEP_TIMEOUT = timedelta(seconds=5)
@@ -124,6 +131,29 @@ def _receipts() -> Namespace:
         process.emit("issued")
         process.set_timer(after=RECEIPT_LIFE, remove=True)
         return args
+
+    return ns
+
+
+def steady() -> Namespace:
+    """What breaks if a step is taken from a worker that lives."""
+    ns = Namespace(STEADY, on_zombie="error", step_timeout=timedelta(seconds=120))
+
+    @ns.init
+    async def begin(process: Process[Any]) -> None:
+        process.state = 0
+        process.set_timer(after=timedelta(0))
+
+    @ns.timeout
+    async def go_on(process: Process[Any]) -> None:
+        await asyncio.sleep(random.uniform(0.5, 1) * _STEADY_STEP)
+        process.state += 1
+        process.set_timer(after=timedelta(0))
+
+    @ns.call
+    async def close(process: Process[Any]) -> int:
+        process.unset_timer()
+        return int(process.state)
 
     return ns
 

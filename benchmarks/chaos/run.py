@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +20,8 @@ from benchmarks.chaos.ledger import (
     RECEIPT_LIFE,
     RECEIPTS,
     SHARED_ACCOUNTS,
+    STEADY,
+    STEADY_PROCESSES,
 )
 from benchmarks.chaos.proxy import Proxy
 from benchmarks.chaos.recovery import recoveries
@@ -69,10 +72,11 @@ class Run:
         self._home = home
         self._journal = home / "bank.jsonl"
         self._stuck: list[str] = []
-        far, near = server.proxied(proxy.port), server.dsn
+        far, near = server.proxied(proxy.port), server.role_dsn
         self._workers = [
             self._member("worker-1", "worker", far),
             self._member("worker-2", "worker", near, skewed=True),
+            self._member("steady", "steady", near),
             self._member("scanner", "scanner", near),
             self._member("collector", "collector", far),
         ]
@@ -140,11 +144,13 @@ class Run:
         journal = Journal(self._journal)
         try:
             async with asyncio.timeout(_START_SECONDS):
-                while not {ACCOUNTS, RECEIPTS} <= set((await bank.health()).namespaces):  # noqa: ASYNC110
+                while not {ACCOUNTS, RECEIPTS, STEADY} <= set((await bank.health()).namespaces):  # noqa: ASYNC110
                     await asyncio.sleep(0.1)
         except TimeoutError:
             words = "\n".join(line for member in self._workers for line in member.last_words())
             raise RuntimeError(f"no worker in {_START_SECONDS:g} s:\n{words}") from None
+        for name in STEADY_PROCESSES:
+            await bank.start(STEADY, name)
         args = {"balance": OPENING_BALANCE}
         for account in SHARED_ACCOUNTS:
             key = f"bank:{account}"
@@ -190,6 +196,12 @@ class Run:
             else:
                 await journal.add(do="answer", key=key, value=answer)
 
+        async def rest(name: str) -> None:
+            with contextlib.suppress(ProgressorError):
+                # One that broke is what its check looks for.
+                await bank.call(STEADY, name, "close", timeout=min(bound, 30))
+
+        await asyncio.gather(*(rest(name) for name in STEADY_PROCESSES))
         accounts = Clients([self._journal, *(member.journal for member in self._clients)]).accounts
         await asyncio.gather(*(close(account) for account in accounts))
 

@@ -19,6 +19,12 @@ from progressor.storage import migrations
 Row = tuple[Any, ...]
 
 _STOPS = 60.0
+_ROLE = (
+    "CREATE ROLE {role} LOGIN",
+    "GRANT USAGE ON SCHEMA progressor TO {role}",
+    "GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA progressor TO {role}",
+    "GRANT USAGE ON ALL SEQUENCES IN SCHEMA progressor TO {role}",
+)
 _TERMINATE = """
 SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity
 WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()
@@ -33,6 +39,11 @@ class Server:
         self.dsn = self._embedded.start()
         (self._folder,) = home.glob("pg*")
         migrations.upgrade(self.dsn)
+        # Who works on it is no superuser: what he may do can be taken away.
+        self.role = "chaos_app"
+        self.role_dsn = psycopg.conninfo.make_conninfo(self.dsn, user=self.role)
+        for statement in _ROLE:
+            self.execute(statement.format(role=self.role))
         self.is_up = True
 
     @property
@@ -44,8 +55,8 @@ class Server:
     def proxied(self, port: int) -> str:
         """The DSN through a proxy on this port; in the clear, because the proxy reads along."""
         parts = psycopg.conninfo.conninfo_to_dict(self.dsn)
-        user, name = parts["user"], parts["dbname"]
-        return f"postgresql://{user}@127.0.0.1:{port}/{name}?sslmode=disable&gssencmode=disable"
+        name = parts["dbname"]
+        return f"postgresql://{self.role}@127.0.0.1:{port}/{name}?sslmode=disable&gssencmode=disable"
 
     def restart(self, how: signal.Signals) -> float:
         """SIGINT: fast, sessions are ended; SIGQUIT: immediate, as a crash. How long it was away."""
@@ -71,6 +82,11 @@ class Server:
         """Rows of a statement on a connection of its own."""
         with psycopg.connect(self.dsn, autocommit=True, application_name="chaos") as connection:
             return connection.execute(sql.encode(), params).fetchall()
+
+    def execute(self, statement: str) -> None:
+        """One statement on a connection of its own."""
+        with psycopg.connect(self.dsn, autocommit=True, application_name="chaos") as connection:
+            connection.execute(statement.encode())
 
     def leave(self) -> None:
         self._embedded.stop()
