@@ -65,13 +65,12 @@ class Beats:
                 connection = self._connection = opening.connect_blocking(self._dsn, "progressor heartbeat")
                 if self._session_state:
                     connection.execute(opening.SETTINGS, opening.BOUNDED_SESSION)
-            with connection.pipeline():
-                if not self._session_state:
-                    connection.execute(opening.BEGIN)
-                    connection.execute(opening.SETTINGS, opening.BOUNDED_TRANSACTION)
-                done = connection.execute(in_schema(STATEMENTS[verb], self._schema).encode(), params)
-                if not self._session_state:
-                    connection.execute(STATEMENTS["commit"].encode())
+            if not self._session_state:
+                connection.execute(opening.BEGIN)
+                connection.execute(opening.SETTINGS, opening.BOUNDED_TRANSACTION)
+            done = connection.execute(in_schema(STATEMENTS[verb], self._schema).encode(), params)
+            if not self._session_state:
+                connection.execute(STATEMENTS["commit"].encode())
         except psycopg.Error as error:
             role = None if connection is None else connection.info.user
             self.close()

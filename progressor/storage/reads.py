@@ -259,9 +259,8 @@ async def _begin(connection: AsyncConnection) -> None:
     raw = await connection.get_raw_connection()
     driver = cast("psycopg.AsyncConnection[Any]", raw.driver_connection)
     try:
-        async with driver.pipeline():
-            await driver.execute(opening.BEGIN)
-            await driver.execute(opening.SETTINGS, opening.BOUNDED_TRANSACTION)
+        await driver.execute(opening.BEGIN)
+        await driver.execute(opening.SETTINGS, opening.BOUNDED_TRANSACTION)
     except psycopg.Error:
         await connection.invalidate()
         raise

@@ -164,7 +164,12 @@ def test_heartbeats(odd_dsn: str, keeps_state: bool, monkeypatch: pytest.MonkeyP
         connection.execute("CREATE TABLE public.seen (shown jsonb)")
         monkeypatch.setitem(STATEMENTS, "seen", f"INSERT INTO public.seen SELECT {_SHOWN}")
         beats = Beats(
-            odd_dsn, worker_id=1, host="here", namespaces=[], silence=SECOND, session_state=keeps_state
+            odd_dsn,
+            worker_id=1,
+            host="here",
+            namespaces={},
+            lease_age=15 * SECOND,
+            session_state=keeps_state,
         )
         beats._execute("seen", {})
         beats.beat({})
