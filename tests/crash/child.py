@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from datetime import timedelta
 from typing import Any
 
 from progressor import Client, Engine
@@ -25,9 +26,12 @@ async def main(role: str, point: str, nth: int, dsn: str) -> None:
         case "client":
             async with Client(dsn, **CLIENT_OPTIONS) as client:
                 await use_all(client)
-        case "scanner" | "collector":
-            build = scanner_apart if role == "scanner" else zombie_collector_apart
-            async with Standalone(dsn, build, **OPTIONS):
+        case "scanner":
+            # To it a worker lives that died before it began: so it has somebody to wake.
+            async with Standalone(dsn, scanner_apart, **{**OPTIONS, "lease_age": timedelta(minutes=1)}):
+                await asyncio.Event().wait()
+        case "collector":
+            async with Standalone(dsn, zombie_collector_apart, **OPTIONS):
                 await asyncio.Event().wait()
         case "stop":
             claimed = _stop_at_the_first_claim()

@@ -46,6 +46,7 @@ CLIENT = [
     *(f"replies:{phase}" for phase in ("before", "sent", "after")),
 ]
 SCANNER = [
+    *(f"served_namespaces:{phase}" for phase in ("before", "sent", "after")),
     *(f"backlog:{phase}" for phase in ("before", "sent", "after")),
     *(f"live_workers:{phase}" for phase in ("before", "sent", "after")),
 ]
@@ -89,10 +90,10 @@ def arm(point: str, *, nth: int = 1) -> None:
 
 
 def _arm_verb(verb: str, phase: str, reached: Callable[[], None]) -> None:
-    transact, flush = Session.transact, Session._flush
+    send, flush = Session._send, Session._flush
     under_way: set[int] = set()
 
-    async def dying_transact(self: Session, statements: Any) -> Any:
+    async def dying_send(self: Session, statements: Any) -> Any:
         hit = any(name == verb for name, _ in statements)
         if hit:
             if phase == "before":
@@ -101,7 +102,7 @@ def _arm_verb(verb: str, phase: str, reached: Callable[[], None]) -> None:
             await self._prepare(statements)
             under_way.add(id(self))
         try:
-            result = await transact(self, statements)
+            result = await send(self, statements)
         finally:
             under_way.discard(id(self))
         if hit and phase == "after":
@@ -113,7 +114,7 @@ def _arm_verb(verb: str, phase: str, reached: Callable[[], None]) -> None:
         if phase == "sent" and id(self) in under_way:
             reached()
 
-    Session.transact = dying_transact  # type: ignore[method-assign]
+    Session._send = dying_send  # type: ignore[method-assign]
     Session._flush = dying_flush  # type: ignore[method-assign]
 
 
