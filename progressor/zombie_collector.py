@@ -88,11 +88,13 @@ class ZombieCollector(PeriodicService):
         judges = evidence is not None and evidence.covers(self._lease_age)
         metrics.JUDGING.set(judges)
         if judges is not self._judges and evidence is not None:
+            # At its start that is as it should be.
+            level = logging.INFO if self._judges is None else logging.WARNING
             self._judges = judges
             if judges:
                 log.info("zombies are collected", extra={"writes_seen_since": str(evidence.since)})
             else:
-                log.warning("no zombies are collected for a lease", extra={"reason": evidence.because})
+                log.log(level, "no zombies are collected for a lease", extra={"reason": evidence.because})
 
     async def _look_around(self) -> None:
         """What others serve, and which lease they keep."""
