@@ -23,6 +23,7 @@ from uuid import uuid4
 import pytest
 from typer.testing import CliRunner
 
+from progressor.cli import demo
 from progressor.cli.main import app
 from tests.conftest import Databases
 
@@ -160,6 +161,8 @@ def progressor(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Ended]
     monkeypatch.setattr(sys, "path", sys.path[:])
     root = logging.getLogger()
     handlers, level = root.handlers[:], root.level
+    # The demo silences those whose lines its view shows.
+    levels = {name: logging.getLogger(name).level for name in demo._SHOWN_BY_THE_VIEW}
 
     def run_here(*args: str, stdin: str = "", **env: str) -> Ended:
         done = CliRunner().invoke(app, args, input=stdin, env=env, prog_name="progressor")
@@ -173,6 +176,8 @@ def progressor(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Ended]
         if handler not in handlers and "structlog" in type(handler.formatter).__module__:
             root.removeHandler(handler)
     root.setLevel(level)
+    for name, before in levels.items():
+        logging.getLogger(name).setLevel(before)
 
 
 @pytest.fixture(scope="package")

@@ -122,7 +122,7 @@ async def test_a_stateless_session_leaves_nothing_behind(odd_dsn: str) -> None:
     """What a transaction states ends with it, be it committed or refused: a pooler lends it to others."""
     connections = Connections(odd_dsn, limit=1, session_state=False)
     async with connections.acquire() as session:
-        await session.transact([("clock", {})])
+        await session.transact([("namespace_names", {})])
         with pytest.raises(psycopg.DataError):
             await session.transact([("one_claim", {"lease": "no number"})])
         assert session.is_idle
