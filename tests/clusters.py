@@ -59,9 +59,16 @@ class Cluster:
         """Make a standby of another server, which streams from it."""
         source = f"host=127.0.0.1 port={primary.port} user=postgres"
         self._run(
-            "pg_basebackup", f"--pgdata={self._data}", f"--dbname={source}",
-            "--write-recovery-conf", "--checkpoint=fast", "--no-sync",
-        )  # fmt: skip
+            "pg_basebackup",
+            f"--pgdata={self._data}",
+            f"--dbname={source}",
+            "--checkpoint=fast",
+            "--no-sync",
+        )
+        # Not by --write-recovery-conf: that writes options which the server's own libpq may not know.
+        with (self._data / "postgresql.auto.conf").open("a") as settings:
+            settings.write(f"primary_conninfo = '{source}'\n")
+        (self._data / "standby.signal").touch()
 
     def start(self) -> None:
         """Start it and wait until it answers."""

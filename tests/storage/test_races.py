@@ -17,6 +17,7 @@ import pytest
 
 from progressor import metrics
 from progressor.model import TaskStatus, TaskType
+from progressor.storage.beats import Beats
 from progressor.storage.connections import Connections
 from progressor.storage.items import (
     Answer,
@@ -38,6 +39,7 @@ from tests.support import (
     OTHER_WORKER,
     SECOND,
     T0,
+    WORKER,
     Held,
     Tables,
     break_process,
@@ -418,6 +420,23 @@ async def test_save_waits_for_the_collector(
     second = await race.waits(storage.save_result([step.step(unlock(events=events(1)))], now=T0))
     assert len(await race.commit()) == 1
     assert await second == [LostLease()]
+
+
+async def test_a_heartbeat_waits_for_the_verdict(
+    dsn: str, storage: Storage, race: Race, tables: Tables
+) -> None:
+    """A worker that comes back to life while it is judged learns of it before it is seen again."""
+    tables.set_namespace()
+    tables.set_collector()
+    tables.set_worker()
+    step = await hold(storage, init())
+    await race.begin(lambda first: collect(first, LATER))
+    beats = Beats(dsn, worker_id=WORKER, host="h", namespaces={NS: SECOND}, lease_age=SECOND)
+    beating = await race.waits(asyncio.to_thread(beats.beat, {}))
+    assert len(await race.commit()) == 1
+    assert (await beating).number == 2
+    beats.close()
+    assert await storage.save_result([step.step(unlock())], now=T0) == [LostLease()]
 
 
 async def test_two_collectors_at_once(storage: Storage, race: Race, tables: Tables) -> None:

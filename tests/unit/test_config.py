@@ -166,3 +166,11 @@ def test_moments_are_in_utc() -> None:
     there = datetime(2030, 1, 1, 5, tzinfo=Odd(timedelta(hours=5)))
     assert check_moment("created_after", there).tzinfo is UTC
     assert SetTimer(at=there) == SetTimer(at=datetime(2030, 1, 1, tzinfo=UTC))
+
+
+@pytest.mark.parametrize("options", [{"lease_age": 8.9}, {"heartbeat_interval": 5.1}])
+def test_a_worker_beats_three_times_a_lease(options: dict[str, float]) -> None:
+    """A heartbeat that is rarer is refused, whichever of the two was stated."""
+    with pytest.raises(InvalidRequest, match=r"^EngineOptions\.heartbeat_interval: .*a third of lease_age"):
+        EngineOptions(**options)
+    assert EngineOptions(lease_age=9).heartbeat_interval == timedelta(seconds=3)

@@ -52,6 +52,7 @@ def test_durations(monkeypatch: pytest.MonkeyPatch, text: str, seconds: float) -
         ("STOP_GRACE", "nan", "Input should be a duration"),
         ("STOP_GRACE", "inf", "Input should be a duration"),
         ("LEASE_AGE", "-1", "greater than 0"),
+        ("HEARTBEAT_INTERVAL", "5.1", "must be at most a third of lease_age (15 s), not 5.1 s"),
         ("CONNECTIONS", "1", "greater than or equal to 2"),
         ("METRICS_PORT", "65536", "less than or equal to 65535"),
         ("LOG_LEVEL", "loud", "'debug', 'info', 'warning' or 'error'"),
