@@ -86,7 +86,12 @@ class Client:
         self._requests = Requests(backend, self._namespaces, Wire(codec), pools)
 
     async def __aenter__(self) -> Self:
-        await self._backend.connected()
+        try:
+            await self._backend.connected()
+        except asyncio.CancelledError:
+            # Nobody will leave what was not entered.
+            await self.close()
+            raise
         return self
 
     async def __aexit__(

@@ -83,6 +83,15 @@ class Outage:
                 return 0.0
             return now - self._since
 
+    @property
+    def held_up(self) -> float:
+        """For how many seconds something has failed at times, until it is over; from any thread."""
+        with self._lock:
+            now = time.monotonic()
+            if self._since is None or now - self._failed_at > _FORGOTTEN:
+                return 0.0
+            return now - self._since
+
 
 def cause_of(error: BaseException) -> str:
     """An error's type and text in one bounded line."""

@@ -146,6 +146,11 @@ class Pool:
         """Begin a chain of steps in a slot that was reserved."""
         self._begin(self._hand_back(held) if self.stopping else self._run_chain(held), held)
 
+    @property
+    def claims(self) -> bool:
+        """Whether what is accepted now is claimed here: there is a free slot, and the end is not near."""
+        return self.free > 0 and not self.stopping
+
     def _begin(self, work: Coroutine[Any, Any, object], held: Claimed) -> asyncio.Task[object]:
         chain = asyncio.create_task(work)
         self._chains[chain] = held
@@ -155,10 +160,10 @@ class Pool:
     async def run_next(self, process_no: int) -> bool:
         """Run the step that waits first on a process, in a slot that is lent for it, if that is needed.
 
-        While slots are free that is for the claims. A pool that stops claims no more, but what runs must be
-        able to finish.
+        While there are free slots, and room, that is for the claims. A pool that stops claims no more, but
+        what runs must be able to finish.
         """
-        if self.free > 0 and not self.stopping:
+        if self.free > 0 and self._room() > 0 and not self.stopping:
             return False
         held: Claimed | None = None
         self.free -= 1

@@ -43,6 +43,7 @@ from progressor.storage.items import (
     Request,
     TaskRef,
 )
+from progressor.storage.signals import Kind
 from progressor.waits import NoWait, Wait, waiting_for
 
 Timeout = float | timedelta | None
@@ -196,8 +197,12 @@ class Requests:
         if isinstance(outcome, NotPrepared):
             raise not_prepared(request, outcome)
         self._backend.ring(request.namespace, "timers")
-        if request.namespace not in self._pools:
-            self._backend.wake(request.namespace, "timers")
+        self._wake_others(request.namespace, "timers")
+
+    def _wake_others(self, namespace: str, kind: Kind) -> None:
+        pool = self._pools.get(namespace)
+        if pool is None or not pool.claims:
+            self._backend.wake(namespace, kind)
 
     async def initialised(self, namespace: str, process_id: str) -> Snapshot:
         """The process once its init is over; CallCycle if a handler would wait for itself."""
@@ -271,9 +276,7 @@ class Requests:
                 slot.release()
         if isinstance(prepared, Postpone):
             self._backend.ring(request.namespace, "calls")
-            pool = self._pools.get(request.namespace)
-            if pool is None or pool.free <= 0:
-                self._backend.wake(request.namespace, "calls")
+            self._wake_others(request.namespace, "calls")
         took = (time.monotonic() - began) * 1000
         kind = request.task_type.value
         metrics.child(metrics.REQUEST_PREPARING, request.namespace, kind).observe(took)

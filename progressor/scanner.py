@@ -15,6 +15,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from progressor import metrics
+from progressor.errors import InvalidRequest
 from progressor.service import PeriodicService
 from progressor.storage.operations import Storage
 from progressor.storage.signals import Kind
@@ -61,10 +62,18 @@ class Scanner(PeriodicService):
         if names is None:
             names = [row["name"] for row in await self._storage.execute("namespace_names")]
         soonest: timedelta | None = None
+        failure: InvalidRequest | None = None
         for name in names:
-            due_in = await self._scan(name, workers.get(name, 0))
+            try:
+                due_in = await self._scan(name, workers.get(name, 0))
+            except InvalidRequest as error:
+                # What stands there cannot be read. The others are looked at all the same; then it is told.
+                failure = failure or error
+                continue
             if due_in is not None and (soonest is None or due_in < soonest):
                 soonest = due_in
+        if failure is not None:
+            raise failure
         self._forget(self._published - set(names))
         await self._look_at_snapshots()
         if soonest is None:

@@ -37,6 +37,7 @@ from progressor.replies import Replies
 from progressor.storage.batching import GroupCommit
 from progressor.storage.items import Answer, Claimed, LostLease, Saved, Step, TaskRef
 from progressor.storage.reads import Reads
+from progressor.storage.refusals import Unreadable
 from progressor.transitions import decide
 from progressor.waits import Lending, RunningStep
 
@@ -123,6 +124,9 @@ class Worker:
         began = time.monotonic()
         try:
             saved = await self._storage.save_result(step)
+        except Unreadable:
+            # It is saved; what it would go on with is left to a collector.
+            raise
         except InvalidRequest as error:
             # PostgreSQL will never take this result (a value too large, say): the step has failed.
             saved = await self._storage.save_result(self._unsaveable(step, error))

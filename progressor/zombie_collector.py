@@ -78,10 +78,12 @@ class ZombieCollector(PeriodicService):
             metrics.child(metrics.ZOMBIE_COLLECTION, namespace).observe(took)
         for zombie in zombies:
             self._report(zombie)
+        more = len(zombies) == _MOST
         if began >= self._leftovers_at:
-            more = await self._storage.drop_leftovers(evidence, lease_age=self._lease_age)
-            self._leftovers_at = began + (0.0 if more else _RARELY)
-        return timedelta(0) if len(zombies) == _MOST else None
+            left = await self._storage.drop_leftovers(evidence, lease_age=self._lease_age)
+            self._leftovers_at = began + (0.0 if left else _RARELY)
+            more = more or left
+        return timedelta(0) if more else None
 
     def _note(self, evidence: Evidence | None) -> None:
         """Say when judging ends and begins again, and why."""

@@ -184,8 +184,9 @@ class Batcher(Generic[Item, Result]):
             if len(batch) == 1:
                 _fail(batch[0][1], error)
             else:
-                for entry in batch:
-                    await self._fly([entry])
+                # The error may have come after the commit: each finds what it has done already.
+                for item, answer in batch:
+                    await self._once_more(item, answer)
         else:
             for (_, answer), result in zip(batch, results, strict=True):
                 _settle(answer, result)

@@ -43,8 +43,18 @@ class Beats:
     ) -> None:
         # A connection that leads nowhere must be found out well before the lease is over.
         silence = int(lease_age.total_seconds() * 1000 / 3)
-        limit = str(min(max(_LEAST_SILENCE, silence), _MOST_SILENCE))
-        self._dsn = make_conninfo(dsn, tcp_user_timeout=limit, connect_timeout="5")
+        limit = min(max(_LEAST_SILENCE, silence), _MOST_SILENCE)
+        # Also one that has taken the beat and is silent since: its host died before it answered.
+        probe = str(max(1, limit // 3000))
+        self._dsn = make_conninfo(
+            dsn,
+            tcp_user_timeout=str(limit),
+            connect_timeout="5",
+            keepalives="1",
+            keepalives_idle=probe,
+            keepalives_interval=probe,
+            keepalives_count="2",
+        )
         self._session_state = session_state
         self._schema = schema
         self._outage = outage or outage_of(dsn)
@@ -53,9 +63,9 @@ class Beats:
             "worker_id": worker_id,
             "host": host,
             "namespaces": list(namespaces),
-            "step_timeouts": list(namespaces.values()),
             "lease_age": lease_age,
         }
+        self._step_timeouts = list(namespaces.values())
         self._connection: psycopg.Connection[Any] | None = None
 
     def _execute(self, verb: str, params: Mapping[str, object]) -> psycopg.Cursor[Any]:
@@ -85,9 +95,16 @@ class Beats:
         return done
 
     def beat(self, free_slots: Mapping[str, int]) -> Beat:
-        """Say that the process lives, and how many slots of each namespace are free."""
+        """Say that the process lives, and how many slots of each namespace are free.
+
+        While PostgreSQL refuses what this process wants to save (a privilege, a disk), though not this row,
+        its steps have so much more time: they may have ended long ago.
+        """
         sent = time.monotonic()
-        done = self._execute("heartbeat", {**self._row, "free_slots": json.dumps(dict(free_slots))})
+        more = timedelta(seconds=self._outage.held_up)
+        limits = [limit + more for limit in self._step_timeouts]
+        row = {**self._row, "step_timeouts": limits, "free_slots": json.dumps(dict(free_slots))}
+        done = self._execute("heartbeat", row)
         ((number, at),) = done.fetchall()
         return Beat(number, at, sent, time.monotonic())
 

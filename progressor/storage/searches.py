@@ -124,8 +124,12 @@ class Wanted:
         wanted = self._conditions()
         if self.namespace is not None:
             wanted.append(processes.c.namespace_no == number_of(self.namespace))
-        if after is not None:
+        if after is not None and self.namespace is None:
             wanted.append(tuple_(*_BY_CREATION) > tuple_(*after))
+        elif after is not None:
+            # A row that begins with a column of which only one value is wanted is no place to begin at.
+            wanted.append(processes.c.namespace_no == after[0])
+            wanted.append(tuple_(*_BY_CREATION[1:]) > tuple_(*after[1:]))
         return select(*columns).where(*wanted).order_by(*_BY_CREATION)
 
     def _by_creation(self, limit: int, after: tuple[Any, ...] | None) -> Select[Any]:
@@ -136,8 +140,11 @@ class Wanted:
         """Earliest due first, by the index that claims use: a page of each namespace at most."""
         wanted = self._conditions()
         key = (_DUE.c.namespace_no, _DUE.c.scheduled_time, _DUE.c.task_id)
-        if after is not None:
+        if after is not None and self.namespace is None:
             wanted.append(tuple_(*key) > tuple_(*after))
+        elif after is not None:
+            wanted.append(_DUE.c.namespace_no == after[0])
+            wanted.append(tuple_(*key[1:]) > tuple_(*after[1:]))
         one = (
             select(*_FOUND, _DUE.c.scheduled_time.label("at"), _DUE.c.task_id.label("no"))
             .join_from(_DUE, processes, processes.c.process_no == _DUE.c.process_no)
@@ -155,6 +162,8 @@ class Wanted:
         found = select(one).select_from(namespaces.join(one, true()))
         if self.namespace is not None:
             found = found.where(namespaces.c.name == self.namespace)
+        elif after is not None:
+            found = found.where(namespaces.c.namespace_no >= after[0])
         return found.order_by(one.c.namespace_no, one.c.at, one.c.no).limit(limit + 1)
 
     def _without_timer(self, limit: int, after: tuple[Any, ...] | None) -> Select[Any]:

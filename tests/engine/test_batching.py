@@ -229,6 +229,26 @@ async def test_one_item_that_is_refused_again_and_again_costs_itself_only(flight
     await batcher.stop()
 
 
+async def test_an_error_that_came_after_the_commit(flights: Flights) -> None:
+    """Each item is then run as one that may be saved already; what cannot be read fails alone."""
+    flights.gate.set()
+
+    async def run(_items: Sequence[str]) -> list[str]:
+        raise InvalidRequest("a row cannot be read")
+
+    async def run_again(items: Sequence[str]) -> list[str]:
+        if items == ["bad"]:
+            raise InvalidRequest("its row cannot be read")
+        return [f"{item} again" for item in await flights._run(items)]
+
+    batcher = Batcher("test", run, lambda item: item, run_again=run_again)
+    one, bad, two = (batcher.submit(item) for item in ("one", "bad", "two"))
+    assert await asyncio.gather(one, two) == ["ONE again", "TWO again"]
+    with pytest.raises(InvalidRequest, match="its row"):
+        await bad
+    await batcher.stop()
+
+
 async def test_many_refused_items_hold_up_new_ones(flights: Flights) -> None:
     """Where a whole batch stays refused, nothing else is sent before some of it came through."""
 

@@ -7,6 +7,7 @@ import pytest
 from prometheus_client import REGISTRY
 from psycopg import sql
 
+from progressor.errors import InvalidRequest
 from progressor.scanner import Scanner
 from progressor.storage.operations import Storage
 from progressor.storage.statements import STATEMENTS
@@ -65,6 +66,21 @@ async def test_no_work_wakes_nobody(scanner: Scanned, tables: Tables) -> None:
     set_slots(tables, WORKER, 10)
     assert await scanner.run_once() is None
     assert scanner.woken == []
+
+
+async def test_what_cannot_be_read_hides_no_other_namespace(storage: Storage, tables: Tables) -> None:
+    """A timer that somebody parked by hand is an error that is told, after all others were looked at."""
+    await start_at(storage, None, "p1", set_timer(SECOND))
+    for table in ("schedule", "tasks"):
+        where = sql.SQL("UPDATE {} SET scheduled_time = 'infinity' WHERE task_type = 'timeout'")
+        tables.connection.execute(where.format(sql.Identifier(table)))
+    tables.execute("INSERT INTO namespaces (name, options) VALUES ('shop.later', '{}')")
+    set_slots(tables, WORKER, 10, "shop.later")
+    scanner = Scanned(storage, namespaces=[NS, "shop.later"])
+    await wait(storage, init("p2", namespace="shop.later", worker_id=None))
+    with pytest.raises(InvalidRequest):
+        await scanner.run_once()
+    assert scanner.woken == [(WORKER, "shop.later", "calls")]
 
 
 async def test_one_call_wakes_one_worker(scanner: Scanned, storage: Storage, tables: Tables) -> None:

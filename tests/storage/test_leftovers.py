@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
+import pytest
+
+from progressor.outages import Outage
 from progressor.storage.beats import Beats
 from progressor.storage.operations import Storage
 from tests.support import (
@@ -113,6 +116,7 @@ def test_heartbeat(dsn: str, tables: Tables) -> None:
     assert (first["step_timeouts"], first["lease_age"]) == ([SECOND], AGE)
     two = beats.beat({})
     (second,) = tables.execute("SELECT * FROM workers")
+    assert second["step_timeouts"] == [SECOND]
     assert second["seen_at"] > first["seen_at"]
     assert second["started_at"] == first["started_at"]
     assert [(each.number, each.at) for each in (one, two)] == [
@@ -121,6 +125,23 @@ def test_heartbeat(dsn: str, tables: Tables) -> None:
     beats.leave()
     beats.close()
     assert tables.execute("SELECT * FROM workers") == []
+
+
+def test_steps_have_more_time_while_saving_is_refused(
+    dsn: str, tables: Tables, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """For as long as PostgreSQL refuses other statements of the process, and no longer."""
+    beats = _beats(dsn, 1, NS)
+    beats.beat({})
+    monkeypatch.setattr(Outage, "held_up", 70.0)
+    beats.beat({})
+    (row,) = tables.execute("SELECT step_timeouts FROM workers")
+    assert row["step_timeouts"] == [71 * SECOND]
+    monkeypatch.setattr(Outage, "held_up", 0.0)
+    beats.beat({})
+    beats.close()
+    (row,) = tables.execute("SELECT step_timeouts FROM workers")
+    assert row["step_timeouts"] == [SECOND]
 
 
 async def test_live_workers(dsn: str, storage: Storage) -> None:

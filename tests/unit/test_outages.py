@@ -95,6 +95,18 @@ def test_for_how_long(outage: Outage, clock: Clock) -> None:
     assert outage.seconds == 0
 
 
+def test_what_is_held_up_has_its_time_until_it_is_over(outage: Outage, clock: Clock) -> None:
+    """Other things may work meanwhile."""
+    assert outage.held_up == 0.0
+    outage.failed("x")
+    clock.now += 3
+    outage.worked()
+    assert outage.held_up == 3.0
+    outage.failed("x")
+    clock.now += 61
+    assert outage.held_up == 0.0
+
+
 def test_causes_are_one_bounded_line() -> None:
     assert cause_of(OSError("connection refused\n\tIs the server running?")) == (
         "OSError: connection refused Is the server running?"

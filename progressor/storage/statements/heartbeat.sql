@@ -8,5 +8,6 @@ VALUES (
     %(lease_age)s::interval, %(free_slots)s::text::jsonb, clock_timestamp()
 )
 ON CONFLICT (worker_id) DO UPDATE
-SET free_slots = excluded.free_slots, beats = workers.beats + 1, seen_at = clock_timestamp()
+SET
+    free_slots = excluded.free_slots, step_timeouts = excluded.step_timeouts, beats = workers.beats + 1, seen_at = clock_timestamp()
 RETURNING beats, seen_at
