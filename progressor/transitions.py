@@ -131,6 +131,8 @@ def decide(task: Task, outcome: Outcome, policy: RetryPolicy) -> Decision:
 def _decide_success(task: Task, intent: Intent) -> Decision:
     rule = TABLE[task.task_type, OutcomeKind.SUCCESS]
     end = rule.get(Case.ALWAYS) or rule[_case_of(intent.action)]
+    # What is removed has no timer, whatever was said of one.
+    timer = intent.action if end.disposition is Disposition.CONTINUE else None
     return Decision(
         disposition=end.disposition,
         reply=Reply(response=intent.response),
@@ -138,7 +140,7 @@ def _decide_success(task: Task, intent: Intent) -> Decision:
         events=intent.events,
         aux_state=intent.aux_state,
         metadata=intent.metadata,
-        timer=intent.action if isinstance(intent.action, SetTimer) else None,
+        timer=timer if isinstance(timer, SetTimer) else None,
     )
 
 

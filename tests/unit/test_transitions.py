@@ -112,7 +112,9 @@ def check_consistency(decision: Decision, task: Task, outcome: Outcome) -> None:
             assert saved == (intent.events, intent.aux_state, intent.metadata, intent.response)
             assert decision.reply.error is None
             assert decision.reply.refusal is None
-            assert decision.timer == (intent.action if isinstance(intent.action, SetTimer) else None)
+            # What is removed has no timer, whatever was said of one.
+            sets = decision.disposition is Disposition.CONTINUE
+            assert decision.timer == (intent.action if sets else None)
         case Refusal() | Failure():
             breaks = decision.disposition is Disposition.FAIL
             assert decision.status is (ProcessStatus.ERROR if breaks else None)
