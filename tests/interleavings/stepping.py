@@ -19,7 +19,13 @@ from progressor.storage.session import Params, Session
 
 Act = Callable[[Storage], Awaitable[Any]]
 _POLL = 0.001
-_DEADLINE = 30.0
+DEADLINE = 30.0
+# Only for the other side: an autovacuum that cuts off an empty end of a table goes by itself.
+_WAITS = """
+SELECT EXISTS (
+    SELECT FROM pg_stat_activity
+    WHERE pid = ANY (pg_blocking_pids(%s)) AND backend_type = 'client backend'
+)"""
 
 
 class Side(Connections):
@@ -27,7 +33,7 @@ class Side(Connections):
 
     def __init__(self, dsn: str, monitor: psycopg.AsyncConnection[Any]) -> None:
         super().__init__(dsn, limit=1)
-        self.storage = Storage(self, patience=timedelta(seconds=_DEADLINE))
+        self.storage = Storage(self, patience=timedelta(seconds=DEADLINE))
         self.refusals: list[psycopg.Error] = []
         self._monitor = monitor
         self._session: Session | None = None
@@ -85,7 +91,7 @@ class Side(Connections):
         assert self._task is not None
         stopped = asyncio.ensure_future(self._stopped.wait())
         try:
-            async with asyncio.timeout(_DEADLINE):
+            async with asyncio.timeout(DEADLINE):
                 while True:
                     done, _ = await asyncio.wait(
                         {stopped, self._task}, timeout=_POLL, return_when=asyncio.FIRST_COMPLETED
@@ -101,18 +107,17 @@ class Side(Connections):
         if self._session is None:
             return False
         pid = self._session._connection.info.backend_pid
-        cursor = await self._monitor.execute("SELECT cardinality(pg_blocking_pids(%s)) > 0", [pid])
+        cursor = await self._monitor.execute(_WAITS, [pid])
         row = await cursor.fetchone()
         return bool(row and row[0])
 
-    async def run(self, statements: int | None = None) -> bool:
-        """Go on for so many statements (None: to the end); False if it came to wait for a lock."""
+    async def run(self, statements: int | None = None) -> None:
+        """Go on for so many statements (None: to the end), or until it waits for a lock."""
         count = 0
         while not self.has_ended and (statements is None or count < statements):
             if not await self.step():
-                return False
+                return
             count += 1
-        return True
 
 
 class _Stepped:

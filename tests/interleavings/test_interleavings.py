@@ -32,7 +32,7 @@ from progressor.storage.items import (
 from progressor.storage.operations import Storage
 from tests.conftest import Databases
 from tests.interleavings.scenes import MEETINGS, OPS, Op, Setting
-from tests.interleavings.stepping import Side
+from tests.interleavings.stepping import DEADLINE, Side
 from tests.model.profiles import DEEP
 from tests.model.world import ROWS, TABLES
 from tests.support import Tables, check_invariants
@@ -131,9 +131,11 @@ class Arena:
         return Left(answers, rows, again)
 
     async def _end(self, sides: Sequence[Side]) -> None:
-        while not all(side.has_ended for side in sides):
-            moved = [await side.run() for side in sides]
-            assert any(moved), "each waits for the other"
+        # Were each to wait for the other, PostgreSQL would refuse one of them.
+        async with asyncio.timeout(DEADLINE):
+            while not all(side.has_ended for side in sides):
+                for side in sides:
+                    await side.run()
         refusals = [error for side in sides for error in side.refusals]
         # Two requests with one key: the later one is repeated, and finds the task of the earlier one.
         assert [each for each in refusals if not isinstance(each, UniqueViolation)] == []
