@@ -22,8 +22,8 @@ from progressor.bench.databases import Server
 from progressor.bench.samples import Results, pin
 from progressor.cli.bench import QUICK_SECONDS, Quick, Repeats, Seconds, measure, show, sizes_of
 from progressor.cli.output import to_json
+from progressor.deployment.settings import Settings
 from progressor.embedded import EmbeddedPostgres
-from progressor.settings import Settings
 
 _ROOT = Path(__file__).resolve().parents[1]
 _PLOT = _ROOT / "docs" / "explanation" / "performance.svg"

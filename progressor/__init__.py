@@ -1,8 +1,8 @@
 """Progressor: an Erlang-style process engine on PostgreSQL."""
 
-from progressor.answers import Health, Page, TraceEntry
-from progressor.client import Client, ProcessHandle
-from progressor.codec import Codec
+from progressor.client.client import Client, ProcessHandle
+from progressor.client.results import Health, Page, TraceEntry
+from progressor.client.sync import SyncClient
 from progressor.config import RetryPolicy
 from progressor.engine import Engine
 from progressor.errors import (
@@ -24,7 +24,10 @@ from progressor.errors import (
     SchemaMismatch,
     StorageUnavailable,
 )
-from progressor.handler import Handler
+from progressor.handlers.codec import Codec
+from progressor.handlers.handler import Handler
+from progressor.handlers.namespace import Namespace
+from progressor.handlers.process import Process
 from progressor.model import (
     Event,
     HistoryRange,
@@ -39,10 +42,7 @@ from progressor.model import (
     TimerStatus,
     UnsetTimer,
 )
-from progressor.namespace import Namespace
-from progressor.process import Process
 from progressor.release import VERSION
-from progressor.sync import SyncClient
 
 __version__ = VERSION
 

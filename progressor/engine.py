@@ -13,21 +13,22 @@ from functools import partial
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
-from progressor.backend import Backend
+from progressor.client.engine_client import EngineClient
 from progressor.config import EngineOptions
-from progressor.engine_client import EngineClient
 from progressor.errors import InvalidRequest
-from progressor.heartbeat import Heartbeat
-from progressor.loop_lag import LoopLag
+from progressor.handlers.namespace import Namespace
+from progressor.handlers.waits import Lending
 from progressor.model import shown_id
-from progressor.namespace import Namespace
-from progressor.pool import Pool
-from progressor.service import PeriodicService
-from progressor.standalone import heartbeat, scanner, zombie_collector
+from progressor.node.loop_lag import LoopLag
+from progressor.node.node import Backend
+from progressor.node.witness import Witness
+from progressor.services.scanner import scanner_on
+from progressor.services.service import PeriodicService
+from progressor.services.zombie_collector import zombie_collector_on
 from progressor.storage.signals import Kind
-from progressor.waits import Lending
-from progressor.witness import Witness
-from progressor.worker import Worker
+from progressor.worker.heartbeat import Heartbeat, heartbeat_on
+from progressor.worker.pool import Pool
+from progressor.worker.worker import Worker
 
 log = logging.getLogger("progressor.engine")
 
@@ -80,14 +81,14 @@ class Engine:
         step_timeouts = {each.name: each.options.step_timeout for each in self.namespaces}
         services: list[PeriodicService] = []
         if options.scanner:
-            services.append(scanner(backend, options, list(pools)))
+            services.append(scanner_on(backend, options, list(pools)))
         if options.zombie_collector:
-            services.append(zombie_collector(backend, options, witness))
+            services.append(zombie_collector_on(backend, options, witness))
         return _Parts(
             backend,
             pools,
             EngineClient(backend, self.namespaces, pools),
-            heartbeat(backend, options, witness, namespaces=step_timeouts, free_slots=self._free_slots),
+            heartbeat_on(backend, options, witness, namespaces=step_timeouts, free_slots=self._free_slots),
             LoopLag(),
             lending,
             services,

@@ -15,7 +15,6 @@ from typing import Any, LiteralString, NamedTuple
 import psycopg
 from psycopg.rows import dict_row
 
-from progressor.doctor import examine
 from progressor.model import (
     Decision,
     Disposition,
@@ -29,6 +28,7 @@ from progressor.model import (
     TaskType,
 )
 from progressor.storage.connections import Connections
+from progressor.storage.doctor.doctor import examine
 from progressor.storage.items import (
     Claimed,
     Continue,

@@ -45,7 +45,7 @@ async def _serve(spec: dict[str, Any]) -> None:
     )
     from benchmarks.chaos.teller import Tellers  # noqa: PLC0415
     from progressor import Client, Engine  # noqa: PLC0415
-    from progressor.standalone import Standalone, scanner_apart, zombie_collector_apart  # noqa: PLC0415
+    from progressor.deployment.standalone import Standalone, scanner_apart, zombie_collector_apart  # noqa: PLC0415
 
     file = Path(spec["told"])
 

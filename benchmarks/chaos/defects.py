@@ -12,13 +12,13 @@ import re
 from datetime import timedelta
 from typing import Any
 
-from progressor.pool import Pool
-from progressor.replies import Replies
-from progressor.scanner import Scanner
+from progressor.node.replies import Replies
+from progressor.services.scanner import Scanner
 from progressor.storage.items import Answer, Step, TaskRef
 from progressor.storage.signals import Signals
 from progressor.storage.statements import STATEMENTS
-from progressor.worker import Worker
+from progressor.worker.pool import Pool
+from progressor.worker.worker import Worker
 
 DEFECTS = {
     "fence": "results are saved whether or not the worker still holds the task",

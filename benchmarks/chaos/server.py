@@ -12,8 +12,8 @@ from typing import Any
 
 import psycopg
 
+from progressor.deployment.settings import Settings
 from progressor.embedded import EmbeddedPostgres, lifetime
-from progressor.settings import Settings
 from progressor.storage import migrations
 
 Row = tuple[Any, ...]

@@ -22,10 +22,10 @@ from benchmarks.soak import plot, samples
 from benchmarks.soak.load import MIX, Load
 from benchmarks.soak.verdict import Line, judge
 from progressor import Client
-from progressor.doctor import examine
+from progressor.deployment.settings import Settings
 from progressor.embedded import EmbeddedPostgres
-from progressor.settings import Settings
 from progressor.storage import migrations
+from progressor.storage.doctor.doctor import examine
 
 _WARM_UP_SHARE, _LONGEST_WARM_UP = 0.2, 300.0
 

@@ -8,8 +8,8 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from progressor.namespace import Namespace
-from progressor.process import Process
+from progressor.handlers.namespace import Namespace
+from progressor.handlers.process import Process
 
 CHAIN = "bench.chain"
 ENTITY = "bench.entity"

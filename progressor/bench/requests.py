@@ -17,7 +17,7 @@ from progressor.bench.measure import ClosedLoop, Figures, Turns
 from progressor.bench.names import STYLES, Names, named
 from progressor.bench.proxy import delayed
 from progressor.bench.rows import add_stored
-from progressor.client import Client
+from progressor.client.client import Client
 from progressor.engine import Engine
 
 

@@ -19,7 +19,7 @@ from typing import Any
 import typer
 
 from progressor.cli.output import error_line
-from progressor.namespace import Namespace
+from progressor.handlers.namespace import Namespace
 
 _HINT = "APP"
 

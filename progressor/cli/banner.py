@@ -11,9 +11,9 @@ from rich.table import Table
 from rich.text import Text
 
 from progressor.cli.output import stderr
-from progressor.database import Database
-from progressor.monitor import Monitor
-from progressor.namespace import Namespace
+from progressor.deployment.database import Database
+from progressor.deployment.monitor import Monitor
+from progressor.handlers.namespace import Namespace
 
 _EXAMPLES = {"string": "…", "integer": 1, "number": 1.5, "boolean": True, "array": [], "object": {}}
 

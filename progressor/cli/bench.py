@@ -23,7 +23,7 @@ from progressor.bench.rows import Sizes
 from progressor.bench.samples import Results
 from progressor.cli.options import DatabaseUrl, DataDir, read_settings
 from progressor.cli.output import print_json, to_json
-from progressor.database import database
+from progressor.deployment.database import database
 
 QUICK_SECONDS = 1.0
 _QUICK_DIVISOR = 100

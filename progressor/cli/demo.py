@@ -21,10 +21,10 @@ from rich.console import Console
 from rich.logging import RichHandler
 
 from progressor.cli.options import AsJson, DatabaseUrl, DataDir, with_settings
-from progressor.database import database
+from progressor.deployment.database import database
+from progressor.deployment.settings import Settings
 from progressor.embedded import named_data_dir
 from progressor.errors import StorageUnavailable
-from progressor.settings import Settings
 from progressor.storage import migrations
 
 # The view shows what breaks on purpose; the log would show it again, with tracebacks.

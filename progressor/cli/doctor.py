@@ -8,16 +8,16 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
-from progressor import logs
 from progressor.cli.failures import REFUSED, report
 from progressor.cli.options import ASKING, AsJson, read_duration, with_settings
 from progressor.cli.output import print_json, stdout, visible
-from progressor.database import existing_database
-from progressor.doctor import Invariant, Report, examine
+from progressor.deployment import logs
+from progressor.deployment.database import existing_database
+from progressor.deployment.settings import Settings
 from progressor.errors import ProgressorError
-from progressor.settings import Settings
 from progressor.storage import migrations
-from progressor.storage.checks import Finding
+from progressor.storage.doctor.checks import Finding
+from progressor.storage.doctor.doctor import Invariant, Report, examine
 
 _FINDINGS, _NOT_EXAMINED = 1, 2
 # So many rounds of a collector may pass before what it did not collect is a finding.

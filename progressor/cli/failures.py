@@ -11,6 +11,7 @@ from collections.abc import Mapping
 import typer
 
 from progressor.cli.output import error_line, to_json
+from progressor.deployment.logs import without_passwords
 from progressor.errors import (
     HandlerFailed,
     IdempotencyConflict,
@@ -25,7 +26,6 @@ from progressor.errors import (
     ReplyTimeout,
     StorageUnavailable,
 )
-from progressor.logs import without_passwords
 
 REFUSED, WRONG, NOT_NOW = 1, 2, 75
 

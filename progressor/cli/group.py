@@ -18,8 +18,8 @@ from typer.main import get_command
 from progressor.cli.failures import EXIT_STATUS, report
 from progressor.cli.options import MACHINE
 from progressor.cli.output import stdout
+from progressor.deployment.settings import Settings
 from progressor.errors import ProgressorError
-from progressor.settings import Settings
 
 RUN, ASK, LOOK, MAINTAIN = "Run", "Ask", "Look", "Maintain"
 

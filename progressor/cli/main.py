@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from progressor import __version__
-from progressor.cli import ask, doctor, look, maintain, serve
+from progressor.cli import change, doctor, maintain, read, serve
 from progressor.cli.group import ASK, LOOK, MAINTAIN, RUN, Commands
 
 app = typer.Typer(
@@ -24,15 +24,15 @@ for _panel, _commands in {
         "zombie-collector": serve.zombie_collector,
     },
     ASK: {
-        "start": ask.start,
-        "call": ask.call,
-        "notify": ask.notify,
-        "repair": ask.repair,
-        "simple-repair": ask.simple_repair,
-        "put": ask.put,
-        "remove": ask.remove,
+        "start": change.start,
+        "call": change.call,
+        "notify": change.notify,
+        "repair": change.repair,
+        "simple-repair": change.simple_repair,
+        "put": change.put,
+        "remove": change.remove,
     },
-    LOOK: {"get": look.get, "trace": look.trace, "search": look.search},
+    LOOK: {"get": read.get, "trace": read.trace, "search": read.search},
     MAINTAIN: {"migrate": maintain.migrate, "doctor": doctor.doctor},
 }.items():
     for _name, _command in _commands.items():

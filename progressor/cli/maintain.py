@@ -6,11 +6,11 @@ from typing import Annotated
 
 import typer
 
-from progressor import logs
 from progressor.cli.options import ASKING, AsJson, Embedded, Yes, confirm, refuse_to_guess, with_settings
 from progressor.cli.output import print_json, stdout
-from progressor.database import Database, database
-from progressor.settings import Settings
+from progressor.deployment import logs
+from progressor.deployment.database import Database, database
+from progressor.deployment.settings import Settings
 from progressor.storage import migrations
 
 

@@ -18,8 +18,8 @@ import typer
 from pydantic import TypeAdapter, ValidationError
 
 from progressor.cli.output import warning
+from progressor.deployment.settings import Settings, seconds_or_text, unknown_variables
 from progressor.errors import InvalidRequest
-from progressor.settings import Settings, seconds_or_text, unknown_variables
 
 MACHINE = "progressor.machine"
 

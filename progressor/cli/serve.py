@@ -9,18 +9,18 @@ from typing import Annotated, Any, TypeVar
 
 import typer
 
-from progressor import logs
 from progressor.cli import apps
 from progressor.cli.banner import banner
 from progressor.cli.options import SERVING, App, Embedded, refuse_to_guess, with_settings
 from progressor.cli.output import note, stderr
 from progressor.cli.running import Runner
-from progressor.database import Database, database
+from progressor.deployment import logs
+from progressor.deployment.database import Database, database
+from progressor.deployment.monitor import Monitor
+from progressor.deployment.settings import Settings
+from progressor.deployment.standalone import Standalone, scanner_apart, zombie_collector_apart
 from progressor.engine import Engine
-from progressor.monitor import Monitor
-from progressor.namespace import Namespace
-from progressor.settings import Settings
-from progressor.standalone import Standalone, scanner_apart, zombie_collector_apart
+from progressor.handlers.namespace import Namespace
 from progressor.storage import migrations
 
 log = logging.getLogger("progressor.cli")
@@ -66,8 +66,8 @@ def worker(
     settings: Settings,
 ) -> None:
     """Run the handlers of APP, with a scanner and a zombie collector unless told otherwise."""
-    namespaces = _load(app, settings)
     refuse_to_guess(settings, embedded=embedded)
+    namespaces = _load(app, settings)
 
     def build(found: Database) -> Engine:
         return Engine(found.dsn, namespaces, **settings.engine_options())

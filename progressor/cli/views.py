@@ -12,10 +12,10 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from progressor.answers import TraceEntry
 from progressor.cli.output import clock, short, to_json, visible
+from progressor.client.results import TraceEntry
+from progressor.handlers.process import Process
 from progressor.model import Event, ProcessStatus, TaskStatus, Timer, TimerStatus
-from progressor.process import Process
 
 _STYLES = {
     ProcessStatus.INIT.value: "yellow",

@@ -12,7 +12,7 @@ import psycopg
 import pytest
 
 from progressor.cli import options
-from progressor.settings import Settings
+from progressor.deployment.settings import Settings
 from tests.cli.conftest import DEADLINE_SECONDS, NS, Ended, Running, run
 
 Ask = Callable[..., Ended]

@@ -10,7 +10,7 @@ import pytest
 import progressor as package
 from progressor.cli import group
 from progressor.cli.main import app
-from progressor.settings import Settings
+from progressor.deployment.settings import Settings
 from tests.cli.conftest import Ended, run
 
 Command = Callable[..., Ended]

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from progressor import logs
+from progressor.deployment import logs
 
 log = logging.getLogger("progressor.test")
 

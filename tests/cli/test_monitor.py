@@ -11,10 +11,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from progressor import monitor as monitor_module
-from progressor.answers import Health
+from progressor.client.results import Health
+from progressor.deployment import monitor as monitor_module
+from progressor.deployment.monitor import Monitor
 from progressor.errors import InvalidRequest
-from progressor.monitor import Monitor
 
 
 @pytest.fixture

@@ -18,9 +18,9 @@ from pathlib import Path
 import psycopg
 import pytest
 
+from progressor.client.sync import SyncClient
+from progressor.deployment.monitor import Monitor
 from progressor.model import SetTimer
-from progressor.monitor import Monitor
-from progressor.sync import SyncClient
 from tests import postgres
 from tests.cli.conftest import DEADLINE_SECONDS, HERE, NS, Ended, Running, environment, run
 

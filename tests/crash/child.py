@@ -8,8 +8,8 @@ from datetime import timedelta
 from typing import Any
 
 from progressor import Client, Engine
-from progressor.pool import Pool
-from progressor.standalone import Standalone, scanner_apart, zombie_collector_apart
+from progressor.deployment.standalone import Standalone, scanner_apart, zombie_collector_apart
+from progressor.worker.pool import Pool
 from tests.crash import points
 from tests.crash.ledger import CLIENT_OPTIONS, OPTIONS, account, use_all
 

@@ -13,10 +13,12 @@ import os
 from collections.abc import Callable
 from typing import Any
 
-from progressor import handler, replies, worker
+from progressor.handlers import handler
+from progressor.node import replies
 from progressor.storage import signals
 from progressor.storage.beats import Beats
 from progressor.storage.session import Session
+from progressor.worker import worker
 
 DEAD = 86
 

@@ -16,9 +16,9 @@ from prometheus_client.metrics import MetricWrapperBase
 
 from progressor import errors, metrics
 from progressor.config import ConnectionOptions, EngineOptions
+from progressor.deployment.settings import Settings
 from progressor.model import Disposition
-from progressor.settings import Settings
-from progressor.storage.checks import CHECKS
+from progressor.storage.doctor.checks import CHECKS
 from progressor.storage.refusals import TABLE as REFUSALS
 from progressor.transitions import TABLE, End, diagram
 from tests.docs.pages import ROOT, read

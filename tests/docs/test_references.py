@@ -17,9 +17,9 @@ from progressor.cli.failures import EXIT_STATUS
 from progressor.cli.main import app
 from progressor.config import NamespaceOptions, RetryPolicy
 from progressor.model import Disposition, ProcessStatus, TaskStatus, TaskType, TimerStatus
-from progressor.scanner import Scanner
+from progressor.services.scanner import Scanner
+from progressor.services.zombie_collector import ZombieCollector
 from progressor.storage.statements import STATEMENTS
-from progressor.zombie_collector import ZombieCollector
 from tests.docs.drawn import DRAWN
 from tests.docs.pages import marked, read
 

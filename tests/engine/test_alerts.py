@@ -21,16 +21,16 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from progressor import Namespace, Process, RetryPolicy, metrics
 from progressor.errors import StorageUnavailable
-from progressor.loop_lag import LoopLag
-from progressor.pool import Pool
-from progressor.scanner import Scanner
+from progressor.handlers.waits import Lending
+from progressor.node.loop_lag import LoopLag
+from progressor.services.scanner import Scanner
+from progressor.services.zombie_collector import ZombieCollector
 from progressor.storage.batching import GroupCommit
 from progressor.storage.items import Claimed
 from progressor.storage.operations import Storage
 from progressor.supervision import Background
-from progressor.waits import Lending
-from progressor.worker import Worker
-from progressor.zombie_collector import ZombieCollector
+from progressor.worker.pool import Pool
+from progressor.worker.worker import Worker
 from tests.docs.pages import read
 from tests.engine.clock import PAST, start_at
 from tests.engine.writes import AGE, Writes

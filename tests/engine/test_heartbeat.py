@@ -8,9 +8,9 @@ from datetime import timedelta
 import pytest
 
 from progressor.errors import StorageUnavailable
-from progressor.heartbeat import Heartbeat
+from progressor.node.witness import Witness
 from progressor.storage.beats import Beats
-from progressor.witness import Witness
+from progressor.worker.heartbeat import Heartbeat
 from tests.support import NS, SECOND, WORKER, Tables, eventually
 
 TICK = timedelta(milliseconds=20)
@@ -113,7 +113,7 @@ async def test_a_silent_server_does_not_hold_up_who_leaves(
     dsn: str, tables: Tables, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A last beat that nobody answers is left behind; it deregisters as soon as it is answered."""
-    monkeypatch.setattr("progressor.heartbeat._LAST_BEAT", 0.01)
+    monkeypatch.setattr("progressor.worker.heartbeat._LAST_BEAT", 0.01)
     heartbeat = heartbeat_of(dsn)
     await heartbeat.start()
     tables.execute("BEGIN")

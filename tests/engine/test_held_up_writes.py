@@ -16,7 +16,7 @@ import pytest
 from prometheus_client import REGISTRY
 
 from progressor import Engine, Namespace, Process, ProcessStatus
-from progressor.standalone import Standalone, zombie_collector_apart
+from progressor.deployment.standalone import Standalone, zombie_collector_apart
 from progressor.storage import migrations
 from tests.clusters import Address, Cluster, clusters, primary_and_standby
 from tests.support import Tables, eventually

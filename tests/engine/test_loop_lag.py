@@ -5,8 +5,8 @@ import time
 
 from prometheus_client import REGISTRY
 
-from progressor import loop_lag
-from progressor.loop_lag import LoopLag
+from progressor.node import loop_lag
+from progressor.node.loop_lag import LoopLag
 from tests.support import eventually
 
 

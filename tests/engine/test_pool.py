@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from progressor import Namespace
-from progressor.pool import MAX_CHAIN, Pool
+from progressor.handlers.threads import NoThread
 from progressor.storage.items import Claimed
 from progressor.storage.operations import Storage
-from progressor.threads import NoThread
+from progressor.worker.pool import MAX_CHAIN, Pool
 from tests.engine.clock import PAST, start_at
 from tests.support import (
     NS,
@@ -365,7 +365,7 @@ async def test_room_for_large_values(
     make: Callable[[int], Pool], storage: Storage, steps: Steps, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A worker takes on no more than it has room for, whatever its slots; the others follow one by one."""
-    monkeypatch.setattr("progressor.pool.ROOM", 150_000)
+    monkeypatch.setattr("progressor.worker.pool.ROOM", 150_000)
     for place in range(5):
         await wait(storage, init(f"p{place}", worker_id=None, args=b"x" * 100_000), now=PAST)
     pool = make(8)

@@ -8,7 +8,7 @@ import pytest
 
 from progressor.errors import StorageUnavailable
 from progressor.model import TaskStatus
-from progressor.replies import Replies
+from progressor.node.replies import Replies
 from progressor.storage.items import Answer, TaskRef
 from progressor.storage.operations import Storage
 from tests.support import NS, Tables, eventually, hold, init, save, start, unlock
@@ -128,7 +128,7 @@ async def test_an_early_hint_is_not_lost(storage: Storage, make: Make) -> None:
 
 async def test_early_hints_are_bounded(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     """Hints for nobody do not pile up: the oldest go."""
-    monkeypatch.setattr("progressor.replies._MOST_EARLY", 3)
+    monkeypatch.setattr("progressor.node.replies._MOST_EARLY", 3)
     replies = make()
     replies.hint(range(1, 6))
     assert list(replies._early) == [3, 4, 5]

@@ -8,7 +8,7 @@ from prometheus_client import REGISTRY
 from psycopg import sql
 
 from progressor.errors import InvalidRequest
-from progressor.scanner import Scanner
+from progressor.services.scanner import Scanner
 from progressor.storage.operations import Storage
 from progressor.storage.statements import STATEMENTS
 from tests.engine.clock import PAST, start_at

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from datetime import timedelta
 
 from progressor.errors import StorageUnavailable
-from progressor.service import PeriodicService
+from progressor.services.service import PeriodicService
 
 TICK = timedelta(microseconds=100)
 HOUR = timedelta(hours=1)

@@ -7,15 +7,16 @@ from typing import Any
 import pytest
 from prometheus_client import REGISTRY
 
-from progressor import HistoryRange, Namespace, Process, TaskType, threads
+from progressor import HistoryRange, Namespace, Process, TaskType
 from progressor.errors import StorageUnavailable
+from progressor.handlers import threads
+from progressor.handlers.threads import NoThread
+from progressor.handlers.waits import Lending
 from progressor.model import Event, TaskStatus
 from progressor.storage.batching import GroupCommit
 from progressor.storage.items import Answer, Claimed, TaskRef
 from progressor.storage.operations import Storage
-from progressor.threads import NoThread
-from progressor.waits import Lending
-from progressor.worker import Worker
+from progressor.worker.worker import Worker
 from tests.engine.clock import PAST, start_at
 from tests.support import (
     NS,

@@ -9,9 +9,9 @@ from prometheus_client import REGISTRY
 
 from progressor.errors import StorageUnavailable
 from progressor.model import TaskStatus
+from progressor.services.zombie_collector import ZombieCollector
 from progressor.storage.items import Answer, TaskRef
 from progressor.storage.operations import Storage
-from progressor.zombie_collector import ZombieCollector
 from tests.engine.clock import PAST, start_at
 from tests.engine.writes import AGE, Writes
 from tests.support import (
@@ -275,7 +275,7 @@ async def test_more_than_a_round_takes(
     collector: ZombieCollector, storage: Storage, tables: Tables, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """After a full round the next one follows at once."""
-    monkeypatch.setattr("progressor.zombie_collector._MOST", 2)
+    monkeypatch.setattr("progressor.services.zombie_collector._MOST", 2)
     tables.set_worker(seen_at=PAST)
     for number in range(3):
         await hold(storage, init(f"p{number}"), now=PAST)

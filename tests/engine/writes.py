@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from progressor.node.witness import Witness
 from progressor.storage.items import Beat
-from progressor.witness import Witness
 from tests.engine.clock import PAST
 from tests.support import COLLECTOR, SECOND, Tables
 

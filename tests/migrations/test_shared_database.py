@@ -10,9 +10,9 @@ from alembic import command
 from alembic.config import Config
 
 from progressor import Engine, Namespace, Process
-from progressor.doctor import examine
 from progressor.errors import InvalidRequest, SchemaMismatch
 from progressor.storage import migrations
+from progressor.storage.doctor.doctor import examine
 
 _ENV = """
 from alembic import context

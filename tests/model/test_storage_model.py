@@ -38,7 +38,7 @@ from progressor.storage.items import (
 )
 from progressor.storage.operations import Storage
 from progressor.transitions import decide
-from progressor.worker import _after
+from progressor.worker.worker import _after
 from tests.model.draws import (
     KEYS,
     NAMESPACES,

@@ -11,8 +11,8 @@ import pytest
 from psycopg import sql
 
 from progressor import Client, Engine, Namespace, SchemaMismatch
-from progressor.doctor import examine
 from progressor.storage import migrations, opening
+from progressor.storage.doctor.doctor import examine
 from tests.conftest import Databases
 
 

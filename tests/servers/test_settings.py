@@ -22,10 +22,11 @@ from progressor import (
     RetryPolicy,
     SetTimer,
 )
-from progressor.doctor import examine
-from progressor.storage import checks, migrations, opening
+from progressor.storage import migrations, opening
 from progressor.storage.beats import Beats
 from progressor.storage.connections import Connections
+from progressor.storage.doctor import checks
+from progressor.storage.doctor.doctor import examine
 from progressor.storage.operations import Storage
 from progressor.storage.reads import Reads
 from progressor.storage.statements import STATEMENTS

@@ -9,9 +9,9 @@ from contextlib import contextmanager
 import pytest
 
 from progressor import Client, Engine, StorageUnavailable
-from progressor.doctor import examine
 from progressor.storage import migrations
 from progressor.storage.connections import Connections
+from progressor.storage.doctor.doctor import examine
 from progressor.storage.items import Postpone
 from progressor.storage.operations import Storage
 from progressor.storage.reads import Reads

@@ -13,12 +13,12 @@ from typing import LiteralString
 import psycopg
 import pytest
 
-from progressor.doctor import examine
 from progressor.errors import SchemaMismatch, StorageUnavailable
 from progressor.model import SetTimer
 from progressor.storage import migrations
-from progressor.storage.checks import CHECKS
 from progressor.storage.connections import Connections
+from progressor.storage.doctor.checks import CHECKS
+from progressor.storage.doctor.doctor import examine
 from progressor.storage.items import Import
 from progressor.storage.operations import Storage
 from tests.support import (

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from progressor.deadlines import Deadlines
-from progressor.handler import perform
+from progressor.handlers.deadlines import Deadlines
+from progressor.handlers.handler import perform
+from progressor.handlers.namespace import Namespace
 from progressor.model import Outcome, ProcessStatus, Snapshot, Task, TaskType
-from progressor.namespace import Namespace
 
 NOW = datetime(2026, 1, 31, 12, tzinfo=UTC)
 

@@ -8,9 +8,9 @@ import pytest
 from pydantic import BaseModel, Field
 from typing_extensions import TypedDict
 
+from progressor.handlers.namespace import Namespace
+from progressor.handlers.process import Process
 from progressor.model import Failure, Intent, Refusal, Success
-from progressor.namespace import Namespace
-from progressor.process import Process
 
 
 class Pay(BaseModel):

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel
 
-from progressor.codec import JSON, RAW, Wire, decode, encode, json_object
 from progressor.errors import InvalidRequest
+from progressor.handlers.codec import JSON, RAW, Wire, decode, encode, json_object
 
 INFINITY = float("inf")
 NAN = float("nan")

@@ -5,7 +5,7 @@ from datetime import timedelta
 
 import pytest
 
-from progressor.deadlines import Deadline, Deadlines
+from progressor.handlers.deadlines import Deadline, Deadlines
 
 SHORT = timedelta(milliseconds=20)
 LONG = timedelta(hours=1)

@@ -10,13 +10,13 @@ import pytest
 from pydantic import BaseModel
 
 from progressor.errors import InvalidRequest
+from progressor.handlers.namespace import Namespace
 from progressor.model import Intent, Success
-from progressor.namespace import Namespace
 
 if TYPE_CHECKING:
     from decimal import Decimal
 
-    from progressor.process import Process
+    from progressor.handlers.process import Process
 
 
 class Pay(BaseModel):

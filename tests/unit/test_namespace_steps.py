@@ -11,9 +11,9 @@ from pydantic import BaseModel, Field
 from typing_extensions import TypedDict
 
 from progressor.errors import Reject
+from progressor.handlers.namespace import Namespace
+from progressor.handlers.process import Process
 from progressor.model import Event, Intent, Refusal, Success, TaskType
-from progressor.namespace import Namespace
-from progressor.process import Process
 
 
 class Subscription(BaseModel):

@@ -9,9 +9,11 @@ from typing import Any
 
 import pytest
 
-from progressor.deadlines import Deadlines
 from progressor.errors import InvalidRequest, NonRetryable, Reject
-from progressor.handler import MAX_ERROR_LENGTH, InvalidCall, perform
+from progressor.handlers.deadlines import Deadlines
+from progressor.handlers.handler import MAX_ERROR_LENGTH, InvalidCall, perform
+from progressor.handlers.namespace import Namespace
+from progressor.handlers.process import Process
 from progressor.model import (
     Event,
     Failure,
@@ -23,8 +25,6 @@ from progressor.model import (
     Success,
     TaskType,
 )
-from progressor.namespace import Namespace
-from progressor.process import Process
 
 Body = Callable[[Any], Awaitable[Any]]
 

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from progressor.codec import ANY, JSON, Shape, Wire
 from progressor.errors import InvalidRequest, InvalidState, ProgressorError
+from progressor.handlers.codec import ANY, JSON, Shape, Wire
+from progressor.handlers.process import Process, WritableProcess
 from progressor.model import Event, Intent, ProcessStatus, Remove, SetTimer, UnsetTimer
-from progressor.process import Process, WritableProcess
 
 NOW = datetime(2026, 1, 31, 12, tzinfo=UTC)
 

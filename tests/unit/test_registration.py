@@ -8,9 +8,9 @@ import pytest
 from pydantic import BaseModel
 
 from progressor.errors import InvalidRequest
+from progressor.handlers.namespace import Namespace
+from progressor.handlers.process import Process
 from progressor.model import HistoryRange, Intent, TaskType
-from progressor.namespace import Namespace
-from progressor.process import Process
 
 LAST = HistoryRange(limit=10, direction="backward")
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from progressor.config import ConnectionOptions, EngineOptions
+from progressor.deployment.settings import Settings
 from progressor.errors import InvalidRequest
-from progressor.settings import Settings
 
 
 @pytest.fixture(autouse=True)

@@ -175,10 +175,10 @@ def test_pauses_grow_and_end(monkeypatch: pytest.MonkeyPatch) -> None:
 # Who may start a task or a thread himself, and why: everything else asks Background.
 _OWNERS = {
     "supervision": "it is the owner",
-    "pool": "chains of steps, many a millisecond; each ends in `report`",
+    "worker.pool": "chains of steps, many a millisecond; each ends in `report`",
     "storage.batching": "flights, many a millisecond; each ends in `report`",
-    "backend": "connecting: whoever asks awaits it, and hears how it ended",
-    "threads": "what a handler raises in its thread belongs to its caller",
+    "node.node": "connecting: whoever asks awaits it, and hears how it ended",
+    "handlers.threads": "what a handler raises in its thread belongs to its caller",
     "cli.running": "ends with the OS process, which it is there to end",
 }
 _STARTS = {"create_task", "ensure_future", "Thread", "start_new_thread", "TaskGroup"}

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from progressor.errors import CallCycle
-from progressor.waits import Lending, RunningStep, running_step, waiting_for
+from progressor.handlers.waits import Lending, RunningStep, running_step, waiting_for
 
 PLACE = ("host", "db", "schema")
 
@@ -197,7 +197,7 @@ def test_a_forked_child_belongs_to_no_step() -> None:
     """What a handler forks is a process of its own: nobody waits for it, and it knows of no waits."""
     code = """
 import asyncio, os
-from progressor import waits
+from progressor.handlers import waits
 
 async def step():
     lending = waits.Lending(("here",), {})

@@ -16,10 +16,10 @@ from types import TracebackType
 from typing import Any, Concatenate, NamedTuple, ParamSpec, Self, TypeVar
 from weakref import WeakSet
 
-from progressor.client import Client, ProcessHandle
-from progressor.codec import Codec
+from progressor.client.client import Client, ProcessHandle
 from progressor.errors import StorageUnavailable
-from progressor.namespace import Namespace
+from progressor.handlers.codec import Codec
+from progressor.handlers.namespace import Namespace
 from progressor.supervision import keep_thread
 
 P = ParamSpec("P")

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, assert_never
 
-from progressor.codec import Wire
 from progressor.errors import (
     HandlerFailed,
     IdempotencyConflict,
@@ -19,8 +18,9 @@ from progressor.errors import (
     ProgressorError,
     Rejected,
 )
+from progressor.handlers.codec import Wire
+from progressor.handlers.process import Process
 from progressor.model import Event, TaskStatus, TaskType
-from progressor.process import Process
 from progressor.storage.items import Answer, NotPrepared, Refused, Request
 from progressor.storage.reads import TaskRow
 

@@ -17,7 +17,7 @@ from queue import Empty, SimpleQueue
 from threading import Lock, Thread
 from typing import Any
 
-from progressor.waits import running_step
+from progressor.handlers.waits import running_step
 
 # A thread that had nothing to do for so long ends, with what belongs to it (a connection, say). In seconds.
 _IDLE = 60.0

@@ -6,11 +6,11 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
-from progressor import logs
 from progressor.cli.output import note, stderr
-from progressor.client import Client
-from progressor.database import existing_database
-from progressor.settings import Settings
+from progressor.client.client import Client
+from progressor.deployment import logs
+from progressor.deployment.database import existing_database
+from progressor.deployment.settings import Settings
 
 T = TypeVar("T")
 

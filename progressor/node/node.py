@@ -6,17 +6,14 @@ Rule: built in one place, started and stopped in one order, shared by everything
 from __future__ import annotations
 
 import asyncio
-import logging
-import random
 import secrets
 from collections.abc import Callable
-from datetime import timedelta
 
 from progressor.config import ConnectionOptions
-from progressor.errors import InvalidRequest, ProgressorError, StorageUnavailable
-from progressor.outages import Outage, Says, cause_of
+from progressor.errors import InvalidRequest, StorageUnavailable
+from progressor.node.replies import Replies
+from progressor.node.wakes import Wakes
 from progressor.release import VERSION
-from progressor.replies import Replies
 from progressor.storage import migrations
 from progressor.storage.batching import GroupCommit
 from progressor.storage.connections import Connections
@@ -26,12 +23,6 @@ from progressor.storage.operations import Storage
 from progressor.storage.reach import place_of
 from progressor.storage.reads import Reads
 from progressor.storage.signals import Kind, Signals
-from progressor.supervision import Background
-
-log = logging.getLogger("progressor.backend")
-
-_WORKERS_AGE = 2.0
-_SAYS = Says("nobody woken, a scan will", "still nobody woken", "workers are woken again")
 
 
 class Backend:
@@ -176,49 +167,3 @@ def _take_note(connecting: asyncio.Task[None]) -> None:
 
 def _closed() -> StorageUnavailable:
     return StorageUnavailable("the client is closed")
-
-
-class Wakes:
-    """Chooses which worker hears of new work: one with room, so that one call wakes one worker."""
-
-    def __init__(self, storage: Storage, signals: Signals | None, lease_age: timedelta) -> None:
-        self._storage = storage
-        self._signals = signals
-        self._lease_age = lease_age
-        self._workers: dict[str, tuple[float, list[tuple[int, int]]]] = {}
-        self._wanted: set[tuple[str, Kind]] = set()
-        self._background = Background()
-        self._outage = Outage(log, _SAYS)
-
-    def wake(self, namespace: str, kind: Kind) -> None:
-        if self._signals is not None and (namespace, kind) not in self._wanted:
-            self._wanted.add((namespace, kind))
-            self._background.begin("wake", self._wake(namespace, kind, self._signals))
-
-    async def _wake(self, namespace: str, kind: Kind, signals: Signals) -> None:
-        try:
-            workers = await self._live(namespace)
-        except ProgressorError as error:
-            self._outage.failed(cause_of(error))
-            return
-        finally:
-            self._wanted.discard((namespace, kind))
-        self._outage.worked()
-        if workers:
-            weights = [max(free, 0.1) for _, free in workers]
-            ((worker_id, _),) = random.choices(workers, weights)  # noqa: S311 - a spread
-            signals.wake(worker_id, namespace, kind)
-
-    async def _live(self, namespace: str) -> list[tuple[int, int]]:
-        now = asyncio.get_running_loop().time()
-        seen_at, workers = self._workers.get(namespace, (-_WORKERS_AGE, []))
-        if not workers or now - seen_at >= _WORKERS_AGE:
-            rows = await self._storage.execute(
-                "live_workers", namespace=namespace, lease_age=self._lease_age
-            )
-            workers = [(row["worker_id"], row["free_slots"]) for row in rows]
-            self._workers[namespace] = (now, workers)
-        return workers
-
-    async def stop(self) -> None:
-        await self._background.stop()

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from progressor.config import DEFAULT_SCHEMA, check_count, check_namespace
-from progressor.storage import checks
-from progressor.storage.checks import Finding
+from progressor.storage.doctor import checks
+from progressor.storage.doctor.checks import Finding
 from progressor.storage.dsn import with_defaults
 
 _MOST = 10

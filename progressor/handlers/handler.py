@@ -11,10 +11,12 @@ import logging
 from dataclasses import replace
 from typing import Any, Final, Protocol, assert_never
 
-from progressor.codec import RAW, json_object
 from progressor.config import EngineOptions
-from progressor.deadlines import Deadline, Deadlines
 from progressor.errors import CallCycle, InvalidRequest, NonRetryable, Reject
+from progressor.handlers.codec import RAW, json_object
+from progressor.handlers.deadlines import Deadline, Deadlines
+from progressor.handlers.process import InvalidContext, Process
+from progressor.handlers.threads import NoThread
 from progressor.model import (
     Event,
     Failure,
@@ -29,12 +31,10 @@ from progressor.model import (
     TaskType,
     UnsetTimer,
 )
-from progressor.process import InvalidContext, Process
-from progressor.threads import NoThread
 
 MAX_ERROR_LENGTH = 2_000
 
-_log = logging.getLogger(__name__)
+_log = logging.getLogger("progressor.handler")
 
 _REMOVED: Final = Success(Intent(action=Remove()))
 

@@ -7,7 +7,6 @@ from typing import Annotated, Literal
 import typer
 
 from progressor.cli import views
-from progressor.cli.asking import ask
 from progressor.cli.options import (
     ASKING,
     AsJson,
@@ -20,8 +19,9 @@ from progressor.cli.options import (
     with_settings,
 )
 from progressor.cli.output import note, print_json, stdout
+from progressor.cli.question import ask
+from progressor.deployment.settings import Settings
 from progressor.model import HistoryRange
-from progressor.settings import Settings
 
 # What a person reads of a history that has no end; machines get all unless they say how much.
 _SHOWN = 20

@@ -17,9 +17,7 @@ from functools import partial
 from typing import Any
 
 from progressor import metrics
-from progressor.answers import not_prepared, response_of
-from progressor.backend import Backend
-from progressor.codec import RAW, Wire, encode
+from progressor.client.results import not_prepared, response_of
 from progressor.config import check_namespace as _check_name
 from progressor.config import check_text
 from progressor.errors import (
@@ -29,9 +27,11 @@ from progressor.errors import (
     ReplyTimeout,
     StorageUnavailable,
 )
+from progressor.handlers.codec import RAW, Wire, encode
+from progressor.handlers.namespace import Namespace
+from progressor.handlers.waits import NoWait, Wait, waiting_for
 from progressor.model import ProcessStatus, Snapshot, TaskType
-from progressor.namespace import Namespace
-from progressor.pool import Pool, new_lease
+from progressor.node.node import Backend
 from progressor.storage.items import (
     Answer,
     Claimed,
@@ -44,7 +44,7 @@ from progressor.storage.items import (
     TaskRef,
 )
 from progressor.storage.signals import Kind
-from progressor.waits import NoWait, Wait, waiting_for
+from progressor.worker.pool import Pool, new_lease
 
 Timeout = float | timedelta | None
 

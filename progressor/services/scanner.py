@@ -15,8 +15,10 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from progressor import metrics
+from progressor.config import EngineOptions
 from progressor.errors import InvalidRequest
-from progressor.service import PeriodicService
+from progressor.node.node import Backend
+from progressor.services.service import PeriodicService
 from progressor.storage.operations import Storage
 from progressor.storage.signals import Kind
 
@@ -134,3 +136,16 @@ class Scanner(PeriodicService):
                     break
                 self._wake(worker["worker_id"], namespace, kind)
                 left -= max(1, worker["free_slots"])
+
+
+def scanner_on(
+    backend: Backend, options: EngineOptions, namespaces: Sequence[str] | None = None
+) -> Scanner:
+    """A scanner of these namespaces, or of all."""
+    return Scanner(
+        backend.storage,
+        interval=options.scan_interval,
+        lease_age=options.lease_age,
+        wake=backend.wake_worker,
+        namespaces=namespaces,
+    )

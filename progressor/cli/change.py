@@ -6,7 +6,6 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from progressor.cli.asking import ask
 from progressor.cli.options import (
     ASKING,
     Args,
@@ -26,9 +25,10 @@ from progressor.cli.options import (
     with_settings,
 )
 from progressor.cli.output import print_json, stdout, visible
+from progressor.cli.question import ask
+from progressor.deployment.settings import Settings
 from progressor.errors import InvalidRequest
 from progressor.model import SetTimer
-from progressor.settings import Settings
 
 CallName = Annotated[str, typer.Argument(metavar="NAME", show_default=False, help="The call's name.")]
 

@@ -16,9 +16,9 @@ from types import TracebackType
 from typing import Any, Concatenate, Literal, ParamSpec, Self, TypeVar, get_args
 
 from progressor import metrics
-from progressor.answers import Health, Page, TraceEntry
-from progressor.backend import Backend
-from progressor.codec import RAW, Codec, Wire, json_object
+from progressor.client.asking import Requests, Timeout
+from progressor.client.importing import import_of
+from progressor.client.results import Health, Page, TraceEntry
 from progressor.config import (
     ConnectionOptions,
     check_count,
@@ -33,7 +33,9 @@ from progressor.errors import (
     ProgressorError,
     ReplyTimeout,
 )
-from progressor.imports import import_of
+from progressor.handlers.codec import RAW, Codec, Wire, json_object
+from progressor.handlers.namespace import Namespace
+from progressor.handlers.process import Process
 from progressor.model import (
     LAST_ID,
     HistoryRange,
@@ -44,11 +46,9 @@ from progressor.model import (
     TaskType,
     UnsetTimer,
 )
-from progressor.namespace import Namespace
-from progressor.pool import Pool
-from progressor.process import Process
-from progressor.requests import Requests, Timeout
+from progressor.node.node import Backend
 from progressor.storage.searches import MOST_ITEMS, TimerFilter, Wanted
+from progressor.worker.pool import Pool
 
 P = ParamSpec("P")
 T = TypeVar("T")

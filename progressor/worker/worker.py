@@ -16,9 +16,11 @@ from typing import Any
 
 from progressor import metrics
 from progressor.config import EngineOptions
-from progressor.deadlines import Deadlines
 from progressor.errors import InvalidRequest, SchemaMismatch, StorageUnavailable
-from progressor.handler import bounded, fields_of, perform
+from progressor.handlers.deadlines import Deadlines
+from progressor.handlers.handler import bounded, fields_of, perform
+from progressor.handlers.namespace import Namespace
+from progressor.handlers.waits import Lending, RunningStep
 from progressor.model import (
     Decision,
     Disposition,
@@ -31,15 +33,13 @@ from progressor.model import (
     Task,
     TaskStatus,
 )
-from progressor.namespace import Namespace
+from progressor.node.replies import Replies
 from progressor.outages import Outage, Says, cause_of, in_one_line
-from progressor.replies import Replies
 from progressor.storage.batching import GroupCommit
 from progressor.storage.items import Answer, Claimed, LostLease, Saved, Step, TaskRef
 from progressor.storage.reads import Reads
 from progressor.storage.refusals import Unreadable
 from progressor.transitions import decide
-from progressor.waits import Lending, RunningStep
 
 log = logging.getLogger("progressor.worker")
 

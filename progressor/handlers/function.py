@@ -16,10 +16,10 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from progressor.codec import Shape, encode_json, faults, first_fault
 from progressor.errors import InvalidRequest
-from progressor.handler import InvalidCall
-from progressor.threads import run_in_thread
+from progressor.handlers.codec import Shape, encode_json, faults, first_fault
+from progressor.handlers.handler import InvalidCall
+from progressor.handlers.threads import run_in_thread
 
 _EMPTY = inspect.Parameter.empty
 _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)

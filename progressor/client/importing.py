@@ -10,9 +10,9 @@ from typing import Any, Literal
 
 from pydantic import BaseModel
 
-from progressor.codec import Wire, encode_json, json_object
 from progressor.config import ConnectionOptions, check_text
 from progressor.errors import InvalidRequest
+from progressor.handlers.codec import Wire, encode_json, json_object
 from progressor.model import Event, Metadata, SetTimer, UnsetTimer, can_be_stored, in_utc
 from progressor.storage.items import Import
 

@@ -6,21 +6,18 @@ Rule: it knows the namespaces from the database alone, and serves all of them.
 from __future__ import annotations
 
 import logging
-import socket
-from collections.abc import Callable, Mapping, Sequence
-from datetime import timedelta
+from collections.abc import Callable
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
-from progressor.backend import Backend
+from progressor.client.engine_client import EngineClient
 from progressor.config import EngineOptions
-from progressor.engine_client import EngineClient
-from progressor.heartbeat import Heartbeat
-from progressor.scanner import Scanner
-from progressor.service import PeriodicService
-from progressor.storage.beats import Beats
-from progressor.witness import Witness
-from progressor.zombie_collector import ZombieCollector
+from progressor.node.node import Backend
+from progressor.node.witness import Witness
+from progressor.services.scanner import scanner_on
+from progressor.services.service import PeriodicService
+from progressor.services.zombie_collector import zombie_collector_on
+from progressor.worker.heartbeat import Heartbeat, heartbeat_on
 
 log = logging.getLogger("progressor.standalone")
 
@@ -35,61 +32,16 @@ class Apart(NamedTuple):
 Build = Callable[[Backend, EngineOptions], Apart]
 
 
-def scanner(backend: Backend, options: EngineOptions, namespaces: Sequence[str] | None = None) -> Scanner:
-    """A scanner of these namespaces, or of all."""
-    return Scanner(
-        backend.storage,
-        interval=options.scan_interval,
-        lease_age=options.lease_age,
-        wake=backend.wake_worker,
-        namespaces=namespaces,
-    )
-
-
-def heartbeat(
-    backend: Backend,
-    options: EngineOptions,
-    witness: Witness,
-    *,
-    namespaces: Mapping[str, timedelta],
-    free_slots: Callable[[], Mapping[str, int]],
-) -> Heartbeat:
-    """The sign of life of this process, which serves these namespaces with these step_timeouts."""
-    beats = Beats(
-        backend.dsn,
-        worker_id=backend.owner_id,
-        host=socket.gethostname(),
-        namespaces=namespaces,
-        lease_age=options.lease_age,
-        schema=options.database_schema,
-        outage=backend.storage.outage,
-        session_state=options.signals,
-    )
-    return Heartbeat(beats, interval=options.heartbeat_interval, free_slots=free_slots, witness=witness)
-
-
-def zombie_collector(backend: Backend, options: EngineOptions, witness: Witness) -> ZombieCollector:
-    """A zombie collector of all namespaces, judging by what `witness` has seen."""
-    return ZombieCollector(
-        backend.storage,
-        backend.replies,
-        witness,
-        interval=options.zombie_interval,
-        lease_age=options.lease_age,
-        grace=options.zombie_grace,
-    )
-
-
 def scanner_apart(backend: Backend, options: EngineOptions) -> Apart:
     """A scanner of all namespaces."""
-    return Apart(scanner(backend, options))
+    return Apart(scanner_on(backend, options))
 
 
 def zombie_collector_apart(backend: Backend, options: EngineOptions) -> Apart:
     """A zombie collector, and a row of its own in `workers` by which it sees that writes get through."""
     witness = Witness(backend.owner_id, lease_age=options.lease_age)
-    own = heartbeat(backend, options, witness, namespaces={}, free_slots=dict)
-    return Apart(zombie_collector(backend, options, witness), own)
+    own = heartbeat_on(backend, options, witness, namespaces={}, free_slots=dict)
+    return Apart(zombie_collector_on(backend, options, witness), own)
 
 
 class Standalone:

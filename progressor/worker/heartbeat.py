@@ -8,14 +8,17 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import socket
 import threading
 from collections.abc import Callable, Mapping
 from datetime import timedelta
 
+from progressor.config import EngineOptions
 from progressor.errors import ProgressorError
+from progressor.node.node import Backend
+from progressor.node.witness import Witness
 from progressor.storage.beats import Beats
 from progressor.supervision import keep_thread
-from progressor.witness import Witness
 
 log = logging.getLogger("progressor.heartbeat")
 
@@ -77,3 +80,25 @@ class Heartbeat:
 
     def _beat(self) -> None:
         self._witness.saw(self._beats.beat(self._free_slots()))
+
+
+def heartbeat_on(
+    backend: Backend,
+    options: EngineOptions,
+    witness: Witness,
+    *,
+    namespaces: Mapping[str, timedelta],
+    free_slots: Callable[[], Mapping[str, int]],
+) -> Heartbeat:
+    """The sign of life of this process, which serves these namespaces with these step_timeouts."""
+    beats = Beats(
+        backend.dsn,
+        worker_id=backend.owner_id,
+        host=socket.gethostname(),
+        namespaces=namespaces,
+        lease_age=options.lease_age,
+        schema=options.database_schema,
+        outage=backend.storage.outage,
+        session_state=options.signals,
+    )
+    return Heartbeat(beats, interval=options.heartbeat_interval, free_slots=free_slots, witness=witness)

@@ -7,9 +7,9 @@ from contextlib import contextmanager
 from typing import NamedTuple
 from urllib.parse import quote
 
+from progressor.deployment.settings import Settings
 from progressor.embedded import EmbeddedPostgres
 from progressor.errors import InvalidRequest
-from progressor.settings import Settings
 from progressor.storage import migrations
 from progressor.storage.dsn import parsed
 

@@ -12,13 +12,15 @@ import time
 from datetime import timedelta
 
 from progressor import metrics
+from progressor.config import EngineOptions
 from progressor.errors import ProgressorError
 from progressor.model import TaskStatus, TaskType, shown_id
-from progressor.replies import Replies
-from progressor.service import PeriodicService
+from progressor.node.node import Backend
+from progressor.node.replies import Replies
+from progressor.node.witness import Witness
+from progressor.services.service import PeriodicService
 from progressor.storage.items import Answer, Evidence, Zombie
 from progressor.storage.operations import Storage
-from progressor.witness import Witness
 
 log = logging.getLogger("progressor.zombie_collector")
 
@@ -134,3 +136,15 @@ class ZombieCollector(PeriodicService):
             self._replies.tell(ref, Answer(TaskStatus.ERROR, error=zombie.reason))
             for other in zombie.cancelled:
                 self._replies.tell(other, Answer(TaskStatus.CANCELLED, error=zombie.reason))
+
+
+def zombie_collector_on(backend: Backend, options: EngineOptions, witness: Witness) -> ZombieCollector:
+    """A zombie collector of all namespaces, judging by what `witness` has seen."""
+    return ZombieCollector(
+        backend.storage,
+        backend.replies,
+        witness,
+        interval=options.zombie_interval,
+        lease_age=options.lease_age,
+        grace=options.zombie_grace,
+    )

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Self
 
-from progressor.backend import Backend
-from progressor.client import Client
-from progressor.namespace import Namespace
-from progressor.pool import Pool
+from progressor.client.client import Client
+from progressor.handlers.namespace import Namespace
+from progressor.node.node import Backend
+from progressor.worker.pool import Pool
 
 
 class EngineClient(Client):

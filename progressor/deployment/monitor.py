@@ -23,7 +23,7 @@ from types import TracebackType
 from typing import Self
 
 from progressor import metrics
-from progressor.answers import Health
+from progressor.client.results import Health
 from progressor.errors import InvalidRequest
 from progressor.outages import cause_of
 from progressor.supervision import keep_thread, say_failed

@@ -23,16 +23,16 @@ from typing import Any
 
 from progressor import metrics
 from progressor.errors import ProgressorError
+from progressor.handlers.namespace import Namespace
+from progressor.handlers.threads import NoThread
+from progressor.handlers.waits import call_in
 from progressor.model import Task
-from progressor.namespace import Namespace
 from progressor.outages import Outage, Says, cause_of
 from progressor.storage.items import ROOM, Claimed, TaskRef
 from progressor.storage.operations import Storage
 from progressor.storage.signals import KINDS, Kind
 from progressor.supervision import Background, expect, report
-from progressor.threads import NoThread
-from progressor.waits import call_in
-from progressor.worker import Worker
+from progressor.worker.worker import Worker
 
 log = logging.getLogger("progressor.pool")
 

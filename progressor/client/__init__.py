@@ -1,0 +1,1 @@
+"""Asks: requests and their way to an answer."""

@@ -1,0 +1,1 @@
+"""The edge: settings, logs, monitor, which database, services of their own."""

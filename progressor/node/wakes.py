@@ -1,0 +1,68 @@
+"""Which worker hears that a call waits or a timer is due.
+
+Rule: a wake is a hint, sent after the commit; one piece of work wakes one worker, by its free slots.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from datetime import timedelta
+
+from progressor.errors import ProgressorError
+from progressor.outages import Outage, Says, cause_of
+from progressor.storage.operations import Storage
+from progressor.storage.signals import Kind, Signals
+from progressor.supervision import Background
+
+log = logging.getLogger("progressor.wakes")
+
+_WORKERS_AGE = 2.0
+_SAYS = Says("nobody woken, a scan will", "still nobody woken", "workers are woken again")
+
+
+class Wakes:
+    """Chooses which worker hears of new work: one with room, so that one call wakes one worker."""
+
+    def __init__(self, storage: Storage, signals: Signals | None, lease_age: timedelta) -> None:
+        self._storage = storage
+        self._signals = signals
+        self._lease_age = lease_age
+        self._workers: dict[str, tuple[float, list[tuple[int, int]]]] = {}
+        self._wanted: set[tuple[str, Kind]] = set()
+        self._background = Background()
+        self._outage = Outage(log, _SAYS)
+
+    def wake(self, namespace: str, kind: Kind) -> None:
+        if self._signals is not None and (namespace, kind) not in self._wanted:
+            self._wanted.add((namespace, kind))
+            self._background.begin("wake", self._wake(namespace, kind, self._signals))
+
+    async def _wake(self, namespace: str, kind: Kind, signals: Signals) -> None:
+        try:
+            workers = await self._live(namespace)
+        except ProgressorError as error:
+            self._outage.failed(cause_of(error))
+            return
+        finally:
+            self._wanted.discard((namespace, kind))
+        self._outage.worked()
+        if workers:
+            weights = [max(free, 0.1) for _, free in workers]
+            ((worker_id, _),) = random.choices(workers, weights)  # noqa: S311 - a spread
+            signals.wake(worker_id, namespace, kind)
+
+    async def _live(self, namespace: str) -> list[tuple[int, int]]:
+        now = asyncio.get_running_loop().time()
+        seen_at, workers = self._workers.get(namespace, (-_WORKERS_AGE, []))
+        if not workers or now - seen_at >= _WORKERS_AGE:
+            rows = await self._storage.execute(
+                "live_workers", namespace=namespace, lease_age=self._lease_age
+            )
+            workers = [(row["worker_id"], row["free_slots"]) for row in rows]
+            self._workers[namespace] = (now, workers)
+        return workers
+
+    async def stop(self) -> None:
+        await self._background.stop()

@@ -1,0 +1,1 @@
+"""What makes its rounds: the scanner and the zombie collector."""

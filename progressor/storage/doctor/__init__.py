@@ -1,0 +1,1 @@
+"""The doctor: every invariant of the tables, asked one by one."""

@@ -1,0 +1,1 @@
+"""Runs the steps: slots, claims, the step itself, the sign of life."""
