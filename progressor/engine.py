@@ -20,7 +20,7 @@ from progressor.handlers.namespace import Namespace
 from progressor.handlers.waits import Lending
 from progressor.model import shown_id
 from progressor.node.loop_lag import LoopLag
-from progressor.node.node import Backend
+from progressor.node.node import Node
 from progressor.node.witness import Witness
 from progressor.services.scanner import scanner_on
 from progressor.services.service import PeriodicService
@@ -39,7 +39,7 @@ _LAST_NET = 10
 class _Parts(NamedTuple):
     """What an engine is made of, anew each time it is entered."""
 
-    backend: Backend
+    node: Node
     pools: Mapping[str, Pool]
     client: EngineClient
     heartbeat: Heartbeat
@@ -68,27 +68,27 @@ class Engine:
 
     def _build(self) -> _Parts:
         options = self.options
-        backend = Backend(self._dsn, options)
+        node = Node(self._dsn, options)
         alone = not options.scanner and not options.signals
         poll = options.scan_interval / 3 if alone else options.scan_interval * _LAST_NET
         pools = {
-            namespace.name: Pool(namespace, backend.storage, worker_id=backend.owner_id, poll_interval=poll)
+            namespace.name: Pool(namespace, node.storage, worker_id=node.node_id, poll_interval=poll)
             for namespace in self.namespaces
         }
-        backend.ring = partial(_ring, pools)
-        lending = Lending(backend.place, {name: pool.run_next for name, pool in pools.items()})
-        witness = Witness(backend.owner_id, lease_age=options.lease_age)
+        node.ring = partial(_ring, pools)
+        lending = Lending(node.place, {name: pool.run_next for name, pool in pools.items()})
+        witness = Witness(node.node_id, lease_age=options.lease_age)
         step_timeouts = {each.name: each.options.step_timeout for each in self.namespaces}
         services: list[PeriodicService] = []
         if options.scanner:
-            services.append(scanner_on(backend, options, list(pools)))
+            services.append(scanner_on(node, options, list(pools)))
         if options.zombie_collector:
-            services.append(zombie_collector_on(backend, options, witness))
+            services.append(zombie_collector_on(node, options, witness))
         return _Parts(
-            backend,
+            node,
             pools,
-            EngineClient(backend, self.namespaces, pools),
-            heartbeat_on(backend, options, witness, namespaces=step_timeouts, free_slots=self._free_slots),
+            EngineClient(node, self.namespaces, pools),
+            heartbeat_on(node, options, witness, namespaces=step_timeouts, free_slots=self._free_slots),
             LoopLag(),
             lending,
             services,
@@ -108,9 +108,9 @@ class Engine:
         return self._parts.client
 
     @property
-    def backend(self) -> Backend:
+    def node(self) -> Node:
         """What it talks to the database with."""
-        return self._parts.backend
+        return self._parts.node
 
     @property
     def pools(self) -> Mapping[str, Pool]:
@@ -128,22 +128,22 @@ class Engine:
     async def __aenter__(self) -> Self:
         self._entered = self._build()
         try:
-            await self.backend.connected()
+            await self.node.connected()
             for namespace in self.namespaces:
                 await self._register(namespace)
-            facts = self._facts | await self.backend.facts()
+            facts = self._facts | await self.node.facts()
             await self._parts.heartbeat.start()
         except BaseException:
-            await self.backend.stop()
+            await self.node.stop()
             raise
         for namespace in self.namespaces:
             pool = self.pools[namespace.name]
             pool.start(
                 Worker(
                     namespace,
-                    self.backend.committed,
-                    self.backend.reads,
-                    self.backend.replies,
+                    self.node.commits,
+                    self.node.reads,
+                    self.node.replies,
                     lending=self._parts.lending,
                     on_due=pool.expect,
                     on_hung=pool.keep_for_hung,
@@ -158,13 +158,13 @@ class Engine:
 
     @property
     def _facts(self) -> dict[str, object]:
-        return {"worker_id": shown_id(self.backend.owner_id), "namespaces": list(self.pools)}
+        return {"worker_id": shown_id(self.node.node_id), "namespaces": list(self.pools)}
 
     async def _register(self, namespace: Namespace) -> None:
         options = namespace.options.model_dump(mode="json")
         options["raw"] = namespace.is_raw
         options["step_timeout"] = namespace.options.step_timeout.total_seconds()
-        await self.backend.storage.execute(
+        await self.node.storage.execute(
             "register_namespace",
             name=namespace.name,
             options=json.dumps(options),
@@ -190,7 +190,7 @@ class Engine:
         await self._parts.loop_lag.stop()
         # Unfinished steps are left to the collectors: the worker's row ages with them.
         await self._parts.heartbeat.stop(leave=all(finished))
-        await self.backend.stop()
+        await self.node.stop()
         log.info("engine stopped", extra=self._facts)
 
 

@@ -207,9 +207,9 @@ class Intent:
     metadata: Metadata | None = None
 
 
-def shown_id(owner_id: int) -> str:
+def shown_id(node_id: int) -> str:
     """The id of a worker or client process, a random number, as people see it: 16 hexadecimal digits."""
-    return f"{owner_id:016x}"
+    return f"{node_id:016x}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,8 +265,8 @@ class Success:
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
-    """The handler refused the request; `invalid`: the request itself was wrong (name or arguments)."""
+class Rejection:
+    """The handler rejected the request; `invalid`: the request itself was wrong (name or arguments)."""
 
     reason: str
     details: Mapping[str, Any] = field(default_factory=dict)
@@ -282,7 +282,7 @@ class Failure:
     retryable: bool = True
 
 
-Outcome = Success | Refusal | Failure
+Outcome = Success | Rejection | Failure
 
 
 class Disposition(StrEnum):
@@ -305,17 +305,17 @@ class Disposition(StrEnum):
 
 
 class Reply(NamedTuple):
-    """What the caller of a task gets: the response, or the refusal, or why it failed."""
+    """What the caller of a task gets: the response, or the rejection, or why it failed."""
 
     response: bytes | None = None
-    refusal: Refusal | None = None
+    rejection: Rejection | None = None
     error: str | None = None
 
 
 class Decision(NamedTuple):
     """How a step ends: one row of the transition table, filled in.
 
-    `status` None leaves the process as it was (a refusal, a failed repair). `timer` belongs to
+    `status` None leaves the process as it was (a rejection, a failed repair). `timer` belongs to
     `continue`, and to `fail` where a timer broke the process: it is the one that is held in its place.
     `retry_interval` belongs to `retry`.
     """

@@ -21,7 +21,7 @@ from progressor.model import (
     Intent,
     Outcome,
     ProcessStatus,
-    Refusal,
+    Rejection,
     Remove,
     Reply,
     SetTimer,
@@ -36,7 +36,7 @@ class OutcomeKind(StrEnum):
     """How a handler can end."""
 
     SUCCESS = "success"
-    REFUSAL = "refusal"
+    REJECTION = "rejection"
     FAILURE = "failure"
 
 
@@ -81,22 +81,22 @@ IS_REMOVED: Rule = {Case.ALWAYS: End(Disposition.REMOVE)}
 
 TABLE: Mapping[tuple[TaskType, OutcomeKind], Rule] = {
     (TaskType.INIT, OutcomeKind.SUCCESS): BY_ACTION,
-    (TaskType.INIT, OutcomeKind.REFUSAL): IS_REMOVED,
+    (TaskType.INIT, OutcomeKind.REJECTION): IS_REMOVED,
     (TaskType.INIT, OutcomeKind.FAILURE): BREAKS,
     (TaskType.CALL, OutcomeKind.SUCCESS): BY_ACTION,
-    (TaskType.CALL, OutcomeKind.REFUSAL): STAYS_AS_IT_WAS,
+    (TaskType.CALL, OutcomeKind.REJECTION): STAYS_AS_IT_WAS,
     (TaskType.CALL, OutcomeKind.FAILURE): BREAKS,
     (TaskType.NOTIFY, OutcomeKind.SUCCESS): BY_ACTION,
-    (TaskType.NOTIFY, OutcomeKind.REFUSAL): STAYS_AS_IT_WAS,
+    (TaskType.NOTIFY, OutcomeKind.REJECTION): STAYS_AS_IT_WAS,
     (TaskType.NOTIFY, OutcomeKind.FAILURE): BREAKS,
     (TaskType.TIMEOUT, OutcomeKind.SUCCESS): BY_ACTION,
-    (TaskType.TIMEOUT, OutcomeKind.REFUSAL): BY_POLICY,
+    (TaskType.TIMEOUT, OutcomeKind.REJECTION): BY_POLICY,
     (TaskType.TIMEOUT, OutcomeKind.FAILURE): BY_POLICY,
     (TaskType.REPAIR, OutcomeKind.SUCCESS): BY_ACTION,
-    (TaskType.REPAIR, OutcomeKind.REFUSAL): STAYS_BROKEN,
+    (TaskType.REPAIR, OutcomeKind.REJECTION): STAYS_BROKEN,
     (TaskType.REPAIR, OutcomeKind.FAILURE): STAYS_BROKEN,
     (TaskType.REMOVE, OutcomeKind.SUCCESS): IS_REMOVED,
-    (TaskType.REMOVE, OutcomeKind.REFUSAL): BY_POLICY,
+    (TaskType.REMOVE, OutcomeKind.REJECTION): BY_POLICY,
     (TaskType.REMOVE, OutcomeKind.FAILURE): BY_POLICY,
 }
 
@@ -116,12 +116,12 @@ def decide(task: Task, outcome: Outcome, policy: RetryPolicy) -> Decision:
     match outcome:
         case Success(intent=intent):
             return _decide_success(task, intent)
-        case Refusal() if task.task_type.is_timer:
-            # Nobody asked, so there is nobody to refuse: a timer's refusal is a failure.
-            return _decide_failure(task, OutcomeKind.REFUSAL, _as_failure(outcome), policy)
-        case Refusal():
-            end = TABLE[task.task_type, OutcomeKind.REFUSAL][Case.ALWAYS]
-            return Decision(end.disposition, Reply(refusal=outcome), end.status)
+        case Rejection() if task.task_type.is_timer:
+            # Nobody asked, so there is nobody to refuse: a timer's rejection is a failure.
+            return _decide_failure(task, OutcomeKind.REJECTION, _as_failure(outcome), policy)
+        case Rejection():
+            end = TABLE[task.task_type, OutcomeKind.REJECTION][Case.ALWAYS]
+            return Decision(end.disposition, Reply(rejection=outcome), end.status)
         case Failure():
             return _decide_failure(task, OutcomeKind.FAILURE, outcome, policy)
         case _:
@@ -180,8 +180,8 @@ def _case_of(action: Action | None) -> Case:
             assert_never(action)
 
 
-def _as_failure(refusal: Refusal) -> Failure:
-    return Failure(error=f"Reject: {refusal.reason}", error_types=("Reject",))
+def _as_failure(rejection: Rejection) -> Failure:
+    return Failure(error=f"Reject: {rejection.reason}", error_types=("Reject",))
 
 
 def retry_interval(task: Task, failure: Failure, policy: RetryPolicy) -> timedelta | None:

@@ -20,7 +20,7 @@ from progressor.model import (
     Disposition,
     Event,
     ProcessStatus,
-    Refusal,
+    Rejection,
     Reply,
     SetTimer,
     Snapshot,
@@ -138,7 +138,7 @@ def fail_repair(error: str = "ValueError: no") -> Decision:
 
 
 def refuse_repair(reason: str = "not like that") -> Decision:
-    return Decision(Disposition.HOLD, Reply(refusal=Refusal(reason)))
+    return Decision(Disposition.HOLD, Reply(rejection=Rejection(reason)))
 
 
 def retry(interval: timedelta = SECOND, error: str = "ValueError: no") -> Decision:
@@ -146,12 +146,12 @@ def retry(interval: timedelta = SECOND, error: str = "ValueError: no") -> Decisi
 
 
 def refuse(reason: str = "too late", **details: Any) -> Decision:
-    """A refusal of a call."""
-    return Decision(Disposition.UNLOCK, Reply(refusal=Refusal(reason, details)))
+    """A rejection of a call."""
+    return Decision(Disposition.UNLOCK, Reply(rejection=Rejection(reason, details)))
 
 
 def refuse_init(reason: str = "no such plan") -> Decision:
-    return Decision(Disposition.REMOVE, Reply(refusal=Refusal(reason)))
+    return Decision(Disposition.REMOVE, Reply(rejection=Rejection(reason)))
 
 
 def events(count: int) -> tuple[Event, ...]:

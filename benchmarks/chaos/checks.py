@@ -53,7 +53,7 @@ def one_outcome(case: Case) -> Iterator[str]:
 
 
 def every_caller_answered(case: Case) -> Iterator[str]:
-    """Every request has an answer, a refusal or (a notification) its acceptance, and every errand ended."""
+    """Every request has an answer, a rejection or (a notification) its acceptance; every errand ended."""
     for asked in case.clients.asked.values():
         for error in asked.errors:
             yield f"{asked.key}: {error}"

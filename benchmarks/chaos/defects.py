@@ -14,7 +14,7 @@ from typing import Any
 
 from progressor.node.replies import Replies
 from progressor.services.scanner import Scanner
-from progressor.storage.items import Answer, Step, TaskRef
+from progressor.storage.items import Standing, Step, TaskRef
 from progressor.storage.signals import Signals
 from progressor.storage.statements import STATEMENTS
 from progressor.worker.pool import Pool
@@ -71,7 +71,7 @@ def _reply_early() -> None:
     async def hasty(self: Worker, step: Step) -> Any:
         task = step.task
         ref = TaskRef(task.namespace, task.process_no, task.task_id, task.reply_to)
-        self._replies.tell(ref, Answer.of(step.decision.reply))
+        self._replies.resolve(ref, Standing.of(step.decision.reply))
         return await save(self, step)
 
     Worker._save = hasty  # type: ignore[method-assign]

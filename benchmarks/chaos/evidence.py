@@ -62,7 +62,7 @@ class Clients:
                 self.asked[key] = Asked(key, **facts)
             case {"do": "answer", "key": key, "value": value}:
                 self.asked[key].answers.append(value)
-            case {"do": "refused", "key": key, "reason": reason}:
+            case {"do": "rejected", "key": key, "reason": reason}:
                 self.asked[key].refusals.append(reason)
             case {"do": "accepted", "key": key}:
                 self.asked[key].accepted = True

@@ -122,8 +122,8 @@ class Tellers:
                     await self._persistently(key, lambda: handle.notify(str(name), args, **common))
                     await self._journal.add(do="accepted", key=key)
                     return None
-        except Rejected as refusal:
-            await self._journal.add(do="refused", key=key, reason=refusal.reason)
+        except Rejected as rejection:
+            await self._journal.add(do="rejected", key=key, reason=rejection.reason)
             return None
         except ProgressorError as error:
             # Nothing that a fault may cause: the check will say so.

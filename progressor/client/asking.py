@@ -31,9 +31,8 @@ from progressor.handlers.codec import RAW, Wire, encode
 from progressor.handlers.namespace import Namespace
 from progressor.handlers.waits import NoWait, Wait, waiting_for
 from progressor.model import ProcessStatus, Snapshot, TaskType
-from progressor.node.node import Backend
+from progressor.node.node import Node
 from progressor.storage.items import (
-    Answer,
     Claimed,
     Continue,
     Duplicate,
@@ -41,6 +40,7 @@ from progressor.storage.items import (
     Postpone,
     Prepared,
     Request,
+    Standing,
     TaskRef,
 )
 from progressor.storage.signals import Kind
@@ -51,19 +51,19 @@ Timeout = float | timedelta | None
 _INIT_POLL, _LONGEST_INIT_POLL = 0.005, 0.25
 
 
-class Requests:
+class Asker:
     """The requests of one client; those of namespaces in `pools` run in this process if a slot is free."""
 
     def __init__(
-        self, backend: Backend, namespaces: Mapping[str, Namespace], wire: Wire, pools: Mapping[str, Pool]
+        self, node: Node, namespaces: Mapping[str, Namespace], wire: Wire, pools: Mapping[str, Pool]
     ) -> None:
-        self._backend = backend
+        self._node = node
         self._pools = pools
         self._known = set(pools)
         self._wire = wire
         # Of the namespaces that are known: what stands in their rows.
         self._wires = {name: namespace.wire for name, namespace in namespaces.items()}
-        self._patience = backend.options.patience.total_seconds()
+        self._patience = node.options.patience.total_seconds()
 
     def make(
         self,
@@ -95,13 +95,13 @@ class Requests:
             name=name,
             args=plain,
             context=encode(context, field="context"),
-            reply_to=None if task_type is TaskType.NOTIFY else self._backend.reply_to,
+            reply_to=None if task_type is TaskType.NOTIFY else self._node.reply_to,
         )
 
     async def check_namespace(self, namespace: str) -> None:
         """NamespaceNotFound unless a worker ever served it."""
         if namespace not in self._known:
-            row = await self._backend.reads.namespace(namespace)
+            row = await self._node.reads.namespace(namespace)
             if row is None:
                 raise NamespaceNotFound(namespace)
             self._wires.setdefault(namespace, RAW if row.options.get("raw") else self._wire)
@@ -115,7 +115,7 @@ class Requests:
 
     async def _sealed(self, request: Request) -> Request:
         """The request as it is stored: only its namespace says how."""
-        await self._backend.connected()
+        await self._node.connected()
         await self.check_namespace(request.namespace)
         wire = self._wires[request.namespace]
         if wire.is_coded:
@@ -124,24 +124,24 @@ class Requests:
                 args=None if args is None else wire.seal(args),
                 context=None if context is None else wire.seal(context),
             )
-        self._backend.options.check_value("args", request.args)
-        self._backend.options.check_value("context", request.context)
+        self._node.options.check_value("args", request.args)
+        self._node.options.check_value("context", request.context)
         return request
 
     def seconds(self, timeout: Timeout) -> float:
         """How long a caller waits."""
-        return _seconds(timeout, self._backend.options.reply_timeout)
+        return _seconds(timeout, self._node.options.reply_timeout)
 
     async def ask(self, request: Request, timeout: Timeout) -> Any:
         """Accept the request and wait for its answer: the response, or its error raised.
 
         CallCycle if a handler would wait for itself.
         """
-        with waiting_for(self._backend.place, request.namespace, request.process_id) as wait:
+        with waiting_for(self._node.place, request.namespace, request.process_id) as wait:
             answer = await self._answer(request, timeout, wait)
         return response_of(request, answer, self._wires[request.namespace])
 
-    async def _answer(self, request: Request, timeout: Timeout, wait: Wait | NoWait) -> Answer:
+    async def _answer(self, request: Request, timeout: Timeout, wait: Wait | NoWait) -> Standing:
         seconds = self.seconds(timeout)
         began = asyncio.get_running_loop().time()
         patience = min(seconds, self._patience)
@@ -158,7 +158,7 @@ class Requests:
                         wait.lend(ref.process_no)
                 if patience < seconds:
                     scope.reschedule(began + seconds)
-                return await self._backend.replies.wait(ref)
+                return await self._node.replies.wait(ref)
         except (TimeoutError, StorageUnavailable) as error:
             if ref is not None:
                 # Out of patience, or closed meanwhile: either way it was accepted and goes on.
@@ -186,30 +186,30 @@ class Requests:
         seconds = self.seconds(timeout)
         try:
             async with asyncio.timeout(seconds):
-                sent = self._backend.committed.simple_repair(await self._sealed(request))
+                sent = self._node.commits.simple_repair(await self._sealed(request))
                 try:
                     outcome = await sent
                 except asyncio.CancelledError:
-                    self._backend.committed.withdraw(sent)
+                    self._node.commits.withdraw(sent)
                     raise
         except TimeoutError:
             raise _not_accepted(request, seconds) from None
         if isinstance(outcome, NotPrepared):
             raise not_prepared(request, outcome)
-        self._backend.ring(request.namespace, "timers")
+        self._node.ring(request.namespace, "timers")
         self._wake_others(request.namespace, "timers")
 
     def _wake_others(self, namespace: str, kind: Kind) -> None:
         pool = self._pools.get(namespace)
         if pool is None or not pool.claims:
-            self._backend.wake(namespace, kind)
+            self._node.wake(namespace, kind)
 
     async def initialised(self, namespace: str, process_id: str) -> Snapshot:
         """The process once its init is over; CallCycle if a handler would wait for itself."""
         snapshot = await self._found(namespace, process_id)
         if snapshot.status is not ProcessStatus.INIT:
             return snapshot
-        with waiting_for(self._backend.place, namespace, process_id) as wait:
+        with waiting_for(self._node.place, namespace, process_id) as wait:
             wait.lend(snapshot.process_no)
             pause = _INIT_POLL
             while snapshot.status is ProcessStatus.INIT:
@@ -219,7 +219,7 @@ class Requests:
         return snapshot
 
     async def _found(self, namespace: str, process_id: str) -> Snapshot:
-        snapshot = await self._backend.reads.process(namespace, process_id)
+        snapshot = await self._node.reads.process(namespace, process_id)
         if snapshot is None:
             await self.check_namespace(namespace)
             raise ProcessNotFound(namespace, process_id)
@@ -233,7 +233,7 @@ class Requests:
             # Out of patience, or gone: what was not sent yet shall not run later on. But for the end of a
             # notify nobody waits in any case.
             if request.task_type is not TaskType.NOTIFY:
-                self._backend.committed.withdraw(sent)
+                self._node.commits.withdraw(sent)
             raise
         if isinstance(prepared, NotPrepared):
             raise not_prepared(request, prepared)
@@ -249,7 +249,7 @@ class Requests:
         if slot is not None:
             request = request._replace(worker_id=slot.worker_id)
         heard: asyncio.Future[Prepared] = asyncio.get_running_loop().create_future()
-        sent = self._backend.committed.prepare(request)
+        sent = self._node.commits.prepare(request)
         sent.add_done_callback(partial(self._take, request, slot, heard, time.monotonic()))
         return heard, sent
 
@@ -275,7 +275,7 @@ class Requests:
             else:
                 slot.release()
         if isinstance(prepared, Postpone):
-            self._backend.ring(request.namespace, "calls")
+            self._node.ring(request.namespace, "calls")
             self._wake_others(request.namespace, "calls")
         took = (time.monotonic() - began) * 1000
         kind = request.task_type.value

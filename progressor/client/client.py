@@ -16,7 +16,7 @@ from types import TracebackType
 from typing import Any, Concatenate, Literal, ParamSpec, Self, TypeVar, get_args
 
 from progressor import metrics
-from progressor.client.asking import Requests, Timeout
+from progressor.client.asking import Asker, Timeout
 from progressor.client.importing import import_of
 from progressor.client.results import Health, Page, TraceEntry
 from progressor.config import (
@@ -46,7 +46,7 @@ from progressor.model import (
     TaskType,
     UnsetTimer,
 )
-from progressor.node.node import Backend
+from progressor.node.node import Node
 from progressor.storage.searches import MOST_ITEMS, TimerFilter, Wanted
 from progressor.worker.pool import Pool
 
@@ -70,24 +70,24 @@ class Client:
         codec: Codec | None = None,
         **options: Any,
     ) -> None:
-        backend = Backend(dsn, ConnectionOptions(**options))
-        self._attach(backend, namespaces, codec, pools={})
+        node = Node(dsn, ConnectionOptions(**options))
+        self._attach(node, namespaces, codec, pools={})
 
     def _attach(
         self,
-        backend: Backend,
+        node: Node,
         namespaces: Iterable[Namespace],
         codec: Codec | None,
         *,
         pools: Mapping[str, Pool],
     ) -> None:
-        self._backend = backend
+        self._node = node
         self._namespaces = {namespace.name: namespace for namespace in namespaces}
-        self._requests = Requests(backend, self._namespaces, Wire(codec), pools)
+        self._asker = Asker(node, self._namespaces, Wire(codec), pools)
 
     async def __aenter__(self) -> Self:
         try:
-            await self._backend.connected()
+            await self._node.connected()
         except asyncio.CancelledError:
             # Nobody will leave what was not entered.
             await self.close()
@@ -104,11 +104,11 @@ class Client:
 
     async def close(self) -> None:
         """Close the connections, for good; requests that were accepted go on."""
-        await self._backend.stop()
+        await self._node.stop()
 
     def __del__(self) -> None:
-        backend = getattr(self, "_backend", None)
-        if backend is not None and backend.is_connected:
+        node = getattr(self, "_node", None)
+        if node is not None and node.is_connected:
             warnings.warn(f"unclosed {self!r}", ResourceWarning, stacklevel=2, source=self)
 
     def process(self, namespace: str, process_id: str) -> ProcessHandle:
@@ -127,12 +127,12 @@ class Client:
         timeout: Timeout = None,
     ) -> Any:
         """Create a process and run its init; the init handler's answer."""
-        request = self._requests.make(TaskType.INIT, namespace, process_id, args, idempotency_key, context)
+        request = self._asker.make(TaskType.INIT, namespace, process_id, args, idempotency_key, context)
         if metadata is not None:
             plain = json_object(metadata, field="metadata")
-            checked = self._backend.options.check_metadata("metadata", plain)
+            checked = self._node.options.check_metadata("metadata", plain)
             request = request._replace(process_metadata=checked)
-        return await self._requests.ask(request, timeout)
+        return await self._asker.ask(request, timeout)
 
     async def call(
         self,
@@ -146,10 +146,10 @@ class Client:
         timeout: Timeout = None,
     ) -> Any:
         """Run a call on a process, after those accepted before it; the handler's answer."""
-        request = self._requests.make(
+        request = self._asker.make(
             TaskType.CALL, namespace, process_id, args, idempotency_key, context, name
         )
-        return await self._requests.ask(request, timeout)
+        return await self._asker.ask(request, timeout)
 
     async def notify(
         self,
@@ -163,10 +163,10 @@ class Client:
         timeout: Timeout = None,
     ) -> None:
         """Put a call into the mailbox and return once it is accepted."""
-        request = self._requests.make(
+        request = self._asker.make(
             TaskType.NOTIFY, namespace, process_id, args, idempotency_key, context, name
         )
-        await self._requests.accept(request, timeout)
+        await self._asker.accept(request, timeout)
 
     async def repair(
         self,
@@ -179,10 +179,8 @@ class Client:
         timeout: Timeout = None,
     ) -> Any:
         """Run the repair handler of a broken process; its answer."""
-        request = self._requests.make(
-            TaskType.REPAIR, namespace, process_id, args, idempotency_key, context
-        )
-        return await self._requests.ask(request, timeout)
+        request = self._asker.make(TaskType.REPAIR, namespace, process_id, args, idempotency_key, context)
+        return await self._asker.ask(request, timeout)
 
     async def simple_repair(
         self,
@@ -194,10 +192,10 @@ class Client:
         timeout: Timeout = None,
     ) -> None:
         """Put a broken process back to running; its timer comes back, at once if its time is over."""
-        request = self._requests.make(
+        request = self._asker.make(
             TaskType.REPAIR, namespace, process_id, None, idempotency_key, context, "simple_repair"
         )
-        await self._requests.simple_repair(request, timeout)
+        await self._asker.simple_repair(request, timeout)
 
     async def get(
         self,
@@ -213,11 +211,11 @@ class Client:
         if range is not None and not isinstance(range, HistoryRange):
             raise InvalidRequest("range must be a HistoryRange or None", field="range")
         try:
-            async with asyncio.timeout(self._requests.seconds(timeout)):
-                await self._backend.connected()
-                snapshot = await self._requests.initialised(namespace, process_id)
+            async with asyncio.timeout(self._asker.seconds(timeout)):
+                await self._node.connected()
+                snapshot = await self._asker.initialised(namespace, process_id)
                 if range is not None:
-                    events = await self._backend.reads.events(
+                    events = await self._node.reads.events(
                         snapshot.process_no, range, last=snapshot.last_event_id
                     )
                     snapshot = snapshot._replace(history=events)
@@ -229,7 +227,7 @@ class Client:
         known = self._namespaces.get(snapshot.namespace)
         if known is not None:
             return known.view(snapshot)
-        wire = await self._requests.wire_of(snapshot.namespace)
+        wire = await self._asker.wire_of(snapshot.namespace)
         return Process(snapshot, wire=RAW, shape=None) if wire is RAW else Process(snapshot, wire=wire)
 
     async def put(
@@ -246,23 +244,23 @@ class Client:
         """Import a process as it is, with its history (dicts or models, numbered from 1) and timer."""
         check_namespace(namespace)
         check_text("process_id", process_id)
-        await self._backend.connected()
-        await self._requests.check_namespace(namespace)
+        await self._node.connected()
+        await self._asker.check_namespace(namespace)
         item = import_of(
             namespace,
             process_id,
-            options=self._backend.options,
-            wire=await self._requests.wire_of(namespace),
+            options=self._node.options,
+            wire=await self._asker.wire_of(namespace),
             state=state,
             events=events,
             action=action,
             metadata=metadata,
             status=status,
         )
-        if not await self._backend.storage.put(item):
+        if not await self._node.storage.put(item):
             raise ProcessAlreadyExists(namespace, process_id)
         if item.timer is not None and item.status == "running":
-            self._backend.ring(namespace, "timers")
+            self._node.ring(namespace, "timers")
 
     async def trace(
         self,
@@ -283,12 +281,12 @@ class Client:
             check_count("last", last, least=0, most=LAST_ID)
             if limit is not None:
                 raise InvalidRequest("give one of limit and last", field="last")
-        await self._backend.connected()
-        rows = await self._backend.reads.trace(namespace, process_id, after=after, limit=limit, last=last)
-        await self._requests.check_namespace(namespace)
-        if not rows and await self._backend.reads.process(namespace, process_id) is None:
+        await self._node.connected()
+        rows = await self._node.reads.trace(namespace, process_id, after=after, limit=limit, last=last)
+        await self._asker.check_namespace(namespace)
+        if not rows and await self._node.reads.process(namespace, process_id) is None:
             raise ProcessNotFound(namespace, process_id)
-        wire = await self._requests.wire_of(namespace)
+        wire = await self._asker.wire_of(namespace)
         return [TraceEntry.of(row, wire) for row in rows]
 
     async def search(
@@ -319,7 +317,7 @@ class Client:
         check_count("limit", limit, least=1, most=MOST_ITEMS)
         since = None if created_after is None else check_moment("created_after", created_after)
         until = None if created_before is None else check_moment("created_before", created_before)
-        await self._backend.connected()
+        await self._node.connected()
         wanted = Wanted(
             namespace=namespace,
             status=status,
@@ -328,31 +326,31 @@ class Client:
             created_before=until,
             timer=timer,
         )
-        snapshots, following = await self._backend.reads.search(wanted, limit=limit, cursor=cursor)
+        snapshots, following = await self._node.reads.search(wanted, limit=limit, cursor=cursor)
         if not snapshots and namespace is not None:
-            await self._requests.check_namespace(namespace)
+            await self._asker.check_namespace(namespace)
         return Page([await self._view(snapshot) for snapshot in snapshots], following)
 
     async def remove(self, namespace: str, process_id: str) -> None:
         """Remove a process with all its rows now, whatever it does; its callers get ProcessNotFound."""
         check_namespace(namespace)
         check_text("process_id", process_id)
-        await self._backend.connected()
+        await self._node.connected()
         began = time.monotonic()
-        removed = await self._backend.storage.remove(namespace, process_id)
+        removed = await self._node.storage.remove(namespace, process_id)
         if not removed.existed:
-            await self._requests.check_namespace(namespace)
+            await self._asker.check_namespace(namespace)
             raise ProcessNotFound(namespace, process_id)
         took = (time.monotonic() - began) * 1000
         metrics.child(metrics.PROCESS_REMOVING, namespace).observe(took)
         for ref in removed.cancelled:
-            self._backend.replies.look(ref)
+            self._node.replies.look(ref)
 
     async def health(self) -> Health:
         """Whether the database answers, with the right schema, and who serves what."""
         try:
-            await self._backend.connected()
-            rows = await self._backend.storage.execute("health", lease_age=self._backend.options.lease_age)
+            await self._node.connected()
+            rows = await self._node.storage.execute("health", lease_age=self._node.options.lease_age)
         except ProgressorError as error:
             return Health(False, str(error), 0, ())
         row = rows[0]

@@ -7,17 +7,15 @@ from typing import Self
 
 from progressor.client.client import Client
 from progressor.handlers.namespace import Namespace
-from progressor.node.node import Backend
+from progressor.node.node import Node
 from progressor.worker.pool import Pool
 
 
 class EngineClient(Client):
     """The client of an engine: its requests run in this process's own pools, where a slot is free."""
 
-    def __init__(
-        self, backend: Backend, namespaces: Iterable[Namespace], pools: Mapping[str, Pool]
-    ) -> None:
-        self._attach(backend, namespaces, None, pools=pools)
+    def __init__(self, node: Node, namespaces: Iterable[Namespace], pools: Mapping[str, Pool]) -> None:
+        self._attach(node, namespaces, None, pools=pools)
 
     async def __aenter__(self) -> Self:
         return self

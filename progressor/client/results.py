@@ -21,7 +21,7 @@ from progressor.errors import (
 from progressor.handlers.codec import Wire
 from progressor.handlers.process import Process
 from progressor.model import Event, TaskStatus, TaskType
-from progressor.storage.items import Answer, NotPrepared, Refused, Request
+from progressor.storage.items import NotPrepared, Reason, Request, Standing
 from progressor.storage.reads import TaskRow
 
 
@@ -56,7 +56,7 @@ class TraceEntry:
             status=row.status,
             name=row.name,
             args=decode(row.args),
-            # The response of a refused task holds the refusal; its text is the error.
+            # The response of a refused task holds the rejection; its text is the error.
             response=None if refused else decode(row.response),
             error=row.error,
             idempotency_key=row.idempotency_key,
@@ -95,23 +95,23 @@ def not_prepared(request: Request, outcome: NotPrepared) -> ProgressorError:
     """The error of a request that was not accepted."""
     namespace, process_id = request.namespace, request.process_id
     match outcome.reason:
-        case Refused.EXISTS:
+        case Reason.EXISTS:
             return ProcessAlreadyExists(namespace, process_id)
-        case Refused.NOT_FOUND:
+        case Reason.NOT_FOUND:
             return ProcessNotFound(namespace, process_id)
-        case Refused.BROKEN:
+        case Reason.BROKEN:
             return ProcessBroken(namespace, process_id, detail=outcome.detail)
-        case Refused.NOT_BROKEN:
+        case Reason.NOT_BROKEN:
             return ProcessNotBroken(namespace, process_id, detail=outcome.detail)
-        case Refused.NO_NAMESPACE:
+        case Reason.NO_NAMESPACE:
             return NamespaceNotFound(namespace)
-        case Refused.CONFLICT:
+        case Reason.CONFLICT:
             return IdempotencyConflict(namespace, process_id, request.idempotency_key)
         case _:
             assert_never(outcome.reason)
 
 
-def response_of(request: Request, answer: Answer, wire: Wire) -> Any:
+def response_of(request: Request, answer: Standing, wire: Wire) -> Any:
     """The response of a final task, or its error raised."""
     namespace, process_id = request.namespace, request.process_id
     if answer.status is None:
@@ -122,9 +122,9 @@ def response_of(request: Request, answer: Answer, wire: Wire) -> Any:
         return wire.decode_any(answer.response)
     if answer.status is TaskStatus.CANCELLED:
         raise ProcessBroken(namespace, process_id, detail=answer.error)
-    refusal = answer.refusal()
-    if refusal is None:
+    rejection = answer.rejection()
+    if rejection is None:
         raise HandlerFailed(namespace, process_id, error=answer.error or "unknown error")
-    if refusal.invalid:
-        raise InvalidRequest(refusal.reason, field=refusal.details.get("field"))
-    raise Rejected(namespace, process_id, reason=refusal.reason, details=dict(refusal.details))
+    if rejection.invalid:
+        raise InvalidRequest(rejection.reason, field=rejection.details.get("field"))
+    raise Rejected(namespace, process_id, reason=rejection.reason, details=dict(rejection.details))

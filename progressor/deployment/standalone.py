@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, Self
 
 from progressor.client.engine_client import EngineClient
 from progressor.config import EngineOptions
-from progressor.node.node import Backend
+from progressor.node.node import Node
 from progressor.node.witness import Witness
 from progressor.services.scanner import scanner_on
 from progressor.services.service import PeriodicService
@@ -29,19 +29,19 @@ class Apart(NamedTuple):
     heartbeat: Heartbeat | None = None
 
 
-Build = Callable[[Backend, EngineOptions], Apart]
+Build = Callable[[Node, EngineOptions], Apart]
 
 
-def scanner_apart(backend: Backend, options: EngineOptions) -> Apart:
+def scanner_apart(node: Node, options: EngineOptions) -> Apart:
     """A scanner of all namespaces."""
-    return Apart(scanner_on(backend, options))
+    return Apart(scanner_on(node, options))
 
 
-def zombie_collector_apart(backend: Backend, options: EngineOptions) -> Apart:
+def zombie_collector_apart(node: Node, options: EngineOptions) -> Apart:
     """A zombie collector, and a row of its own in `workers` by which it sees that writes get through."""
-    witness = Witness(backend.owner_id, lease_age=options.lease_age)
-    own = heartbeat_on(backend, options, witness, namespaces={}, free_slots=dict)
-    return Apart(zombie_collector_on(backend, options, witness), own)
+    witness = Witness(node.node_id, lease_age=options.lease_age)
+    own = heartbeat_on(node, options, witness, namespaces={}, free_slots=dict)
+    return Apart(zombie_collector_on(node, options, witness), own)
 
 
 class Standalone:
@@ -61,21 +61,21 @@ class Standalone:
         return 0
 
     def _build(self) -> None:
-        self.backend = Backend(self._dsn, self.options)
-        self.service, self._heartbeat = self._make(self.backend, self.options)
-        self.client = EngineClient(self.backend, (), {})
+        self.node = Node(self._dsn, self.options)
+        self.service, self._heartbeat = self._make(self.node, self.options)
+        self.client = EngineClient(self.node, (), {})
 
     async def __aenter__(self) -> Self:
         self._build()
-        await self.backend.connected()
+        await self.node.connected()
         if self._heartbeat is not None:
             try:
                 await self._heartbeat.start()
             except BaseException:
-                await self.backend.stop()
+                await self.node.stop()
                 raise
         self.service.start()
-        log.info("service started", extra={"service": self.service.name} | await self.backend.facts())
+        log.info("service started", extra={"service": self.service.name} | await self.node.facts())
         return self
 
     async def __aexit__(
@@ -88,5 +88,5 @@ class Standalone:
         if self._heartbeat is not None:
             await self._heartbeat.stop(leave=True)
         await self.client.close()
-        await self.backend.stop()
+        await self.node.stop()
         log.info("service stopped", extra={"service": self.service.name})

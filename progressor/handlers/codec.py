@@ -56,9 +56,9 @@ def encode_json(value: Any, *, field: str = "value") -> bytes:
     try:
         data = to_json(value)
     except (PydanticSerializationError, RecursionError) as error:
-        raise _refusal(value, field, error) from None
-    refuse_non_finite(value, data, field=field)
-    refuse_unreadable(data, field=field)
+        raise _cannot_be_json(value, field, error) from None
+    require_finite(value, data, field=field)
+    require_readable(data, field=field)
     return data
 
 
@@ -84,7 +84,7 @@ def json_object(value: Any, *, field: str) -> Metadata:
     return plain
 
 
-def refuse_non_finite(value: Any, data: bytes, *, field: str) -> None:
+def require_finite(value: Any, data: bytes, *, field: str) -> None:
     """InvalidRequest if `value`, whose JSON is `data`, holds NaN or Infinity.
 
     Pydantic writes them as NaN or Infinity, which is no JSON, and within models as null, which is
@@ -95,7 +95,7 @@ def refuse_non_finite(value: Any, data: bytes, *, field: str) -> None:
         raise InvalidRequest(f"{where} must not be NaN or Infinity", field=where)
 
 
-def refuse_unreadable(data: bytes, *, field: str) -> None:
+def require_readable(data: bytes, *, field: str) -> None:
     """InvalidRequest for JSON that can be written but not read: too deep, or with too long a number."""
     if len(data) <= _SURELY_READABLE:
         return
@@ -195,9 +195,9 @@ class Shape:
         try:
             data: bytes = self._adapter.serializer.to_json(value, warnings=False)
         except (PydanticSerializationError, RecursionError) as error:
-            raise _refusal(value, field, error) from None
-        refuse_non_finite(value, data, field=field)
-        refuse_unreadable(data, field=field)
+            raise _cannot_be_json(value, field, error) from None
+        require_finite(value, data, field=field)
+        require_readable(data, field=field)
         return data
 
     def write_changed(self, value: Any, *, before: bytes | None, field: str) -> bytes | None:
@@ -207,10 +207,10 @@ class Shape:
         try:
             data: bytes = self._round_trip(value)
         except (PydanticSerializationError, RecursionError) as error:
-            raise InvalidState(str(_refusal(value, field, error))) from None
+            raise InvalidState(str(_cannot_be_json(value, field, error))) from None
         if data == before:
             return None
-        refuse_non_finite(value, data, field=field)
+        require_finite(value, data, field=field)
         try:
             self.read(data)
         except ValidationError as error:
@@ -244,7 +244,7 @@ def _bytes(data: Any, method: str) -> bytes:
     return data
 
 
-def _refusal(value: Any, field: str, error: Exception) -> InvalidRequest:
+def _cannot_be_json(value: Any, field: str, error: Exception) -> InvalidRequest:
     where = _locate(value, field, _has_no_json)
     reason = str(error).removeprefix("Error serializing to JSON: ")
     return InvalidRequest(f"{where} has no JSON form: {reason}", field=where)

@@ -22,7 +22,7 @@ from progressor.model import (
     Failure,
     Intent,
     Outcome,
-    Refusal,
+    Rejection,
     Remove,
     SetTimer,
     Snapshot,
@@ -85,7 +85,7 @@ def _outcome(error: BaseException, task: Task, *, seconds: float | None) -> Outc
     if seconds is None:
         match error:
             case Reject():
-                return _refusal(error, task)
+                return _rejection(error, task)
             case InvalidCall() | InvalidContext():
                 if error.__cause__ is not None:
                     # The codec's word: the caller's fault, or that of a worker without its keys.
@@ -100,14 +100,14 @@ def _outcome(error: BaseException, task: Task, *, seconds: float | None) -> Outc
     return _failure(error) if seconds is None else _timed_out(seconds)
 
 
-def _invalid(error: InvalidRequest) -> Refusal:
-    return Refusal(clean(str(error)), {"field": error.field}, invalid=True)
+def _invalid(error: InvalidRequest) -> Rejection:
+    return Rejection(clean(str(error)), {"field": error.field}, invalid=True)
 
 
-def _refusal(error: Reject, task: Task) -> Outcome:
+def _rejection(error: Reject, task: Task) -> Outcome:
     try:
         details = json_object(error.details, field="Reject") if error.details else {}
-        return Refusal(clean(error.reason), details)
+        return Rejection(clean(error.reason), details)
     except (InvalidRequest, AttributeError) as fault:
         _log_failure(task)
         return _failure(fault)
@@ -136,7 +136,7 @@ def bounded(outcome: Outcome, options: EngineOptions) -> Outcome:
         match outcome:
             case Success(intent=intent):
                 _check_intent(intent, options)
-            case Refusal(details=details):
+            case Rejection(details=details):
                 options.check_metadata("Reject", dict(details))
             case Failure():
                 pass

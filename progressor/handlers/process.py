@@ -164,12 +164,12 @@ class Process(Generic[StateT]):
     @property
     def task(self) -> Task:
         """The task that runs now."""
-        return self._task if self._task is not None else self._refuse("task")
+        return self._task if self._task is not None else self._only_in_handlers("task")
 
     @property
     def now(self) -> datetime:
         """When this step began, by PostgreSQL's clock."""
-        now = self.task.running_time if self._task is not None else self._refuse("now")
+        now = self.task.running_time if self._task is not None else self._only_in_handlers("now")
         if now is None:
             raise InvalidRequest("the task does not run, so there is no now", field="now")
         return now
@@ -177,7 +177,7 @@ class Process(Generic[StateT]):
     @property
     def context(self) -> Any:
         """What the caller gave as `context=`; None if nothing."""
-        stored = self.task.context if self._task is not None else self._refuse("context")
+        stored = self.task.context if self._task is not None else self._only_in_handlers("context")
         try:
             return self._wire.decode(stored, field="context")
         except Exception as error:
@@ -189,7 +189,7 @@ class Process(Generic[StateT]):
 
     def emit(self, event: str | BaseModel | object, /, **payload: Any) -> None:  # noqa: ARG002
         """Append an event: `emit("paid", amount=10)`, or a model, named after its class."""
-        self._refuse("emit()")
+        self._only_in_handlers("emit()")
 
     def set_timer(
         self,
@@ -199,20 +199,20 @@ class Process(Generic[StateT]):
         remove: bool = False,  # noqa: ARG002
     ) -> None:
         """Run the timeout handler (or remove the process) at a time; the last call counts."""
-        self._refuse("set_timer()")
+        self._only_in_handlers("set_timer()")
 
     def unset_timer(self) -> None:
         """Cancel the process's timer."""
-        self._refuse("unset_timer()")
+        self._only_in_handlers("unset_timer()")
 
     def remove(self) -> None:
         """Remove the process with all it has, when this step is saved."""
-        self._refuse("remove()")
+        self._only_in_handlers("remove()")
 
     def _assign_state(self, state: StateT) -> None:  # noqa: ARG002
-        self._refuse("state=")
+        self._only_in_handlers("state=")
 
-    def _refuse(self, what: str) -> NoReturn:
+    def _only_in_handlers(self, what: str) -> NoReturn:
         if self._task is None:
             raise InvalidRequest(
                 f"{what} works only in a handler: this process was read by a client", field=what

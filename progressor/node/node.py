@@ -25,20 +25,20 @@ from progressor.storage.reads import Reads
 from progressor.storage.signals import Kind, Signals
 
 
-class Backend:
-    """One process's connection to one database; `owner_id` is random per start."""
+class Node:
+    """One process's connection to one database; `node_id` is random per start."""
 
     def __init__(self, dsn: str, options: ConnectionOptions) -> None:
         self.dsn = with_defaults(dsn)
         self.options = options
-        self.owner_id = secrets.randbits(63)
+        self.node_id = secrets.randbits(63)
         schema = options.database_schema
         self.place = (*place_of(dsn).values(), schema)
         self._connections = Connections(
             self.dsn, limit=options.connections, schema=schema, session_state=options.signals
         )
         self.storage = Storage(self._connections, patience=options.patience)
-        self.committed = GroupCommit(self.storage)
+        self.commits = GroupCommit(self.storage)
         self.reads = Reads(
             self.dsn,
             patience=options.patience,
@@ -55,7 +55,7 @@ class Backend:
             self.signals = Signals(
                 self.storage,
                 self.dsn,
-                self.owner_id,
+                self.node_id,
                 on_wake=self._heard,
                 on_replies=self.replies.hint,
                 on_gap=self.replies.look_at_all,
@@ -73,7 +73,7 @@ class Backend:
     @property
     def reply_to(self) -> int | None:
         """By which this process hears of replies; None with signals off."""
-        return None if self.signals is None else self.owner_id
+        return None if self.signals is None else self.node_id
 
     async def connected(self) -> None:
         """Return once this is connected: the first who asks connects, for all who ask meanwhile.
@@ -135,7 +135,7 @@ class Backend:
             self._connecting.cancel()
             await asyncio.wait((self._connecting,))
         # Who is still being accepted hears first; what that sets off finds the rest still there.
-        await self.committed.stop()
+        await self.commits.stop()
         await self._wakes.stop()
         await self.replies.stop()
         if self.signals is not None:
@@ -149,14 +149,14 @@ class Backend:
 
     def wake_worker(self, worker_id: int, namespace: str, kind: Kind) -> None:
         """Hint to one worker, which may be this process."""
-        if worker_id == self.owner_id:
+        if worker_id == self.node_id:
             self.ring(namespace, kind)
         elif self.signals is not None:
             self.signals.wake(worker_id, namespace, kind)
 
-    def _announce(self, owner_id: int, namespace: str, task_id: int) -> None:
-        if self.signals is not None and owner_id != self.owner_id:
-            self.signals.reply(owner_id, namespace, task_id)
+    def _announce(self, node_id: int, namespace: str, task_id: int) -> None:
+        if self.signals is not None and node_id != self.node_id:
+            self.signals.reply(node_id, namespace, task_id)
 
 
 def _take_note(connecting: asyncio.Task[None]) -> None:

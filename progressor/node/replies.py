@@ -14,7 +14,7 @@ from datetime import timedelta
 
 from progressor.errors import ProgressorError, StorageUnavailable
 from progressor.outages import Outage, Says, cause_of
-from progressor.storage.items import Answer, TaskRef
+from progressor.storage.items import Standing, TaskRef
 from progressor.storage.operations import Storage
 from progressor.supervision import Background
 
@@ -42,7 +42,7 @@ class Replies:
         self._poll_interval = poll_interval.total_seconds()
         self._announce = announce
         # The callers of each task, each with a future of its own.
-        self._waiters: dict[Key, list[asyncio.Future[Answer]]] = {}
+        self._waiters: dict[Key, list[asyncio.Future[Standing]]] = {}
         self._by_id: dict[int, Key] = {}
         # Hints that came before their waiter: a task can end before its request's answer is back.
         self._early: OrderedDict[int, bool] = OrderedDict()
@@ -65,7 +65,7 @@ class Replies:
                     answer.set_exception(_closed())
         await self._background.stop()
 
-    async def wait(self, ref: TaskRef) -> Answer:
+    async def wait(self, ref: TaskRef) -> Standing:
         """The answer of a task, once it is final; any number of callers may wait for one task."""
         if self._stopped:
             raise _closed()
@@ -76,7 +76,7 @@ class Replies:
             self._by_id[ref.task_id] = key
             if self._early.pop(ref.task_id, False):
                 self._look([key])
-        answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        answer: asyncio.Future[Standing] = asyncio.get_running_loop().create_future()
         callers.append(answer)
         try:
             return await answer
@@ -86,17 +86,17 @@ class Replies:
                 self._forget(key)
             raise
 
-    def _forget(self, key: Key) -> list[asyncio.Future[Answer]]:
+    def _forget(self, key: Key) -> list[asyncio.Future[Standing]]:
         """Those who waited for this task: they are told now, or there is none left."""
         self._by_id.pop(key[1], None)
         return self._waiters.pop(key, [])
 
-    def tell(self, ref: TaskRef, answer: Answer) -> None:
+    def resolve(self, ref: TaskRef, answer: Standing) -> None:
         """Hand out an answer that is committed, here or, by a hint, in the caller's process."""
         if not self._hand_out(ref.key, answer) and ref.reply_to is not None:
             self._announce(ref.reply_to, ref.namespace, ref.task_id)
 
-    def _hand_out(self, key: Key, answer: Answer) -> bool:
+    def _hand_out(self, key: Key, answer: Standing) -> bool:
         if key not in self._waiters:
             return False
         for caller in self._forget(key):

@@ -17,7 +17,7 @@ from typing import Any
 from progressor import metrics
 from progressor.config import EngineOptions
 from progressor.errors import InvalidRequest
-from progressor.node.node import Backend
+from progressor.node.node import Node
 from progressor.services.service import PeriodicService
 from progressor.storage.operations import Storage
 from progressor.storage.signals import Kind
@@ -138,14 +138,12 @@ class Scanner(PeriodicService):
                 left -= max(1, worker["free_slots"])
 
 
-def scanner_on(
-    backend: Backend, options: EngineOptions, namespaces: Sequence[str] | None = None
-) -> Scanner:
+def scanner_on(node: Node, options: EngineOptions, namespaces: Sequence[str] | None = None) -> Scanner:
     """A scanner of these namespaces, or of all."""
     return Scanner(
-        backend.storage,
+        node.storage,
         interval=options.scan_interval,
         lease_age=options.lease_age,
-        wake=backend.wake_worker,
+        wake=node.wake_worker,
         namespaces=namespaces,
     )

@@ -15,11 +15,11 @@ from progressor import metrics
 from progressor.config import EngineOptions
 from progressor.errors import ProgressorError
 from progressor.model import TaskStatus, TaskType, shown_id
-from progressor.node.node import Backend
+from progressor.node.node import Node
 from progressor.node.replies import Replies
 from progressor.node.witness import Witness
 from progressor.services.service import PeriodicService
-from progressor.storage.items import Answer, Evidence, Zombie
+from progressor.storage.items import Evidence, Standing, Zombie
 from progressor.storage.operations import Storage
 
 log = logging.getLogger("progressor.zombie_collector")
@@ -133,16 +133,16 @@ class ZombieCollector(PeriodicService):
             if zombie.task_type is not TaskType.REPAIR:
                 # What a repair works on was broken before.
                 metrics.BROKEN.labels(ref.namespace).inc()
-            self._replies.tell(ref, Answer(TaskStatus.ERROR, error=zombie.reason))
+            self._replies.resolve(ref, Standing(TaskStatus.ERROR, error=zombie.reason))
             for other in zombie.cancelled:
-                self._replies.tell(other, Answer(TaskStatus.CANCELLED, error=zombie.reason))
+                self._replies.resolve(other, Standing(TaskStatus.CANCELLED, error=zombie.reason))
 
 
-def zombie_collector_on(backend: Backend, options: EngineOptions, witness: Witness) -> ZombieCollector:
+def zombie_collector_on(node: Node, options: EngineOptions, witness: Witness) -> ZombieCollector:
     """A zombie collector of all namespaces, judging by what `witness` has seen."""
     return ZombieCollector(
-        backend.storage,
-        backend.replies,
+        node.storage,
+        node.replies,
         witness,
         interval=options.zombie_interval,
         lease_age=options.lease_age,

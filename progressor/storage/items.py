@@ -14,7 +14,7 @@ from progressor.model import (
     Decision,
     Event,
     Metadata,
-    Refusal,
+    Rejection,
     Reply,
     SetTimer,
     Snapshot,
@@ -28,9 +28,11 @@ from progressor.model import (
 ROOM = 64 << 20
 
 
-def refusal_json(refusal: Refusal) -> bytes:
-    """A refusal as JSON."""
-    return to_json({"reason": refusal.reason, "details": dict(refusal.details), "invalid": refusal.invalid})
+def rejection_json(rejection: Rejection) -> bytes:
+    """A rejection as JSON."""
+    return to_json(
+        {"reason": rejection.reason, "details": dict(rejection.details), "invalid": rejection.invalid}
+    )
 
 
 class TaskRef(NamedTuple):
@@ -87,10 +89,10 @@ class Duplicate:
     """The key was used before for the same request: this is its task, with its answer once final."""
 
     task: TaskRef
-    answer: Answer
+    answer: Standing
 
 
-class Refused(StrEnum):
+class Reason(StrEnum):
     """Why nothing was persisted."""
 
     EXISTS = "exists"
@@ -105,14 +107,14 @@ class Refused(StrEnum):
 class NotPrepared:
     """The request was refused; `detail` is a broken process's."""
 
-    reason: Refused
+    reason: Reason
     detail: str | None = None
 
 
 Prepared = Continue | Postpone | Duplicate | NotPrepared
 
 
-class Answer(NamedTuple):
+class Standing(NamedTuple):
     """How a task stands for its caller; status None: its row is gone, it was removed."""
 
     status: TaskStatus | None
@@ -120,21 +122,21 @@ class Answer(NamedTuple):
     error: str | None = None
 
     @classmethod
-    def of(cls, reply: Reply) -> Answer:
-        """How a task that ends with this reply is stored. A refusal stands in `response`, as JSON."""
-        refusal = reply.refusal
-        if refusal is not None:
-            kind = "invalid request" if refusal.invalid else "rejected"
-            return cls(TaskStatus.ERROR, refusal_json(refusal), f"{kind}: {refusal.reason}")
+    def of(cls, reply: Reply) -> Standing:
+        """How a task that ends with this reply is stored. A rejection stands in `response`, as JSON."""
+        rejection = reply.rejection
+        if rejection is not None:
+            kind = "invalid request" if rejection.invalid else "rejected"
+            return cls(TaskStatus.ERROR, rejection_json(rejection), f"{kind}: {rejection.reason}")
         if reply.error is not None:
             return cls(TaskStatus.ERROR, None, reply.error)
         return cls(TaskStatus.FINISHED, reply.response)
 
-    def refusal(self) -> Refusal | None:
-        """The refusal that ended the task, if one did."""
+    def rejection(self) -> Rejection | None:
+        """The rejection that ended the task, if one did."""
         if self.status is not TaskStatus.ERROR or self.response is None:
             return None
-        return Refusal(**from_json(self.response))
+        return Rejection(**from_json(self.response))
 
 
 class Step(NamedTuple):

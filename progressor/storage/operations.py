@@ -22,7 +22,6 @@ from progressor.storage.claims import claim, large_values, readable, shared_out
 from progressor.storage.connections import Connections
 from progressor.storage.items import (
     ROOM,
-    Answer,
     Claimed,
     Continue,
     Evidence,
@@ -32,6 +31,7 @@ from progressor.storage.items import (
     Removed,
     Request,
     Saved,
+    Standing,
     Step,
     TaskRef,
     Zombie,
@@ -41,7 +41,6 @@ from progressor.storage.refusals import Unreadable
 from progressor.storage.repetition import Repetition, always, never
 from progressor.storage.rows import (
     Row,
-    answer_of,
     claimed_of,
     ending_columns,
     grouped,
@@ -52,6 +51,7 @@ from progressor.storage.rows import (
     prepared_of,
     release_columns,
     request_columns,
+    standing_of,
     started_of,
     step_columns,
 )
@@ -347,7 +347,7 @@ class Storage:
 
         return await self._run("put", attempt, patience=self._patience)
 
-    async def replies(self, keys: Sequence[tuple[int, int]]) -> list[Answer]:
+    async def replies(self, keys: Sequence[tuple[int, int]]) -> list[Standing]:
         """How these tasks stand, each named by the number of its process and its own.
 
         Of the first ones at least, and so many as have room: who wants to know of the others asks again.
@@ -358,9 +358,9 @@ class Storage:
             "bytes": ROOM,
         }
 
-        async def attempt(session: Session, _again: bool) -> list[Answer]:
+        async def attempt(session: Session, _again: bool) -> list[Standing]:
             (rows,) = await session.transact([("replies", params)])
-            return [answer_of(row) for row in rows]
+            return [standing_of(row) for row in rows]
 
         return await self._run("replies", attempt, patience=self._patience)
 

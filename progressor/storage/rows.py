@@ -30,7 +30,6 @@ from progressor.storage.arrays import (
     microseconds,
 )
 from progressor.storage.items import (
-    Answer,
     Claimed,
     Continue,
     Duplicate,
@@ -39,9 +38,10 @@ from progressor.storage.items import (
     NotPrepared,
     Postpone,
     Prepared,
-    Refused,
+    Reason,
     Request,
     Saved,
+    Standing,
     Step,
     TaskRef,
 )
@@ -88,7 +88,7 @@ def step_columns(steps: Sequence[Step]) -> Columns:
     tasks = [step.task for step in steps]
     decisions = [step.decision for step in steps]
     timers = [decision.timer for decision in decisions]
-    answers = [Answer.of(decision.reply) for decision in decisions]
+    answers = [Standing.of(decision.reply) for decision in decisions]
     return {
         **task_key_columns(tasks),
         "disposition": TextArray([decision.disposition.value for decision in decisions]),
@@ -246,7 +246,7 @@ def prepared_of(request: Request, row: Row) -> Prepared:
     if row["task_id"] is None:
         return _refused(request, row)
     if bytes(row["request_hash"] or b"") != request.request_hash:
-        return NotPrepared(Refused.CONFLICT)
+        return NotPrepared(Reason.CONFLICT)
     ref = TaskRef(request.namespace, row["process_no"], row["task_id"])
     if row["runs"] and request.worker_id is not None:
         task = _task_of(
@@ -260,7 +260,7 @@ def prepared_of(request: Request, row: Row) -> Prepared:
         return Continue(task, snapshot_of(request.namespace, request.process_id, row, timer))
     if row["own"] and row["task_status"] == TaskStatus.WAITING:
         return Postpone(ref)
-    return Duplicate(ref, Answer(TaskStatus(row["task_status"]), row["response"], row["error"]))
+    return Duplicate(ref, Standing(TaskStatus(row["task_status"]), row["response"], row["error"]))
 
 
 def is_gone(row: Row) -> bool:
@@ -292,17 +292,17 @@ def _task_of(
 def _refused(request: Request, row: Row) -> NotPrepared:
     status, detail = row["status"], row["detail"]
     if request.task_type is TaskType.INIT:
-        return NotPrepared(Refused.EXISTS if row["is_served"] else Refused.NO_NAMESPACE)
+        return NotPrepared(Reason.EXISTS if row["is_served"] else Reason.NO_NAMESPACE)
     if status is None:
-        return NotPrepared(Refused.NOT_FOUND)
+        return NotPrepared(Reason.NOT_FOUND)
     if request.task_type is TaskType.REPAIR:
-        return NotPrepared(Refused.NOT_BROKEN, detail)
-    return NotPrepared(Refused.BROKEN, detail)
+        return NotPrepared(Reason.NOT_BROKEN, detail)
+    return NotPrepared(Reason.BROKEN, detail)
 
 
-def answer_of(row: Row) -> Answer:
+def standing_of(row: Row) -> Standing:
     status = row["status"]
-    return Answer(TaskStatus(status) if status else None, row["response"], row["error"])
+    return Standing(TaskStatus(status) if status else None, row["response"], row["error"])
 
 
 def claimed_of(row: Row) -> Claimed:

@@ -113,14 +113,14 @@ class Session:
         self._keeps_state = keeps_state
         self._prepared: set[str] = set()
         # Nothing is under way: false from the first byte sent to the sync that was read.
-        self._in_step = True
+        self._is_quiet = True
         # What a statement's rows are called is the same each time.
         self._columns: dict[str, list[str]] = {}
 
     @property
     def is_idle(self) -> bool:
         """Whether the connection is good for another transaction."""
-        return self._in_step and self._pgconn.transaction_status == pq.TransactionStatus.IDLE
+        return self._is_quiet and self._pgconn.transaction_status == pq.TransactionStatus.IDLE
 
     @property
     def is_lost(self) -> bool:
@@ -144,7 +144,7 @@ class Session:
     async def _send(self, statements: Sequence[tuple[str, Params]]) -> list[list[Row]]:
         pgconn = self._pgconn
         await self._prepare(statements)
-        self._in_step = False
+        self._is_quiet = False
         for name, params in statements:
             sql, names = numbered(name, self._schema)
             values = [_encode(params[each]) for each in names]
@@ -170,7 +170,7 @@ class Session:
 
     async def _roll_back(self) -> None:
         """End a transaction that failed, unless the connection did."""
-        if self._in_step and not self.is_lost:
+        if self._is_quiet and not self.is_lost:
             await self._send([("rollback", {})])
 
     async def _prepare(self, statements: Sequence[tuple[str, Params]]) -> None:
@@ -179,7 +179,7 @@ class Session:
             return
         missing = {name: params for name, params in statements if name not in self._prepared}
         if missing:
-            self._in_step = False
+            self._is_quiet = False
             for name, params in missing.items():
                 sql, names = numbered(name, self._schema)
                 oids = [_oid(params[each]) for each in names]
@@ -211,7 +211,7 @@ class Session:
             elif status == _DONE:
                 results.append(None)
             elif status == _SYNCED:
-                self._in_step = True
+                self._is_quiet = True
                 break
             elif failure is None:
                 failure = error_from_result(result)

@@ -49,9 +49,9 @@ _MOST_DIGITS = 19
 _SIGN = "sign"
 
 
-def channel_of(owner_id: int) -> str:
+def channel_of(node_id: int) -> str:
     """The channel on which a worker or client process listens."""
-    return f"progressor_{shown_id(owner_id)}"
+    return f"progressor_{shown_id(node_id)}"
 
 
 class Signals:
@@ -61,7 +61,7 @@ class Signals:
         self,
         storage: Storage,
         dsn: str,
-        owner_id: int,
+        node_id: int,
         *,
         on_wake: Callable[[str, Kind], None],
         on_replies: Callable[[Iterable[int]], None],
@@ -69,7 +69,7 @@ class Signals:
     ) -> None:
         self._storage = storage
         self._dsn = dsn
-        self.channel = channel_of(owner_id)
+        self.channel = channel_of(node_id)
         self._on_wake = on_wake
         self._on_replies = on_replies
         self._on_gap = on_gap
@@ -93,14 +93,14 @@ class Signals:
             async with asyncio.timeout(_LAST_WORDS):
                 await self._flush()
 
-    def wake(self, owner_id: int, namespace: str, kind: Kind) -> None:
+    def wake(self, node_id: int, namespace: str, kind: Kind) -> None:
         """Tell a worker process that a namespace has work."""
-        self._wakes[channel_of(owner_id), f"wake {kind} {namespace}"] = namespace
+        self._wakes[channel_of(node_id), f"wake {kind} {namespace}"] = namespace
         self._something.set()
 
-    def reply(self, owner_id: int, namespace: str, task_id: int) -> None:
+    def reply(self, node_id: int, namespace: str, task_id: int) -> None:
         """Tell a client process that a task has ended."""
-        self._replies.setdefault(channel_of(owner_id), {})[task_id] = namespace
+        self._replies.setdefault(channel_of(node_id), {})[task_id] = namespace
         self._something.set()
 
     async def _send(self) -> None:

@@ -15,7 +15,7 @@ from datetime import timedelta
 
 from progressor.config import EngineOptions
 from progressor.errors import ProgressorError
-from progressor.node.node import Backend
+from progressor.node.node import Node
 from progressor.node.witness import Witness
 from progressor.storage.beats import Beats
 from progressor.supervision import keep_thread
@@ -83,7 +83,7 @@ class Heartbeat:
 
 
 def heartbeat_on(
-    backend: Backend,
+    node: Node,
     options: EngineOptions,
     witness: Witness,
     *,
@@ -92,13 +92,13 @@ def heartbeat_on(
 ) -> Heartbeat:
     """The sign of life of this process, which serves these namespaces with these step_timeouts."""
     beats = Beats(
-        backend.dsn,
-        worker_id=backend.owner_id,
+        node.dsn,
+        worker_id=node.node_id,
         host=socket.gethostname(),
         namespaces=namespaces,
         lease_age=options.lease_age,
         schema=options.database_schema,
-        outage=backend.storage.outage,
+        outage=node.storage.outage,
         session_state=options.signals,
     )
     return Heartbeat(beats, interval=options.heartbeat_interval, free_slots=free_slots, witness=witness)

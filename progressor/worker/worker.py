@@ -28,7 +28,7 @@ from progressor.model import (
     HistoryRange,
     Outcome,
     ProcessStatus,
-    Refusal,
+    Rejection,
     Snapshot,
     Task,
     TaskStatus,
@@ -36,7 +36,7 @@ from progressor.model import (
 from progressor.node.replies import Replies
 from progressor.outages import Outage, Says, cause_of, in_one_line
 from progressor.storage.batching import GroupCommit
-from progressor.storage.items import Answer, Claimed, LostLease, Saved, Step, TaskRef
+from progressor.storage.items import Claimed, LostLease, Saved, Standing, Step, TaskRef
 from progressor.storage.reads import Reads
 from progressor.storage.refusals import Unreadable
 from progressor.transitions import decide
@@ -153,15 +153,15 @@ class Worker:
             case Disposition.FAIL:
                 metrics.BROKEN.labels(task.namespace).inc()
                 log.warning("process broke", extra=fields_of(task) | {"error": self._shown(decision)})
-            case _ if isinstance(decision.reply.refusal, Refusal):
+            case _ if isinstance(decision.reply.rejection, Rejection):
                 metrics.REJECTED.labels(task.namespace).inc()
         if not task.task_type.is_timer:
             ref = TaskRef(task.namespace, task.process_no, task.task_id, task.reply_to)
-            self._replies.tell(ref, Answer.of(decision.reply))
+            self._replies.resolve(ref, Standing.of(decision.reply))
         for ref in saved.cancelled:
             gone = decision.disposition is Disposition.REMOVE
             status = None if gone else TaskStatus.CANCELLED
-            self._replies.tell(ref, Answer(status, error=decision.reply.error))
+            self._replies.resolve(ref, Standing(status, error=decision.reply.error))
         if saved.due is not None:
             self._on_due(saved.due - saved.now)
 

@@ -214,10 +214,10 @@ async def test_a_client_that_nobody_closed_is_warned_of(
     gc.collect()
     client = Client(dsn, **options)
     await client.start(NS, "p", Act())
-    backend = client._backend
+    node = client._node
     with pytest.warns(ResourceWarning, match=r"unclosed <progressor\.client\.Client"):
         del client
-    await backend.stop()
+    await node.stop()
 
 
 def test_a_program_that_closes_nothing_ends(dsn: str) -> None:

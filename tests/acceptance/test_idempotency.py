@@ -44,7 +44,7 @@ async def test_clients_of_different_processes_share_a_key(engine: MakeEngine, cl
 
 
 async def test_the_same_key_replays_the_stored_answer(serve: MakeClient) -> None:
-    """Asked again later, a request gets its first answer: a response, a refusal, a failure."""
+    """Asked again later, a request gets its first answer: a response, a rejection, a failure."""
     scripted = Scripted()
     client = await serve(scripted.namespace)
     for _ in range(2):

@@ -29,7 +29,7 @@ def world(dsn: str) -> Iterator[World]:
     thing=draws.values | draws.texts | draws.wrong_types | st.lists(draws.values, max_size=3),
 )
 def test_results(world: World, kind: str, thing: Any) -> None:
-    """The caller gets an answer, the refusal, or HandlerFailed; a process that broke can be repaired."""
+    """The caller gets an answer, the rejection, or HandlerFailed; a process that broke can be repaired."""
     token = world.results.keep(thing)
 
     async def ask(client: Any) -> None:
@@ -38,9 +38,9 @@ def test_results(world: World, kind: str, thing: Any) -> None:
         error: str | None = None
         try:
             await one.call("make", [kind, token])
-        except Rejected as refusal:
+        except Rejected as rejection:
             assert kind in ("reject", "details")
-            refusal.reason.encode()
+            rejection.reason.encode()
         except HandlerFailed as failure:
             error = failure.error
         process, broken = await one.get(), error is not None

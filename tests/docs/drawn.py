@@ -19,7 +19,7 @@ from progressor.config import ConnectionOptions, EngineOptions
 from progressor.deployment.settings import Settings
 from progressor.model import Disposition
 from progressor.storage.doctor.checks import CHECKS
-from progressor.storage.refusals import TABLE as REFUSALS
+from progressor.storage.refusals import TABLE as REJECTIONS
 from progressor.transitions import TABLE, End, diagram
 from tests.docs.pages import ROOT, read
 
@@ -99,7 +99,7 @@ def refusals() -> str:
     """`TABLE` of the errors of PostgreSQL, in its order."""
     rows = [
         [f"`{line.state.ljust(5, 'x')}`", line.what, line.meaning, "yes" if line.ends_sessions else ""]
-        for line in REFUSALS
+        for line in REJECTIONS
     ]
     return _table(["SQLSTATE", "What", "The operation", "Ends sessions"], rows)
 

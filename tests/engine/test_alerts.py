@@ -155,7 +155,7 @@ class World:
 class _Nobody:
     """Stands where Replies and Reads would."""
 
-    def tell(self, *_: Any) -> None:
+    def resolve(self, *_: Any) -> None:
         return
 
 

@@ -9,13 +9,13 @@ import pytest
 from progressor.errors import StorageUnavailable
 from progressor.model import TaskStatus
 from progressor.node.replies import Replies
-from progressor.storage.items import Answer, TaskRef
+from progressor.storage.items import Standing, TaskRef
 from progressor.storage.operations import Storage
 from tests.support import NS, Tables, eventually, hold, init, save, start, unlock
 
 CLIENT = 61
 HOUR = timedelta(hours=1)
-ANSWER = Answer(TaskStatus.FINISHED, b"1")
+ANSWER = Standing(TaskStatus.FINISHED, b"1")
 
 Make = Callable[..., Replies]
 
@@ -56,10 +56,10 @@ async def test_an_answer_reaches_all_who_wait_for_the_task(make: Make) -> None:
     waiting = [asyncio.create_task(replies.wait(ref(1))) for _ in range(3)]
     other = asyncio.create_task(replies.wait(ref(2)))
     await turn()
-    replies.tell(ref(1), ANSWER)
+    replies.resolve(ref(1), ANSWER)
     assert await asyncio.gather(*waiting) == [ANSWER] * 3
     assert not other.done()
-    replies.tell(ref(2), ANSWER)
+    replies.resolve(ref(2), ANSWER)
     assert await other == ANSWER
     assert announced == []
     assert is_empty(replies)
@@ -69,9 +69,9 @@ async def test_an_answer_for_somebody_elsewhere_is_announced(make: Make) -> None
     """An answer that nobody here waits for is announced on its caller's channel, if it has one."""
     announced: list[tuple[int, str, int]] = []
     replies = make(announced=announced)
-    replies.tell(ref(1, CLIENT), ANSWER)
+    replies.resolve(ref(1, CLIENT), ANSWER)
     replies.look(ref(2, CLIENT))
-    replies.tell(ref(3), ANSWER)
+    replies.resolve(ref(3), ANSWER)
     assert announced == [(CLIENT, NS, 1), (CLIENT, NS, 2)]
     assert is_empty(replies)
 
@@ -96,7 +96,7 @@ async def test_one_who_gives_up_does_not_take_the_answer_from_the_others(make: M
     await turn()
     first.cancel()
     await turn()
-    replies.tell(ref(1), ANSWER)
+    replies.resolve(ref(1), ANSWER)
     assert await second == ANSWER
     assert is_empty(replies)
 

@@ -17,12 +17,12 @@ ONE, TWO = 1, 2**62 + 1
 class Heard:
     """One listening process, and what it heard."""
 
-    def __init__(self, storage: Storage, dsn: str, owner_id: int) -> None:
+    def __init__(self, storage: Storage, dsn: str, node_id: int) -> None:
         self.wakes: list[tuple[str, str]] = []
         self.replies: list[int] = []
         self.gaps = 0
         self.signals = Signals(
-            storage, dsn, owner_id,
+            storage, dsn, node_id,
             on_wake=lambda *each: self.wakes.append(each),
             on_replies=self._take,
             on_gap=self._gap,

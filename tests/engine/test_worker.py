@@ -14,7 +14,7 @@ from progressor.handlers.threads import NoThread
 from progressor.handlers.waits import Lending
 from progressor.model import Event, TaskStatus
 from progressor.storage.batching import GroupCommit
-from progressor.storage.items import Answer, Claimed, TaskRef
+from progressor.storage.items import Claimed, Standing, TaskRef
 from progressor.storage.operations import Storage
 from progressor.worker.worker import Worker
 from tests.engine.clock import PAST, start_at
@@ -48,9 +48,9 @@ class Told:
     """Stands where Replies would."""
 
     def __init__(self) -> None:
-        self.answers: list[tuple[TaskRef, Answer]] = []
+        self.answers: list[tuple[TaskRef, Standing]] = []
 
-    def tell(self, ref: TaskRef, answer: Answer) -> None:
+    def resolve(self, ref: TaskRef, answer: Standing) -> None:
         self.answers.append((ref, answer))
 
 

@@ -10,7 +10,7 @@ from prometheus_client import REGISTRY
 from progressor.errors import StorageUnavailable
 from progressor.model import TaskStatus
 from progressor.services.zombie_collector import ZombieCollector
-from progressor.storage.items import Answer, TaskRef
+from progressor.storage.items import Standing, TaskRef
 from progressor.storage.operations import Storage
 from tests.engine.clock import PAST, start_at
 from tests.engine.writes import AGE, Writes
@@ -40,9 +40,9 @@ class Told:
     """Stands where Replies would: what callers were told."""
 
     def __init__(self) -> None:
-        self.answers: list[tuple[TaskRef, Answer]] = []
+        self.answers: list[tuple[TaskRef, Standing]] = []
 
-    def tell(self, ref: TaskRef, answer: Answer) -> None:
+    def resolve(self, ref: TaskRef, answer: Standing) -> None:
         self.answers.append((ref, answer))
 
 

@@ -120,10 +120,10 @@ async def test_money_is_given_back_up_to_what_was_paid(dsn: str) -> None:
         await customer.start({"line": 1, "day": "1997-01-01", "cds": 2, "cents": 500})
 
         assert (await customer.call("refund", {"cents": 200}))["cents"] == 300
-        with pytest.raises(Rejected) as refusal:
+        with pytest.raises(Rejected) as rejection:
             await customer.call("refund", {"cents": 301})
 
-    assert refusal.value.details == {"paid": 300, "asked": 301}
+    assert rejection.value.details == {"paid": 300, "asked": 301}
 
 
 async def test_a_refused_start_leaves_no_customer(dsn: str) -> None:

@@ -24,7 +24,7 @@ from progressor.storage.items import (
     Claimed,
     Duplicate,
     NotPrepared,
-    Refused,
+    Reason,
     Removed,
     Saved,
     Zombie,
@@ -250,7 +250,7 @@ def test_a_call_is_not_lost_to_a_start(arena: Arena) -> None:
     left = arena.meet("absent", ("call", "init_and_save"), "AB", 1, 4, 1, None)
     assert left is not None
     check_invariants(arena.dsn)
-    assert left.answers[0] == NotPrepared(Refused.NOT_FOUND)
+    assert left.answers[0] == NotPrepared(Reason.NOT_FOUND)
 
 
 def test_a_removal_of_nothing_removes_nothing(arena: Arena) -> None:

@@ -12,7 +12,7 @@ from progressor.model import (
     Failure,
     Intent,
     Outcome,
-    Refusal,
+    Rejection,
     Remove,
     SetTimer,
     Success,
@@ -62,7 +62,7 @@ outcomes: st.SearchStrategy[Outcome] = often(
     _successes,
     _successes,
     st.builds(Failure, st.just("ValueError: no"), retryable=st.booleans()),
-    rarely=st.just(Refusal("no", {"why": 1})),
+    rarely=st.just(Rejection("no", {"why": 1})),
 )
 
 

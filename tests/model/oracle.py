@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
 from progressor.model import Disposition, ProcessStatus, SetTimer, TaskStatus, TaskType
-from progressor.storage.items import Answer, Import, Refused, Request, Step
+from progressor.storage.items import Import, Reason, Request, Standing, Step
 
 Key = tuple[str, str]
 Rows = dict[str, list[tuple[Any, ...]]]
@@ -157,7 +157,7 @@ class Oracle:
 
     # The verbs.
 
-    def prepare(self, asked: Request, now: datetime) -> Task | tuple[Refused, str | None]:
+    def prepare(self, asked: Request, now: datetime) -> Task | tuple[Reason, str | None]:
         """The task of this request, new or not; or why there is none."""
         key = (asked.namespace, asked.process_id)
         known = [
@@ -169,11 +169,11 @@ class Oracle:
         if known:
             assert len(known) == 1, f"{key}: {asked.idempotency_key} has {known}"
             same = known[0].request is not None and known[0].request.request_hash == asked.request_hash
-            return known[0] if same else (Refused.CONFLICT, None)
+            return known[0] if same else (Reason.CONFLICT, None)
         process = self.processes.get(key)
-        refusal = self._refusal(asked, process)
-        if refusal is not None:
-            return refusal
+        rejection = self._obstacle(asked, process)
+        if rejection is not None:
+            return rejection
         if process is None:
             process = self.processes[key] = Process(key, now, changed_at=now)
         task = self._add(process, asked.task_type, now, asked)
@@ -182,25 +182,25 @@ class Oracle:
             task.run(asked.worker_id, asked.lease, now)
         return task
 
-    def _refusal(self, asked: Request, process: Process | None) -> tuple[Refused, str | None] | None:
+    def _obstacle(self, asked: Request, process: Process | None) -> tuple[Reason, str | None] | None:
         if asked.task_type is TaskType.INIT:
             if asked.namespace not in self.policies:
-                return Refused.NO_NAMESPACE, None
-            return (Refused.EXISTS, None) if process else None
+                return Reason.NO_NAMESPACE, None
+            return (Reason.EXISTS, None) if process else None
         if process is None:
-            return Refused.NOT_FOUND, None
+            return Reason.NOT_FOUND, None
         broken = process.status is ProcessStatus.ERROR
         if asked.task_type is TaskType.REPAIR:
             free = broken and not process.running and not process.requests
-            return None if free else (Refused.NOT_BROKEN, process.detail)
-        return (Refused.BROKEN, process.detail) if broken else None
+            return None if free else (Reason.NOT_BROKEN, process.detail)
+        return (Reason.BROKEN, process.detail) if broken else None
 
     def _add(self, process: Process, kind: TaskType, due: datetime, asked: Request | None = None) -> Task:
         task = Task(process, kind, due, asked, asked and asked.idempotency_key, asked and asked.name)
         process.tasks.append(task)
         return task
 
-    def simple_repair(self, asked: Request, now: datetime) -> Task | tuple[Refused, str | None]:
+    def simple_repair(self, asked: Request, now: datetime) -> Task | tuple[Reason, str | None]:
         old = set(self.all_tasks())
         task = self.prepare(asked, now)
         if isinstance(task, Task) and task not in old:
@@ -225,7 +225,7 @@ class Oracle:
         ):
             return None
         told = set[int]()
-        answer = Answer.of(decision.reply)
+        answer = Standing.of(decision.reply)
         task.response = answer.response
         if decision.disposition is Disposition.RETRY:
             task.status, task.error = WAITING, answer.error

@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 
 from progressor.model import ProcessStatus, TaskStatus, TaskType
-from progressor.storage.items import Answer, Continue, Duplicate, NotPrepared, Postpone, Refused
+from progressor.storage.items import Continue, Duplicate, NotPrepared, Postpone, Reason, Standing
 from progressor.storage.operations import Storage
 from tests.support import (
     NS,
@@ -70,7 +70,7 @@ async def test_without_a_worker_it_waits(storage: Storage, tables: Tables, kind:
 async def test_missing_process(storage: Storage, tables: Tables, kind: TaskType) -> None:
     """A call of no process is refused, and leaves nothing."""
     (result,) = await storage.prepare_call([request("p1", kind)], now=T0)
-    assert result == NotPrepared(Refused.NOT_FOUND)
+    assert result == NotPrepared(Reason.NOT_FOUND)
     assert tables.tasks() == []
 
 
@@ -80,7 +80,7 @@ async def test_broken_process(storage: Storage, tables: Tables, kind: TaskType) 
     await break_process(storage)
     before = tables.everything()
     (result,) = await storage.prepare_call([request("p1", kind)], now=T0)
-    assert result == NotPrepared(Refused.BROKEN, "ValueError: no")
+    assert result == NotPrepared(Reason.BROKEN, "ValueError: no")
     assert tables.everything() == before
 
 
@@ -180,8 +180,8 @@ async def test_batch_of_all_outcomes(storage: Storage, tables: Tables) -> None:
         ],
         now=T0,
     )
-    assert results[0] == NotPrepared(Refused.NOT_FOUND)
-    assert results[1] == NotPrepared(Refused.BROKEN, "ValueError: no")
+    assert results[0] == NotPrepared(Reason.NOT_FOUND)
+    assert results[1] == NotPrepared(Reason.BROKEN, "ValueError: no")
     assert isinstance(results[2], Duplicate)
     assert results[2].task.task_id == busy.task.task_id
     assert isinstance(results[3], Postpone)
@@ -205,7 +205,7 @@ async def test_duplicate_waiting(storage: Storage, tables: Tables) -> None:
     await start(storage)
     first = await wait(storage, request(key="k", worker_id=None))
     (second,) = await storage.prepare_call([request(key="k")], now=T0)
-    assert second == Duplicate(first, Answer(TaskStatus.WAITING))
+    assert second == Duplicate(first, Standing(TaskStatus.WAITING))
     assert len(tables.tasks()) == 2
 
 
@@ -215,7 +215,7 @@ async def test_duplicate_running(storage: Storage) -> None:
     first = await hold(storage, request(key="k"))
     (second,) = await storage.prepare_call([request(key="k")], now=T0)
     assert isinstance(second, Duplicate)
-    assert (second.task.task_id, second.answer) == (first.task.task_id, Answer(TaskStatus.RUNNING))
+    assert (second.task.task_id, second.answer) == (first.task.task_id, Standing(TaskStatus.RUNNING))
 
 
 async def test_duplicate_finished(storage: Storage) -> None:
@@ -224,18 +224,18 @@ async def test_duplicate_finished(storage: Storage) -> None:
     await save(storage, await hold(storage, request(key="k")), unlock())
     (second,) = await storage.prepare_call([request(key="k")], now=T0)
     assert isinstance(second, Duplicate)
-    assert second.answer == Answer(TaskStatus.FINISHED, b"answer")
+    assert second.answer == Standing(TaskStatus.FINISHED, b"answer")
 
 
 async def test_duplicate_refused(storage: Storage) -> None:
-    """The key of a refused call gets the refusal."""
+    """The key of a refused call gets the rejection."""
     await start(storage)
     await save(storage, await hold(storage, request(key="k")), refuse("poor", missing=3))
     (second,) = await storage.prepare_call([request(key="k")], now=T0)
     assert isinstance(second, Duplicate)
-    refusal = second.answer.refusal()
-    assert refusal is not None
-    assert (refusal.reason, refusal.details, refusal.invalid) == ("poor", {"missing": 3}, False)
+    rejection = second.answer.rejection()
+    assert rejection is not None
+    assert (rejection.reason, rejection.details, rejection.invalid) == ("poor", {"missing": 3}, False)
 
 
 async def test_duplicate_on_a_broken_process(storage: Storage) -> None:
@@ -246,8 +246,8 @@ async def test_duplicate_on_a_broken_process(storage: Storage) -> None:
     await save(storage, broken, fail("KeyError: 'x'"))
     results = await storage.prepare_call([request(key="k"), request(key="k2")], now=T0)
     assert [result.answer for result in results] == [  # type: ignore[union-attr]
-        Answer(TaskStatus.ERROR, None, "KeyError: 'x'"),
-        Answer(TaskStatus.CANCELLED, None, "KeyError: 'x'"),
+        Standing(TaskStatus.ERROR, None, "KeyError: 'x'"),
+        Standing(TaskStatus.CANCELLED, None, "KeyError: 'x'"),
     ]
     assert results[1].task == waiting  # type: ignore[union-attr]
 
@@ -257,9 +257,9 @@ async def test_same_key_for_another_request(storage: Storage, tables: Tables) ->
     await start(storage)
     first = await hold(storage, request(key="k"))
     other = request(key="k", request_hash=b"other")
-    assert await storage.prepare_call([other], now=T0) == [NotPrepared(Refused.CONFLICT)]
+    assert await storage.prepare_call([other], now=T0) == [NotPrepared(Reason.CONFLICT)]
     await save(storage, first, unlock())
-    assert await storage.prepare_call([other], now=T0) == [NotPrepared(Refused.CONFLICT)]
+    assert await storage.prepare_call([other], now=T0) == [NotPrepared(Reason.CONFLICT)]
     assert len(tables.tasks()) == 2
 
 
@@ -269,7 +269,7 @@ async def test_key_is_gone_with_the_process(storage: Storage) -> None:
     await save(storage, await hold(storage, request(key="k")), unlock())
     await storage.remove(NS, "p1")
     (result,) = await storage.prepare_call([request(key="k")], now=T0)
-    assert result == NotPrepared(Refused.NOT_FOUND)
+    assert result == NotPrepared(Reason.NOT_FOUND)
 
 
 async def test_paused_namespace(storage: Storage, tables: Tables) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from progressor.model import ProcessStatus, TaskStatus, TaskType
-from progressor.storage.items import Answer, Continue, Duplicate, NotPrepared, Postpone, Refused
+from progressor.storage.items import Continue, Duplicate, NotPrepared, Postpone, Reason, Standing
 from progressor.storage.operations import Storage
 from tests.support import (
     NS,
@@ -61,7 +61,7 @@ async def test_taken_id_is_refused(storage: Storage, tables: Tables) -> None:
     before = tables.everything()
     again = [init("idle"), init("busy"), init("waiting"), init("waiting", worker_id=None)]
     for each in again:
-        assert await storage.prepare_init([each], now=T0) == [NotPrepared(Refused.EXISTS)]
+        assert await storage.prepare_init([each], now=T0) == [NotPrepared(Reason.EXISTS)]
     assert tables.everything() == before
 
 
@@ -71,7 +71,7 @@ async def test_duplicate_of_a_running_init(storage: Storage) -> None:
     (second,) = await storage.prepare_init([init(key="k")], now=T0)
     assert isinstance(second, Duplicate)
     assert second.task.task_id == first.task.task_id
-    assert second.answer == Answer(TaskStatus.RUNNING)
+    assert second.answer == Standing(TaskStatus.RUNNING)
 
 
 async def test_duplicate_of_a_waiting_init(storage: Storage) -> None:
@@ -80,7 +80,7 @@ async def test_duplicate_of_a_waiting_init(storage: Storage) -> None:
     (second,) = await storage.prepare_init([init(key="k")], now=T0)
     assert isinstance(second, Duplicate)
     assert second.task == postponed(first)
-    assert second.answer == Answer(TaskStatus.WAITING)
+    assert second.answer == Standing(TaskStatus.WAITING)
 
 
 async def test_duplicate_of_a_finished_init(storage: Storage) -> None:
@@ -88,14 +88,14 @@ async def test_duplicate_of_a_finished_init(storage: Storage) -> None:
     await save(storage, await hold(storage, init(key="k")), unlock())
     (second,) = await storage.prepare_init([init(key="k")], now=T0)
     assert isinstance(second, Duplicate)
-    assert second.answer == Answer(TaskStatus.FINISHED, b"answer")
+    assert second.answer == Standing(TaskStatus.FINISHED, b"answer")
 
 
 async def test_same_key_for_another_request(storage: Storage) -> None:
     """A key is bound to one request."""
     await hold(storage, init(key="k"))
     (second,) = await storage.prepare_init([init(key="k", request_hash=b"other")], now=T0)
-    assert second == NotPrepared(Refused.CONFLICT)
+    assert second == NotPrepared(Reason.CONFLICT)
 
 
 async def test_refused_start_may_be_tried_again(storage: Storage, tables: Tables) -> None:
@@ -106,9 +106,9 @@ async def test_refused_start_may_be_tried_again(storage: Storage, tables: Tables
 
     (same,) = await storage.prepare_init([init(key="k")], now=T0)
     assert isinstance(same, Duplicate)
-    refusal = same.answer.refusal()
-    assert refusal is not None
-    assert refusal.reason == "no such plan"
+    rejection = same.answer.rejection()
+    assert rejection is not None
+    assert rejection.reason == "no such plan"
     assert tables.process() is None
 
     second = await hold(storage, init(key="other"))
@@ -177,7 +177,7 @@ async def test_unicode_and_long_ids(storage: Storage) -> None:
     results = await storage.prepare_init([init(name) for name in names], now=T0)
     assert [type(result) for result in results] == [Continue] * len(names)
     again = await storage.prepare_init([init(name) for name in names], now=T0)
-    assert again == [NotPrepared(Refused.EXISTS)] * len(names)
+    assert again == [NotPrepared(Reason.EXISTS)] * len(names)
 
 
 async def test_namespaces_are_apart(storage: Storage, tables: Tables) -> None:
@@ -186,4 +186,4 @@ async def test_namespaces_are_apart(storage: Storage, tables: Tables) -> None:
     results = await storage.prepare_init([init(), init(namespace="shop.other")], now=T0)
     assert [type(result) for result in results] == [Continue, Continue]
     (call,) = await storage.prepare_call([request(namespace="shop.third")], now=T0)
-    assert call == NotPrepared(Refused.NOT_FOUND)
+    assert call == NotPrepared(Reason.NOT_FOUND)

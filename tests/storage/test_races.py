@@ -20,16 +20,16 @@ from progressor.model import TaskStatus, TaskType
 from progressor.storage.beats import Beats
 from progressor.storage.connections import Connections
 from progressor.storage.items import (
-    Answer,
     Continue,
     Duplicate,
     Import,
     LostLease,
     NotPrepared,
     Postpone,
-    Refused,
+    Reason,
     Removed,
     Saved,
+    Standing,
     TaskRef,
 )
 from progressor.storage.operations import Storage
@@ -191,7 +191,7 @@ async def test_call_waits_for_a_failure_and_sees_it(storage: Storage, race: Race
     await race.begin(lambda first: save(first, step, fail()))
     second = await race.waits(storage.prepare_call([request()], now=T0))
     await race.commit()
-    assert await second == [NotPrepared(Refused.BROKEN, "ValueError: no")]
+    assert await second == [NotPrepared(Reason.BROKEN, "ValueError: no")]
 
 
 @pytest.mark.parametrize("act", ["step", "verb"])
@@ -205,7 +205,7 @@ async def test_call_waits_for_a_removal_and_sees_it(storage: Storage, race: Race
         await race.begin(lambda first: first.remove(NS, "p1"))
     second = await race.waits(storage.prepare_call([request()], now=T0))
     await race.commit()
-    assert await second == [NotPrepared(Refused.NOT_FOUND)]
+    assert await second == [NotPrepared(Reason.NOT_FOUND)]
 
 
 async def test_two_calls_at_once(storage: Storage, race: Race, tables: Tables) -> None:
@@ -230,7 +230,7 @@ async def test_two_calls_with_one_key(storage: Storage, race: Race) -> None:
     step = await race.commit()
     (result,) = await second
     assert isinstance(result, Duplicate)
-    assert (result.task.task_id, result.answer) == (step.task.task_id, Answer(TaskStatus.RUNNING))
+    assert (result.task.task_id, result.answer) == (step.task.task_id, Standing(TaskStatus.RUNNING))
 
 
 async def test_call_that_is_rolled_back(storage: Storage, race: Race, tables: Tables) -> None:
@@ -254,7 +254,7 @@ async def test_two_starts_of_one_id(storage: Storage, race: Race, *, same_key: b
         assert isinstance(result, Duplicate)
         assert result.task.task_id == step.task.task_id
     else:
-        assert result == NotPrepared(Refused.EXISTS)
+        assert result == NotPrepared(Reason.EXISTS)
 
 
 async def test_start_that_is_rolled_back(storage: Storage, race: Race, tables: Tables) -> None:
@@ -316,7 +316,7 @@ async def test_removal_of_what_ends_meanwhile(storage: Storage, race: Race, tabl
     await race.commit()
     assert await second == Removed(False, ())
     assert tables.outline() == [("init", "finished")]
-    assert await storage.replies([step.ref.key]) == [Answer(TaskStatus.FINISHED, b"answer")]
+    assert await storage.replies([step.ref.key]) == [Standing(TaskStatus.FINISHED, b"answer")]
 
 
 async def test_start_waits_for_a_put(storage: Storage, race: Race) -> None:
@@ -324,7 +324,7 @@ async def test_start_waits_for_a_put(storage: Storage, race: Race) -> None:
     await race.begin(lambda first: first.put(Import(NS, "p1", "put-1"), now=T0))
     second = await race.waits(storage.prepare_init([init()], now=T0))
     assert await race.commit()
-    assert await second == [NotPrepared(Refused.EXISTS)]
+    assert await second == [NotPrepared(Reason.EXISTS)]
 
 
 async def test_put_waits_for_a_start(storage: Storage, race: Race) -> None:
@@ -341,7 +341,7 @@ async def test_two_repairs_at_once(storage: Storage, race: Race) -> None:
     await race.begin(lambda first: hold(first, repair()))
     second = await race.waits(storage.simple_repair([repair()], now=T0))
     await race.commit()
-    assert await second == [NotPrepared(Refused.NOT_BROKEN, "ValueError: no")]
+    assert await second == [NotPrepared(Reason.NOT_BROKEN, "ValueError: no")]
 
 
 async def test_two_claims_at_once(storage: Storage, race: Race) -> None:

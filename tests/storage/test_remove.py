@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from progressor.storage.items import Answer, Duplicate, Import, LostLease, Removed, Saved
+from progressor.storage.items import Duplicate, Import, LostLease, Removed, Saved, Standing
 from progressor.storage.operations import Storage
 from tests.support import (
     NS,
@@ -154,7 +154,7 @@ async def test_of_many_callers_some_are_told(storage: Storage) -> None:
     assert len(told) == 1000
     refs = [postponed(each).key for each in waiting]
     assert {ref.key for ref in told} < set(refs)
-    assert await storage.replies([refs[0], refs[-1]]) == [Answer(None), Answer(None)]
+    assert await storage.replies([refs[0], refs[-1]]) == [Standing(None), Standing(None)]
     assert await storage.save_result([running.step(unlock())], now=T0) == [LostLease()]
 
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from progressor.model import ProcessStatus, TaskStatus, TaskType
 from progressor.storage.items import (
-    Answer,
     Continue,
     Duplicate,
     NotPrepared,
     Postpone,
-    Refused,
+    Reason,
+    Standing,
     Step,
 )
 from progressor.storage.operations import Storage
@@ -35,7 +35,7 @@ from tests.support import (
     wait,
 )
 
-NOT_BROKEN = NotPrepared(Refused.NOT_BROKEN)
+NOT_BROKEN = NotPrepared(Reason.NOT_BROKEN)
 
 
 async def test_with_a_worker_it_runs(storage: Storage, tables: Tables) -> None:
@@ -63,7 +63,7 @@ async def test_refusals(storage: Storage, tables: Tables) -> None:
     await hold(storage, init("new"))
     before = tables.everything()
     items = [repair("missing"), repair("fine"), repair("new")]
-    expected = [NotPrepared(Refused.NOT_FOUND), NOT_BROKEN, NOT_BROKEN]
+    expected = [NotPrepared(Reason.NOT_FOUND), NOT_BROKEN, NOT_BROKEN]
     assert await storage.prepare_repair(items, now=T0) == expected
     assert await storage.simple_repair(items, now=T0) == expected
     assert tables.everything() == before
@@ -76,7 +76,7 @@ async def test_one_repair_at_a_time(storage: Storage) -> None:
     await hold(storage, repair("running"))
     await wait(storage, repair("waiting", worker_id=None))
     for process_id in ("running", "waiting"):
-        refused = NotPrepared(Refused.NOT_BROKEN, "ValueError: no")
+        refused = NotPrepared(Reason.NOT_BROKEN, "ValueError: no")
         assert await storage.prepare_repair([repair(process_id)], now=T0) == [refused]
         assert await storage.simple_repair([repair(process_id)], now=T0) == [refused]
 
@@ -86,7 +86,7 @@ async def test_two_repairs_in_one_batch(storage: Storage) -> None:
     await break_process(storage)
     results = await storage.prepare_repair([repair(), repair()], now=T0)
     assert isinstance(results[0], Continue)
-    assert results[1] == NotPrepared(Refused.NOT_BROKEN, "ValueError: no")
+    assert results[1] == NotPrepared(Reason.NOT_BROKEN, "ValueError: no")
 
 
 async def test_batch_of_all_outcomes(storage: Storage) -> None:
@@ -120,14 +120,14 @@ async def test_duplicates(storage: Storage) -> None:
     step = await hold(storage, repair(key="k"))
     (running,) = await storage.prepare_repair([repair(key="k")], now=T0)
     assert isinstance(running, Duplicate)
-    assert running.answer == Answer(TaskStatus.RUNNING)
+    assert running.answer == Standing(TaskStatus.RUNNING)
     await save(storage, step, unlock())
     (finished,) = await storage.prepare_repair([repair(key="k")], now=T0)
     assert isinstance(finished, Duplicate)
-    assert finished.answer == Answer(TaskStatus.FINISHED, b"answer")
+    assert finished.answer == Standing(TaskStatus.FINISHED, b"answer")
     conflict = repair(key="k", request_hash=b"other")
-    assert await storage.prepare_repair([conflict], now=T0) == [NotPrepared(Refused.CONFLICT)]
-    assert await storage.simple_repair([conflict], now=T0) == [NotPrepared(Refused.CONFLICT)]
+    assert await storage.prepare_repair([conflict], now=T0) == [NotPrepared(Reason.CONFLICT)]
+    assert await storage.simple_repair([conflict], now=T0) == [NotPrepared(Reason.CONFLICT)]
 
 
 async def test_failed_repair_changes_nothing(storage: Storage, tables: Tables) -> None:
@@ -159,7 +159,7 @@ async def test_simple_repair_after_a_call(storage: Storage, tables: Tables) -> N
     now = T0 + SECOND
     (result,) = await storage.simple_repair([repair(context=b"ctx")], now=now)
     assert isinstance(result, Duplicate)
-    assert result.answer == Answer(TaskStatus.FINISHED, b"null")
+    assert result.answer == Standing(TaskStatus.FINISHED, b"null")
     row = tables.process()
     assert row is not None
     assert (row["status"], row["previous_status"]) == ("running", "error")

@@ -19,17 +19,17 @@ from progressor.errors import StorageUnavailable
 from progressor.model import Decision, Event, TaskStatus, TaskType
 from progressor.storage.batching import GroupCommit
 from progressor.storage.items import (
-    Answer,
     Continue,
     Duplicate,
     Import,
     LostLease,
     NotPrepared,
     Postpone,
-    Refused,
+    Reason,
     Removed,
     Request,
     Saved,
+    Standing,
 )
 from progressor.storage.operations import Storage
 from progressor.storage.session import Session
@@ -117,8 +117,8 @@ async def test_prepare_batch(storage: Storage, lossy: Storage) -> None:
     )
     assert [type(result) for result in results[:3]] == [Continue, Postpone, Postpone]
     assert results[3:] == [
-        NotPrepared(Refused.BROKEN, "ValueError: no"),
-        NotPrepared(Refused.NOT_FOUND),
+        NotPrepared(Reason.BROKEN, "ValueError: no"),
+        NotPrepared(Reason.NOT_FOUND),
     ]
 
 
@@ -126,7 +126,7 @@ async def test_refused_init_batch(storage: Storage, lossy: Storage) -> None:
     """An id that is taken by another is still refused at the second try; one's own is not."""
     await start(storage, "taken")
     results = await lossy.prepare_init([init("taken"), init("new")], now=T0)
-    assert results[0] == NotPrepared(Refused.EXISTS)
+    assert results[0] == NotPrepared(Reason.EXISTS)
     assert isinstance(results[1], Continue)
 
 
@@ -143,7 +143,7 @@ async def test_prepared_task_is_claimed_meanwhile(
     connections.meanwhile = meanwhile
     (result,) = await lossy.prepare_call([request(worker_id=None)], now=T0)
     assert isinstance(result, Duplicate)
-    assert result.answer == Answer(TaskStatus.FINISHED, b"answer")
+    assert result.answer == Standing(TaskStatus.FINISHED, b"answer")
 
 
 async def test_simple_repair(storage: Storage, lossy: Storage, tables: Tables) -> None:
@@ -151,7 +151,7 @@ async def test_simple_repair(storage: Storage, lossy: Storage, tables: Tables) -
     await break_process(storage, by_timer=True)
     (result,) = await lossy.simple_repair([repair()], now=T0)
     assert isinstance(result, Duplicate)
-    assert result.answer == Answer(TaskStatus.FINISHED, b"null")
+    assert result.answer == Standing(TaskStatus.FINISHED, b"null")
     assert tables.outline()[-2:] == [("timeout", "waiting"), ("repair", "finished")]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from progressor.model import Reply, TaskStatus
-from progressor.storage.items import Answer
+from progressor.storage.items import Standing
 from progressor.storage.operations import Storage
 from tests.support import fail, hold, init, removed, request, save, start, unlock, wait
 
@@ -23,12 +23,12 @@ async def test_each_status(storage: Storage) -> None:
     await save(storage, broken, fail("KeyError: 'x'"))
     refs = [cancelled, done.ref, waiting, broken.ref, done.ref, running.ref]
     assert await storage.replies([ref.key for ref in refs]) == [
-        Answer(TaskStatus.CANCELLED, None, "KeyError: 'x'"),
-        Answer(TaskStatus.FINISHED, b"answer"),
-        Answer(TaskStatus.WAITING),
-        Answer(TaskStatus.ERROR, None, "KeyError: 'x'"),
-        Answer(TaskStatus.FINISHED, b"answer"),
-        Answer(TaskStatus.RUNNING),
+        Standing(TaskStatus.CANCELLED, None, "KeyError: 'x'"),
+        Standing(TaskStatus.FINISHED, b"answer"),
+        Standing(TaskStatus.WAITING),
+        Standing(TaskStatus.ERROR, None, "KeyError: 'x'"),
+        Standing(TaskStatus.FINISHED, b"answer"),
+        Standing(TaskStatus.RUNNING),
     ]
 
 
@@ -39,9 +39,9 @@ async def test_removed(storage: Storage) -> None:
     gone = await wait(storage, request())
     await save(storage, step, removed())
     assert await storage.replies([gone.key, step.ref.key, (step.task.process_no + 1, 1)]) == [
-        Answer(None),
-        Answer(TaskStatus.FINISHED, b"answer"),
-        Answer(None),
+        Standing(None),
+        Standing(TaskStatus.FINISHED, b"answer"),
+        Standing(None),
     ]
 
 

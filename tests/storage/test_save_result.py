@@ -7,7 +7,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from progressor.model import Decision, Refusal, Reply, TaskType
+from progressor.model import Decision, Rejection, Reply, TaskType
 from progressor.storage.items import LostLease, Saved, TaskRef
 from progressor.storage.operations import Storage
 from tests.support import (
@@ -303,7 +303,7 @@ async def test_unlock_runs_the_next_call(storage: Storage, tables: Tables) -> No
 
 
 async def test_refused_call_changes_nothing(storage: Storage, tables: Tables) -> None:
-    """A refused call leaves its refusal; process and timer are as before."""
+    """A refused call leaves its rejection; process and timer are as before."""
     await start(storage, "p1", set_timer(SECOND))
     before = (tables.process(), tables.schedule())
     step = await hold(storage, request())
@@ -313,7 +313,7 @@ async def test_refused_call_changes_nothing(storage: Storage, tables: Tables) ->
     assert task is not None
     assert (task["status"], task["error"]) == ("error", "rejected: poor")
     (answer,) = await storage.replies([step.ref.key])
-    assert answer.refusal() == Refusal("poor", {"missing": 3})
+    assert answer.rejection() == Rejection("poor", {"missing": 3})
 
 
 # No timer: suspend.

@@ -10,7 +10,7 @@ from typing_extensions import TypedDict
 
 from progressor.handlers.namespace import Namespace
 from progressor.handlers.process import Process
-from progressor.model import Failure, Intent, Refusal, Success
+from progressor.model import Failure, Intent, Rejection, Success
 
 
 class Pay(BaseModel):
@@ -140,7 +140,7 @@ async def test_arguments_that_do_not_fit_are_refused(
 ) -> None:
     """Bad arguments refuse the request by field, and never break the process."""
     outcome = await run_step(serving(function), "it", args)
-    assert isinstance(outcome, Refusal)
+    assert isinstance(outcome, Rejection)
     assert outcome.reason.startswith(text)
     assert (outcome.details, outcome.invalid) == ({"field": field}, True)
 

@@ -13,7 +13,7 @@ from typing_extensions import TypedDict
 from progressor.errors import Reject
 from progressor.handlers.namespace import Namespace
 from progressor.handlers.process import Process
-from progressor.model import Event, Intent, Refusal, Success, TaskType
+from progressor.model import Event, Intent, Rejection, Success, TaskType
 
 
 class Subscription(BaseModel):
@@ -122,7 +122,7 @@ async def test_what_the_namespace_lacks_is_refused(
     async def it(process: Process[None]) -> None: ...
 
     outcome = await run_step(serving(it), name, task_type=task_type)
-    assert isinstance(outcome, Refusal)
+    assert isinstance(outcome, Rejection)
     assert (outcome.reason, outcome.invalid) == (text, True)
 
 
@@ -185,7 +185,7 @@ async def test_nothing_is_saved_of_a_refused_step(run_step: Any) -> None:
         process.emit("paid")
         raise Reject("no")
 
-    assert await run_step(serving(it), "it") == Refusal("no")
+    assert await run_step(serving(it), "it") == Rejection("no")
 
 
 async def with_anything(process, args):  # type: ignore[no-untyped-def]
@@ -246,7 +246,7 @@ async def test_a_client_without_the_codec_is_refused(
             raise ValueError("secret")
 
     outcome = await run_step(serving(with_anything, codec=Strict()), "it", b"{}")
-    assert isinstance(outcome, Refusal)
+    assert isinstance(outcome, Rejection)
     assert outcome.invalid
     assert outcome.reason.startswith("args cannot be decoded (ValueError)")
     said = [(record.msg, record.cause) for record in caplog.records]

@@ -19,7 +19,7 @@ from progressor.model import (
     Failure,
     Intent,
     Outcome,
-    Refusal,
+    Rejection,
     Remove,
     SetTimer,
     Success,
@@ -77,13 +77,13 @@ async def test_a_remove_task_needs_no_handler(run: Any) -> None:
 async def test_reject_is_a_refusal(run: Any) -> None:
     """Reason and details reach the caller as they were given."""
     outcome = await run(raising(Reject("too little", left=3)))
-    assert outcome == Refusal("too little", {"left": 3})
+    assert outcome == Rejection("too little", {"left": 3})
 
 
 async def test_details_arrive_as_json(run: Any) -> None:
     """Details are made JSON values at once, so that saving them cannot fail."""
     outcome = await run(raising(Reject("later", until=datetime(2026, 1, 1), ids=(1, 2))))
-    assert outcome == Refusal("later", {"until": "2026-01-01T00:00:00", "ids": [1, 2]})
+    assert outcome == Rejection("later", {"until": "2026-01-01T00:00:00", "ids": [1, 2]})
 
 
 @pytest.mark.parametrize("value", [object(), float("nan"), "\x00", "\ud800"])
@@ -97,11 +97,11 @@ async def test_details_that_are_not_json_fail(run: Any, value: Any) -> None:
 async def test_an_invalid_call_is_a_refusal(run: Any) -> None:
     """The typed layer's complaint about the request refuses it and names the field."""
     outcome = await run(raising(InvalidCall("args.amount: wrong", field="args.amount")))
-    assert outcome == Refusal("args.amount: wrong", {"field": "args.amount"}, invalid=True)
+    assert outcome == Rejection("args.amount: wrong", {"field": "args.amount"}, invalid=True)
 
 
 async def test_an_invalid_request_of_the_users_code_is_a_failure(run: Any) -> None:
-    """An InvalidRequest from a nested client call is no refusal of this request."""
+    """An InvalidRequest from a nested client call is no rejection of this request."""
     outcome = await run(raising(InvalidRequest("inner")))
     assert isinstance(outcome, Failure)
     assert outcome.error == "InvalidRequest: inner"
@@ -302,7 +302,7 @@ async def test_a_failure_is_logged_without_payloads(run: Any, caplog: pytest.Log
 
 
 async def test_a_refusal_is_not_logged(run: Any, caplog: pytest.LogCaptureFixture) -> None:
-    """A refusal is business, not trouble."""
+    """A rejection is business, not trouble."""
     await run(raising(Reject("no")))
     assert not caplog.records
 

@@ -18,7 +18,7 @@ from progressor.model import (
     Intent,
     Outcome,
     ProcessStatus,
-    Refusal,
+    Rejection,
     Remove,
     Reply,
     SetTimer,
@@ -45,14 +45,14 @@ ACTIONS: list[Action | None] = [None, TIMER, SetTimer(after=timedelta(0), remove
 ACTIONS += [UnsetTimer(), Remove()]
 TIMERS = (TaskType.TIMEOUT, TaskType.REMOVE)
 BREAKING = (TaskType.INIT, TaskType.CALL, TaskType.NOTIFY)
-REFUSAL = Refusal("no", {"left": 1})
+REJECTION = Rejection("no", {"left": 1})
 FAILURE = Failure("ValueError: no", ("ValueError", "Exception"))
 OUTCOMES: list[Outcome] = [
     *(
         Success(Intent((Event(b"1", {"name": "paid"}),), action, b"2", b"3", {"k": 4}))
         for action in ACTIONS
     ),
-    REFUSAL,
+    REJECTION,
     FAILURE,
     Failure("NonRetryable: no", ("NonRetryable", "Exception"), retryable=False),
 ]
@@ -72,13 +72,13 @@ def expected(task_type: TaskType, outcome: Outcome) -> Disposition:  # an oracle
             return by_action[type(intent.action)]
         case ((TaskType.TIMEOUT | TaskType.REMOVE), Failure(retryable=False)):
             return Disposition.FAIL
-        case ((TaskType.TIMEOUT | TaskType.REMOVE), (Failure() | Refusal())):
+        case ((TaskType.TIMEOUT | TaskType.REMOVE), (Failure() | Rejection())):
             return Disposition.RETRY
-        case TaskType.INIT, Refusal():
+        case TaskType.INIT, Rejection():
             return Disposition.REMOVE
-        case ((TaskType.CALL | TaskType.NOTIFY), Refusal()):
+        case ((TaskType.CALL | TaskType.NOTIFY), Rejection()):
             return Disposition.UNLOCK
-        case TaskType.REPAIR, (Failure() | Refusal()):
+        case TaskType.REPAIR, (Failure() | Rejection()):
             return Disposition.HOLD
         case ((TaskType.INIT | TaskType.CALL | TaskType.NOTIFY), Failure()):
             return Disposition.FAIL
@@ -111,19 +111,19 @@ def check_consistency(decision: Decision, task: Task, outcome: Outcome) -> None:
             assert decision.status is expected
             assert saved == (intent.events, intent.aux_state, intent.metadata, intent.response)
             assert decision.reply.error is None
-            assert decision.reply.refusal is None
+            assert decision.reply.rejection is None
             # What is removed has no timer, whatever was said of one.
             sets = decision.disposition is Disposition.CONTINUE
             assert decision.timer == (intent.action if sets else None)
-        case Refusal() | Failure():
+        case Rejection() | Failure():
             breaks = decision.disposition is Disposition.FAIL
             assert decision.status is (ProcessStatus.ERROR if breaks else None)
             assert saved == ((), None, None, None)
             # A timer that breaks its process leaves the same one in its place.
             held = SetTimer(at=task.scheduled_time, remove=task_type is TaskType.REMOVE)
             assert decision.timer == (held if breaks and task_type in TIMERS else None)
-            refused = isinstance(outcome, Refusal) and task_type not in TIMERS
-            assert (decision.reply.refusal is outcome) is refused
+            refused = isinstance(outcome, Rejection) and task_type not in TIMERS
+            assert (decision.reply.rejection is outcome) is refused
             assert (decision.reply.error is None) is refused
     assert (decision.retry_interval is None) is (decision.disposition is not Disposition.RETRY)
 
@@ -144,9 +144,9 @@ def test_a_failed_repair_changes_nothing(make_task: Any) -> None:
 def test_a_timer_refusal_is_a_failure(make_task: Any) -> None:
     """Nobody asked a timer, so its Reject is retried, and can be declared non-retryable by name."""
     task = make_task(TaskType.TIMEOUT)
-    assert decide(task, REFUSAL, POLICY).reply.error == "Reject: no"
+    assert decide(task, REJECTION, POLICY).reply.error == "Reject: no"
     final = RetryPolicy(non_retryable=("Reject",))
-    assert decide(task, REFUSAL, final).disposition is Disposition.FAIL
+    assert decide(task, REJECTION, final).disposition is Disposition.FAIL
 
 
 # Retries
@@ -290,7 +290,7 @@ def test_the_diagram_is_deterministic_and_complete() -> None:
     "edge",
     [
         "init --> running : init / success / unlock, continue, suspend",
-        "init --> removed : init / refusal / remove",
+        "init --> removed : init / rejection / remove",
         "running --> error : call, notify / failure / fail",
         "running --> running : timeout, remove / failure / retry",
         "error --> error : repair / failure / hold",
