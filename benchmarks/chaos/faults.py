@@ -1,17 +1,16 @@
 """The faults: which there are, how often, and how each is done.
 
 Rule: seeded. The first round has one of each kind, then they are drawn by weight; what cannot be done at
-a moment (its process is just being started, no commit came by) is not counted.
+a moment (its process is just being started, no commit came by, a lock is not to be had) is not counted.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import random
 import signal
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -33,6 +32,8 @@ _CHANGING = (
     "commit",
 )
 _RARE_SECONDS, _ANY_SECONDS = 1.0, 2.0
+_AWAY = (0.3, 2.5)
+_STALL = (1.2 * STEADY_LEASE_SECONDS, 1.5 * STEADY_LEASE_SECONDS)
 
 WEIGHTS = {
     "kill worker": 5,
@@ -91,7 +92,8 @@ class Faults:
         self._members = members
         self._random = random.Random(seed)
         self._pause = pause
-        self._lasting: set[asyncio.Task[None]] = set()
+        self._lasting: list[asyncio.Task[None]] = []
+        self._kept: set[str] = set()
         self.done: list[Fault] = []
         self.missed = 0
 
@@ -127,19 +129,20 @@ class Faults:
             return self._hit(verb, _ROLES[rest])
         if kind in tuple(AtCommit):
             return await self._cut_at_commit(AtCommit(kind))
-        others: Mapping[str, Callable[[], Awaitable[str]]] = {
+        stalls = self._stalls
+        others: Mapping[str, Callable[[], Awaitable[str | None]]] = {
             "restart PostgreSQL, fast": lambda: self._restart(signal.SIGINT),
             "restart PostgreSQL, immediate": lambda: self._restart(signal.SIGQUIT),
             "terminate all sessions": self._terminate,
             "cut all connections": self._cut,
-            "hold all packets": self._hold,
-            "partition": self._partition,
-            "standby lost": lambda: self._stall(self._stalls.standby_lost()),
-            "heartbeats locked out": lambda: self._stall(self._stalls.table_locked("workers")),
-            "steps locked out": lambda: self._stall(self._stalls.table_locked("tasks")),
-            "privileges taken": lambda: self._stall(self._stalls.privileges_taken()),
-            "collector starts amid a stall": lambda: self._stall(
-                self._stalls.standby_lost(), begins="collector"
+            "hold all packets": lambda: self._keep("packets", self._proxy.held(), _AWAY),
+            "partition": lambda: self._keep("lines", self._proxy.partitioned(), _AWAY),
+            "standby lost": lambda: self._keep("commits", stalls.standby_lost(), _STALL),
+            "heartbeats locked out": lambda: self._keep("workers", stalls.table_locked("workers"), _STALL),
+            "steps locked out": lambda: self._keep("tasks", stalls.table_locked("tasks"), _STALL),
+            "privileges taken": lambda: self._keep("privileges", stalls.privileges_taken(), _STALL),
+            "collector starts amid a stall": lambda: self._keep(
+                "commits", stalls.standby_lost(), _STALL, begins="collector"
             ),
         }
         return await others[kind]()
@@ -161,10 +164,9 @@ class Faults:
         await asyncio.sleep(seconds)
         member.thaw()
 
-    def _last(self, fault: Awaitable[None]) -> None:
-        task = asyncio.ensure_future(fault)
-        self._lasting.add(task)
-        task.add_done_callback(self._lasting.discard)
+    def _last(self, fault: Coroutine[None, None, None]) -> None:
+        # Kept to the end, where one that failed is heard of.
+        self._lasting.append(asyncio.create_task(fault))
 
     async def _restart(self, how: signal.Signals) -> str:
         away = await asyncio.to_thread(self._server.restart, how)
@@ -176,30 +178,31 @@ class Faults:
     async def _cut(self) -> str:
         return f"{self._proxy.cut()} connections"
 
-    async def _hold(self) -> str:
-        seconds = self._random.uniform(0.3, 2.5)
-        self._last(self._proxy.hold(seconds))
+    async def _keep(
+        self,
+        what: str,
+        state: AbstractAsyncContextManager[None],
+        lasts: tuple[float, float],
+        *,
+        begins: str = "",
+    ) -> str | None:
+        """Done when the state has begun; one of `what` at a time: the end of one would end the other."""
+        if what in self._kept:
+            return None
+        seconds = self._random.uniform(*lasts)
+        async with AsyncExitStack() as beginning:
+            self._kept.add(what)
+            beginning.callback(self._kept.discard, what)
+            await beginning.enter_async_context(state)
+            self._last(self._let_go_later(beginning.pop_all(), seconds, begins))
         return f"{seconds:.1f} s"
 
-    async def _partition(self) -> str:
-        seconds = self._random.uniform(0.3, 2.5)
-        self._last(self._proxy.partition(seconds))
-        return f"{seconds:.1f} s"
-
-    async def _stall(self, stall: AbstractAsyncContextManager[None], *, begins: str = "") -> str:
-        seconds = STEADY_LEASE_SECONDS * self._random.uniform(1.2, 1.5)
-        self._last(self._stall_for(stall, seconds, begins))
-        return f"{seconds:.1f} s"
-
-    async def _stall_for(
-        self, stall: AbstractAsyncContextManager[None], seconds: float, begins: str
-    ) -> None:
-        with contextlib.suppress(psycopg.OperationalError):
-            async with stall:
-                await asyncio.sleep(seconds)
-                if begins:
-                    # So late that its successor sees the end of the stall and nothing of its begin.
-                    self._hit("kill", begins)
+    async def _let_go_later(self, held: AsyncExitStack, seconds: float, begins: str) -> None:
+        async with held:
+            await asyncio.sleep(seconds)
+            if begins:
+                # So late that its successor sees the end of the stall and nothing of its begin.
+                self._hit("kill", begins)
 
     async def _cut_at_commit(self, where: AtCommit) -> str | None:
         # First one verb, so that the rare ones have their turn; if it does not come by, any.

@@ -9,7 +9,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import struct
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -69,18 +70,24 @@ class Proxy:
             line.cut()
         return len(lines)
 
-    async def hold(self, seconds: float) -> None:
-        """Pass nothing on for a while, in either direction."""
+    @asynccontextmanager
+    async def held(self) -> AsyncIterator[None]:
+        """Nothing is passed on, in either direction."""
         self.passes.clear()
-        await asyncio.sleep(seconds)
-        self.passes.set()
+        try:
+            yield
+        finally:
+            self.passes.set()
 
-    async def partition(self, seconds: float) -> None:
-        """Cut everything, and let nobody in for a while."""
+    @asynccontextmanager
+    async def partitioned(self) -> AsyncIterator[None]:
+        """Everything is cut, and nobody let in."""
         self._refuses = True
         self.cut()
-        await asyncio.sleep(seconds)
-        self._refuses = False
+        try:
+            yield
+        finally:
+            self._refuses = False
 
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         if self._refuses:
