@@ -7,8 +7,8 @@ sessions out, each transaction states them and they end with it: nothing is left
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
 from typing import Any, Literal
 
 import psycopg
@@ -61,6 +61,18 @@ async def connect(
     return connection
 
 
+@asynccontextmanager
+async def connected(
+    dsn: str, name: str, *, keeps_state: bool
+) -> AsyncIterator[psycopg.AsyncConnection[Any]]:
+    """A connection that is closed at its end. psycopg's own block would ask the server first."""
+    connection = await connect(dsn, name, keeps_state=keeps_state)
+    try:
+        yield connection
+    finally:
+        await connection.close()
+
+
 def connect_blocking(dsn: str, name: str, *, server: Server = "primary") -> psycopg.Connection[Any]:
     """A connection without any settings: its user makes them, as a session or a transaction."""
     connection = psycopg.connect(_conninfo(dsn, name, server), autocommit=True, prepare_threshold=None)
@@ -111,14 +123,14 @@ async def refuse_lent_sessions(dsn: str) -> None:
 
 async def _are_lent(dsn: str) -> bool:
     """Told by the server's processes: one that two connections were given, or that one lost to others."""
-    async with await connect(dsn, "progressor", keeps_state=False) as first:
+    async with connected(dsn, "progressor", keeps_state=False) as first:
         pid = await _pid(first)
         if pid == first.info.backend_pid:
             return False  # nobody is in between
         with suppress(TimeoutError):
             async with (
                 asyncio.timeout(_SECOND_SESSION),
-                await connect(dsn, "progressor", keeps_state=False) as second,
+                connected(dsn, "progressor", keeps_state=False) as second,
             ):
                 for _ in range(_ROUNDS):
                     if await _pid(second) == pid or await _pid(first) != pid:

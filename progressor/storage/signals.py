@@ -146,7 +146,7 @@ class Signals:
         while True:
             self.listening.clear()
             try:
-                async with await opening.connect(
+                async with opening.connected(
                     self._dsn, "progressor listener", keeps_state=True
                 ) as connection:
                     await connection.execute(
