@@ -1,7 +1,7 @@
-"""The engine's own connections: opened on demand, reused last in first out, dropped when they break.
+"""Connections for one use at a time: opened on demand, reused last in first out, dropped when they break.
 
-Rule: a connection in here is idle and clean, or it is not in here. There is no background task to fail:
-after an outage the next caller opens a new connection.
+Rule: a connection in here is idle and clean, or it is not in here: who took it gives it back or closes it,
+also after `close`. There is no background task to fail: after an outage the next caller opens a new one.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Generic, Protocol, TypeVar
 
 import psycopg
 
@@ -17,54 +18,62 @@ from progressor.storage import opening, refusals
 from progressor.storage.session import Session
 
 
-class Connections:
-    """At most `limit` connections to one database.
+class Connection(Protocol):
+    """What a pool asks of what it keeps."""
 
-    With `session_state=False` nothing is left in a session between transactions (no prepared statements,
-    settings for each transaction), as a pooler in transaction mode demands. `role` is who they log in as,
-    once there was one.
-    """
+    @property
+    def is_idle(self) -> bool: ...
+
+    @property
+    def is_lost(self) -> bool: ...
+
+    async def close(self) -> None:
+        """Close it, whatever it does. There is no moment at which a cancellation leaves it open."""
+
+
+C = TypeVar("C", bound=Connection)
+
+
+class Pool(Generic[C]):
+    """At most `limit` connections. `role` is who they log in as, once there was one."""
 
     role: str | None = None
 
-    def __init__(
-        self, dsn: str, *, limit: int, schema: str = DEFAULT_SCHEMA, session_state: bool = True
-    ) -> None:
-        self.dsn = dsn
-        self._schema = schema
-        self._session_state = session_state
-        self._idle: list[Session] = []
+    def __init__(self, *, limit: int) -> None:
+        self._idle: list[C] = []
         self._places = asyncio.Semaphore(limit)
         self._closed = False
 
-    async def _open(self) -> Session:
-        connection = await opening.connect(
-            self.dsn, "progressor", keeps_state=self._session_state, more=[("planner", {"is_local": False})]
-        )
-        self.role = connection.info.user
-        return Session(connection, schema=self._schema, keeps_state=self._session_state)
+    async def _open(self) -> C:
+        raise NotImplementedError
+
+    async def _place(self) -> None:
+        await self._places.acquire()
 
     @asynccontextmanager
-    async def acquire(self) -> AsyncIterator[Session]:
-        """A session for one transaction; it is dropped if it is not idle afterwards."""
-        async with self._places:
-            session = self._idle.pop() if self._idle else await self._open()
+    async def acquire(self) -> AsyncIterator[C]:
+        """A connection for one transaction; it is dropped if it is not idle afterwards."""
+        await self._place()
+        try:
+            connection = self._idle.pop() if self._idle else await self._open()
             ended = False
             try:
-                yield session
+                yield connection
             except psycopg.Error as error:
                 ended = refusals.judged(error).ends_sessions
                 raise
             finally:
                 # A refused transaction leaves a good connection good; a cancelled one does not.
-                if session.is_idle and not self._closed and not ended:
-                    self._idle.append(session)
+                if connection.is_idle and not self._closed and not ended:
+                    self._idle.append(connection)
                 else:
-                    ended = ended or session.is_lost
-                    await session.close()
+                    ended = ended or connection.is_lost
+                    await connection.close()
                     if ended:
                         # What ended this one ended the idle ones too, most likely: find out once.
                         await self._drop_idle()
+        finally:
+            self._places.release()
 
     async def _drop_idle(self) -> None:
         while self._idle:
@@ -74,3 +83,26 @@ class Connections:
         """Close what is idle; what is in use is closed when its user is done."""
         self._closed = True
         await self._drop_idle()
+
+
+class Connections(Pool[Session]):
+    """The engine's own sessions with one database.
+
+    With `session_state=False` nothing is left in a session between transactions (no prepared statements,
+    settings for each transaction), as a pooler in transaction mode demands.
+    """
+
+    def __init__(
+        self, dsn: str, *, limit: int, schema: str = DEFAULT_SCHEMA, session_state: bool = True
+    ) -> None:
+        super().__init__(limit=limit)
+        self.dsn = dsn
+        self._schema = schema
+        self._session_state = session_state
+
+    async def _open(self) -> Session:
+        connection = await opening.connect(
+            self.dsn, "progressor", keeps_state=self._session_state, more=[("planner", {"is_local": False})]
+        )
+        self.role = connection.info.user
+        return Session(connection, schema=self._schema, keeps_state=self._session_state)

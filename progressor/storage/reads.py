@@ -6,16 +6,17 @@ Rule: every read is a range of an index. Histories are gapless, so a limit is ar
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, TypeVar, cast
 
 import psycopg
-from sqlalchemy import Select, and_, select, true
+from psycopg import pq
+from sqlalchemy import NullPool, Select, and_, select, true
 from sqlalchemy.exc import DBAPIError
-from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.ext.asyncio import AsyncConnection, create_async_engine
 
 from progressor.config import DEFAULT_SCHEMA
@@ -28,14 +29,17 @@ from progressor.model import (
     TaskType,
     shown_id,
 )
-from progressor.outages import Outage, cause_of
+from progressor.outages import Outage
 from progressor.storage import opening, refusals
+from progressor.storage.connections import Pool
 from progressor.storage.reach import outage_of, said_by
 from progressor.storage.rows import Row, snapshot_of
 from progressor.storage.schema import events, namespaces, processes, schedule, tasks
 from progressor.storage.searches import PROCESS, Wanted, number_of, shown_timer, timer_of
 
 T = TypeVar("T")
+
+_MOST_CONNECTIONS = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,42 +94,29 @@ class Reads:
         session_state: bool = True,
         outage: Outage | None = None,
     ) -> None:
-        self._engine = create_async_engine(
-            "postgresql+psycopg://",
-            isolation_level="AUTOCOMMIT",
-            hide_parameters=True,
-            pool_size=4,
-            max_overflow=0,
-            pool_timeout=patience.total_seconds(),
-            execution_options={"schema_translate_map": {DEFAULT_SCHEMA: schema}},
-            async_creator=self._open,
-        )
-        self._dsn = dsn
-        self._role: str | None = None
-        self._keeps_state = session_state
+        self._connections = _Connections(dsn, patience=patience, schema=schema, session_state=session_state)
         self._patience = patience.total_seconds()
         self._outage = outage or outage_of(dsn)
 
-    async def _open(self) -> psycopg.AsyncConnection[Any]:
-        connection = await opening.connect(self._dsn, "progressor reads", keeps_state=self._keeps_state)
-        self._role = connection.info.user
-        return connection
-
     async def close(self) -> None:
         """Close what is idle; what is in use is closed when its user is done."""
-        await self._engine.dispose()
+        await self._connections.close()
 
     async def _read(self, read: Callable[[AsyncConnection], Awaitable[T]]) -> T:
         loop = asyncio.get_running_loop()
         started, pause, again = loop.time(), 0.02, False
         while True:
             try:
-                async with self._connection() as connection:
+                async with self._connections.reading() as connection:
                     found = await read(connection)
-            except PoolTimeout as error:
-                cause = cause_of(error)
-            except (DBAPIError, psycopg.Error) as error:
-                cause = said_by(await self._passing(error))
+            except TimeoutError as error:
+                cause = str(error)
+            except psycopg.Error as error:
+                if refusals.judged(error).meaning.is_final:
+                    raise refusals.translated(
+                        error, role=self._connections.role, needs=refusals.TO_RUN
+                    ) from None
+                cause = said_by(error)
             else:
                 self._outage.worked()
                 return found
@@ -138,29 +129,6 @@ class Reads:
             again = True
             await asyncio.sleep(pause)
             pause = min(pause * 2, 1.0)
-
-    @asynccontextmanager
-    async def _connection(self) -> AsyncIterator[AsyncConnection]:
-        pool = self._engine.pool
-        async with self._engine.connect() as connection:
-            try:
-                if not self._keeps_state:
-                    await _begin(connection)
-                yield connection
-            finally:
-                if self._engine.pool is not pool:
-                    # Disposed of meanwhile: in there nobody would find it, nor close it.
-                    await connection.invalidate()
-
-    async def _passing(self, error: DBAPIError | psycopg.Error) -> psycopg.Error:
-        """What PostgreSQL said, if it may pass; else it is raised, in words."""
-        cause = error if isinstance(error, psycopg.Error) else cast("psycopg.Error", error.orig)
-        line = refusals.judged(cause)
-        if line.ends_sessions:
-            await self._engine.dispose()
-        if line.meaning.is_final:
-            raise refusals.translated(cause, role=self._role, needs=refusals.TO_RUN) from None
-        return cause
 
     async def _rows(self, statement: Select[Any]) -> list[Row]:
         async def read(connection: AsyncConnection) -> list[Row]:
@@ -254,16 +222,93 @@ class Reads:
         return wanted.page(await self._rows(wanted.statement(limit, cursor)), limit)
 
 
-async def _begin(connection: AsyncConnection) -> None:
-    """Begin a transaction that states what it relies on; it ends when the connection is given back."""
-    raw = await connection.get_raw_connection()
-    driver = cast("psycopg.AsyncConnection[Any]", raw.driver_connection)
+class _Reader:
+    """A connection as SQLAlchemy has it, over one of the driver's that is closed by us alone."""
+
+    def __init__(self, driver: psycopg.AsyncConnection[Any], connection: AsyncConnection) -> None:
+        self.driver = driver
+        self.connection = connection
+        # Nothing is under way: false from the begin of a read to its end.
+        self.is_idle = True
+
+    @property
+    def is_lost(self) -> bool:
+        return self.driver.pgconn.status != pq.ConnStatus.OK
+
+    async def close(self) -> None:
+        # The driver's first, which waits for nothing: SQLAlchemy asks the server on its way.
+        await self.driver.close()
+        await self.connection.invalidate()
+        await self.connection.close()
+
+
+_DRIVER: ContextVar[psycopg.AsyncConnection[Any]] = ContextVar("_DRIVER")
+
+
+async def _opened() -> psycopg.AsyncConnection[Any]:
+    return _DRIVER.get()
+
+
+class _Connections(Pool[_Reader]):
+    """The connections of Reads. SQLAlchemy keeps none: it would lose one on which it was cancelled."""
+
+    def __init__(self, dsn: str, *, patience: timedelta, schema: str, session_state: bool) -> None:
+        super().__init__(limit=_MOST_CONNECTIONS)
+        self._engine = create_async_engine(
+            "postgresql+psycopg://",
+            isolation_level="AUTOCOMMIT",
+            hide_parameters=True,
+            poolclass=NullPool,
+            execution_options={"schema_translate_map": {DEFAULT_SCHEMA: schema}},
+            async_creator=_opened,
+        )
+        self._dsn = dsn
+        self._patience = patience.total_seconds()
+        self._keeps_state = session_state
+
+    async def _open(self) -> _Reader:
+        driver = await opening.connect(self._dsn, "progressor reads", keeps_state=self._keeps_state)
+        self.role = driver.info.user
+        token = _DRIVER.set(driver)
+        try:
+            with _as_the_driver_says():
+                # The first time it asks the server what it is.
+                return _Reader(driver, await self._engine.connect())
+        except BaseException:
+            await driver.close()
+            raise
+        finally:
+            _DRIVER.reset(token)
+
+    async def _place(self) -> None:
+        try:
+            async with asyncio.timeout(self._patience):
+                await super()._place()
+        except TimeoutError:
+            raise TimeoutError("all connections for reads are in use") from None
+
+    @asynccontextmanager
+    async def reading(self) -> AsyncIterator[AsyncConnection]:
+        """A connection for one read."""
+        async with self.acquire() as reader:
+            reader.is_idle = False
+            with _as_the_driver_says():
+                if not self._keeps_state:
+                    # It states what it relies on, and ends with the read.
+                    await reader.driver.execute(opening.BEGIN)
+                    await reader.driver.execute(opening.SETTINGS, opening.BOUNDED_TRANSACTION)
+                yield reader.connection
+                await reader.connection.rollback()
+            reader.is_idle = True
+
+
+@contextmanager
+def _as_the_driver_says() -> Iterator[None]:
+    """Errors as psycopg has them: without SQL."""
     try:
-        await driver.execute(opening.BEGIN)
-        await driver.execute(opening.SETTINGS, opening.BOUNDED_TRANSACTION)
-    except psycopg.Error:
-        await connection.invalidate()
-        raise
+        yield
+    except DBAPIError as error:
+        raise cast("psycopg.Error", error.orig) from None
 
 
 def _of(process_no: int) -> Select[Any]:

@@ -29,10 +29,6 @@ from progressor import (
 from tests.acceptance.conftest import MakeEngine, Options
 from tests.acceptance.support import NS, Account, Act, Scripted
 
-# What was being opened when a client closed is closed by the garbage collector, which says so: known, and
-# harmless but for the warning.
-pytestmark = pytest.mark.filterwarnings("ignore:.*was deleted while still open:ResourceWarning")
-
 T = TypeVar("T")
 
 

@@ -1,0 +1,116 @@
+"""What was opened is closed, wherever its user is cancelled and whenever its pool closes."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import itertools
+import types
+import warnings
+from collections.abc import Awaitable, Callable, Coroutine, Generator
+from contextlib import suppress
+from typing import Any
+
+import pytest
+
+from progressor.storage.connections import Connections
+from progressor.storage.opening import refuse_lent_sessions
+from progressor.storage.reads import Reads
+from tests.support import SECOND
+
+Act = Callable[[], Awaitable[object]]
+STATE = pytest.mark.parametrize("keeps_state", [True, False])
+
+
+@types.coroutine
+def interrupted(work: Coroutine[Any, Any, object], *, at: int, by: Act) -> Generator[Any, None, bool]:
+    """Do this work, and `by` where it waits for the `at`-th time; False if it never waited that often."""
+    inner, thrown, left = work.__await__(), None, at
+    while True:
+        try:
+            future = inner.send(None) if thrown is None else inner.throw(thrown)
+        except StopIteration:
+            return left <= 0
+        left -= 1
+        if left == 0:
+            yield from by().__await__()
+        try:
+            thrown = yield future
+        except asyncio.CancelledError as cancelled:
+            thrown = cancelled
+
+
+async def cancel() -> None:
+    task = asyncio.current_task()
+    assert task is not None
+    task.cancel()
+
+
+async def wherever(begin: Callable[[], tuple[Coroutine[Any, Any, object], Act, Act]]) -> None:
+    """Interrupt at each wait in turn: nothing is left to the garbage collector."""
+    for at in itertools.count(1):
+        work, act, close = begin()
+        went_through = True
+        with warnings.catch_warnings(record=True) as warned:
+            warnings.simplefilter("always")
+            with suppress(asyncio.CancelledError):
+                went_through = await interrupted(work, at=at, by=act)
+            await (close if went_through or act is cancel else act)()
+            del work, act, close
+            gc.collect()
+        assert [str(each.message) for each in warned] == [], at
+        if not went_through:
+            assert at > 2
+            return
+
+
+async def nothing() -> None:
+    pass
+
+
+@STATE
+async def test_a_transaction_that_is_cancelled(dsn: str, keeps_state: bool) -> None:
+    """Wherever it is, from the opening of the connection to its return."""
+
+    def begin() -> tuple[Coroutine[Any, Any, object], Act, Act]:
+        connections = Connections(dsn, limit=1, session_state=keeps_state)
+
+        async def work() -> None:
+            async with connections.acquire() as session:
+                await session.transact([("server_version", {})])
+
+        return work(), cancel, connections.close
+
+    await wherever(begin)
+
+
+@STATE
+async def test_a_read_that_is_cancelled(dsn: str, keeps_state: bool) -> None:
+    """Wherever it is, also where SQLAlchemy asks a first connection what its server is."""
+
+    def begin() -> tuple[Coroutine[Any, Any, object], Act, Act]:
+        reads = Reads(dsn, patience=SECOND, session_state=keeps_state)
+        return reads.process("ns", "p"), cancel, reads.close
+
+    await wherever(begin)
+
+
+@STATE
+async def test_a_close_while_a_read_is_under_way(dsn: str, keeps_state: bool) -> None:
+    """Wherever it is: what is in use is closed by its user, and so is what is opened afterwards."""
+
+    def begin() -> tuple[Coroutine[Any, Any, object], Act, Act]:
+        reads = Reads(dsn, patience=SECOND, session_state=keeps_state)
+
+        async def work() -> None:
+            await reads.process("ns", "p")
+            await reads.process("ns", "p")
+
+        return work(), reads.close, nothing
+
+    await wherever(begin)
+
+
+async def test_the_question_whether_sessions_are_lent_is_cancelled(dsn: str) -> None:
+    """Wherever it is."""
+    await wherever(lambda: (refuse_lent_sessions(dsn), cancel, nothing))
