@@ -8,8 +8,7 @@ from datetime import timedelta
 
 from pydantic import BaseModel
 
-from progressor import Engine, Namespace, Process, Reject, Rejected
-from progressor.deployment.database import development_database
+from progressor import Engine, Namespace, Process, Reject, Rejected, development_database
 
 MONTH = timedelta(seconds=2)  # of this example; timedelta(days=30) works the same
 PRICES = {"basic": 5, "pro": 30}

@@ -4,6 +4,7 @@ from progressor.client.client import Client, ProcessHandle
 from progressor.client.results import Health, Page, TraceEntry
 from progressor.client.sync import SyncClient
 from progressor.config import RetryPolicy
+from progressor.deployment.database import development_database
 from progressor.engine import Engine
 from progressor.errors import (
     CallCycle,
@@ -75,6 +76,8 @@ __all__ = [
     "TraceEntry",
     "Page",
     "Health",
+    # trying things out
+    "development_database",
     # errors
     "ProgressorError",
     "InvalidRequest",

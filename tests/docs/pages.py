@@ -3,6 +3,7 @@
 A fenced block may have a comment on the line above it:
 `<!-- served -->`        an engine serves this block's namespaces until the end of the page,
 `<!-- script -->`        the block is a program of its own, which a test runs as one,
+`<!-- examples/… -->`    the block is all of that file,
 `<!-- not run: why -->`  the block is not executed, and the page says why.
 """
 

@@ -24,12 +24,12 @@ from tests.docs.pages import ROOT, Block, blocks, name_of, pages, read
 _URL = re.compile(r"postgresql://[^\"'\s]+")
 _PRINTS = re.compile(r"^\s*print\(.*\)  # (.+)$", re.MULTILINE)
 _WITH_CODE = [page for page in pages() if any(block.runs for block in blocks(page, "python"))]
-# Run as a script of its own, below.
-_SCRIPTS = ("README.md",)
+# Pages that show a program, which runs as a script of its own, below.
+_EXAMPLES = {"README.md": "examples/subscription.py", "docs/example.md": "examples/billing.py"}
 
 
 @pytest.mark.parametrize(
-    "page", [page for page in _WITH_CODE if name_of(page) not in _SCRIPTS], ids=name_of
+    "page", [page for page in _WITH_CODE if name_of(page) not in _EXAMPLES], ids=name_of
 )
 async def test_the_page_runs(
     page: Path, dsn: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
@@ -94,17 +94,19 @@ def _served(module: ModuleType, dsn: str) -> Iterator[None]:
         thread.join(20)
 
 
-def test_the_readmes_example_is_the_examples_file() -> None:
-    """README shows all of examples/billing.py, and nothing else."""
-    (shown,) = [b for b in blocks(ROOT / "README.md", "python") if b.note == "examples/billing.py"]
-    assert shown.code == read("examples/billing.py")
+@pytest.mark.parametrize("page", _EXAMPLES)
+def test_the_page_shows_the_examples_file(page: str) -> None:
+    """All of it, and nothing else."""
+    (shown,) = [block for block in blocks(ROOT / page, "python") if block.runs]
+    assert shown.note == _EXAMPLES[page]
+    assert shown.code == read(_EXAMPLES[page])
 
 
-def test_the_readmes_example_runs_as_it_stands(dsn: str, tmp_path: Path) -> None:
-    """Saved to a file and run as a script, README's first code prints what README says, and no more."""
-    readme = ROOT / "README.md"
-    (example,) = [block for block in blocks(readme, "python") if block.runs]
-    script = tmp_path / "billing.py"
+@pytest.mark.parametrize("page", _EXAMPLES)
+def test_the_example_runs_as_it_stands(page: str, dsn: str, tmp_path: Path) -> None:
+    """Saved to a file and run as a script, it prints what the page says, and no more."""
+    (example,) = [block for block in blocks(ROOT / page, "python") if block.runs]
+    script = tmp_path / Path(_EXAMPLES[page]).name
     script.write_text(example.code, encoding="utf-8")
     ran = subprocess.run(
         [sys.executable, script],
@@ -115,7 +117,7 @@ def test_the_readmes_example_runs_as_it_stands(dsn: str, tmp_path: Path) -> None
         timeout=60,
         check=True,
     )
-    assert ran.stdout in [block.code for block in blocks(readme, "text")]
+    assert ran.stdout in [block.code for block in blocks(ROOT / page, "text")]
     assert ran.stderr == ""
 
 
@@ -123,7 +125,7 @@ def test_what_is_not_run_says_why() -> None:
     """Each block that is left out names its reason, and nothing is misspelled."""
     for page in pages():
         for block in blocks(page, "python"):
-            assert block.note in ("", "served", "examples/billing.py") or not block.runs, name_of(page)
+            assert block.note in ("", "served", *_EXAMPLES.values()) or not block.runs, name_of(page)
 
 
 async def test_many_are_repaired_while_somebody_else_repairs(

@@ -30,7 +30,7 @@ PUBLIC = """
     ProgressorError InvalidRequest IdempotencyConflict NamespaceNotFound ProcessNotFound
     ProcessAlreadyExists ProcessBroken ProcessNotBroken Rejected HandlerFailed ReplyTimeout
     StorageUnavailable SchemaMismatch InvalidState CallCycle
-    __version__
+    development_database __version__
 """
 _API = "docs/reference/api.md"
 _CONFIGURATION = "docs/reference/configuration.md"

@@ -1,14 +1,20 @@
-"""The billing example runs as it stands, again and again, and prints what README says."""
+"""The small examples run as they stand, again and again, and print what their pages say."""
 
 from __future__ import annotations
 
+from types import ModuleType
+
 import pytest
 
-from examples import billing
+from examples import billing, subscription
 from tests.docs.pages import ROOT, blocks
 
 
-async def test_the_example_runs_again_and_again(dsn: str, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(("example", "page"), [(subscription, "README.md"), (billing, "docs/example.md")])
+async def test_the_example_runs_again_and_again(
+    example: ModuleType, page: str, dsn: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It cleans up behind itself, so that its next run prints the same."""
     for _ in range(2):
-        await billing.main(dsn)
-        assert capsys.readouterr().out in [block.code for block in blocks(ROOT / "README.md", "text")]
+        await example.main(dsn)
+        assert capsys.readouterr().out in [block.code for block in blocks(ROOT / page, "text")]
