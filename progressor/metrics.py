@@ -7,6 +7,7 @@ histograms named in the reference keep their names, labels and bucket bounds; fi
 from __future__ import annotations
 
 import math
+import time
 from functools import cache
 
 from prometheus_client import REGISTRY, Counter, Gauge, Histogram
@@ -41,6 +42,11 @@ NOTIFICATION = Histogram(
 def child(histogram: Histogram, *labels: str) -> Histogram:
     """A labelled histogram, found once: on the hot path the look-up costs more than the observation."""
     return histogram.labels(*labels)
+
+
+def took(histogram: Histogram, began: float, *labels: str) -> None:
+    """Observe how long that took which began at `began`, by `time.monotonic`, and is done now."""
+    child(histogram, *labels).observe((time.monotonic() - began) * 1000)
 
 
 BACKLOG = Gauge(

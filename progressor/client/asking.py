@@ -277,9 +277,7 @@ class Asker:
         if isinstance(prepared, Postpone):
             self._node.ring(request.namespace, "calls")
             self._wake_others(request.namespace, "calls")
-        took = (time.monotonic() - began) * 1000
-        kind = request.task_type.value
-        metrics.child(metrics.REQUEST_PREPARING, request.namespace, kind).observe(took)
+        metrics.took(metrics.REQUEST_PREPARING, began, request.namespace, request.task_type.value)
         if heard.done():
             return
         if prepared is not None:

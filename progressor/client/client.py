@@ -341,8 +341,7 @@ class Client:
         if not removed.existed:
             await self._asker.check_namespace(namespace)
             raise ProcessNotFound(namespace, process_id)
-        took = (time.monotonic() - began) * 1000
-        metrics.child(metrics.PROCESS_REMOVING, namespace).observe(took)
+        metrics.took(metrics.PROCESS_REMOVING, began, namespace)
         for ref in removed.cancelled:
             self._node.replies.look(ref)
 

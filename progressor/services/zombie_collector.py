@@ -75,9 +75,8 @@ class ZombieCollector(PeriodicService):
             # It may be that steps could not be saved either.
             self._witness.forget(f"a round failed: {error}")
             raise
-        took = (time.monotonic() - began) * 1000
         for namespace in {zombie.task.namespace for zombie in zombies}:
-            metrics.child(metrics.ZOMBIE_COLLECTION, namespace).observe(took)
+            metrics.took(metrics.ZOMBIE_COLLECTION, began, namespace)
         for zombie in zombies:
             self._report(zombie)
         more = len(zombies) == _MOST

@@ -127,11 +127,10 @@ class Signals:
             self._outage.failed(cause_of(error))
             return
         self._outage.worked()
-        took = (time.monotonic() - began) * 1000
         for namespace in set(wakes.values()):
-            metrics.child(metrics.NOTIFICATION, namespace, "wake").observe(took)
+            metrics.took(metrics.NOTIFICATION, began, namespace, "wake")
         for namespace in {name for ids in replies.values() for name in ids.values()}:
-            metrics.child(metrics.NOTIFICATION, namespace, "reply").observe(took)
+            metrics.took(metrics.NOTIFICATION, began, namespace, "reply")
 
     async def _notify(self, messages: list[tuple[str, str]]) -> None:
         await self._storage.execute(

@@ -326,7 +326,7 @@ class Pool:
             self.namespace.name, limit, worker_id=self.worker_id, lease=new_lease(), room=room
         )
         histogram = metrics.CALLS_SCANNING if kind == "calls" else metrics.TIMERS_SCANNING
-        metrics.child(histogram, self.namespace.name).observe((time.monotonic() - began) * 1000)
+        metrics.took(histogram, began, self.namespace.name)
         return found
 
     async def stop(self, grace: timedelta) -> bool:

@@ -116,8 +116,7 @@ class Worker:
     async def _perform(self, task: Task, process: Snapshot) -> Outcome:
         began = time.monotonic()
         outcome = await perform(self._namespace, process, task, self._deadlines)
-        took = (time.monotonic() - began) * 1000
-        metrics.child(metrics.TASK_PROCESSING, task.namespace, task.task_type.value).observe(took)
+        metrics.took(metrics.TASK_PROCESSING, began, task.namespace, task.task_type.value)
         return bounded(outcome, self._limits)
 
     async def _save(self, step: Step) -> Saved | LostLease:
@@ -130,11 +129,10 @@ class Worker:
         except InvalidRequest as error:
             # PostgreSQL will never take this result (a value too large, say): the step has failed.
             saved = await self._storage.save_result(self._unsaveable(step, error))
-        took = (time.monotonic() - began) * 1000
         namespace, kind = step.task.namespace, step.decision.disposition
-        metrics.child(metrics.TASK_COMPLETION, namespace, kind.value).observe(took)
+        metrics.took(metrics.TASK_COMPLETION, began, namespace, kind.value)
         if kind is Disposition.REMOVE:
-            metrics.child(metrics.PROCESS_REMOVING, namespace).observe(took)
+            metrics.took(metrics.PROCESS_REMOVING, began, namespace)
         if isinstance(saved, LostLease):
             metrics.LOST_LEASES.labels(namespace).inc()
             log.warning("lease lost, result dropped", extra=fields_of(step.task))
