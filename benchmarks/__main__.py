@@ -26,7 +26,8 @@ from progressor.deployment.settings import Settings
 from progressor.embedded import EmbeddedPostgres
 
 _ROOT = Path(__file__).resolve().parents[1]
-_PLOT = _ROOT / "docs" / "explanation" / "performance.svg"
+_DOCS = _ROOT / "docs"
+_PLOT = _DOCS / "explanation" / "performance.svg"
 
 Only = Annotated[
     list[str] | None,
@@ -53,7 +54,7 @@ def main(
         Path | None, typer.Option("--plot", help="Draw the figures here, as SVG or PNG.")
     ] = None,
     update_docs: Annotated[
-        bool, typer.Option("--update-docs", help="Write table and plot into docs/explanation/.")
+        bool, typer.Option("--update-docs", help="Write tables and plot into docs/.")
     ] = False,
     database_url: Annotated[
         str | None,
@@ -83,7 +84,7 @@ def main(
     if json is not None:
         json.write_text(to_json(documents.as_json(results, judged), indent=2) + "\n", encoding="utf-8")
     if update_docs:
-        documents.update(_ROOT / "docs" / "explanation" / "performance.md", results, judged)
+        documents.update(_DOCS, results, judged)
         plot = plot or _PLOT
     if plot is not None:
         _draw(results, judged, plot, console)
@@ -113,6 +114,8 @@ def _measure(
         results = measure(Server(dsn, sizes), cases, repeats=repeats, console=console)
     results.facts["seconds"] = seconds
     results.facts["cpus"] = sorted(os.sched_getaffinity(0))
+    if tree := environment.tree():
+        results.facts["tree"] = tree
     if interpreter is not None:
         results.facts["peers"] = environment.versions(interpreter)
     return results

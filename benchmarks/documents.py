@@ -1,4 +1,7 @@
-"""The results as a file, and as the tables that `docs/explanation/performance.md` shows between markers."""
+"""The results as a file, and as the tables that two pages of the documentation show between markers.
+
+`explanation/performance.md` has ten rows beside the other systems, `reference/figures.md` everything.
+"""
 
 from __future__ import annotations
 
@@ -7,11 +10,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.contestants import Target
-from progressor.bench.cases import Case
+from benchmarks.contestants import PEERS, Target
+from progressor.bench.cases import OWN, Case
+from progressor.bench.measure import Figures
 from progressor.bench.samples import Results
 from progressor.cli.bench import shown
 
+SHORT, WHOLE = Path("explanation", "performance.md"), Path("reference", "figures.md")
 _BEGIN, _END = "<!-- figures: begin -->", "<!-- figures: end -->"
 _COLUMNS = {
     "rate": "rate",
@@ -23,6 +28,18 @@ _COLUMNS = {
     "stored_bytes": "stored",
 }
 _NAMES = {"dbos": "DBOS", "procrastinate": "Procrastinate", "pgqueuer": "PgQueuer", "pgbench": "pgbench -N"}
+_ROWS = {
+    "chain-1": "timer steps, one process",
+    "chain-200": "timer steps, 200 processes",
+    "chain-1000": "timer steps, 1,000 processes",
+    "start-1": "starts, one client",
+    "start-32": "starts, 32 clients",
+    "call-1": "calls, one client",
+    "call-32": "calls, 32 clients",
+    "call-32-elsewhere": "calls, 32 clients in another OS process",
+    "call-32-one-process": "calls, 32 clients of one process",
+    "timers-drain": "timers that are all due",
+}
 
 
 def as_json(results: Results, judged: Sequence[Target]) -> dict[str, Any]:
@@ -48,13 +65,19 @@ def read(path: Path) -> Results:
     )
 
 
-def update(page: Path, results: Results, judged: Sequence[Target]) -> None:
-    """Write the tables between the markers of the page."""
+def update(docs: Path, results: Results, judged: Sequence[Target]) -> None:
+    """Write the tables between the markers of both pages below this folder."""
+    facts = _facts(results)
+    _write(docs / SHORT, facts, _beside_others(results))
+    _write(docs / WHOLE, facts, _figures(results), _targets(judged))
+
+
+def _write(page: Path, *parts: str) -> None:
     before, begin, rest = page.read_text(encoding="utf-8").partition(_BEGIN)
     _, end, after = rest.partition(_END)
     if not begin or not end:
         raise ValueError(f"{page} has no place for the figures: {_BEGIN} … {_END}")
-    text = "\n\n".join((_facts(results), _figures(results), _targets(judged)))
+    text = "\n\n".join(parts)
     page.write_text(f"{before}{_BEGIN}\n\n{text}\n\n{_END}{after}", encoding="utf-8")
 
 
@@ -66,9 +89,33 @@ def _facts(results: Results) -> str:
         f"{facts['server_version']} (shared_buffers {facts['shared_buffers']}, "
         f"fsync {facts['fsync']}, synchronous_commit "
         f"{facts['synchronous_commit']}), Python {facts['python']}, {facts['machine']}"
-        f"{'; ' + peers if peers else ''}. Medians of {facts['repeats']} rounds"
+        f"{'; ' + peers if peers else ''}. {_tree(facts)}Medians of {facts['repeats']} rounds"
         f"{' of ' + format(facts['seconds'], 'g') + ' s' if 'seconds' in facts else ''}."
     )
+
+
+def _tree(facts: dict[str, Any]) -> str:
+    return f"The tree of {facts['tree']}. " if "tree" in facts else ""
+
+
+def _beside_others(results: Results) -> str:
+    """The rates of a few cases, a column for each system."""
+    lines = [
+        _row(["what", "Progressor", *(_NAMES[peer] for peer in PEERS)]),
+        _row(["---"] * (len(PEERS) + 2)),
+    ]
+    lines += [
+        _row([says, *(_rate(results.median(f"{name} {system}")) for system in (OWN, *PEERS))])
+        for name, says in _ROWS.items()
+    ]
+    return "\n".join(lines)
+
+
+def _rate(median: Figures) -> str:
+    told = [shown("rate", median.get("rate"))]
+    if "p50_ms" in median:
+        told.append(f"p50 {shown('p50_ms', median['p50_ms'])}")
+    return ", ".join(told)
 
 
 def _figures(results: Results) -> str:

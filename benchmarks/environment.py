@@ -1,4 +1,4 @@
-"""The peers' own environment: a virtual environment in the cache folder, made once and kept.
+"""Which tree is measured, and the environment of its peers: in the cache folder, made once and kept.
 
 Rule: nothing of the peers is ever installed beside the engine. `PROGRESSOR_BENCH_PYTHON` names another one.
 """
@@ -40,3 +40,13 @@ def versions(interpreter: Path) -> dict[str, str]:
     )
     done = subprocess.run([interpreter, "-c", script], capture_output=True, text=True, check=True)
     return dict(line.split() for line in done.stdout.splitlines())
+
+
+def tree() -> str | None:
+    """The date and the commit of this checkout; None outside of one."""
+    command = ("git", "log", "-1", "--format=%cs (%h)")
+    try:
+        done = subprocess.run(command, cwd=_ROOT, capture_output=True, text=True, check=True)
+    except (OSError, subprocess.CalledProcessError):
+        return None
+    return done.stdout.strip()
