@@ -286,17 +286,17 @@ Outcome = Success | Rejection | Failure
 
 
 class Disposition(StrEnum):
-    """What becomes of the process when a step ends."""
+    """What becomes of the process when a step ends, named by what it does to its timer, or to all of it."""
 
-    CONTINUE = "continue"
+    REPLACE = "replace"
     """A new timer replaces the old one."""
-    UNLOCK = "unlock"
-    """The blocked timer, if any, resumes."""
-    SUSPEND = "suspend"
+    RESUME = "resume"
+    """The timer that was blocked or held, if any, resumes."""
+    CANCEL = "cancel"
     """The timer, if any, is cancelled."""
     RETRY = "retry"
     """The same task runs again later."""
-    FAIL = "fail"
+    BREAK = "break"
     """The process breaks: requests that wait are cancelled, its timer is held."""
     HOLD = "hold"
     """The process stays broken, and its timer held."""
@@ -316,7 +316,7 @@ class Decision(NamedTuple):
     """How a step ends: one row of the transition table, filled in.
 
     `status` None leaves the process as it was (a rejection, a failed repair). `timer` belongs to
-    `continue`, and to `fail` where a timer broke the process: it is the one that is held in its place.
+    `replace`, and to `break` where a timer broke the process: it is the one that is held in its place.
     `retry_interval` belongs to `retry`.
     """
 

@@ -65,17 +65,17 @@ Rule = Mapping[Case, End]
 _RUNNING = ProcessStatus.RUNNING
 
 BY_ACTION: Rule = {
-    Case.NO_ACTION: End(Disposition.UNLOCK, _RUNNING),
-    Case.SET_TIMER: End(Disposition.CONTINUE, _RUNNING),
-    Case.UNSET_TIMER: End(Disposition.SUSPEND, _RUNNING),
+    Case.NO_ACTION: End(Disposition.RESUME, _RUNNING),
+    Case.SET_TIMER: End(Disposition.REPLACE, _RUNNING),
+    Case.UNSET_TIMER: End(Disposition.CANCEL, _RUNNING),
     Case.REMOVE: End(Disposition.REMOVE, _RUNNING),
 }
 BY_POLICY: Rule = {
     Case.RETRIES_LEFT: End(Disposition.RETRY),
-    Case.NO_RETRIES_LEFT: End(Disposition.FAIL, ProcessStatus.ERROR),
+    Case.NO_RETRIES_LEFT: End(Disposition.BREAK, ProcessStatus.ERROR),
 }
-BREAKS: Rule = {Case.ALWAYS: End(Disposition.FAIL, ProcessStatus.ERROR)}
-STAYS_AS_IT_WAS: Rule = {Case.ALWAYS: End(Disposition.UNLOCK)}
+BREAKS: Rule = {Case.ALWAYS: End(Disposition.BREAK, ProcessStatus.ERROR)}
+STAYS_AS_IT_WAS: Rule = {Case.ALWAYS: End(Disposition.RESUME)}
 STAYS_BROKEN: Rule = {Case.ALWAYS: End(Disposition.HOLD)}
 IS_REMOVED: Rule = {Case.ALWAYS: End(Disposition.REMOVE)}
 
@@ -132,7 +132,7 @@ def _decide_success(task: Task, intent: Intent) -> Decision:
     rule = TABLE[task.task_type, OutcomeKind.SUCCESS]
     end = rule.get(Case.ALWAYS) or rule[_case_of(intent.action)]
     # What is removed has no timer, whatever was said of one.
-    timer = intent.action if end.disposition is Disposition.CONTINUE else None
+    timer = intent.action if end.disposition is Disposition.REPLACE else None
     return Decision(
         disposition=end.disposition,
         reply=Reply(response=intent.response),
@@ -151,7 +151,7 @@ def _decide_failure(task: Task, kind: OutcomeKind, failure: Failure, policy: Ret
     if end is None:
         interval = retry_interval(task, failure, policy)
         end = rule[Case.NO_RETRIES_LEFT if interval is None else Case.RETRIES_LEFT]
-    breaks = end.disposition is Disposition.FAIL
+    breaks = end.disposition is Disposition.BREAK
     return Decision(
         end.disposition,
         Reply(error=failure.error),

@@ -92,7 +92,7 @@ def repair(process_id: str = "p1", **fields: Any) -> Request:
     return request(process_id, TaskType.REPAIR, **fields)
 
 
-# Decisions, named as their disposition.
+# Decisions, named by what the handler did, or by what becomes of the timer.
 
 
 def _success(disposition: Disposition, **fields: Any) -> Decision:
@@ -100,8 +100,8 @@ def _success(disposition: Disposition, **fields: Any) -> Decision:
     return Decision(disposition, **defaults | fields)
 
 
-def unlock(**fields: Any) -> Decision:
-    return _success(Disposition.UNLOCK, **fields)
+def resume(**fields: Any) -> Decision:
+    return _success(Disposition.RESUME, **fields)
 
 
 def set_timer(
@@ -111,11 +111,11 @@ def set_timer(
     remove: bool = False,
     **fields: Any,
 ) -> Decision:
-    return _success(Disposition.CONTINUE, timer=SetTimer(at, after, remove), **fields)
+    return _success(Disposition.REPLACE, timer=SetTimer(at, after, remove), **fields)
 
 
-def suspend(**fields: Any) -> Decision:
-    return _success(Disposition.SUSPEND, **fields)
+def cancel(**fields: Any) -> Decision:
+    return _success(Disposition.CANCEL, **fields)
 
 
 def removed(**fields: Any) -> Decision:
@@ -124,7 +124,7 @@ def removed(**fields: Any) -> Decision:
 
 def fail(error: str = "ValueError: no") -> Decision:
     """The failure of anything but a timer."""
-    return Decision(Disposition.FAIL, Reply(error=error), ProcessStatus.ERROR)
+    return Decision(Disposition.BREAK, Reply(error=error), ProcessStatus.ERROR)
 
 
 def fail_timer(timer: Task, error: str = "ValueError: no") -> Decision:
@@ -147,7 +147,7 @@ def retry(interval: timedelta = SECOND, error: str = "ValueError: no") -> Decisi
 
 def refuse(reason: str = "too late", **details: Any) -> Decision:
     """A rejection of a call."""
-    return Decision(Disposition.UNLOCK, Reply(rejection=Rejection(reason, details)))
+    return Decision(Disposition.RESUME, Reply(rejection=Rejection(reason, details)))
 
 
 def refuse_init(reason: str = "no such plan") -> Decision:
@@ -230,7 +230,7 @@ async def start(
 ) -> None:
     """Make a process whose init ended with `decision`; it must leave nothing running."""
     first = await hold(storage, init(process_id, **fields))
-    saved = await save(storage, first, decision or unlock())
+    saved = await save(storage, first, decision or resume())
     assert saved.continuation is None
 
 

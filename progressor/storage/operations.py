@@ -178,7 +178,7 @@ class Storage:
         params = {**step_columns(steps), "now": now}
         statements: list[tuple[str, dict[str, Any]]] = []
         for verb, disposition in (
-            ("cancel_waiting", Disposition.FAIL),
+            ("cancel_waiting", Disposition.BREAK),
             ("remove", Disposition.REMOVE),
         ):
             ended = [step for step in steps if step.decision.disposition is disposition]

@@ -148,7 +148,7 @@ class Worker:
         match decision.disposition:
             case Disposition.RETRY:
                 metrics.RETRIES.labels(task.namespace).inc()
-            case Disposition.FAIL:
+            case Disposition.BREAK:
                 metrics.BROKEN.labels(task.namespace).inc()
                 log.warning("process broke", extra=fields_of(task) | {"error": self._shown(decision)})
             case _ if isinstance(decision.reply.rejection, Rejection):

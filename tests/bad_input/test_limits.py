@@ -15,7 +15,7 @@ from progressor.storage.batching import MAX_BATCH_BYTES, Batcher, GroupCommit
 from progressor.storage.operations import Storage
 from tests.bad_input.draws import nested
 from tests.bad_input.world import NS, World, a_world, fresh
-from tests.support import held, init, unlock
+from tests.support import held, init, resume
 
 TEN_MB = "x" * 10_000_000
 LIMITS = EngineOptions()
@@ -193,7 +193,7 @@ async def test_metadata_counts_in_a_batch(storage: Storage, monkeypatch: pytest.
     steps = [held(each) for each in await asyncio.gather(*map(committed.prepare, made))]
     assert batches == [1, 1, 1]
     batches.clear()
-    decisions = [unlock(metadata=heavy), unlock(events=(Event(b"1", heavy),)), unlock()]
+    decisions = [resume(metadata=heavy), resume(events=(Event(b"1", heavy),)), resume()]
     saved = [committed.save_result(step.step(d)) for step, d in zip(steps, decisions, strict=True)]
     await asyncio.gather(*saved)
     assert batches == [1, 1, 1]

@@ -5,7 +5,7 @@ from typing import Any
 
 from progressor.model import Decision
 from progressor.storage.operations import Storage
-from tests.support import hold, init, save, unlock
+from tests.support import hold, init, resume, save
 
 PAST = datetime(2020, 1, 1, tzinfo=UTC)
 
@@ -19,4 +19,4 @@ async def start_at(
 ) -> None:
     """Make a process at a moment (None: now) whose init ended with `decision`."""
     first = await hold(storage, init(process_id, **fields), now=now)
-    await save(storage, first, decision or unlock(), now=now)
+    await save(storage, first, decision or resume(), now=now)

@@ -11,7 +11,7 @@ from progressor.model import TaskStatus
 from progressor.node.replies import Replies
 from progressor.storage.items import Standing, TaskRef
 from progressor.storage.operations import Storage
-from tests.support import NS, Tables, eventually, hold, init, save, start, unlock
+from tests.support import NS, Tables, eventually, hold, init, resume, save, start
 
 CLIENT = 61
 HOUR = timedelta(hours=1)
@@ -109,7 +109,7 @@ async def test_a_hint_makes_it_look(storage: Storage, make: Make) -> None:
     replies.hint([step.task.task_id])
     await turn()
     assert not waiting.done()
-    await save(storage, step, unlock())
+    await save(storage, step, resume())
     replies.hint([step.task.task_id, 999])
     assert (await waiting).response == b"answer"
     # A hint for nobody is kept, in case its waiter is on the way.
@@ -120,7 +120,7 @@ async def test_a_hint_makes_it_look(storage: Storage, make: Make) -> None:
 async def test_an_early_hint_is_not_lost(storage: Storage, make: Make) -> None:
     """A task may end before its request's answer is back: its hint waits for the waiter."""
     replies, step = make(), await hold(storage, init())
-    await save(storage, step, unlock())
+    await save(storage, step, resume())
     replies.hint([step.task.task_id])
     assert (await replies.wait(step.ref)).status is TaskStatus.FINISHED
     assert is_empty(replies)
@@ -138,7 +138,7 @@ async def test_the_poll_needs_no_hint(storage: Storage, make: Make) -> None:
     """Every waiter is looked after by a poll."""
     replies, step = make(timedelta(milliseconds=5)), await hold(storage, init())
     waiting = asyncio.create_task(replies.wait(step.ref))
-    await save(storage, step, unlock())
+    await save(storage, step, resume())
     assert (await waiting).status is TaskStatus.FINISHED
     await eventually(lambda: is_empty(replies), "nothing is kept")
 
@@ -155,7 +155,7 @@ async def test_a_defect_leaves_nobody_waiting(
 
     monkeypatch.setattr(storage, "replies", fail_once)
     replies, step = make(timedelta(milliseconds=5)), await hold(storage, init())
-    await save(storage, step, unlock())
+    await save(storage, step, resume())
     assert (await replies.wait(step.ref)).status is TaskStatus.FINISHED
     said = [record.part for record in caplog.records if record.msg == "background task failed"]
     assert said == ["replies"]
@@ -199,7 +199,7 @@ async def test_answers_for_which_there_was_no_room(
     refs = []
     for name in ("p1", "p2", "p3"):
         step = await hold(storage, init(name))
-        await save(storage, step, unlock())
+        await save(storage, step, resume())
         refs.append(step.ref)
     waiting = [asyncio.create_task(replies.wait(each)) for each in refs]
     await turn()

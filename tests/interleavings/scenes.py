@@ -19,6 +19,7 @@ from tests.support import (
     SECOND,
     T0,
     Held,
+    cancel,
     collect,
     events,
     evidence,
@@ -31,11 +32,10 @@ from tests.support import (
     refuse_init,
     removed,
     request,
+    resume,
     retry,
     save,
     set_timer,
-    suspend,
-    unlock,
 )
 
 LATER = T0 + timedelta(hours=2)
@@ -90,7 +90,7 @@ async def absent(storage: Storage) -> Scene:
 
 async def ended(storage: Storage) -> Scene:
     """It ended by a step of its own; its answers are kept."""
-    await _started(storage, unlock())
+    await _started(storage, resume())
     await save(storage, held(await _ask(storage, TaskType.CALL, 2)), removed())
     return Scene()
 
@@ -98,7 +98,7 @@ async def ended(storage: Storage) -> Scene:
 async def begun_anew(storage: Storage) -> Scene:
     """It ended by a step of its own, began anew under another key, and a call runs."""
     await ended(storage)
-    await save(storage, held(await _ask(storage, TaskType.INIT, 3)), unlock(events=events(1)))
+    await save(storage, held(await _ask(storage, TaskType.INIT, 3)), resume(events=events(1)))
     return Scene(held(await _ask(storage, TaskType.CALL, 4)))
 
 
@@ -237,7 +237,7 @@ async def _live(storage: Storage, scene: Scene, side: int) -> Any:
         return begun
     if isinstance(storage._connections, Side):
         await storage._connections.boundary()
-    return (await storage.save_result([held(begun).step(unlock())], now=_now(side)))[0]
+    return (await storage.save_result([held(begun).step(resume())], now=_now(side)))[0]
 
 
 async def _hand_back(storage: Storage, scene: Scene, side: int) -> Any:
@@ -282,19 +282,19 @@ OPS: dict[str, Op] = {
     "remove": Op(_remove),
     "drop": Op(_drop),
     "put": Op(_put),
-    "save_unlock": _saves(unlock(events=events(2))),
-    "save_continue": _saves(set_timer(_HOUR, events=events(1))),
-    "save_continue_due": _saves(set_timer(_DUE)),
-    "save_suspend": _saves(suspend()),
+    "save_resume": _saves(resume(events=events(2))),
+    "save_replace": _saves(set_timer(_HOUR, events=events(1))),
+    "save_replace_due": _saves(set_timer(_DUE)),
+    "save_cancel": _saves(cancel()),
     "save_retry": _saves(retry(SECOND)),
-    "save_fail": Op(_fails),
+    "save_break": Op(_fails),
     "save_hold": _saves(fail_repair()),
     "save_remove": _saves(removed()),
     "save_refusal": _saves(refuse_init()),
 }
 
 _CLAIMS = "search_calls search_timers capture_task"
-_SAVES = "save_unlock save_continue save_continue_due save_suspend save_fail save_remove"
+_SAVES = "save_resume save_replace save_replace_due save_cancel save_break save_remove"
 _ZOMBIES = "hand_back zombie_policy zombie_error zombie_retry remove"
 # Where a pair can meet in several scenes, the first one is the one of the quick profile.
 MEETINGS: dict[str, tuple[Setting, str]] = {
@@ -302,7 +302,7 @@ MEETINGS: dict[str, tuple[Setting, str]] = {
     "ended": (ended, "init init_again call call_again repair put remove drop"),
     "begun_anew": (
         begun_anew,
-        "init init_again init_of_now call call_again save_unlock save_remove zombie_error put remove drop",
+        "init init_again init_of_now call call_again save_resume save_remove zombie_error put remove drop",
     ),
     "busy": (
         busy,
@@ -310,15 +310,15 @@ MEETINGS: dict[str, tuple[Setting, str]] = {
     ),
     "timing": (
         timing,
-        f"call call_waiting search_timers save_retry save_unlock save_continue_due save_fail {_ZOMBIES}",
+        f"call call_waiting search_timers save_retry save_resume save_replace_due save_break {_ZOMBIES}",
     ),
     "repairing": (
         repairing,
-        f"call repair simple_repair {_CLAIMS} save_hold save_unlock save_continue save_suspend {_ZOMBIES}",
+        f"call repair simple_repair {_CLAIMS} save_hold save_resume save_replace save_cancel {_ZOMBIES}",
     ),
     "initial": (
         initial,
-        f"init call search_calls put save_unlock save_continue_due save_refusal save_fail {_ZOMBIES}",
+        f"init call search_calls put save_resume save_replace_due save_refusal save_break {_ZOMBIES}",
     ),
     "mailbox": (mailbox, f"call call_waiting {_CLAIMS} remove"),
     "idle": (

@@ -235,7 +235,7 @@ class Oracle:
             task.end(TaskStatus.ERROR if answer.error else FINISHED, now, answer.error)
         if decision.disposition is Disposition.REMOVE:
             return Ended(None, None, self._keep(process, task, now))
-        if decision.disposition is Disposition.FAIL:
+        if decision.disposition is Disposition.BREAK:
             told = self._cancel(process.requests, now, answer.error)
         if decision.status is not None:
             broken = decision.status is ProcessStatus.ERROR
@@ -249,11 +249,11 @@ class Oracle:
     def _set_timer(self, process: Process, task: Task, step: Step, now: datetime) -> None:
         disposition, old = step.decision.disposition, process.timer
         new: tuple[TaskType, datetime] | None = None
-        if isinstance(step.decision.timer, SetTimer) and disposition is Disposition.CONTINUE:
+        if isinstance(step.decision.timer, SetTimer) and disposition is Disposition.REPLACE:
             new = TIMER[step.decision.timer.remove], due_of(step.decision.timer, now)
-        elif disposition is Disposition.FAIL and task.task_type.is_timer:
+        elif disposition is Disposition.BREAK and task.task_type.is_timer:
             new = task.task_type, task.scheduled_time
-        if old is not None and (new is not None or disposition is Disposition.SUSPEND):
+        if old is not None and (new is not None or disposition is Disposition.CANCEL):
             old.end(TaskStatus.CANCELLED, now, "timer replaced" if new else "timer unset")
         if new is not None:
             self._add(process, *new)

@@ -30,9 +30,9 @@ from tests.support import (
     hold,
     number,
     request,
+    resume,
     save,
     start,
-    unlock,
 )
 
 # All that the page on shared databases grants.
@@ -229,7 +229,7 @@ async def test_a_task_that_may_be_held_unawares_is_not_forgotten(
     holding = asyncio.create_task(hold(storage, request()))
     await eventually(lambda: "not available" in caplog.text, "the second try is refused")
     app.execute(_GRANTS)
-    await save(storage, await holding, unlock())
+    await save(storage, await holding, resume())
     await connections.close()
 
 

@@ -40,9 +40,9 @@ from tests.support import (
     hold,
     refuse,
     request,
+    resume,
     save,
     start,
-    unlock,
 )
 
 # What an operator may set for a role or a database, for reasons of his own.
@@ -264,7 +264,7 @@ async def test_a_call_behind_a_refused_one_is_not_forgotten(dsn: str, race_there
     await race_there.commit()
     await second
     (found,) = await claim_calls(storage)
-    await save(storage, found, unlock())
+    await save(storage, found, resume())
     await connections.close()
 
 

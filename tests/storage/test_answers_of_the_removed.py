@@ -7,7 +7,7 @@ from datetime import timedelta
 from progressor.model import TaskStatus
 from progressor.storage.items import Duplicate, Postpone, Standing
 from progressor.storage.operations import Storage
-from tests.support import claim_calls, hold, init, removed, request, save, set_timer, start, unlock, wait
+from tests.support import claim_calls, hold, init, removed, request, resume, save, set_timer, start, wait
 
 
 async def test_answer_of_the_call_before(storage: Storage) -> None:
@@ -16,7 +16,7 @@ async def test_answer_of_the_call_before(storage: Storage) -> None:
     first = await wait(storage, request(worker_id=None, reply_to=61))
     await wait(storage, request(worker_id=None))
     (step,) = await claim_calls(storage)
-    following = step.next(await save(storage, step, unlock()), unlock())
+    following = step.next(await save(storage, step, resume()), resume())
     await save(storage, following, removed())
     assert await storage.replies([first.key]) == [Standing(TaskStatus.FINISHED, b"answer")]
 
@@ -47,7 +47,7 @@ async def test_whom_somebody_removed_is_forgotten(storage: Storage) -> None:
     again = init(worker_id=None)
     await wait(storage, again)
     (step,) = await claim_calls(storage)
-    await save(storage, step, unlock())
+    await save(storage, step, resume())
     assert (await storage.remove(step.task.namespace, step.task.process_id)).existed
     (outcome,) = await storage.prepare_init([again])
     assert isinstance(outcome, Postpone)

@@ -36,11 +36,11 @@ from tests.support import (
     init,
     repair,
     request,
+    resume,
     retry,
     save,
     set_timer,
     start,
-    unlock,
     wait,
 )
 from tests.support import collect as judge
@@ -347,7 +347,7 @@ async def test_policy_tries_a_timer_again(storage: Storage, known: Tables, remov
     (last,) = await claim_timers(storage, now=second + 2 * SECOND)
     assert last.task.attempts_count == 2
     if not remove:
-        await save(storage, last, unlock(), now=second + 2 * SECOND)
+        await save(storage, last, resume(), now=second + 2 * SECOND)
         assert known.outline() == [("init", "finished"), ("timeout", "finished")]
 
 
@@ -377,7 +377,7 @@ async def test_policy_lets_calls_go_first(storage: Storage, known: Tables) -> No
     await collect(storage, DEAD + SECOND)
     assert known.outline()[1:] == [("timeout", "blocked"), ("call", "waiting")]
     (call,) = await claim_calls(storage, now=DEAD + SECOND)
-    assert await save(storage, call, unlock(), now=DEAD + SECOND) == Saved(
+    assert await save(storage, call, resume(), now=DEAD + SECOND) == Saved(
         DEAD + SECOND, due=DEAD + 2 * SECOND
     )
 
@@ -442,7 +442,7 @@ async def test_retry_runs_again(storage: Storage, known: Tables) -> None:
     (again,) = await claim_calls(storage, worker_id=OTHER_WORKER, now=DEAD)
     assert (again.task.task_id, again.task.attempts_count) == (step.task.task_id, 1)
     assert (again.task.args, again.task.reply_to) == (b"1", 60)
-    saved = await save(storage, again, unlock(), now=DEAD)
+    saved = await save(storage, again, resume(), now=DEAD)
     assert saved.continuation is not None
     assert saved.continuation.task_id == waiting.task_id
 
@@ -535,7 +535,7 @@ async def test_a_batch_of_both_policies(storage: Storage, known: Tables) -> None
         "b": zombie(retried, "retry"),
         "c": zombie(silent),
     }
-    await save(storage, alive, unlock())
+    await save(storage, alive, resume())
 
 
 async def test_limit(storage: Storage, known: Tables) -> None:
@@ -560,7 +560,7 @@ async def test_worker_id_is_no_substitute_for_a_lease(storage: Storage, known: T
     known.set_worker(OTHER_WORKER, seen_at=DEAD)
     (again,) = await claim_calls(storage, worker_id=OTHER_WORKER, now=T0 + SECOND)
     assert await collect(storage) == []
-    await save(storage, again, unlock())
+    await save(storage, again, resume())
     assert again.task.worker_id != WORKER
 
 

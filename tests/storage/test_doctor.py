@@ -34,10 +34,10 @@ from tests.support import (
     removed,
     repair,
     request,
+    resume,
     save,
     set_timer,
     start,
-    unlock,
     wait,
 )
 
@@ -477,7 +477,7 @@ async def scene(dsn: str) -> str:
     await start(storage, "gone")
     await storage.put(Import(NS, "put", "put-1", events=events(3), timer=SetTimer(after=SECOND)), now=T0)
     await storage.put(Import(NS, "put broken", "put-2", status="error", detail="imported"), now=T0)
-    await start(storage, "elsewhere", unlock(events=events(1)), namespace=OTHER)
+    await start(storage, "elsewhere", resume(events=events(1)), namespace=OTHER)
     await connections.close()
     return dsn
 

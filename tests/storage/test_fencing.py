@@ -17,6 +17,7 @@ from tests.support import (
     T0,
     Held,
     Tables,
+    cancel,
     claim_calls,
     claim_timers,
     collect,
@@ -29,20 +30,19 @@ from tests.support import (
     removed,
     repair,
     request,
+    resume,
     retry,
     save,
     set_timer,
     start,
-    suspend,
-    unlock,
     wait,
 )
 
 DECISIONS: list[Decision] = [
-    unlock(events=events(2), aux_state=b"stolen"),
+    resume(events=events(2), aux_state=b"stolen"),
     set_timer(SECOND, events=events(1)),
     set_timer(timedelta(0), events=events(1)),
-    suspend(events=events(1)),
+    cancel(events=events(1)),
     retry(),
     fail(),
     fail()._replace(timer=SetTimer(at=T0)),
@@ -86,29 +86,29 @@ async def test_every_part_of_the_key_counts(
     step = await busy(storage)
     await hold(storage, init("p2"))
     task = replace(step.task, **stolen)  # type: ignore[arg-type]
-    await assert_fenced_off(storage, tables, Held(task, step.process).step(unlock()))
-    await save(storage, step, unlock())
+    await assert_fenced_off(storage, tables, Held(task, step.process).step(resume()))
+    await save(storage, step, resume())
 
 
 async def test_step_is_saved_once(storage: Storage, tables: Tables) -> None:
     """A step that was saved cannot be saved again, with or without a continuation."""
     step = await busy(storage)
-    saved = await save(storage, step, unlock())
-    await assert_fenced_off(storage, tables, step.step(unlock()))
-    second = step.next(saved, unlock())
-    await save(storage, second, unlock())
-    await assert_fenced_off(storage, tables, second.step(unlock()))
+    saved = await save(storage, step, resume())
+    await assert_fenced_off(storage, tables, step.step(resume()))
+    second = step.next(saved, resume())
+    await save(storage, second, resume())
+    await assert_fenced_off(storage, tables, second.step(resume()))
 
 
 async def test_same_task_under_another_lease(storage: Storage, tables: Tables) -> None:
     """A task that was handed back and claimed again by the same worker is another claim."""
     step = await hold(storage, init())
     await storage.hand_back([step.task])
-    await assert_fenced_off(storage, tables, step.step(unlock()))
+    await assert_fenced_off(storage, tables, step.step(resume()))
     (again,) = await claim_calls(storage)
     assert again.task.task_id == step.task.task_id
-    await assert_fenced_off(storage, tables, step.step(unlock()))
-    await save(storage, again, unlock())
+    await assert_fenced_off(storage, tables, step.step(resume()))
+    await save(storage, again, resume())
 
 
 async def test_retried_task(storage: Storage, tables: Tables) -> None:
@@ -116,9 +116,9 @@ async def test_retried_task(storage: Storage, tables: Tables) -> None:
     await start(storage, "p1", set_timer(SECOND))
     (step,) = await claim_timers(storage, now=T0 + SECOND)
     await save(storage, step, retry(SECOND), now=T0 + SECOND)
-    await assert_fenced_off(storage, tables, step.step(unlock()))
+    await assert_fenced_off(storage, tables, step.step(resume()))
     await claim_timers(storage, now=T0 + 2 * SECOND)
-    await assert_fenced_off(storage, tables, step.step(unlock()))
+    await assert_fenced_off(storage, tables, step.step(resume()))
 
 
 @pytest.mark.parametrize("policy", ["error", "retry"])
@@ -128,7 +128,7 @@ async def test_collected_zombie(storage: Storage, tables: Tables, policy: str) -
     step = await busy(storage)
     tables.set_collector()
     await collect(storage, T0 + 2 * SECOND)
-    await assert_fenced_off(storage, tables, step.step(unlock()))
+    await assert_fenced_off(storage, tables, step.step(resume()))
 
 
 @pytest.mark.parametrize("worker_id", [None, OTHER_WORKER])
@@ -141,7 +141,7 @@ async def test_collected_zombie_under_repair(
     tables.set_collector()
     await collect(storage, T0 + 2 * SECOND)
     await storage.prepare_repair([repair(worker_id=worker_id)], now=T0)
-    await assert_fenced_off(storage, tables, step.step(unlock()))
+    await assert_fenced_off(storage, tables, step.step(resume()))
 
 
 async def test_saved_failure_under_repair(storage: Storage, tables: Tables) -> None:
@@ -164,9 +164,9 @@ async def test_removed_process(storage: Storage, tables: Tables) -> None:
     """The step of a removed process saves nothing, also when the id lives again."""
     step = await busy(storage)
     await storage.remove(NS, "p1")
-    await assert_fenced_off(storage, tables, step.step(unlock()))
+    await assert_fenced_off(storage, tables, step.step(resume()))
     await hold(storage, init())
-    await assert_fenced_off(storage, tables, step.step(unlock()))
+    await assert_fenced_off(storage, tables, step.step(resume()))
 
 
 async def test_one_of_a_batch(storage: Storage, tables: Tables) -> None:
@@ -174,7 +174,7 @@ async def test_one_of_a_batch(storage: Storage, tables: Tables) -> None:
     steps = [await hold(storage, init(f"p{place}")) for place in range(3)]
     await storage.hand_back([steps[1].task])
     lost_before = (tables.process("p1"), tables.tasks("p1"), tables.schedule("p1"))
-    for decision in (unlock(events=events(2)), fail(), removed()):
+    for decision in (resume(events=events(2)), fail(), removed()):
         results = await storage.save_result([step.step(decision) for step in steps], now=T0)
         assert results[1] == LostLease()
         assert (tables.process("p1"), tables.tasks("p1"), tables.schedule("p1")) == lost_before

@@ -11,7 +11,7 @@ from progressor.storage import opening
 from progressor.storage.arrays import BigintArray
 from progressor.storage.connections import Connections
 from progressor.storage.operations import Storage
-from tests.support import NS, hold, request, save, start, unlock
+from tests.support import NS, hold, request, resume, save, start
 
 
 async def test_the_locks_of_a_frozen_process_end(
@@ -29,7 +29,7 @@ async def test_the_locks_of_a_frozen_process_end(
         await session.transact([("lock", keys)])
         async with asyncio.timeout(30):
             step = await hold(storage, request())
-            await save(storage, step, unlock())
+            await save(storage, step, resume())
         with pytest.raises(psycopg.OperationalError):
             await session.transact([("commit", {})])
     await frozen.close()

@@ -19,11 +19,11 @@ from tests.support import (
     init,
     repair,
     request,
+    resume,
     retry,
     save,
     set_timer,
     start,
-    unlock,
     wait,
 )
 
@@ -96,18 +96,18 @@ async def test_is_fenced(storage: Storage, tables: Tables) -> None:
     await storage.hand_back([replace(step.task, lease=step.task.lease + 1)])
     assert tables.outline() == [("init", "running")]
     await storage.hand_back([step.task])
-    assert await storage.save_result([step.step(unlock())], now=T0) == [LostLease()]
+    assert await storage.save_result([step.step(resume())], now=T0) == [LostLease()]
     (again,) = await claim_calls(storage, worker_id=OTHER_WORKER)
     await storage.hand_back([step.task])
     assert tables.running() is not None
-    await save(storage, again, unlock())
+    await save(storage, again, resume())
 
 
 async def test_batch(storage: Storage, tables: Tables) -> None:
     """All of a worker's tasks go back in one transaction; what is not its own stays."""
     steps = [await hold(storage, init(f"p{place}")) for place in range(5)]
     other = await hold(storage, init("other", worker_id=OTHER_WORKER))
-    await save(storage, steps[0], unlock())
+    await save(storage, steps[0], resume())
     await storage.hand_back([step.task for step in steps])
     assert ids(await claim_calls(storage)) == ids(steps[1:])
     assert tables.running("other")["task_id"] == other.task.task_id  # type: ignore[index]

@@ -23,10 +23,10 @@ from tests.support import (
     refuse_init,
     removed,
     request,
+    resume,
     save,
     set_timer,
     start,
-    unlock,
 )
 
 AGE = timedelta(seconds=30)
@@ -74,7 +74,7 @@ async def test_many_answers_end_bit_by_bit(storage: Storage, tables: Tables) -> 
 async def test_answers_of_living_processes_stay(storage: Storage, tables: Tables) -> None:
     """The history of a living process is never dropped."""
     await start(storage)
-    await save(storage, await hold(storage, request()), unlock())
+    await save(storage, await hold(storage, request()), resume())
     before = tables.everything()
     await drop(storage, 10_000 * DAY)
     assert tables.everything() == before

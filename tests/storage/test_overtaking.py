@@ -31,10 +31,10 @@ from tests.support import (
     init,
     number,
     request,
+    resume,
     save,
     set_timer,
     start,
-    unlock,
     wait,
 )
 
@@ -138,7 +138,7 @@ async def test_save_result(storage: Storage, connections: DesertedConnections, t
     saved = await _overtake(connections, lambda: tables.execute("ROLLBACK"), saving)
     assert saved.continuation is not None
     assert len(tables.events()) == 2
-    await save(storage, step.next(saved, decision), unlock())
+    await save(storage, step.next(saved, decision), resume())
 
 
 @pytest.mark.parametrize("claim", [claim_calls, claim_timers])

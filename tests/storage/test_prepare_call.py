@@ -25,10 +25,10 @@ from tests.support import (
     postponed,
     refuse,
     request,
+    resume,
     save,
     set_timer,
     start,
-    unlock,
     wait,
 )
 
@@ -38,7 +38,7 @@ both = pytest.mark.parametrize("kind", [TaskType.CALL, TaskType.NOTIFY])
 @both
 async def test_idle_process_runs_it(storage: Storage, tables: Tables, kind: TaskType) -> None:
     """A caller with a free worker holds the task, with the state that the process has."""
-    made = unlock(aux_state=b"state", events=events(2), metadata={"plan": "pro"})
+    made = resume(aux_state=b"state", events=events(2), metadata={"plan": "pro"})
     await start(storage, "p1", made)
     asked = request("p1", kind, name="pay", reply_to=9, args=b"", context=b"ctx")
     now = T0 + SECOND
@@ -192,7 +192,7 @@ async def test_batch_of_many(storage: Storage, tables: Tables) -> None:
     """Two hundred calls on fifty processes: one runs on each, the others wait in order."""
     await storage.prepare_init([init(f"p{place}", worker_id=None) for place in range(50)], now=T0)
     for step in await claim_calls(storage):
-        await save(storage, step, unlock())
+        await save(storage, step, resume())
     items = [request(f"p{place % 50}", args=str(place).encode()) for place in range(200)]
     results = await storage.prepare_call(items, now=T0)
     assert [type(result) for result in results] == [Continue] * 50 + [Postpone] * 150
@@ -221,7 +221,7 @@ async def test_duplicate_running(storage: Storage) -> None:
 async def test_duplicate_finished(storage: Storage) -> None:
     """The key of a finished call gets the stored answer."""
     await start(storage)
-    await save(storage, await hold(storage, request(key="k")), unlock())
+    await save(storage, await hold(storage, request(key="k")), resume())
     (second,) = await storage.prepare_call([request(key="k")], now=T0)
     assert isinstance(second, Duplicate)
     assert second.answer == Standing(TaskStatus.FINISHED, b"answer")
@@ -258,7 +258,7 @@ async def test_same_key_for_another_request(storage: Storage, tables: Tables) ->
     first = await hold(storage, request(key="k"))
     other = request(key="k", request_hash=b"other")
     assert await storage.prepare_call([other], now=T0) == [NotPrepared(Reason.CONFLICT)]
-    await save(storage, first, unlock())
+    await save(storage, first, resume())
     assert await storage.prepare_call([other], now=T0) == [NotPrepared(Reason.CONFLICT)]
     assert len(tables.tasks()) == 2
 
@@ -266,7 +266,7 @@ async def test_same_key_for_another_request(storage: Storage, tables: Tables) ->
 async def test_key_is_gone_with_the_process(storage: Storage) -> None:
     """After a removal the key of a call leads nowhere."""
     await start(storage)
-    await save(storage, await hold(storage, request(key="k")), unlock())
+    await save(storage, await hold(storage, request(key="k")), resume())
     await storage.remove(NS, "p1")
     (result,) = await storage.prepare_call([request(key="k")], now=T0)
     assert result == NotPrepared(Reason.NOT_FOUND)

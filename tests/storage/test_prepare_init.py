@@ -16,9 +16,9 @@ from tests.support import (
     prepare,
     refuse_init,
     request,
+    resume,
     save,
     start,
-    unlock,
 )
 
 
@@ -85,7 +85,7 @@ async def test_duplicate_of_a_waiting_init(storage: Storage) -> None:
 
 async def test_duplicate_of_a_finished_init(storage: Storage) -> None:
     """The key of a finished init gets the stored answer."""
-    await save(storage, await hold(storage, init(key="k")), unlock())
+    await save(storage, await hold(storage, init(key="k")), resume())
     (second,) = await storage.prepare_init([init(key="k")], now=T0)
     assert isinstance(second, Duplicate)
     assert second.answer == Standing(TaskStatus.FINISHED, b"answer")
@@ -113,7 +113,7 @@ async def test_refused_start_may_be_tried_again(storage: Storage, tables: Tables
 
     second = await hold(storage, init(key="other"))
     assert second.task.task_id != first.task.task_id
-    await save(storage, second, unlock())
+    await save(storage, second, resume())
     assert tables.outline() == [("init", "error"), ("init", "finished")]
 
 

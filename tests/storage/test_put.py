@@ -21,9 +21,9 @@ from tests.support import (
     number,
     repair,
     request,
+    resume,
     save,
     start,
-    unlock,
 )
 
 
@@ -60,7 +60,7 @@ async def test_with_everything(storage: Storage, tables: Tables) -> None:
     step = await hold(storage, request())
     assert (step.process.aux_state, step.process.metadata) == (b"state", {"plan": "pro"})
     assert step.process.status is ProcessStatus.RUNNING
-    await save(storage, step, unlock(events=events(1)))
+    await save(storage, step, resume(events=events(1)))
     assert tables.events()[-1]["event_id"] == 3
 
 
@@ -99,7 +99,7 @@ async def test_broken(storage: Storage, tables: Tables) -> None:
     assert await storage.put(imported(status="error", detail="from the old system"), now=T0)
     step = await hold(storage, repair())
     assert (step.process.detail, step.process.corrupted_by) == ("from the old system", None)
-    await save(storage, step, unlock())
+    await save(storage, step, resume())
     assert tables.process()["status"] == "running"  # type: ignore[index]
 
 

@@ -56,10 +56,10 @@ from tests.support import (
     removed,
     repair,
     request,
+    resume,
     save,
     set_timer,
     start,
-    unlock,
     wait,
 )
 
@@ -163,7 +163,7 @@ async def test_save_waits_for_a_call_and_sees_it(storage: Storage, race: Race) -
 async def test_call_waits_for_a_save_and_sees_it(storage: Storage, race: Race) -> None:
     """A call that comes while a step ends finds the process idle, and its new state."""
     step = await hold(storage, init())
-    await race.begin(lambda first: save(first, step, unlock(aux_state=b"new", events=events(2))))
+    await race.begin(lambda first: save(first, step, resume(aux_state=b"new", events=events(2))))
     second = await race.waits(hold(storage, request()))
     await race.commit()
     process = (await second).process
@@ -177,7 +177,7 @@ async def test_time_goes_on_behind_a_lock(storage: Storage, race: Race) -> None:
     await race.begin(lambda first: hold(first, request("p1")))
     # It has begun, and waits for the first of its two processes, while a step of the second one ends.
     second = await race.waits(storage.prepare_call([request("p1"), request("p2")], now=None))
-    saved = await save(storage, step, unlock(), now=None)
+    saved = await save(storage, step, resume(), now=None)
     await race.commit()
     _, call = await second
     began = held(call).task.running_time
@@ -402,7 +402,7 @@ async def test_collector_skips_a_step_that_is_being_saved(
     tables.set_namespace()
     tables.set_collector()
     step = await hold(storage, init())
-    await race.begin(lambda first: save(first, step, unlock()))
+    await race.begin(lambda first: save(first, step, resume()))
     for _ in range(2):
         assert await collect(storage, LATER) == []
         await race.commit()
@@ -417,7 +417,7 @@ async def test_save_waits_for_the_collector(
     tables.set_collector()
     step = await hold(storage, init())
     await race.begin(lambda first: collect(first, LATER))
-    second = await race.waits(storage.save_result([step.step(unlock(events=events(1)))], now=T0))
+    second = await race.waits(storage.save_result([step.step(resume(events=events(1)))], now=T0))
     assert len(await race.commit()) == 1
     assert await second == [LostLease()]
 
@@ -436,7 +436,7 @@ async def test_a_heartbeat_waits_for_the_verdict(
     assert len(await race.commit()) == 1
     assert (await beating).number == 2
     beats.close()
-    assert await storage.save_result([step.step(unlock())], now=T0) == [LostLease()]
+    assert await storage.save_result([step.step(resume())], now=T0) == [LostLease()]
 
 
 async def test_two_collectors_at_once(storage: Storage, race: Race, tables: Tables) -> None:
@@ -457,7 +457,7 @@ async def test_save_waits_for_hand_back(storage: Storage, race: Race) -> None:
     """A step whose task is being handed back is lost."""
     step = await hold(storage, init())
     await race.begin(lambda first: first.hand_back([step.task]))
-    second = await race.waits(storage.save_result([step.step(unlock())], now=T0))
+    second = await race.waits(storage.save_result([step.step(resume())], now=T0))
     await race.commit()
     assert await second == [LostLease()]
 
@@ -515,7 +515,7 @@ async def test_batches_in_any_order(storage: Storage, tables: Tables) -> None:
     assert len(steps) == len(names)
 
     async def save_all(order: list[str]) -> list[Saved | LostLease]:
-        return await storage.save_result([steps[name].step(unlock()) for name in order], now=T0)
+        return await storage.save_result([steps[name].step(resume()) for name in order], now=T0)
 
     async def call_all(order: list[str]) -> list[Any]:
         return await storage.prepare_call([request(name) for name in order], now=T0)
@@ -577,14 +577,14 @@ async def test_a_claim_is_dated_behind_the_step_that_it_waited_for(
 ) -> None:
     """A step that ends after a claim's transaction began, but before it looked, ends before the claimed."""
     past = datetime(2020, 1, 1, tzinfo=UTC)
-    await save(storage, await hold(storage, init(), now=past), unlock(), now=past)
+    await save(storage, await hold(storage, init(), now=past), resume(), now=past)
     first = await hold(storage, request(), now=past)
     timer = verb == "search_timers"
     ref = None if timer else await wait(storage, request(worker_id=None), now=past)
     connections = Connections(dsn, limit=1)
     try:
         async with connections.acquire() as session, session.transaction():
-            decision = set_timer(at=past) if timer else unlock()
+            decision = set_timer(at=past) if timer else resume()
             (saved,) = await storage.save_result([first.step(decision, keeps_slot=False)])
             assert isinstance(saved, Saved)
             if verb == "capture_task" and ref is not None:

@@ -18,7 +18,7 @@ from progressor.model import HistoryRange
 from progressor.storage.operations import Storage
 from progressor.storage.reads import Reads
 from progressor.storage.searches import TimerFilter, Wanted
-from tests.support import NS, SECOND, Tables, start, unlock
+from tests.support import NS, SECOND, Tables, resume, start
 
 
 @pytest.fixture
@@ -35,7 +35,7 @@ async def test_a_page_ends_where_states_have_no_room(
     """A page with large states is shorter than its limit, and has a cursor that goes on behind it."""
     monkeypatch.setattr("progressor.storage.searches.ROOM", 150_000)
     for place, size in enumerate([100_000, 100_000, 10, 10, 200_000, 10]):
-        await start(storage, f"p{place}", unlock(aux_state=b"x" * size))
+        await start(storage, f"p{place}", resume(aux_state=b"x" * size))
     pages, cursor = [], ""
     while cursor is not None:
         page, cursor = await reads.search(Wanted(timer=timer), limit=4, cursor=cursor or None)

@@ -23,10 +23,10 @@ from tests.support import (
     removed,
     repair,
     request,
+    resume,
     save,
     set_timer,
     start,
-    unlock,
     wait,
 )
 
@@ -98,7 +98,7 @@ async def test_a_large_process_is_gone_at_once_and_its_rows_later(
     # The next life has nothing of it, and is not touched.
     await start(storage, "p1", set_timer(SECOND, events=events(1)))
     again = await hold(storage, request(key="key-1"))
-    await save(storage, again, unlock())
+    await save(storage, again, resume())
     mine = (tables.process(), tables.tasks(), tables.events(), tables.schedule())
     later, rounds = T0 + SECOND, 1
     while await storage.drop_leftovers(evidence(later), lease_age=AGE, now=later):
@@ -155,7 +155,7 @@ async def test_of_many_callers_some_are_told(storage: Storage) -> None:
     refs = [postponed(each).key for each in waiting]
     assert {ref.key for ref in told} < set(refs)
     assert await storage.replies([refs[0], refs[-1]]) == [Standing(None), Standing(None)]
-    assert await storage.save_result([running.step(unlock())], now=T0) == [LostLease()]
+    assert await storage.save_result([running.step(resume())], now=T0) == [LostLease()]
 
 
 async def test_missing_process(storage: Storage) -> None:
@@ -174,7 +174,7 @@ async def test_callers_are_told(storage: Storage) -> None:
     """Those who wait for a task that runs or waits are named; those who have their answer are not."""
     await start(storage)
     done = await hold(storage, request(reply_to=60))
-    await save(storage, done, unlock())
+    await save(storage, done, resume())
     running = await hold(storage, request(reply_to=61))
     waiting = await wait(storage, request(reply_to=62))
     await wait(storage, request())
@@ -201,10 +201,10 @@ async def test_fenced_off_from_the_next_life(storage: Storage, tables: Tables) -
     await storage.remove(NS, "p1")
     new = await hold(storage, init())
     before = tables.everything()
-    for decision in (removed(), unlock(events=events(1))):
+    for decision in (removed(), resume(events=events(1))):
         assert await storage.save_result([old.step(decision)], now=T0) == [LostLease()]
     assert tables.everything() == before
-    await save(storage, new, unlock())
+    await save(storage, new, resume())
 
 
 @pytest.mark.parametrize("state", ["broken", "repairing", "init", "init waiting"])

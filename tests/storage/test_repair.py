@@ -28,10 +28,10 @@ from tests.support import (
     refuse_repair,
     repair,
     request,
+    resume,
     save,
     set_timer,
     start,
-    unlock,
     wait,
 )
 
@@ -121,7 +121,7 @@ async def test_duplicates(storage: Storage) -> None:
     (running,) = await storage.prepare_repair([repair(key="k")], now=T0)
     assert isinstance(running, Duplicate)
     assert running.answer == Standing(TaskStatus.RUNNING)
-    await save(storage, step, unlock())
+    await save(storage, step, resume())
     (finished,) = await storage.prepare_repair([repair(key="k")], now=T0)
     assert isinstance(finished, Duplicate)
     assert finished.answer == Standing(TaskStatus.FINISHED, b"answer")
@@ -145,7 +145,7 @@ async def test_repair_clears_the_fault(storage: Storage, tables: Tables) -> None
     """A repair that succeeds puts the process back to running, without detail and corrupted_by."""
     await break_process(storage)
     now = T0 + SECOND
-    await save(storage, await hold(storage, repair(), now=now), unlock(), now=now)
+    await save(storage, await hold(storage, repair(), now=now), resume(), now=now)
     row = tables.process()
     assert row is not None
     assert (row["status"], row["previous_status"]) == ("running", "error")

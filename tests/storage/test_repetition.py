@@ -43,6 +43,7 @@ from tests.support import (
     LossyConnections,
     Tables,
     break_process,
+    cancel,
     claim_calls,
     claim_timers,
     collect,
@@ -60,12 +61,11 @@ from tests.support import (
     removed,
     repair,
     request,
+    resume,
     retry,
     save,
     set_timer,
     start,
-    suspend,
-    unlock,
     wait,
 )
 
@@ -103,7 +103,7 @@ async def test_prepare(
     if isinstance(result, Continue):
         assert (result.task.lease, result.task.args) == (asked.lease, b"1")
         assert result.process.status == (tables.process() or {})["status"]
-        await save(storage, held(result), unlock(status=None) if kind == "repair" else unlock())
+        await save(storage, held(result), resume(status=None) if kind == "repair" else resume())
 
 
 async def test_prepare_batch(storage: Storage, lossy: Storage) -> None:
@@ -138,7 +138,7 @@ async def test_prepared_task_is_claimed_meanwhile(
 
     async def meanwhile() -> None:
         (step,) = await claim_calls(storage, worker_id=OTHER_WORKER)
-        await save(storage, step, unlock())
+        await save(storage, step, resume())
 
     connections.meanwhile = meanwhile
     (result,) = await lossy.prepare_call([request(worker_id=None)], now=T0)
@@ -156,12 +156,12 @@ async def test_simple_repair(storage: Storage, lossy: Storage, tables: Tables) -
 
 
 DECISIONS: list[tuple[str, Decision, Saved]] = [
-    ("continue now", set_timer(timedelta(0), events=events(2)), Saved(T0)),
-    ("continue later", set_timer(SECOND, events=events(2)), Saved(T0, due=T0 + SECOND)),
-    ("unlock", unlock(events=events(2)), Saved(T0)),
-    ("suspend", suspend(), Saved(T0)),
+    ("replace now", set_timer(timedelta(0), events=events(2)), Saved(T0)),
+    ("replace later", set_timer(SECOND, events=events(2)), Saved(T0, due=T0 + SECOND)),
+    ("resume", resume(events=events(2)), Saved(T0)),
+    ("cancel", cancel(), Saved(T0)),
     ("refuse", refuse(), Saved(T0)),
-    ("fail", fail(), Saved(T0)),
+    ("break", fail(), Saved(T0)),
     ("remove", removed(events=events(2)), Saved(T0)),
 ]
 
@@ -184,7 +184,7 @@ async def test_save_result(
             step.task.lease + 1,
             T0,
         )
-        await save(storage, step.next(saved, decision), unlock())
+        await save(storage, step.next(saved, decision), resume())
     else:
         assert saved == expected
     process = tables.process()
@@ -202,13 +202,13 @@ async def test_save_result_with_a_call_waiting(storage: Storage, lossy: Storage)
     assert (task.task_id, task.args, task.context) == (waiting.task_id, b"2", b"ctx")
     assert (task.name, task.idempotency_key, task.scheduled_time) == ("pay", "k", T0)
     assert saved.due is None
-    await save(storage, step.next(saved, unlock()), unlock())
+    await save(storage, step.next(saved, resume()), resume())
 
 
 async def test_save_result_that_resumes_a_timer(storage: Storage, lossy: Storage) -> None:
     """The due time of a timer that waits again is reported."""
     await start(storage, "p1", set_timer(SECOND))
-    assert await save(lossy, await hold(storage, request()), unlock()) == Saved(T0, due=T0 + SECOND)
+    assert await save(lossy, await hold(storage, request()), resume()) == Saved(T0, due=T0 + SECOND)
 
 
 async def test_save_result_without_a_slot(storage: Storage, lossy: Storage) -> None:
@@ -239,7 +239,7 @@ async def test_save_result_of_a_repair(storage: Storage, lossy: Storage, tables:
     """The timer that was held runs once."""
     await break_process(storage, by_timer=True)
     step = await hold(storage, repair())
-    saved = await save(lossy, step, unlock())
+    saved = await save(lossy, step, resume())
     assert saved.continuation is not None
     assert tables.outline()[-2:] == [("timeout", "running"), ("repair", "finished")]
 
@@ -255,7 +255,7 @@ async def test_save_result_batch(storage: Storage, lossy: Storage, tables: Table
     names = ["chain", "lost", "failed", "removed"]
     steps = [await hold(storage, init(name)) for name in names]
     await storage.hand_back([steps[1].task])
-    decisions = [set_timer(timedelta(0)), unlock(), fail(), removed()]
+    decisions = [set_timer(timedelta(0)), resume(), fail(), removed()]
     results = await lossy.save_result(
         [step.step(decision) for step, decision in zip(steps, decisions, strict=True)], now=T0
     )
@@ -281,9 +281,9 @@ async def test_a_step_that_is_refused_again_and_again(storage: Storage, tables: 
         ).format(steps["bad"].task.process_no)
     )
     committed = GroupCommit(storage)
-    bad, *others = [committed.save_result(steps[name].step(unlock())) for name in ("bad", "one", "two")]
+    bad, *others = [committed.save_result(steps[name].step(resume())) for name in ("bad", "one", "two")]
     assert [type(saved) for saved in await asyncio.gather(*others)] == [Saved, Saved]
-    assert isinstance(await committed.save_result(steps["later"].step(unlock())), Saved)
+    assert isinstance(await committed.save_result(steps["later"].step(resume())), Saved)
     assert not bad.done()
     tables.execute("DROP TRIGGER refuse ON running")
     assert isinstance(await bad, Saved)
@@ -348,7 +348,7 @@ async def test_save_result_and_the_next_step_meanwhile(
 
     async def meanwhile() -> None:
         (timer,) = await claim_timers(storage, now=T0 + SECOND, worker_id=OTHER_WORKER)
-        await save(storage, timer, unlock(events=events(1)), now=T0 + SECOND)
+        await save(storage, timer, resume(events=events(1)), now=T0 + SECOND)
 
     connections.meanwhile = meanwhile
     assert await save(lossy, step, set_timer(SECOND, events=events(1))) == Saved(T0)
@@ -377,7 +377,7 @@ async def test_save_result_that_was_not_committed(
     step = await hold(storage, init())
     connections.early = 3
     storage_ = Storage(connections, patience=timedelta(0))
-    assert await save(storage_, step, unlock(events=events(2))) == Saved(T0)
+    assert await save(storage_, step, resume(events=events(2))) == Saved(T0)
     assert len(tables.events()) == 2
 
 
@@ -472,9 +472,9 @@ async def test_nothing_reached_the_server(
     connections.early = 2
     await wait(storage_, asked[1])
     connections.early = 1
-    saved = await save(storage_, first, unlock())
+    saved = await save(storage_, first, resume())
     connections.early = 2
-    await storage_.hand_back([first.next(saved, unlock()).task])
+    await storage_.hand_back([first.next(saved, resume()).task])
     connections.early = 2
     assert len(await claim_calls(storage_)) == 1
     assert tables.outline() == [("init", "finished"), ("call", "running")]

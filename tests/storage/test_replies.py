@@ -7,14 +7,14 @@ import pytest
 from progressor.model import Reply, TaskStatus
 from progressor.storage.items import Standing
 from progressor.storage.operations import Storage
-from tests.support import fail, hold, init, removed, request, save, start, unlock, wait
+from tests.support import fail, hold, init, removed, request, resume, save, start, wait
 
 
 async def test_each_status(storage: Storage) -> None:
     """Answers come in the order of the questions, one for each, repeated ones too."""
     await start(storage, "done")
     done = await hold(storage, request("done"))
-    await save(storage, done, unlock())
+    await save(storage, done, resume())
     running = await hold(storage, init("busy"))
     waiting = await wait(storage, request("busy"))
     await start(storage, "broken")
@@ -56,7 +56,7 @@ async def test_so_many_as_have_room(storage: Storage, monkeypatch: pytest.Monkey
     refs = []
     for name in ("p1", "p2", "p3"):
         step = await hold(storage, init(name))
-        await save(storage, step, unlock(reply=Reply(response=name.encode() * 500)))
+        await save(storage, step, resume(reply=Reply(response=name.encode() * 500)))
         refs.append(step.ref.key)
     sizes = [len(answer.response or b"") for answer in await storage.replies(refs)]
     assert sizes == [1000, 1000]

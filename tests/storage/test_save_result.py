@@ -19,6 +19,7 @@ from tests.support import (
     Held,
     Tables,
     break_process,
+    cancel,
     claim_calls,
     claim_timers,
     events,
@@ -34,12 +35,11 @@ from tests.support import (
     removed,
     repair,
     request,
+    resume,
     retry,
     save,
     set_timer,
     start,
-    suspend,
-    unlock,
     wait,
 )
 
@@ -75,7 +75,7 @@ async def repairing(storage: Storage, process_id: str) -> Held:
 async def test_saves_all_of_a_step(storage: Storage, tables: Tables) -> None:
     """State, metadata, events, response and the finished task are there together."""
     step = await hold(storage, init())
-    decision = unlock(
+    decision = resume(
         aux_state=b"\x00state",
         metadata={"plan": "pro", "n": [1, None]},
         events=events(3),
@@ -100,16 +100,16 @@ async def test_saves_all_of_a_step(storage: Storage, tables: Tables) -> None:
 
 async def test_keeps_what_the_step_did_not_set(storage: Storage, tables: Tables) -> None:
     """None for state and metadata keeps them; an unchanged status keeps the time of its change."""
-    await start(storage, "p1", unlock(aux_state=b"state", metadata={"plan": "pro"}))
+    await start(storage, "p1", resume(aux_state=b"state", metadata={"plan": "pro"}))
     before = tables.process()
-    await save(storage, await hold(storage, request()), unlock(), now=LATER)
+    await save(storage, await hold(storage, request()), resume(), now=LATER)
     assert tables.process() == before
 
 
 async def test_empty_values_are_values(storage: Storage, tables: Tables) -> None:
     """Empty bytes and empty metadata replace what there was; they are not None."""
-    await start(storage, "p1", unlock(aux_state=b"state", metadata={"plan": "pro"}))
-    decision = unlock(aux_state=b"", metadata={}, reply=Reply(response=b""))
+    await start(storage, "p1", resume(aux_state=b"state", metadata={"plan": "pro"}))
+    decision = resume(aux_state=b"", metadata={}, reply=Reply(response=b""))
     step = await hold(storage, request())
     await save(storage, step, decision)
     row, task = tables.process(), tables.task(step.task.task_id)
@@ -136,7 +136,7 @@ async def test_numbers_beyond_16_and_32_bits(storage: Storage, tables: Tables) -
         step = await hold(storage, request())
         assert step.process.last_event_id == last
         assert step.task.task_id > 2**62
-        await save(storage, step, unlock(events=events(3)))
+        await save(storage, step, resume(events=events(3)))
         found = [event["event_id"] for event in tables.events()]
         assert found == [last + 1, last + 2, last + 3]
         tables.execute("DELETE FROM events")
@@ -145,15 +145,15 @@ async def test_numbers_beyond_16_and_32_bits(storage: Storage, tables: Tables) -
 
 async def test_many_events_in_one_step(storage: Storage, tables: Tables) -> None:
     """One step may write more events than 16 bits can count."""
-    await save(storage, await hold(storage, init()), unlock(events=events(33_000)))
+    await save(storage, await hold(storage, init()), resume(events=events(33_000)))
     (row,) = tables.execute("SELECT count(*) AS n, max(event_id) AS high FROM events")
     assert (row["n"], row["high"]) == (33_000, 33_000)
 
 
-# A new timer: continue.
+# A new timer: replace.
 
 
-async def test_continue_due_now(storage: Storage, tables: Tables) -> None:
+async def test_replace_due_now(storage: Storage, tables: Tables) -> None:
     """A timer that is due runs at once, on the same worker, under the next lease."""
     step = await hold(storage, init())
     saved = await save(storage, step, set_timer(timedelta(0)), now=LATER)
@@ -166,7 +166,7 @@ async def test_continue_due_now(storage: Storage, tables: Tables) -> None:
     assert tables.outline() == [("init", "finished"), ("timeout", "running")]
 
 
-async def test_continue_due_in_the_past(storage: Storage) -> None:
+async def test_replace_due_in_the_past(storage: Storage) -> None:
     """A time that has passed is due now; the task keeps the time it was meant for."""
     saved = await save(storage, await hold(storage, init()), set_timer(at=T0 - SECOND))
     assert saved.continuation is not None
@@ -174,7 +174,7 @@ async def test_continue_due_in_the_past(storage: Storage) -> None:
 
 
 @pytest.mark.parametrize("remove", [False, True])
-async def test_continue_later(storage: Storage, tables: Tables, *, remove: bool) -> None:
+async def test_replace_later(storage: Storage, tables: Tables, *, remove: bool) -> None:
     """A timer of the future waits; the answer says when it is due, and the process rests."""
     saved = await save(storage, await hold(storage, init()), set_timer(SECOND, remove=remove))
     assert saved == Saved(T0, due=T0 + SECOND)
@@ -187,7 +187,7 @@ async def test_continue_later(storage: Storage, tables: Tables, *, remove: bool)
     assert tables.running() is None
 
 
-async def test_continue_counts_microseconds(storage: Storage) -> None:
+async def test_replace_counts_microseconds(storage: Storage) -> None:
     """A timer that is due in a microsecond is not due; a microsecond later it is."""
     saved = await save(storage, await hold(storage, init()), set_timer(MICROSECOND))
     assert saved == Saved(T0, due=T0 + MICROSECOND)
@@ -196,7 +196,7 @@ async def test_continue_counts_microseconds(storage: Storage) -> None:
     assert step.task.scheduled_time == T0 + MICROSECOND
 
 
-async def test_continue_at_a_given_time(storage: Storage) -> None:
+async def test_replace_at_a_given_time(storage: Storage) -> None:
     """`at` is kept to the microsecond, from any time zone, far away too."""
     zone = T0.astimezone(ZoneInfo("Asia/Kathmandu"))
     for process_id, at in (("near", zone + MICROSECOND), ("far", zone.replace(year=9000))):
@@ -204,7 +204,7 @@ async def test_continue_at_a_given_time(storage: Storage) -> None:
         assert saved.due == at
 
 
-async def test_continue_replaces_the_old_timer(storage: Storage, tables: Tables) -> None:
+async def test_replace_replaces_the_old_timer(storage: Storage, tables: Tables) -> None:
     """The timer that a call blocked is cancelled when the call sets another."""
     await start(storage, "p1", set_timer(SECOND))
     saved = await save(storage, await hold(storage, request()), set_timer(2 * SECOND))
@@ -217,7 +217,7 @@ async def test_continue_replaces_the_old_timer(storage: Storage, tables: Tables)
     assert tables.tasks()[1]["error"] == "timer replaced"
 
 
-async def test_continue_replaces_the_old_timer_at_once(storage: Storage, tables: Tables) -> None:
+async def test_replace_replaces_the_old_timer_at_once(storage: Storage, tables: Tables) -> None:
     """A new timer that is due at once takes the old one's place too, a removal that of a timeout."""
     await start(storage, "p1", set_timer(SECOND))
     saved = await save(storage, await hold(storage, request()), set_timer(timedelta(0), remove=True))
@@ -231,7 +231,7 @@ async def test_continue_replaces_the_old_timer_at_once(storage: Storage, tables:
 
 
 @pytest.mark.parametrize("after", [timedelta(0), SECOND])
-async def test_continue_lets_a_call_go_first(storage: Storage, tables: Tables, after: timedelta) -> None:
+async def test_replace_lets_a_call_go_first(storage: Storage, tables: Tables, after: timedelta) -> None:
     """A waiting call runs first, and the new timer is blocked behind it, due or not."""
     await start(storage, "p1", set_timer(SECOND))
     step = await hold(storage, request())
@@ -248,30 +248,30 @@ async def test_continue_lets_a_call_go_first(storage: Storage, tables: Tables, a
     ]
 
 
-# No action: unlock.
+# No action: resume.
 
 
-async def test_unlock_without_anything(storage: Storage, tables: Tables) -> None:
+async def test_resume_without_anything(storage: Storage, tables: Tables) -> None:
     """Without timer and mail the process rests."""
-    assert await save(storage, await hold(storage, init()), unlock()) == Saved(T0)
+    assert await save(storage, await hold(storage, init()), resume()) == Saved(T0)
     assert tables.schedule() == []
 
 
-async def test_unlock_resumes_the_timer(storage: Storage, tables: Tables) -> None:
+async def test_resume_resumes_the_timer(storage: Storage, tables: Tables) -> None:
     """The blocked timer waits again, for the time that it had."""
     await start(storage, "p1", set_timer(SECOND))
-    saved = await save(storage, await hold(storage, request()), unlock())
+    saved = await save(storage, await hold(storage, request()), resume())
     assert saved == Saved(T0, due=T0 + SECOND)
     (row,) = tables.schedule()
     assert (row["status"], row["claimable"], row["scheduled_time"]) == ("waiting", True, T0 + SECOND)
 
 
-async def test_unlock_runs_a_timer_that_fell_due(storage: Storage, tables: Tables) -> None:
+async def test_resume_runs_a_timer_that_fell_due(storage: Storage, tables: Tables) -> None:
     """A timer that fell due under the call runs at once, as itself."""
     await start(storage, "p1", set_timer(SECOND))
     timer_id = tables.schedule()[0]["task_id"]
     step = await hold(storage, request())
-    saved = await save(storage, step, unlock(), now=T0 + SECOND)
+    saved = await save(storage, step, resume(), now=T0 + SECOND)
     task = saved.continuation
     assert task is not None
     assert (task.task_id, task.task_type) == (timer_id, TaskType.TIMEOUT)
@@ -280,20 +280,20 @@ async def test_unlock_runs_a_timer_that_fell_due(storage: Storage, tables: Table
     assert tables.schedule() == []
 
 
-async def test_unlock_runs_the_next_call(storage: Storage, tables: Tables) -> None:
+async def test_resume_runs_the_next_call(storage: Storage, tables: Tables) -> None:
     """The oldest waiting call runs next, with all that it brought; the timer stays blocked."""
     await start(storage, "p1", set_timer(SECOND))
     step = await hold(storage, request())
     asked = request(key="k2", args=b"2", context=b"ctx", name="pay", reply_to=9)
     second = await wait(storage, asked)
     third = await wait(storage, request("p1", TaskType.NOTIFY, args=b"3"))
-    saved = await save(storage, step, unlock(), now=LATER)
+    saved = await save(storage, step, resume(), now=LATER)
     task = saved.continuation
     assert task is not None
     assert (task.task_id, task.args, task.context) == (second.task_id, b"2", b"ctx")
     assert (task.name, task.reply_to, task.idempotency_key) == ("pay", 9, "k2")
     assert (task.scheduled_time, task.running_time) == (T0, LATER)
-    saved = await save(storage, step.next(saved, unlock()), unlock(), now=LATER)
+    saved = await save(storage, step.next(saved, resume()), resume(), now=LATER)
     assert saved.continuation is not None
     assert (saved.continuation.task_id, saved.continuation.task_type) == (
         third.task_id,
@@ -316,13 +316,13 @@ async def test_refused_call_changes_nothing(storage: Storage, tables: Tables) ->
     assert answer.rejection() == Rejection("poor", {"missing": 3})
 
 
-# No timer: suspend.
+# No timer: cancel.
 
 
-async def test_suspend_cancels_the_timer(storage: Storage, tables: Tables) -> None:
+async def test_cancel_cancels_the_timer(storage: Storage, tables: Tables) -> None:
     """The timer is cancelled; nothing is due any more, even if it fell due meanwhile."""
     await start(storage, "p1", set_timer(SECOND))
-    saved = await save(storage, await hold(storage, request()), suspend(), now=LATER)
+    saved = await save(storage, await hold(storage, request()), cancel(), now=LATER)
     assert saved == Saved(LATER)
     assert tables.schedule() == []
     timer = tables.tasks()[1]
@@ -333,17 +333,17 @@ async def test_suspend_cancels_the_timer(storage: Storage, tables: Tables) -> No
     )
 
 
-async def test_suspend_without_a_timer(storage: Storage) -> None:
+async def test_cancel_without_a_timer(storage: Storage) -> None:
     """There need not be a timer to unset."""
-    assert await save(storage, await hold(storage, init()), suspend()) == Saved(T0)
+    assert await save(storage, await hold(storage, init()), cancel()) == Saved(T0)
 
 
-async def test_suspend_runs_the_next_call(storage: Storage, tables: Tables) -> None:
+async def test_cancel_runs_the_next_call(storage: Storage, tables: Tables) -> None:
     """Only timers are cancelled: a waiting call runs."""
     await start(storage, "p1", set_timer(SECOND))
     step = await hold(storage, request())
     waiting = await wait(storage, request())
-    saved = await save(storage, step, suspend())
+    saved = await save(storage, step, cancel())
     assert saved.continuation is not None
     assert saved.continuation.task_id == waiting.task_id
     assert tables.schedule() == []
@@ -398,7 +398,7 @@ async def test_a_failed_repair_leaves_the_timer_held(
 async def test_a_repair_lets_the_timer_go_on(storage: Storage, tables: Tables) -> None:
     """After a repair without an action the timer that was held comes back, at its own time."""
     await break_with_timer(storage, by_timer=False)
-    saved = await save(storage, await hold(storage, repair()), unlock())
+    saved = await save(storage, await hold(storage, repair()), resume())
     assert saved == Saved(T0, due=T0 + SECOND)
     assert tables.outline()[1] == ("timeout", "waiting")
     assert len(await claim_timers(storage, now=T0 + SECOND)) == 1
@@ -409,7 +409,7 @@ async def test_a_repair_goes_on_with_a_due_timer(storage: Storage, tables: Table
     """What was due meanwhile runs at once: the timer that waited, or the one that broke the process."""
     await break_with_timer(storage, by_timer=by_timer)
     (timer,) = tables.schedule()
-    saved = await save(storage, await hold(storage, repair(), now=LATER), unlock(), now=LATER)
+    saved = await save(storage, await hold(storage, repair(), now=LATER), resume(), now=LATER)
     task = saved.continuation
     assert task is not None
     assert (task.task_id, task.task_type, task.attempts_count) == (timer["task_id"], TaskType.TIMEOUT, 0)
@@ -425,7 +425,7 @@ async def test_a_repair_of_a_failed_removal_removes(storage: Storage) -> None:
     await start(storage, "p1", set_timer(SECOND, remove=True))
     (step,) = await claim_timers(storage, now=T0 + SECOND)
     await save(storage, step, fail_timer(step.task), now=T0 + SECOND)
-    saved = await save(storage, await hold(storage, repair(), now=LATER), unlock(), now=LATER)
+    saved = await save(storage, await hold(storage, repair(), now=LATER), resume(), now=LATER)
     assert saved.continuation is not None
     assert saved.continuation.task_type is TaskType.REMOVE
 
@@ -433,21 +433,21 @@ async def test_a_repair_of_a_failed_removal_removes(storage: Storage) -> None:
 async def test_a_repair_without_a_timer(storage: Storage, tables: Tables) -> None:
     """A process that had no timer has none after its repair; the call that broke it is not run again."""
     await break_process(storage)
-    assert await save(storage, await hold(storage, repair()), unlock()) == Saved(T0)
+    assert await save(storage, await hold(storage, repair()), resume()) == Saved(T0)
     assert tables.schedule() == []
 
 
 async def test_a_repair_without_a_slot(storage: Storage, tables: Tables) -> None:
     """A worker that gives its slot back leaves the timer to be claimed."""
     await break_process(storage, by_timer=True)
-    saved = await save(storage, await hold(storage, repair()), unlock(), keeps_slot=False)
+    saved = await save(storage, await hold(storage, repair()), resume(), keeps_slot=False)
     assert saved == Saved(T0, due=T0)
     assert tables.outline()[2:] == [("timeout", "waiting"), ("repair", "finished")]
 
 
 @pytest.mark.parametrize("by_timer", [False, True])
 @pytest.mark.parametrize(
-    ("end", "reason"), [(set_timer(2 * SECOND), "timer replaced"), (suspend(), "timer unset")]
+    ("end", "reason"), [(set_timer(2 * SECOND), "timer replaced"), (cancel(), "timer unset")]
 )
 async def test_a_repair_replaces_the_timer(
     storage: Storage, tables: Tables, end: Decision, reason: str, by_timer: bool
@@ -491,7 +491,7 @@ async def test_retry_lets_calls_go_first(storage: Storage, tables: Tables) -> No
     assert saved.continuation is not None
     assert saved.continuation.task_id == waiting.task_id
     assert tables.outline()[1:] == [("timeout", "blocked"), ("call", "running")]
-    resumed = await save(storage, step.next(saved, retry()), unlock(), now=LATER)
+    resumed = await save(storage, step.next(saved, retry()), resume(), now=LATER)
     assert resumed.continuation is not None
     assert resumed.continuation.task_id == step.task.task_id
     assert resumed.continuation.attempts_count == 1
@@ -502,7 +502,7 @@ async def test_retry_succeeds(storage: Storage, tables: Tables) -> None:
     step = await running_timer(storage)
     await save(storage, step, retry(SECOND))
     (again,) = await claim_timers(storage, now=LATER)
-    await save(storage, again, unlock(), now=LATER)
+    await save(storage, again, resume(), now=LATER)
     row = tables.task(step.task.task_id)
     assert row is not None
     assert (row["status"], row["error"], row["attempts_count"]) == ("finished", None, 1)
@@ -513,7 +513,7 @@ async def test_retry_succeeds(storage: Storage, tables: Tables) -> None:
 
 async def test_fail_breaks_the_process(storage: Storage, tables: Tables) -> None:
     """The process says why and by what it broke; its state is the last that was saved."""
-    await start(storage, "p1", unlock(aux_state=b"state", events=events(1)))
+    await start(storage, "p1", resume(aux_state=b"state", events=events(1)))
     step = await hold(storage, request())
     assert await save(storage, step, fail("KeyError: 'x'"), now=LATER) == Saved(LATER)
     row = tables.process()
@@ -597,9 +597,9 @@ async def test_refused_init_leaves_no_process(storage: Storage, tables: Tables) 
 
 async def test_second_life(storage: Storage, tables: Tables) -> None:
     """A process that was removed can be made again: its history begins at 1, old answers stay."""
-    await start(storage, "p1", unlock(events=events(3)))
+    await start(storage, "p1", resume(events=events(3)))
     await save(storage, await hold(storage, request(key="k")), removed())
-    await start(storage, "p1", unlock(events=events(1)))
+    await start(storage, "p1", resume(events=events(1)))
     assert [event["event_id"] for event in tables.events()] == [1]
     await save(storage, await hold(storage, request()), removed())
     assert tables.outline() == [("init", "finished"), ("call", "finished")] * 2
@@ -608,7 +608,7 @@ async def test_second_life(storage: Storage, tables: Tables) -> None:
 # Giving the slot back.
 
 
-@pytest.mark.parametrize("decision", [unlock(), set_timer(timedelta(0)), suspend()])
+@pytest.mark.parametrize("decision", [resume(), set_timer(timedelta(0)), cancel()])
 async def test_without_a_slot_a_call_waits(storage: Storage, tables: Tables, decision: Decision) -> None:
     """A worker that gives its slot back gets no continuation: the next call can be claimed."""
     step = await hold(storage, init())
@@ -644,7 +644,7 @@ async def test_batch_of_all_dispositions(storage: Storage, tables: Tables) -> No
         "retry": timer,
         "later": await hold(storage, init("later")),
         "refused": await hold(storage, init("refused")),
-        "unlock": await hold(storage, init("unlock")),
+        "resume": await hold(storage, init("resume")),
     }
     await storage.remove(NS, "lost")
     cancelled = await wait(storage, request("fail", reply_to=9))
@@ -658,7 +658,7 @@ async def test_batch_of_all_dispositions(storage: Storage, tables: Tables) -> No
         "retry": retry(),
         "later": set_timer(SECOND, events=events(1)),
         "refused": refuse_init(),
-        "unlock": unlock(),
+        "resume": resume(),
     }
     results = await storage.save_result(
         [step.step(decisions[name]) for name, step in steps.items()], now=T0
@@ -666,7 +666,7 @@ async def test_batch_of_all_dispositions(storage: Storage, tables: Tables) -> No
     saved = dict(zip(steps, results, strict=True))
     assert saved["lost"] == LostLease()
     assert [ref.task_id for ref in saved["fail"].cancelled] == [cancelled.task_id]  # type: ignore[union-attr]
-    for name in ("fail timer", "hold", "remove", "refused", "unlock"):
+    for name in ("fail timer", "hold", "remove", "refused", "resume"):
         assert saved[name] == Saved(T0), name
     assert tables.outline("fail timer")[-1] == ("timeout", "held")
     assert saved["now"].continuation.task_type is TaskType.TIMEOUT  # type: ignore[union-attr]
@@ -681,7 +681,7 @@ async def test_batch_of_all_dispositions(storage: Storage, tables: Tables) -> No
         "retry": "running",
         "later": "running",
         "refused": None,
-        "unlock": "running",
+        "resume": "running",
     }
     assert len(tables.events("now")) == 2
 
@@ -737,8 +737,8 @@ async def test_paused_namespace_stops_chains(storage: Storage, tables: Tables) -
     tables.set_namespace(paused=True)
     steps = [
         chain.step(set_timer(timedelta(0))),
-        mail.step(unlock()),
-        resumed.step(unlock()),
+        mail.step(resume()),
+        resumed.step(resume()),
     ]
     results = await storage.save_result(steps, now=LATER)
     assert [result.continuation for result in results] == [None, None, None]  # type: ignore[union-attr]

@@ -25,10 +25,10 @@ from tests.support import (
     number,
     repair,
     request,
+    resume,
     save,
     set_timer,
     start,
-    unlock,
     wait,
 )
 
@@ -40,7 +40,7 @@ async def test_nothing_to_claim(storage: Storage) -> None:
 
 async def test_claims_with_all_that_the_worker_needs(storage: Storage, tables: Tables) -> None:
     """A claim carries the task and its process, so that the worker need not read them."""
-    await start(storage, "p1", unlock(aux_state=b"state", metadata={"a": 1}, events=events(2)))
+    await start(storage, "p1", resume(aux_state=b"state", metadata={"a": 1}, events=events(2)))
     asked = request(worker_id=None, key="k", args=b"\x00", context=b"ctx", name="pay")
     ref = await wait(storage, asked)
     lease = number()
@@ -103,7 +103,7 @@ async def test_one_task_of_a_process(storage: Storage) -> None:
     (first,) = await claim_calls(storage)
     assert first.task.task_id == refs[0].task_id
     assert await claim_calls(storage) == []
-    await save(storage, first, unlock(), keeps_slot=False)
+    await save(storage, first, resume(), keeps_slot=False)
     assert ids(await claim_calls(storage)) == [refs[1].task_id]
 
 
@@ -151,7 +151,7 @@ LARGE = b"x" * 100_000
 
 async def test_large_values_come_as_far_as_there_is_room(storage: Storage, tables: Tables) -> None:
     """Of tasks with large values a claim hands out what has room, in order; the others wait on."""
-    await start(storage, "state", unlock(aux_state=LARGE))
+    await start(storage, "state", resume(aux_state=LARGE))
     asked = [
         init("args", worker_id=None, args=LARGE),
         init("small", worker_id=None, args=b"1"),

@@ -19,10 +19,10 @@ from tests.support import (
     init,
     number,
     request,
+    resume,
     save,
     set_timer,
     start,
-    unlock,
     wait,
 )
 
@@ -72,10 +72,10 @@ async def test_busy_process_is_left(storage: Storage) -> None:
     step = await hold(storage, request())
     assert await claim_timers(storage, now=LATER) == []
     await wait(storage, request())
-    await save(storage, step, unlock(), keeps_slot=False, now=LATER)
+    await save(storage, step, resume(), keeps_slot=False, now=LATER)
     assert await claim_timers(storage, now=LATER) == []
     (last,) = await claim_calls(storage, now=LATER)
-    await save(storage, last, unlock(), keeps_slot=False, now=LATER)
+    await save(storage, last, resume(), keeps_slot=False, now=LATER)
     assert len(await claim_timers(storage, now=LATER)) == 1
 
 

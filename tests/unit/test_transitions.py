@@ -64,24 +64,24 @@ def expected(task_type: TaskType, outcome: Outcome) -> Disposition:  # an oracle
             return Disposition.REMOVE
         case _, Success(intent=intent):
             by_action = {
-                type(None): Disposition.UNLOCK,
-                SetTimer: Disposition.CONTINUE,
-                UnsetTimer: Disposition.SUSPEND,
+                type(None): Disposition.RESUME,
+                SetTimer: Disposition.REPLACE,
+                UnsetTimer: Disposition.CANCEL,
                 Remove: Disposition.REMOVE,
             }
             return by_action[type(intent.action)]
         case ((TaskType.TIMEOUT | TaskType.REMOVE), Failure(retryable=False)):
-            return Disposition.FAIL
+            return Disposition.BREAK
         case ((TaskType.TIMEOUT | TaskType.REMOVE), (Failure() | Rejection())):
             return Disposition.RETRY
         case TaskType.INIT, Rejection():
             return Disposition.REMOVE
         case ((TaskType.CALL | TaskType.NOTIFY), Rejection()):
-            return Disposition.UNLOCK
+            return Disposition.RESUME
         case TaskType.REPAIR, (Failure() | Rejection()):
             return Disposition.HOLD
         case ((TaskType.INIT | TaskType.CALL | TaskType.NOTIFY), Failure()):
-            return Disposition.FAIL
+            return Disposition.BREAK
         case _:
             pytest.fail("the oracle has a hole")
 
@@ -113,10 +113,10 @@ def check_consistency(decision: Decision, task: Task, outcome: Outcome) -> None:
             assert decision.reply.error is None
             assert decision.reply.rejection is None
             # What is removed has no timer, whatever was said of one.
-            sets = decision.disposition is Disposition.CONTINUE
+            sets = decision.disposition is Disposition.REPLACE
             assert decision.timer == (intent.action if sets else None)
         case Rejection() | Failure():
-            breaks = decision.disposition is Disposition.FAIL
+            breaks = decision.disposition is Disposition.BREAK
             assert decision.status is (ProcessStatus.ERROR if breaks else None)
             assert saved == ((), None, None, None)
             # A timer that breaks its process leaves the same one in its place.
@@ -146,7 +146,7 @@ def test_a_timer_refusal_is_a_failure(make_task: Any) -> None:
     task = make_task(TaskType.TIMEOUT)
     assert decide(task, REJECTION, POLICY).reply.error == "Reject: no"
     final = RetryPolicy(non_retryable=("Reject",))
-    assert decide(task, REJECTION, final).disposition is Disposition.FAIL
+    assert decide(task, REJECTION, final).disposition is Disposition.BREAK
 
 
 # Retries
@@ -202,7 +202,7 @@ def test_exhausted_retries_break_the_process(make_task: Any, task_type: TaskType
     task = make_task(task_type, attempts_count=59)
     decision = decide(task, FAILURE, POLICY)
     assert decision == Decision(
-        Disposition.FAIL,
+        Disposition.BREAK,
         Reply(error=FAILURE.error),
         status=ProcessStatus.ERROR,
         timer=SetTimer(at=task.scheduled_time, remove=task_type is TaskType.REMOVE),
@@ -289,12 +289,12 @@ def test_the_diagram_is_deterministic_and_complete() -> None:
 @pytest.mark.parametrize(
     "edge",
     [
-        "init --> running : init / success / unlock, continue, suspend",
+        "init --> running : init / success / resume, replace, cancel",
         "init --> removed : init / rejection / remove",
-        "running --> error : call, notify / failure / fail",
+        "running --> error : call, notify / failure / break",
         "running --> running : timeout, remove / failure / retry",
         "error --> error : repair / failure / hold",
-        "error --> running : repair / success / unlock, continue, suspend",
+        "error --> running : repair / success / resume, replace, cancel",
     ],
 )
 def test_the_diagram_draws(edge: str) -> None:

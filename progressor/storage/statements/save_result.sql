@@ -6,8 +6,8 @@
 --   item     the step, behind the fence: its process, the timer that was blocked under it (old_timer), the
 --            first call that waits: the calls that wait on a process are younger than the task that runs on
 --            it, so the ones that were done before are not waded through
---   timed    new_timer: the timer that this step sets (continue), or that is held in the place of the one
---            that broke the process (fail); due: when a timer is due, be it new or old
+--   timed    new_timer: the timer that this step sets (replace), or that is held in the place of the one
+--            that broke the process (break); due: when a timer is due, be it new or old
 --   placed   next_id: the task that runs at once: the first waiting call, else a timer that is due
 --
 --   process, event                                      what the handler changed
@@ -75,7 +75,7 @@ WITH item AS MATERIALIZED (
         WHERE
             s.process_no = i.process_no AND s.task_id > i.task_id
             AND s.task_type IN ('init', 'call', 'notify', 'repair')
-            AND i.disposition NOT IN ('fail', 'hold', 'remove')
+            AND i.disposition NOT IN ('break', 'hold', 'remove')
         ORDER BY s.task_id
         LIMIT 1
     ) AS call ON TRUE
@@ -89,9 +89,9 @@ timed AS (
             WHEN disposition = 'retry' THEN now + delay * interval '1 microsecond'
             WHEN new_timer_type IS NOT NULL
                 THEN coalesce(timer_at, now + delay * interval '1 microsecond')
-            WHEN disposition = 'unlock' THEN old_timer_due
+            WHEN disposition = 'resume' THEN old_timer_due
         END AS due,
-        disposition = 'suspend' OR new_timer_type IS NOT NULL AS drops_old_timer
+        disposition = 'cancel' OR new_timer_type IS NOT NULL AS drops_old_timer
     FROM item
     OFFSET 0
 ),
@@ -102,7 +102,7 @@ placed AS MATERIALIZED (
         CASE
             WHEN NOT keeps_slot OR paused THEN NULL
             WHEN call_id IS NOT NULL THEN call_id
-            WHEN disposition IN ('continue', 'unlock') AND due <= now
+            WHEN disposition IN ('replace', 'resume') AND due <= now
                 THEN coalesce(new_timer_id, old_timer_id)
         END AS next_id
     FROM timed
@@ -176,7 +176,7 @@ cancelled_timer AS (
     UPDATE progressor.tasks AS t
     SET
         status = 'cancelled', finished_time = i.now,
-        error = CASE WHEN i.disposition = 'suspend' THEN 'timer unset' ELSE 'timer replaced' END
+        error = CASE WHEN i.disposition = 'cancel' THEN 'timer unset' ELSE 'timer replaced' END
     FROM placed AS i
     WHERE
         i.drops_old_timer AND i.old_timer_id IS NOT NULL
@@ -235,7 +235,7 @@ scheduled AS (
         namespace_no,
         CASE WHEN disposition = 'retry' THEN task_type ELSE new_timer_type END,
         due,
-        call_id IS NULL AND disposition <> 'fail'
+        call_id IS NULL AND disposition <> 'break'
     FROM placed
     WHERE
         (disposition = 'retry' OR new_timer_id <> coalesce(next_id, 0))
@@ -251,7 +251,7 @@ resumed AS (
         i.next_id IS NULL
         AND s.ctid = CASE
             WHEN i.call_id IS NOT NULL THEN i.call_place
-            WHEN i.disposition = 'unlock' THEN i.old_timer_place
+            WHEN i.disposition = 'resume' THEN i.old_timer_place
         END
 ),
 
@@ -280,7 +280,7 @@ SELECT
     i.ord,
     i.now,
     -- Of a call that goes on: that of the timer behind it.
-    CASE WHEN (i.call_id IS NULL OR i.next_id IS NOT NULL) AND i.disposition <> 'fail' THEN i.due END AS due,
+    CASE WHEN (i.call_id IS NULL OR i.next_id IS NOT NULL) AND i.disposition <> 'break' THEN i.due END AS due,
     CASE
         WHEN i.next_id IS DISTINCT FROM i.call_id THEN NULL
         WHEN i.disposition = 'retry' THEN i.task_type
