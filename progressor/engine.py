@@ -5,11 +5,9 @@ Rule: things are built here and nowhere else, started from the ground up and sto
 
 from __future__ import annotations
 
-import asyncio
 import json
 import logging
-from collections.abc import Iterable, Mapping, Sequence
-from functools import partial
+from collections.abc import Iterable, Sequence
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
@@ -25,9 +23,9 @@ from progressor.node.witness import Witness
 from progressor.services.scanner import scanner_on
 from progressor.services.service import PeriodicService
 from progressor.services.zombie_collector import zombie_collector_on
-from progressor.storage.signals import Kind
 from progressor.worker.heartbeat import Heartbeat, heartbeat_on
 from progressor.worker.pool import Pool
+from progressor.worker.pools import Pools
 from progressor.worker.worker import Worker
 
 log = logging.getLogger("progressor.engine")
@@ -40,7 +38,7 @@ class _Parts(NamedTuple):
     """What an engine is made of, anew each time it is entered."""
 
     node: Node
-    pools: Mapping[str, Pool]
+    pools: Pools
     client: EngineClient
     heartbeat: Heartbeat
     loop_lag: LoopLag
@@ -68,15 +66,16 @@ class Engine:
 
     def _build(self) -> _Parts:
         options = self.options
-        node = Node(self._dsn, options)
+        pools = Pools()
+        node = Node(self._dsn, options, ring=pools.ring)
+        lending = Lending(node.place, pools, pools.run_next)
         alone = not options.scanner and not options.signals
         poll = options.scan_interval / 3 if alone else options.scan_interval * _LAST_NET
-        pools = {
-            namespace.name: Pool(namespace, node.storage, worker_id=node.node_id, poll_interval=poll)
-            for namespace in self.namespaces
-        }
-        node.ring = partial(_ring, pools)
-        lending = Lending(node.place, {name: pool.run_next for name, pool in pools.items()})
+        for namespace in self.namespaces:
+            worker = Worker(
+                namespace, node.steps, node.reads, node.replies, lending=lending, options=options
+            )
+            pools.add(Pool(namespace, node.storage, worker, worker_id=node.node_id, poll_interval=poll))
         witness = Witness(node.node_id, lease_age=options.lease_age)
         step_timeouts = {each.name: each.options.step_timeout for each in self.namespaces}
         services: list[PeriodicService] = []
@@ -88,7 +87,7 @@ class Engine:
             node,
             pools,
             EngineClient(node, self.namespaces, pools),
-            heartbeat_on(node, options, witness, namespaces=step_timeouts, free_slots=self._free_slots),
+            heartbeat_on(node, options, witness, namespaces=step_timeouts, free_slots=pools.free_slots),
             LoopLag(),
             lending,
             services,
@@ -113,17 +112,14 @@ class Engine:
         return self._parts.node
 
     @property
-    def pools(self) -> Mapping[str, Pool]:
+    def pools(self) -> Pools:
         """The slots of each namespace."""
         return self._parts.pools
 
     @property
     def busy(self) -> int:
         """How many chains of steps run."""
-        return sum(pool.busy for pool in self.pools.values())
-
-    def _free_slots(self) -> dict[str, int]:
-        return {name: max(0, pool.free) for name, pool in self.pools.items()}
+        return self.pools.busy
 
     async def __aenter__(self) -> Self:
         self._entered = self._build()
@@ -136,20 +132,8 @@ class Engine:
         except BaseException:
             await self.node.stop()
             raise
-        for namespace in self.namespaces:
-            pool = self.pools[namespace.name]
-            pool.start(
-                Worker(
-                    namespace,
-                    self.node.commits,
-                    self.node.reads,
-                    self.node.replies,
-                    lending=self._parts.lending,
-                    on_due=pool.expect,
-                    on_hung=pool.keep_for_hung,
-                    limits=self.options,
-                )
-            )
+        for pool in self.pools.values():
+            pool.start()
         self._parts.loop_lag.start()
         for service in self._parts.services:
             service.start()
@@ -183,18 +167,10 @@ class Engine:
         """Stop claiming, finish what runs (bounded), hand back the rest, deregister."""
         for service in self._parts.services:
             await service.stop()
-        finished = await asyncio.gather(
-            *(pool.stop(self.options.stop_grace) for pool in self.pools.values())
-        )
-        finished.append(await self._parts.lending.stop())
+        pools_finished = await self.pools.stop(self.options.stop_grace)
+        loans_finished = await self._parts.lending.stop()
         await self._parts.loop_lag.stop()
         # Unfinished steps are left to the collectors: the worker's row ages with them.
-        await self._parts.heartbeat.stop(leave=all(finished))
+        await self._parts.heartbeat.stop(leave=pools_finished and loans_finished)
         await self.node.stop()
         log.info("engine stopped", extra=self._facts)
-
-
-def _ring(pools: Mapping[str, Pool], namespace: str, kind: Kind) -> None:
-    pool = pools.get(namespace)
-    if pool is not None:
-        pool.ring(kind)

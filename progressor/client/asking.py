@@ -13,10 +13,10 @@ import secrets
 import time
 from collections.abc import Mapping
 from datetime import timedelta
-from functools import partial
 from typing import Any
 
 from progressor import metrics
+from progressor.client.accepting import Accepting
 from progressor.client.results import not_prepared, response_of
 from progressor.config import check_namespace as _check_name
 from progressor.config import check_text
@@ -33,18 +33,16 @@ from progressor.handlers.waits import NoWait, Wait, waiting_for
 from progressor.model import ProcessStatus, Snapshot, TaskType
 from progressor.node.node import Node
 from progressor.storage.items import (
-    Claimed,
     Continue,
     Duplicate,
     NotPrepared,
     Postpone,
-    Prepared,
     Request,
     Standing,
     TaskRef,
 )
-from progressor.storage.signals import Kind
-from progressor.worker.pool import Pool, new_lease
+from progressor.worker.pool import new_lease
+from progressor.worker.pools import Pools
 
 Timeout = float | timedelta | None
 
@@ -54,11 +52,9 @@ _INIT_POLL, _LONGEST_INIT_POLL = 0.005, 0.25
 class Asker:
     """The requests of one client; those of namespaces in `pools` run in this process if a slot is free."""
 
-    def __init__(
-        self, node: Node, namespaces: Mapping[str, Namespace], wire: Wire, pools: Mapping[str, Pool]
-    ) -> None:
+    def __init__(self, node: Node, namespaces: Mapping[str, Namespace], wire: Wire, pools: Pools) -> None:
         self._node = node
-        self._pools = pools
+        self._accepting = Accepting(node, pools)
         self._known = set(pools)
         self._wire = wire
         # Of the namespaces that are known: what stands in their rows.
@@ -148,7 +144,7 @@ class Asker:
         ref: TaskRef | None = None
         try:
             async with asyncio.timeout_at(began + patience) as scope:
-                prepared = await self._accepted(await self._sealed(request))
+                prepared = await self._accepted(request)
                 match prepared:
                     case Duplicate(_, answer) if answer.status is None or answer.status.is_final:
                         return answer
@@ -177,7 +173,7 @@ class Asker:
         patience = min(self.seconds(timeout), self._patience)
         try:
             async with asyncio.timeout(patience):
-                await self._accepted(await self._sealed(request))
+                await self._accepted(request)
         except TimeoutError:
             raise _not_accepted(request, patience) from None
 
@@ -186,23 +182,11 @@ class Asker:
         seconds = self.seconds(timeout)
         try:
             async with asyncio.timeout(seconds):
-                sent = self._node.commits.simple_repair(await self._sealed(request))
-                try:
-                    outcome = await sent
-                except asyncio.CancelledError:
-                    self._node.commits.withdraw(sent)
-                    raise
+                outcome = await self._accepting.simple_repair(await self._sealed(request))
         except TimeoutError:
             raise _not_accepted(request, seconds) from None
         if isinstance(outcome, NotPrepared):
             raise not_prepared(request, outcome)
-        self._node.ring(request.namespace, "timers")
-        self._wake_others(request.namespace, "timers")
-
-    def _wake_others(self, namespace: str, kind: Kind) -> None:
-        pool = self._pools.get(namespace)
-        if pool is None or not pool.claims:
-            self._node.wake(namespace, kind)
 
     async def initialised(self, namespace: str, process_id: str) -> Snapshot:
         """The process once its init is over; CallCycle if a handler would wait for itself."""
@@ -226,66 +210,13 @@ class Asker:
         return snapshot
 
     async def _accepted(self, request: Request) -> Continue | Postpone | Duplicate:
-        heard, sent = self._send(request)
-        try:
-            prepared = await heard
-        except asyncio.CancelledError:
-            # Out of patience, or gone: what was not sent yet shall not run later on. But for the end of a
-            # notify nobody waits in any case.
-            if request.task_type is not TaskType.NOTIFY:
-                self._node.commits.withdraw(sent)
-            raise
+        request = await self._sealed(request)
+        began = time.monotonic()
+        prepared = await self._accepting.accept(request)
+        metrics.took(metrics.REQUEST_PREPARING, began, request.namespace, request.task_type.value)
         if isinstance(prepared, NotPrepared):
             raise not_prepared(request, prepared)
         return prepared
-
-    def _send(self, request: Request) -> tuple[asyncio.Future[Prepared], asyncio.Future[Prepared]]:
-        """Persist the request: what the caller hears of it, and what becomes of it.
-
-        Once it has left it is carried through, even if the caller gives up meanwhile.
-        """
-        pool = self._pools.get(request.namespace)
-        slot = pool if pool is not None and pool.reserve() else None
-        if slot is not None:
-            request = request._replace(worker_id=slot.worker_id)
-        heard: asyncio.Future[Prepared] = asyncio.get_running_loop().create_future()
-        sent = self._node.commits.prepare(request)
-        sent.add_done_callback(partial(self._take, request, slot, heard, time.monotonic()))
-        return heard, sent
-
-    def _take(
-        self,
-        request: Request,
-        slot: Pool | None,
-        heard: asyncio.Future[Prepared],
-        began: float,
-        sent: asyncio.Future[Prepared],
-    ) -> None:
-        """What was accepted runs or wakes who runs it; then the caller hears of it, if still there."""
-        if sent.cancelled():
-            # Withdrawn: it never left.
-            if slot is not None:
-                slot.release()
-            return
-        error = sent.exception()
-        prepared = None if error is not None else sent.result()
-        if slot is not None:
-            if isinstance(prepared, Continue):
-                slot.run(Claimed(prepared.task, prepared.process))
-            else:
-                slot.release()
-        if isinstance(prepared, Postpone):
-            self._node.ring(request.namespace, "calls")
-            self._wake_others(request.namespace, "calls")
-        metrics.took(metrics.REQUEST_PREPARING, began, request.namespace, request.task_type.value)
-        if heard.done():
-            return
-        if prepared is not None:
-            heard.set_result(prepared)
-        elif error is not None:
-            heard.set_exception(error)
-            # Seen, even if the caller is cancelled before it looks.
-            heard.exception()
 
 
 def _seconds(timeout: Timeout, default: timedelta) -> float:

@@ -10,7 +10,7 @@ import functools
 import inspect
 import time
 import warnings
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from datetime import datetime
 from types import TracebackType
 from typing import Any, Concatenate, Literal, ParamSpec, Self, TypeVar, get_args
@@ -48,7 +48,7 @@ from progressor.model import (
 )
 from progressor.node.node import Node
 from progressor.storage.searches import MOST_ITEMS, TimerFilter, Wanted
-from progressor.worker.pool import Pool
+from progressor.worker.pools import Pools
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -70,8 +70,9 @@ class Client:
         codec: Codec | None = None,
         **options: Any,
     ) -> None:
-        node = Node(dsn, ConnectionOptions(**options))
-        self._attach(node, namespaces, codec, pools={})
+        pools = Pools()
+        node = Node(dsn, ConnectionOptions(**options), ring=pools.ring)
+        self._attach(node, namespaces, codec, pools=pools)
 
     def _attach(
         self,
@@ -79,7 +80,7 @@ class Client:
         namespaces: Iterable[Namespace],
         codec: Codec | None,
         *,
-        pools: Mapping[str, Pool],
+        pools: Pools,
     ) -> None:
         self._node = node
         self._namespaces = {namespace.name: namespace for namespace in namespaces}

@@ -18,6 +18,7 @@ from progressor.services.scanner import scanner_on
 from progressor.services.service import PeriodicService
 from progressor.services.zombie_collector import zombie_collector_on
 from progressor.worker.heartbeat import Heartbeat, heartbeat_on
+from progressor.worker.pools import Pools
 
 log = logging.getLogger("progressor.standalone")
 
@@ -61,9 +62,10 @@ class Standalone:
         return 0
 
     def _build(self) -> None:
-        self.node = Node(self._dsn, self.options)
+        pools = Pools()
+        self.node = Node(self._dsn, self.options, ring=pools.ring)
         self.service, self._heartbeat = self._make(self.node, self.options)
-        self.client = EngineClient(self.node, (), {})
+        self.client = EngineClient(self.node, (), pools)
 
     async def __aenter__(self) -> Self:
         self._build()

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Container
 from concurrent.futures import Future
 from contextlib import suppress
 from contextvars import ContextVar, Token
@@ -26,7 +26,7 @@ from progressor.supervision import Background
 _LOOK_AGAIN, _LOOK_AT_LAST = 0.05, 1.0
 
 Place = tuple[str, ...]
-RunNext = Callable[[int], Awaitable[bool]]
+RunNext = Callable[[str, int], Awaitable[bool]]
 
 
 class Address(NamedTuple):
@@ -173,19 +173,20 @@ def _way(start: Address, end: Address) -> list[Address] | None:
 class Lending:
     """The slots that the waiting steps of an engine lend, each to one process at a time.
 
-    `runs` are the engine's namespaces: each runs the step that waits first on a process, if no other slot
-    is free for it, and returns when that is over, with False if there was nothing to run.
+    `run_next` runs the step that waits first on a process of a `served` namespace, if no other slot is free
+    for it, and returns when that is over, with False if there was nothing to run.
     """
 
-    def __init__(self, place: Place, runs: Mapping[str, RunNext]) -> None:
+    def __init__(self, place: Place, served: Container[str], run_next: RunNext) -> None:
         self.place = place
-        self._runs = runs
+        self._served = served
+        self._run_next = run_next
         self._loop = asyncio.get_running_loop()
         self._background = Background()
 
     def begin(self, wait: Wait, process_no: int) -> None:
         """From any thread: what runs this process would end this wait."""
-        if wait.target.place == self.place and wait.target.namespace in self._runs:
+        if wait.target.place == self.place and wait.target.namespace in self._served:
             call_in(self._loop, self._begin, wait, process_no)
 
     def end(self, wait: Wait) -> None:
@@ -196,11 +197,10 @@ class Lending:
         self._background.keep("lending", partial(self._lend, wait, process_no))
 
     async def _lend(self, wait: Wait, process_no: int) -> None:
-        run_next = self._runs[wait.target.namespace]
         pause = _LOOK_AGAIN
         while not wait.over.is_set() and not wait.step.ended:
             async with wait.step.slot:
-                ran = not wait.over.is_set() and await run_next(process_no)
+                ran = not wait.over.is_set() and await self._run_next(wait.target.namespace, process_no)
             if not ran:
                 with suppress(TimeoutError):
                     async with asyncio.timeout(pause):

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections.abc import Callable
+from typing import Any, TypeVar
 
 from progressor.config import ConnectionOptions
 from progressor.errors import InvalidRequest, StorageUnavailable
@@ -15,7 +16,7 @@ from progressor.node.replies import Replies
 from progressor.node.wakes import Wakes
 from progressor.release import VERSION
 from progressor.storage import migrations
-from progressor.storage.batching import GroupCommit
+from progressor.storage.batching import Batcher, batch_steps
 from progressor.storage.connections import Connections
 from progressor.storage.dsn import with_defaults
 from progressor.storage.opening import refuse_lent_sessions
@@ -24,11 +25,13 @@ from progressor.storage.reach import place_of
 from progressor.storage.reads import Reads
 from progressor.storage.signals import Kind, Signals
 
+B = TypeVar("B", bound=Batcher[Any, Any])
+
 
 class Node:
-    """One process's connection to one database; `node_id` is random per start."""
+    """One OS process on one database; `node_id` is random per start. `ring` hears of work for it."""
 
-    def __init__(self, dsn: str, options: ConnectionOptions) -> None:
+    def __init__(self, dsn: str, options: ConnectionOptions, *, ring: Callable[[str, Kind], None]) -> None:
         self.dsn = with_defaults(dsn)
         self.options = options
         self.node_id = secrets.randbits(63)
@@ -38,7 +41,8 @@ class Node:
             self.dsn, limit=options.connections, schema=schema, session_state=options.signals
         )
         self.storage = Storage(self._connections, patience=options.patience)
-        self.commits = GroupCommit(self.storage)
+        self._batchers: list[Batcher[Any, Any]] = []
+        self.steps = self.stops(batch_steps(self.storage))
         self.reads = Reads(
             self.dsn,
             patience=options.patience,
@@ -49,14 +53,14 @@ class Node:
         self.replies = Replies(
             self.storage, poll_interval=options.reply_poll_interval, announce=self._announce
         )
-        self.ring: Callable[[str, Kind], None] = lambda _namespace, _kind: None
+        self.ring = ring
         self.signals: Signals | None = None
         if options.signals:
             self.signals = Signals(
                 self.storage,
                 self.dsn,
                 self.node_id,
-                on_wake=self._heard,
+                on_wake=ring,
                 on_replies=self.replies.hint,
                 on_gap=self.replies.look_at_all,
             )
@@ -66,9 +70,6 @@ class Node:
         # The loop that everything lives on, from the first who connects.
         self._loop: asyncio.AbstractEventLoop | None = None
         self._connecting: asyncio.Task[None] | None = None
-
-    def _heard(self, namespace: str, kind: Kind) -> None:
-        self.ring(namespace, kind)
 
     @property
     def reply_to(self) -> int | None:
@@ -134,14 +135,21 @@ class Node:
         if self._connecting is not None:
             self._connecting.cancel()
             await asyncio.wait((self._connecting,))
-        # Who is still being accepted hears first; what that sets off finds the rest still there.
-        await self.commits.stop()
+        # First who is still being accepted, then whose steps are saved: what either sets off finds the
+        # rest still there.
+        for batcher in reversed(self._batchers):
+            await batcher.stop()
         await self._wakes.stop()
         await self.replies.stop()
         if self.signals is not None:
             await self.signals.stop()
         await self._connections.close()
         await self.reads.close()
+
+    def stops(self, batcher: B) -> B:
+        """This batcher, which ends when the node stops."""
+        self._batchers.append(batcher)
+        return batcher
 
     def wake(self, namespace: str, kind: Kind = "calls") -> None:
         """A call of this namespace waits, or a timer is due: tell one worker."""

@@ -18,7 +18,6 @@ from typing import Generic, NamedTuple, TypeVar
 from progressor import metrics
 from progressor.config import metadata_size
 from progressor.errors import SchemaMismatch, StorageUnavailable
-from progressor.model import TaskType
 from progressor.storage.items import LostLease, Prepared, Request, Saved, Step
 from progressor.storage.operations import Storage
 from progressor.storage.refusals import BatchRefused
@@ -238,63 +237,22 @@ def _fail(answer: asyncio.Future[Result], error: BaseException) -> None:
 
 
 _Prepare = Callable[[Sequence[Request]], Awaitable[Sequence[Prepared]]]
-_Requests = Batcher[Request, Prepared]
 
 
-class GroupCommit:
-    """The hot verbs of Storage: one item for the caller, one batch for PostgreSQL."""
+def batch_by_process(verb: str, prepare: _Prepare) -> Batcher[Request, Prepared]:
+    """Requests of which a batch has one of each process."""
+    return Batcher(verb, prepare, _process_of, _size_of, room=REQUESTS)
 
-    def __init__(self, storage: Storage) -> None:
-        def requests(verb: str, run: _Prepare, conflict: Callable[[Request], Hashable]) -> _Requests:
-            return Batcher(verb, run, conflict, _size_of, room=REQUESTS)
 
-        self._inits = requests("prepare_init", storage.prepare_init, _process_of)
-        self._calls = requests("prepare_call", storage.prepare_call, _key_of)
-        self._repairs = requests("prepare_repair", storage.prepare_repair, _key_of)
-        self._simple_repairs = requests("simple_repair", storage.simple_repair, _process_of)
-        self._steps = Batcher(
-            "save_result",
-            storage.save_result,
-            _step_process,
-            _size_of_step,
-            run_again=partial(storage.save_result, tried=True),
-        )
+def batch_by_key(verb: str, prepare: _Prepare) -> Batcher[Request, Prepared]:
+    """Requests of which a batch has one of each idempotency key."""
+    return Batcher(verb, prepare, _key_of, _size_of, room=REQUESTS)
 
-    def prepare(self, request: Request) -> asyncio.Future[Prepared]:
-        """Persist a request for a handler."""
-        match request.task_type:
-            case TaskType.INIT:
-                return self._inits.submit(request)
-            case TaskType.CALL | TaskType.NOTIFY:
-                return self._calls.submit(request)
-            case TaskType.REPAIR:
-                return self._repairs.submit(request)
-            case _:
-                raise AssertionError(f"{request.task_type} is not a request")
 
-    def simple_repair(self, request: Request) -> asyncio.Future[Prepared]:
-        """Repair without a handler."""
-        return self._simple_repairs.submit(request)
-
-    def withdraw(self, sent: asyncio.Future[Prepared]) -> None:
-        """Nobody waits for this request any more: it is dropped, unless it has left already."""
-        for batcher in (self._inits, self._calls, self._repairs, self._simple_repairs):
-            batcher.withdraw(sent)
-
-    def save_result(self, step: Step) -> asyncio.Future[Saved | LostLease]:
-        """End a step."""
-        return self._steps.submit(step)
-
-    async def stop(self) -> None:
-        """Give up what is under way."""
-        for batcher in (
-            self._inits,
-            self._calls,
-            self._repairs,
-            self._simple_repairs,
-            self._steps,
-        ):
-            await batcher.stop()
+def batch_steps(storage: Storage) -> Batcher[Step, Saved | LostLease]:
+    """Ends of steps, of which a batch has one of each process."""
+    again = partial(storage.save_result, tried=True)
+    return Batcher("save_result", storage.save_result, _step_process, _size_of_step, run_again=again)
 
 
 def _process_of(request: Request) -> Hashable:

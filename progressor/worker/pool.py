@@ -9,9 +9,7 @@ as the last net, by a slow poll.
 from __future__ import annotations
 
 import asyncio
-import heapq
 import logging
-import math
 import random
 import secrets
 import time
@@ -32,14 +30,13 @@ from progressor.storage.items import ROOM, Claimed, TaskRef
 from progressor.storage.operations import Storage
 from progressor.storage.signals import KINDS, Kind
 from progressor.supervision import Background, expect, report
-from progressor.worker.worker import Worker
+from progressor.worker.alarm import Alarm
+from progressor.worker.worker import Slot, Worker
 
 log = logging.getLogger("progressor.pool")
 
 # A chain of steps gives its slot back after so many when no slot is free and others may wait.
 MAX_CHAIN = 64
-# Timers that fall due later than this are left to the scanner.
-_HORIZON = 60.0
 # How long a slot is left unused when there is no thread for it, in seconds.
 _WITHOUT_THREAD = 1.0
 # How many of the processes whose steps are given up are named.
@@ -59,6 +56,7 @@ class Pool:
         self,
         namespace: Namespace,
         storage: Storage,
+        worker: Worker,
         *,
         worker_id: int,
         poll_interval: timedelta,
@@ -70,28 +68,30 @@ class Pool:
         self.hung = 0
         """Slots of sync handlers that run on after their steps."""
         self._storage = storage
-        self._worker: Worker | None = None
+        self._worker = worker
         self._poll_interval = poll_interval.total_seconds()
         self._bell = asyncio.Event()
         self._rung: set[Kind] = set()
-        # When timers of ours fall due, in milliseconds of the loop's clock, each once: bounded by the
-        # horizon, however many timers are set.
-        self._due: list[int] = []
-        self._expected: set[int] = set()
+        self._alarm = Alarm()
         # What each chain began with: whose step is given up must be said.
         self._chains: dict[asyncio.Task[object], Claimed] = {}
         self._background = Background(namespace=namespace.name)
         self._outage = Outage(log, _SAYS, namespace=namespace.name)
         self._drained = asyncio.Event()
-        self.stopping = False
+        self.is_open = False
+        """Whether new work is begun: from the start until the stop."""
 
     @property
     def busy(self) -> int:
         """How many chains of steps run."""
         return len(self._chains)
 
-    def start(self, worker: Worker) -> None:
-        self._worker = worker
+    @property
+    def is_idle(self) -> bool:
+        """Whether all slots are free, and nothing is known to wait."""
+        return self.free == self.size and not self._rung
+
+    def start(self) -> None:
         metrics.expect(self.namespace.name)
         expect("step")
         slots = partial(metrics.SLOTS.labels, self.namespace.name)
@@ -99,8 +99,9 @@ class Pool:
         # Fewer than none: slots are lent to processes for which steps wait.
         slots("free").set_function(lambda: max(0, self.free))
         slots("hung").set_function(lambda: self.hung)
-        self._rung = {"calls", "timers"}
-        self._bell.set()
+        self.is_open = True
+        self.ring("calls")
+        self.ring("timers")
         self._background.keep("claims", self._claim_forever)
 
     def ring(self, kind: Kind) -> None:
@@ -110,22 +111,15 @@ class Pool:
 
     def expect(self, delay: timedelta) -> None:
         """A timer that this pool set falls due after `delay`."""
-        seconds = delay.total_seconds()
-        if seconds > _HORIZON:
-            return
-        at = math.ceil((asyncio.get_running_loop().time() + max(0.0, seconds)) * 1000)
-        if at not in self._expected:
-            self._expected.add(at)
-            heapq.heappush(self._due, at)
-            if self._due[0] == at:
-                self._bell.set()
+        if self._alarm.set(asyncio.get_running_loop().time(), delay.total_seconds()):
+            self._bell.set()
 
     def reserve(self) -> bool:
         """Take a slot for a request of this process, if one is free."""
         # While others are known to wait, an eighth of the slots is theirs: requests of this process
         # must not starve the timers.
         kept = max(1, self.size // 8) if self._rung else 0
-        if self.free <= kept or self.stopping or self._worker is None:
+        if self.free <= kept or not self.is_open:
             return False
         self.free -= 1
         return True
@@ -133,6 +127,9 @@ class Pool:
     def release(self, slots: int = 1) -> None:
         """Give slots back."""
         self.free += slots
+        self._slots_changed()
+
+    def _slots_changed(self) -> None:
         if self._rung:
             self._bell.set()
         if self._is_drained:
@@ -144,17 +141,19 @@ class Pool:
 
     def run(self, held: Claimed) -> None:
         """Begin a chain of steps in a slot that was reserved."""
-        self._begin(self._hand_back(held) if self.stopping else self._run_chain(held), held)
+        slot = Slot()
+        self._begin(self._run_chain(held, slot) if self.is_open else self._hand_back(held), held, slot)
 
     @property
     def claims(self) -> bool:
         """Whether what is accepted now is claimed here: there is a free slot, and the end is not near."""
-        return self.free > 0 and not self.stopping
+        return self.free > 0 and self.is_open
 
-    def _begin(self, work: Coroutine[Any, Any, object], held: Claimed) -> asyncio.Task[object]:
+    def _begin(self, work: Coroutine[Any, Any, object], held: Claimed, slot: Slot) -> asyncio.Task[object]:
+        # A callback, not the end of the coroutine: one that is cancelled before it begins has no end.
         chain = asyncio.create_task(work)
         self._chains[chain] = held
-        chain.add_done_callback(self._chain_ended)
+        chain.add_done_callback(partial(self._chain_ended, slot))
         return chain
 
     async def run_next(self, process_no: int) -> bool:
@@ -163,7 +162,7 @@ class Pool:
         While there are free slots, and room, that is for the claims. A pool that stops claims no more, but
         what runs must be able to finish.
         """
-        if self.free > 0 and self._room() > 0 and not self.stopping:
+        if self.free > 0 and self._room() > 0 and self.is_open:
             return False
         held: Claimed | None = None
         self.free -= 1
@@ -177,7 +176,8 @@ class Pool:
         if held is None:
             return False
         # A step, not a chain: the slot is lent for what is waited for, and for nothing else.
-        step = self._begin(self._run_step(held, keeps_slot=False), held)
+        slot = Slot(goes_on=False)
+        step = self._begin(self._run_step(held, slot), held, slot)
         try:
             await asyncio.wait({step})
         except asyncio.CancelledError:
@@ -192,12 +192,10 @@ class Pool:
         ref = TaskRef(self.namespace.name, process_no, found[0]["task_id"])
         return await self._storage.capture_task(ref, worker_id=self.worker_id, lease=new_lease())
 
-    def keep_for_hung(self, task: Task, thread: Future[Any]) -> None:
+    def _keep_for_hung(self, task: Task, thread: Future[Any]) -> None:
         """A sync handler runs on after its step: the slot is its own until it returns."""
         self.hung += 1
-        self.free -= 1
-        # What waits on the process is for whoever has a slot.
-        self._rung.add("calls")
+        self._slots_changed()
         about = {
             "namespace": task.namespace,
             "process_id": task.process_id,
@@ -221,31 +219,31 @@ class Pool:
         log.warning("hung handler returned, its slot is free", extra={**about, "hung": self.hung})
         self.release()
 
-    def _chain_ended(self, chain: asyncio.Task[object]) -> None:
+    def _chain_ended(self, slot: Slot, chain: asyncio.Task[object]) -> None:
         held = self._chains.pop(chain)
-        self.release()
+        if slot.hung is None:
+            self.release()
+        else:
+            self._keep_for_hung(*slot.hung)
         # A task whose step failed us stays in running: its lease runs out and the collector takes it.
         report("step", chain, namespace=self.namespace.name, process_id=held.task.process_id)
 
-    async def _run_chain(self, first: Claimed) -> None:
+    async def _run_chain(self, first: Claimed, slot: Slot) -> None:
         held: Claimed | None = first
         steps = 0
         while held is not None:
             steps += 1
             others_wait = self.free <= 0 and bool(self._rung)
-            keeps_slot = not self.stopping and not (others_wait and steps >= MAX_CHAIN)
-            held = await self._run_step(held, keeps_slot=keeps_slot)
-            if held is not None and self.stopping:
+            slot.goes_on = self.is_open and not (others_wait and steps >= MAX_CHAIN)
+            held = await self._run_step(held, slot)
+            if held is not None and not self.is_open:
                 # The stop came during the step: what it would go on with was not begun.
                 await self._hand_back(held)
                 return
 
-    async def _run_step(self, held: Claimed, *, keeps_slot: bool) -> Claimed | None:
-        worker = self._worker
-        if worker is None:
-            raise RuntimeError("the pool was not started")
+    async def _run_step(self, held: Claimed, slot: Slot) -> Claimed | None:
         try:
-            following = await worker.step(held, keeps_slot=keeps_slot)
+            following, due = await self._worker.step(held, slot)
         except NoThread:
             log.exception(
                 "no thread for a sync handler, handed back", extra={"namespace": self.namespace.name}
@@ -255,7 +253,9 @@ class Pool:
             await asyncio.sleep(_WITHOUT_THREAD)
             self._rung |= {"calls", "timers"}
             return None
-        if not keeps_slot:
+        if due is not None:
+            self.expect(due)
+        if not slot.goes_on:
             # What it would have gone on with, waits for whoever is free.
             self.ring("calls")
         return following
@@ -263,14 +263,13 @@ class Pool:
     async def _claim_forever(self) -> None:
         loop = asyncio.get_running_loop()
         next_poll = loop.time() + self._jittered_poll()
-        while not self.stopping:
+        while self.is_open:
             await self._wait_for_ring(next_poll)
             now = loop.time()
             if now >= next_poll:
                 next_poll = now + self._jittered_poll()
                 self._rung |= {"calls", "timers"}
-            while self._due and self._due[0] <= now * 1000:
-                self._expected.discard(heapq.heappop(self._due))
+            if self._alarm.goes_off(now):
                 self._rung.add("timers")
             if self.free > 0 and self._rung:
                 await self._claim_once()
@@ -279,8 +278,7 @@ class Pool:
         return self._poll_interval * random.uniform(0.8, 1.2)  # noqa: S311 - jitter
 
     async def _wait_for_ring(self, next_poll: float) -> None:
-        until = min(next_poll, self._due[0] / 1000) if self._due else next_poll
-        delay = until - asyncio.get_running_loop().time()
+        delay = self._alarm.next(next_poll) - asyncio.get_running_loop().time()
         if delay > 0 and not self._bell.is_set():
             handle = asyncio.get_running_loop().call_later(delay, self._bell.set)
             await self._bell.wait()
@@ -292,7 +290,7 @@ class Pool:
         # this process find a slot too: to claim less at once would mean to claim more often.
         for kind in KINDS:
             room = self._room()
-            if kind not in self._rung or self.free <= 0 or room <= 0 or self.stopping:
+            if kind not in self._rung or self.free <= 0 or room <= 0 or not self.is_open:
                 continue
             slots = max((self.free + 1) // 2, self.free - self.size // 8)
             self._rung.discard(kind)
@@ -331,7 +329,7 @@ class Pool:
 
     async def stop(self, grace: timedelta) -> bool:
         """Stop claiming and let what runs finish; True if all of it did within `grace`."""
-        self.stopping = True
+        self.is_open = False
         self._bell.set()
         try:
             async with asyncio.timeout(grace.total_seconds()):

@@ -9,10 +9,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable
 from concurrent.futures import Future
 from datetime import timedelta
-from typing import Any
+from typing import Any, NamedTuple
 
 from progressor import metrics
 from progressor.config import EngineOptions
@@ -35,7 +34,7 @@ from progressor.model import (
 )
 from progressor.node.replies import Replies
 from progressor.outages import Outage, Says, cause_of, in_one_line
-from progressor.storage.batching import GroupCommit
+from progressor.storage.batching import Batcher
 from progressor.storage.items import Claimed, LostLease, Saved, Standing, Step, TaskRef
 from progressor.storage.reads import Reads
 from progressor.storage.refusals import Unreadable
@@ -45,43 +44,56 @@ log = logging.getLogger("progressor.worker")
 
 # Before a history that was refused is read again, in seconds.
 _PAUSE = 1.0
-_DEFAULT_LIMITS = EngineOptions()
+_DEFAULT_OPTIONS = EngineOptions()
 _SAYS = Says("history not read, going on", "histories still not read", "histories are read again")
 
 
-class Worker:
-    """Runs the steps of one namespace.
+class Slot:
+    """What a chain of steps runs in.
 
-    `on_due` hears when a timer that it set will be due, `on_hung` of a handler that runs on in its thread
-    after its step.
+    `goes_on` says whether the chain may go on with what comes next on its process; `hung` is the task whose
+    sync handler runs on in its thread after the step: the slot is its own until it returns.
     """
+
+    __slots__ = ("goes_on", "hung")
+
+    def __init__(self, *, goes_on: bool = True) -> None:
+        self.goes_on = goes_on
+        self.hung: tuple[Task, Future[Any]] | None = None
+
+
+class Stepped(NamedTuple):
+    """What a step leaves to its worker: the task to go on with, and in how long its new timer falls due."""
+
+    following: Claimed | None = None
+    due: timedelta | None = None
+
+
+class Worker:
+    """Runs the steps of one namespace."""
 
     def __init__(
         self,
         namespace: Namespace,
-        storage: GroupCommit,
+        steps: Batcher[Step, Saved | LostLease],
         reads: Reads,
         replies: Replies,
         *,
         lending: Lending,
-        on_due: Callable[[timedelta], None],
-        on_hung: Callable[[Task, Future[Any]], None],
-        limits: EngineOptions = _DEFAULT_LIMITS,
+        options: EngineOptions = _DEFAULT_OPTIONS,
     ) -> None:
         self._namespace = namespace
-        self._options = namespace.options
+        self._policy = namespace.options.retry_policy
         self._deadlines = Deadlines(namespace.options.step_timeout)
-        self._storage = storage
+        self._steps = steps
         self._reads = reads
         self._replies = replies
         self._lending = lending
-        self._on_due = on_due
-        self._on_hung = on_hung
-        self._limits = limits
+        self._options = options
         self._outage = Outage(log, _SAYS, namespace=namespace.name)
 
-    async def step(self, held: Claimed, *, keeps_slot: bool = True) -> Claimed | None:
-        """Run one task that this worker holds; the continuation, if there is one to go on with."""
+    async def step(self, held: Claimed, slot: Slot) -> Stepped:
+        """Run one task that this worker holds, and bring it to its end."""
         task, process = held
         wanted = self._namespace.history_for(task)
         if wanted is not None:
@@ -90,16 +102,17 @@ class Worker:
             outcome = await self._perform(task, process)
         if running.left_behind is not None:
             # Its handler keeps the slot: what comes next on the process is for others.
-            self._on_hung(task, running.left_behind)
-            keeps_slot = False
-        decision = decide(task, outcome, self._options.retry_policy)
-        saved = await self._save(Step(task, process, decision, keeps_slot))
+            slot.hung, slot.goes_on = (task, running.left_behind), False
+        decision = decide(task, outcome, self._policy)
+        saved = await self._save(Step(task, process, decision, slot.goes_on))
         if isinstance(saved, LostLease):
-            return None
-        self._tell(task, decision, saved)
+            return Stepped()
+        self._note(task, decision)
+        self._reply(task, decision, saved)
+        due = None if saved.due is None else saved.due - saved.now
         if saved.continuation is None:
-            return None
-        return Claimed(saved.continuation, _after(process, task, decision, saved))
+            return Stepped(None, due)
+        return Stepped(Claimed(saved.continuation, _after(process, task, decision, saved)), due)
 
     async def _with_history(self, process: Snapshot, wanted: HistoryRange) -> Snapshot:
         while True:
@@ -117,18 +130,18 @@ class Worker:
         began = time.monotonic()
         outcome = await perform(self._namespace, process, task, self._deadlines)
         metrics.took(metrics.TASK_PROCESSING, began, task.namespace, task.task_type.value)
-        return bounded(outcome, self._limits)
+        return bounded(outcome, self._options)
 
     async def _save(self, step: Step) -> Saved | LostLease:
         began = time.monotonic()
         try:
-            saved = await self._storage.save_result(step)
+            saved = await self._steps.submit(step)
         except Unreadable:
             # It is saved; what it would go on with is left to a collector.
             raise
         except InvalidRequest as error:
             # PostgreSQL will never take this result (a value too large, say): the step has failed.
-            saved = await self._storage.save_result(self._unsaveable(step, error))
+            saved = await self._steps.submit(self._unsaveable(step, error))
         namespace, kind = step.task.namespace, step.decision.disposition
         metrics.took(metrics.TASK_COMPLETION, began, namespace, kind.value)
         if kind is Disposition.REMOVE:
@@ -141,10 +154,10 @@ class Worker:
     def _unsaveable(self, step: Step, error: InvalidRequest) -> Step:
         log.error("result refused by storage", extra=fields_of(step.task))
         failure = Failure(f"the result could not be saved: {error}", retryable=False)
-        decision = decide(step.task, failure, self._options.retry_policy)
+        decision = decide(step.task, failure, self._policy)
         return step._replace(decision=decision)
 
-    def _tell(self, task: Task, decision: Decision, saved: Saved) -> None:
+    def _note(self, task: Task, decision: Decision) -> None:
         match decision.disposition:
             case Disposition.RETRY:
                 metrics.RETRIES.labels(task.namespace).inc()
@@ -153,6 +166,8 @@ class Worker:
                 log.warning("process broke", extra=fields_of(task) | {"error": self._shown(decision)})
             case _ if isinstance(decision.reply.rejection, Rejection):
                 metrics.REJECTED.labels(task.namespace).inc()
+
+    def _reply(self, task: Task, decision: Decision, saved: Saved) -> None:
         if not task.task_type.is_timer:
             ref = TaskRef(task.namespace, task.process_no, task.task_id, task.reply_to)
             self._replies.resolve(ref, Standing.of(decision.reply))
@@ -160,8 +175,6 @@ class Worker:
             gone = decision.disposition is Disposition.REMOVE
             status = None if gone else TaskStatus.CANCELLED
             self._replies.resolve(ref, Standing(status, error=decision.reply.error))
-        if saved.due is not None:
-            self._on_due(saved.due - saved.now)
 
     def _shown(self, decision: Decision) -> str:
         """Why a process broke, for the log: where a codec hides what is stored, the error's type alone."""

@@ -197,7 +197,7 @@ async def test_a_stopping_worker_runs_what_its_steps_wait_for(
         stopping = asyncio.create_task(engine.stop())
 
         async def stops() -> bool:
-            return all(pool.stopping for pool in engine.pools.values())
+            return not any(pool.is_open for pool in engine.pools.values())
 
         await until(stops, bool)
         script.gate.open()

@@ -215,7 +215,7 @@ async def test_a_client_that_nobody_closed_is_warned_of(
     client = Client(dsn, **options)
     await client.start(NS, "p", Act())
     node = client._node
-    with pytest.warns(ResourceWarning, match=r"unclosed <progressor\.client\.Client"):
+    with pytest.warns(ResourceWarning, match=r"unclosed <progressor\.client\.client\.Client"):
         del client
     await node.stop()
 

@@ -19,7 +19,7 @@ QUICK = {
 
 async def is_stopping(engine: Engine) -> bool:
     """Whether the engine claims no more; nothing public says so."""
-    return all(pool.stopping for pool in engine.pools.values())
+    return not any(pool.is_open for pool in engine.pools.values())
 
 
 async def test_a_stop_finishes_what_runs(dsn: str, mode: Options, client: MakeClient) -> None:

@@ -11,7 +11,7 @@ import pytest
 from progressor import HandlerFailed, InvalidRequest, ProcessStatus
 from progressor.config import ConnectionOptions, EngineOptions
 from progressor.model import Event
-from progressor.storage.batching import MAX_BATCH_BYTES, Batcher, GroupCommit
+from progressor.storage.batching import MAX_BATCH_BYTES, Batcher, batch_by_process, batch_steps
 from progressor.storage.operations import Storage
 from tests.bad_input.draws import nested
 from tests.bad_input.world import NS, World, a_world, fresh
@@ -187,17 +187,18 @@ async def test_metadata_counts_in_a_batch(storage: Storage, monkeypatch: pytest.
     batches: list[int] = []
     for verb in ("prepare_init", "save_result"):
         monkeypatch.setattr(storage, verb, _counted(getattr(storage, verb), batches))
-    committed = GroupCommit(storage)
+    inits, ends = batch_by_process("prepare_init", storage.prepare_init), batch_steps(storage)
     heavy = {"name": "x" * 1_000}
     made = [init(f"p{place}", process_metadata=heavy) for place in range(3)]
-    steps = [held(each) for each in await asyncio.gather(*map(committed.prepare, made))]
+    steps = [held(each) for each in await asyncio.gather(*map(inits.submit, made))]
     assert batches == [1, 1, 1]
     batches.clear()
     decisions = [resume(metadata=heavy), resume(events=(Event(b"1", heavy),)), resume()]
-    saved = [committed.save_result(step.step(d)) for step, d in zip(steps, decisions, strict=True)]
+    saved = [ends.submit(step.step(d)) for step, d in zip(steps, decisions, strict=True)]
     await asyncio.gather(*saved)
     assert batches == [1, 1, 1]
-    await committed.stop()
+    await inits.stop()
+    await ends.stop()
 
 
 def _counted(run: Any, batches: list[int]) -> Any:

@@ -46,7 +46,7 @@ def _stop_at_the_first_claim() -> asyncio.Event:
     async def stopping_search(self: Pool, *args: Any) -> Any:
         found = await search(self, *args)
         if found:
-            self.stopping = True
+            self.is_open = False
             claimed.set()
         return found
 

@@ -79,7 +79,7 @@ def arm(point: str, *, nth: int = 1) -> None:
             _wrap_async(handler, "perform", phase, reached)
             worker.perform = handler.perform
         case "tell":
-            _wrap(replies.Replies, "tell", phase, reached)
+            _wrap(replies.Replies, "resolve", phase, reached)
         case "heartbeat" | "deregister":
             _wrap(Beats, {"heartbeat": "beat", "deregister": "leave"}[place], phase, reached)
         case "hand_back":

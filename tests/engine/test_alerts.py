@@ -25,12 +25,12 @@ from progressor.handlers.waits import Lending
 from progressor.node.loop_lag import LoopLag
 from progressor.services.scanner import Scanner
 from progressor.services.zombie_collector import ZombieCollector
-from progressor.storage.batching import GroupCommit
+from progressor.storage.batching import batch_steps
 from progressor.storage.items import Claimed
 from progressor.storage.operations import Storage
 from progressor.supervision import Background
 from progressor.worker.pool import Pool
-from progressor.worker.worker import Worker
+from progressor.worker.worker import Slot, Stepped, Worker
 from tests.docs.pages import read
 from tests.engine.clock import PAST, start_at
 from tests.engine.writes import AGE, Writes
@@ -39,6 +39,7 @@ from tests.support import (
     SECOND,
     LossyConnections,
     Tables,
+    eventually,
     hold,
     init,
     request,
@@ -121,21 +122,17 @@ class World:
 
         return namespace
 
-    async def step(self, held: Claimed) -> None:
+    def worker(self) -> Worker:
         nobody: Any = _Nobody()
-        worker = Worker(
-            self.namespace(),
-            GroupCommit(self.storage),
-            nobody,
-            nobody,
-            lending=Lending((), {}),
-            on_due=lambda _: None,
-            on_hung=lambda *_: None,
-        )
-        await worker.step(held)
+        steps, lending = batch_steps(self.storage), Lending((), (), nobody)
+        return Worker(self.namespace(), steps, nobody, nobody, lending=lending)
 
-    def pool(self) -> Pool:
-        return Pool(Namespace(NS), self.storage, worker_id=1, poll_interval=timedelta(hours=1))
+    async def step(self, held: Claimed) -> None:
+        await self.worker().step(held, Slot())
+
+    def pool(self, worker: Any) -> Pool:
+        hour = timedelta(hours=1)
+        return Pool(Namespace(NS), self.storage, worker, worker_id=1, poll_interval=hour)
 
     async def call(self) -> Claimed:
         await start_at(self.storage, PAST)
@@ -150,6 +147,17 @@ class World:
 
     def scanner(self) -> Scanner:
         return Scanner(self.storage, interval=SECOND, lease_age=15 * SECOND, wake=lambda *_: None)
+
+
+class _Hangs:
+    """A worker whose handlers run on after their steps."""
+
+    def __init__(self, worker: Worker) -> None:
+        self._worker = worker
+
+    async def step(self, held: Claimed, slot: Slot) -> Stepped:
+        slot.hung = held.task, Future()
+        return await self._worker.step(held, slot)
 
 
 class _Nobody:
@@ -203,13 +211,13 @@ async def blocked_loop(world: World) -> None:
 
 
 async def hung(world: World) -> None:
-    worker: Any = None
-    pool = world.pool()
-    pool.start(worker)
-    held = await world.call()
-    await world.step(held)
-    pool.keep_for_hung(held.task, Future())
+    pool = world.pool(_Hangs(world.worker()))
+    pool.start()
     world.pools.append(pool)
+    held = await world.call()
+    assert pool.reserve()
+    pool.run(held)
+    await eventually(lambda: pool.hung == 1, "it hangs")
 
 
 async def no_worker(world: World) -> None:
@@ -278,9 +286,8 @@ async def test_it_fires(what: str, storage: Storage, tables: Tables, dsn: str) -
     alert = Alert(alerts()[what], bound)
     # What a worker shows from its start on.
     world = World(storage, tables, dsn)
-    pool = world.pool()
-    worker: Any = None
-    pool.start(worker)
+    pool = world.pool(world.worker())
+    pool.start()
     await pool.stop(SECOND)
     Background().keep("listener", lambda: asyncio.sleep(0))
     before = scrape()

@@ -13,7 +13,9 @@ from progressor import Namespace
 from progressor.handlers.threads import NoThread
 from progressor.storage.items import Claimed
 from progressor.storage.operations import Storage
+from progressor.worker import pool as pool_module
 from progressor.worker.pool import MAX_CHAIN, Pool
+from progressor.worker.worker import Slot, Stepped
 from tests.engine.clock import PAST, start_at
 from tests.support import (
     NS,
@@ -40,17 +42,21 @@ class Steps:
         self.gate = asyncio.Event()
         self.then: Callable[[Claimed], Claimed | None] = lambda _: None
         self.lacks_thread = False
+        self.hangs: Future[None] | None = None
+        self.due: timedelta | None = None
 
-    async def step(self, held: Claimed, *, keeps_slot: bool = True) -> Claimed | None:
+    async def step(self, held: Claimed, slot: Slot) -> Stepped:
         self.begun.append(held.task.process_id)
-        self.kept.append(keeps_slot)
+        self.kept.append(slot.goes_on)
         await self.gate.wait()
         following = self.then(held)
         await asyncio.sleep(0)
         if self.lacks_thread:
             self.lacks_thread = False
             raise NoThread("can't start new thread")
-        return following if keeps_slot else None
+        if self.hangs is not None:
+            slot.hung, slot.goes_on, self.hangs = (held.task, self.hangs), False, None
+        return Stepped(following if slot.goes_on else None, self.due)
 
 
 @pytest.fixture
@@ -63,10 +69,11 @@ async def make(storage: Storage, steps: Steps) -> AsyncIterator[Callable[[int], 
     pools: list[Pool] = []
 
     def make(size: int) -> Pool:
-        pool = Pool(Namespace(NS, concurrency=size), storage, worker_id=WORKER, poll_interval=HOUR)
-        pools.append(pool)
         worker: Any = steps
-        pool.start(worker)
+        namespace = Namespace(NS, concurrency=size)
+        pool = Pool(namespace, storage, worker, worker_id=WORKER, poll_interval=HOUR)
+        pools.append(pool)
+        pool.start()
         return pool
 
     yield make
@@ -84,7 +91,7 @@ async def inits(storage: Storage, count: int) -> None:
 async def test_a_slot_is_reserved_and_released(make: Callable[[int], Pool]) -> None:
     """No more slots can be reserved than there are."""
     pool = make(2)
-    await eventually(lambda: not pool._rung and pool.free == 2, "nothing waits")
+    await eventually(lambda: pool.is_idle, "nothing waits")
     assert [pool.reserve() for _ in range(3)] == [True, True, False]
     pool.release()
     assert (pool.free, pool.reserve(), pool.free) == (1, True, 0)
@@ -94,7 +101,7 @@ async def test_a_slot_is_reserved_and_released(make: Callable[[int], Pool]) -> N
 async def test_a_share_is_kept_for_what_waits(make: Callable[[int], Pool]) -> None:
     """While others are known to wait, requests of this process leave them an eighth of the slots."""
     pool = make(16)
-    await eventually(lambda: not pool._rung and pool.free == 16, "nothing waits")
+    await eventually(lambda: pool.is_idle, "nothing waits")
     pool.ring("timers")
     assert [pool.reserve() for _ in range(15)] == [True] * 14 + [False]
     pool.release(14)
@@ -118,7 +125,7 @@ async def test_a_ring_makes_it_look(make: Callable[[int], Pool], storage: Storag
     """Between its slow polls it looks when it is rung for, at what it was rung for."""
     steps.gate.set()
     pool = make(4)
-    await eventually(lambda: not pool._rung and pool.free == 4, "idle")
+    await eventually(lambda: pool.is_idle, "idle")
     await start_at(storage, PAST, "timed", set_timer(at=PAST + SECOND))
     await inits(storage, 1)
     pool.ring("timers")
@@ -133,12 +140,12 @@ async def test_a_timer_of_its_own_rings(
     """A timer that this worker set is looked for when it falls due."""
     steps.gate.set()
     pool = make(4)
-    await eventually(lambda: not pool._rung and pool.free == 4, "idle")
-    delay = timedelta(milliseconds=30)
-    await start_at(storage, None, "timed", set_timer(delay))
-    pool.expect(delay)
-    pool.expect(HOUR)
-    await eventually(lambda: steps.begun == ["timed"], "claimed when due")
+    await eventually(lambda: pool.is_idle, "idle")
+    steps.due = timedelta(milliseconds=30)
+    await start_at(storage, None, "timed", set_timer(steps.due))
+    await inits(storage, 1)
+    pool.ring("calls")
+    await eventually(lambda: steps.begun == ["p0", "timed"], "claimed when due")
 
 
 async def test_a_step_that_raises_gives_its_slot_back(
@@ -269,7 +276,7 @@ async def test_stop_waits_for_a_request_that_may_yet_be_accepted(
 ) -> None:
     """A slot kept for a request on its way is waited for: what comes of it is handed back, not lost."""
     pool = make(2)
-    await eventually(lambda: not pool._rung and pool.free == 2, "nothing waits")
+    await eventually(lambda: pool.is_idle, "nothing waits")
     assert pool.reserve()
     stopping = asyncio.create_task(pool.stop(30 * SECOND))
     await wait(storage, init("late", worker_id=None))
@@ -286,7 +293,7 @@ async def test_stop_waits_for_what_the_last_claim_brings(
 ) -> None:
     """A claim under way at the stop brings tasks: they are handed back before the stop is over."""
     pool = make(4)
-    await eventually(lambda: not pool._rung and pool.free == 4, "nothing waits")
+    await eventually(lambda: pool.is_idle, "nothing waits")
     await inits(storage, 2)
     asked, go_on = asyncio.Event(), asyncio.Event()
     search = pool._search
@@ -327,18 +334,14 @@ async def test_a_hung_handler_keeps_a_slot(
     make: Callable[[int], Pool], storage: Storage, steps: Steps
 ) -> None:
     """Its slot takes no other step until it returns, and then it does."""
+    thread = steps.hangs = Future()
     steps.gate.set()
+    await inits(storage, 2)
     pool = make(1)
-    await eventually(lambda: not pool._rung and pool.free == 1, "idle")
-    await inits(storage, 1)
-    (held,) = await claim_calls(storage)
-    thread: Future[None] = Future()
-    pool.keep_for_hung(held.task, thread)
-    assert (pool.free, pool.hung, pool.reserve()) == (0, 1, False)
-    await storage.hand_back([held.task])
-    pool.ring("calls")
+    await eventually(lambda: pool.hung == 1, "it hangs")
+    assert (steps.begun, pool.free, pool.reserve()) == (["p0"], 0, False)
     thread.set_result(None)
-    await eventually(lambda: steps.begun == ["p0"], "its slot is back")
+    await eventually(lambda: steps.begun == ["p0", "p1"], "its slot is back")
     await eventually(lambda: (pool.free, pool.hung) == (1, 0), "all is free")
 
 
@@ -347,7 +350,7 @@ async def test_a_slot_is_lent_only_when_none_is_free(
 ) -> None:
     """What a step waits for runs in a slot beyond all others, one step of it; or is left to the claims."""
     pool = make(1)
-    await eventually(lambda: not pool._rung and pool.free == 1, "idle")
+    await eventually(lambda: pool.is_idle, "idle")
     await inits(storage, 1)
     process_no = tables.process("p0")["process_no"]
     assert not await pool.run_next(process_no)
@@ -365,7 +368,7 @@ async def test_room_for_large_values(
     make: Callable[[int], Pool], storage: Storage, steps: Steps, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A worker takes on no more than it has room for, whatever its slots; the others follow one by one."""
-    monkeypatch.setattr("progressor.worker.pool.ROOM", 150_000)
+    monkeypatch.setattr(pool_module, "ROOM", 150_000)
     for place in range(5):
         await wait(storage, init(f"p{place}", worker_id=None, args=b"x" * 100_000), now=PAST)
     pool = make(8)

@@ -7,16 +7,16 @@ from typing import Any
 import pytest
 from prometheus_client import REGISTRY
 
-from progressor import HistoryRange, Namespace, Process, TaskType
+from progressor import HistoryRange, Namespace, Process
 from progressor.errors import StorageUnavailable
 from progressor.handlers import threads
 from progressor.handlers.threads import NoThread
 from progressor.handlers.waits import Lending
 from progressor.model import Event, TaskStatus
-from progressor.storage.batching import GroupCommit
+from progressor.storage.batching import batch_steps
 from progressor.storage.items import Claimed, Standing, TaskRef
 from progressor.storage.operations import Storage
-from progressor.worker.worker import Worker
+from progressor.worker.worker import Slot, Stepped, Worker
 from tests.engine.clock import PAST, start_at
 from tests.support import (
     NS,
@@ -68,17 +68,19 @@ def told() -> Told:
     return Told()
 
 
+async def lends_nothing(_namespace: str, _process_no: int) -> bool:
+    return False
+
+
 def worker_of(namespace: Namespace, storage: Storage, told: Told, failures: int = 0) -> Worker:
     reads: Any = Reads(failures)
     replies: Any = told
     return Worker(
         namespace,
-        GroupCommit(storage),
+        batch_steps(storage),
         reads,
         replies,
-        lending=Lending((), {}),
-        on_due=lambda _: None,
-        on_hung=lambda _, thread: thread.cancel(),
+        lending=Lending((), (), lends_nothing),
     )
 
 
@@ -102,7 +104,7 @@ async def held(storage: Storage) -> Claimed:
 async def test_a_history_that_cannot_be_read_for_now(storage: Storage, tables: Tables, told: Told) -> None:
     """While histories cannot be read the step waits; it is not lost, and its process does not break."""
     worker = worker_of(namespace_of(history=HistoryRange()), storage, told, failures=3)
-    assert await worker.step(await held(storage)) is None
+    assert await worker.step(await held(storage), Slot()) == Stepped()
     assert [(answer.status, answer.response) for _, answer in told.answers] == [(TaskStatus.FINISHED, b"7")]
     assert len(tables.events()) == 1
 
@@ -118,7 +120,7 @@ async def test_why_a_process_broke_is_said(
     async def go(process: Process) -> None:
         raise KeyError("no\nsuch " + "card" * 1000)
 
-    await worker_of(namespace, storage, told).step(await held(storage))
+    await worker_of(namespace, storage, told).step(await held(storage), Slot())
     (said,) = [record for record in caplog.records if record.msg == "process broke"]
     assert (said.namespace, said.process_id) == (NS, "p1")
     if codec is None:
@@ -136,28 +138,30 @@ async def test_a_result_without_a_lease_is_dropped(storage: Storage, tables: Tab
 
     claimed, before = await held(storage), lost()
     await storage.hand_back([claimed.task])
-    assert await worker_of(namespace_of(), storage, told).step(claimed) is None
+    assert await worker_of(namespace_of(), storage, told).step(claimed, Slot()) == Stepped()
     assert (tables.events(), told.answers) == ([], [])
     assert lost() == before + 1
 
 
 async def test_a_timer_that_it_sets_is_announced(storage: Storage, told: Told) -> None:
     """After a step that set a timer the pool hears in how long it will be due."""
-    namespace, due = Namespace(NS), []
+    namespace = Namespace(NS)
 
     @namespace.call(name="go")
     async def go(process: Process) -> None:
         process.set_timer(after=timedelta(minutes=5))
 
-    worker = worker_of(namespace, storage, told)
-    worker._on_due = due.append
-    await worker.step(await held(storage))
-    assert due == [timedelta(minutes=5)]
+    stepped = await worker_of(namespace, storage, told).step(await held(storage), Slot())
+    assert stepped == Stepped(None, timedelta(minutes=5))
 
 
 async def test_a_handler_that_runs_on_keeps_the_slot(storage: Storage, tables: Tables, told: Told) -> None:
     """A sync handler that outlives its step is announced, and the step goes on with nothing else."""
-    namespace, proceed, hung = Namespace(NS, step_timeout=timedelta(milliseconds=20)), threading.Event(), []
+    namespace, proceed, slot = (
+        Namespace(NS, step_timeout=timedelta(milliseconds=20)),
+        threading.Event(),
+        Slot(),
+    )
     namespace.init(lambda process: None)
 
     @namespace.timeout
@@ -165,13 +169,13 @@ async def test_a_handler_that_runs_on_keeps_the_slot(storage: Storage, tables: T
         proceed.wait(30)
 
     worker = worker_of(namespace, storage, told)
-    worker._on_hung = lambda task, thread: hung.append((task.task_type, thread))
     await start_at(storage, PAST, "p1", set_timer(SECOND))
     (timer,) = await claim_timers(storage)
     await wait(storage, request(worker_id=None))
-    assert await worker.step(timer) is None
-    ((task_type, thread),) = hung
-    assert (task_type, thread.done()) == (TaskType.TIMEOUT, False)
+    assert (await worker.step(timer, slot)).following is None
+    assert slot.hung is not None
+    task, thread = slot.hung
+    assert (task, thread.done(), slot.goes_on) == (timer.task, False, False)
     proceed.set()
     assert len(await claim_calls(storage)) == 1
 
@@ -191,7 +195,7 @@ async def test_a_step_without_a_thread_was_not_begun(
     with monkeypatch.context() as patched:
         patched.setattr(threading.Thread, "start", refuse)
         with pytest.raises(NoThread):
-            await worker_of(namespace, storage, told).step(claimed)
+            await worker_of(namespace, storage, told).step(claimed, Slot())
     assert (tables.events(), told.answers) == ([], [])
-    assert await worker_of(namespace, storage, told).step(claimed) is None
+    assert await worker_of(namespace, storage, told).step(claimed, Slot()) == Stepped()
     assert [answer.response for _, answer in told.answers] == [b"7"]

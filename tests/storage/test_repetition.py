@@ -17,7 +17,7 @@ from psycopg import sql
 
 from progressor.errors import StorageUnavailable
 from progressor.model import Decision, Event, TaskStatus, TaskType
-from progressor.storage.batching import GroupCommit
+from progressor.storage.batching import batch_by_key, batch_steps
 from progressor.storage.items import (
     Continue,
     Duplicate,
@@ -280,14 +280,14 @@ async def test_a_step_that_is_refused_again_and_again(storage: Storage, tables: 
             "WHEN (OLD.process_no = {}) EXECUTE FUNCTION refuse()"
         ).format(steps["bad"].task.process_no)
     )
-    committed = GroupCommit(storage)
-    bad, *others = [committed.save_result(steps[name].step(resume())) for name in ("bad", "one", "two")]
+    ends = batch_steps(storage)
+    bad, *others = [ends.submit(steps[name].step(resume())) for name in ("bad", "one", "two")]
     assert [type(saved) for saved in await asyncio.gather(*others)] == [Saved, Saved]
-    assert isinstance(await committed.save_result(steps["later"].step(resume())), Saved)
+    assert isinstance(await ends.submit(steps["later"].step(resume())), Saved)
     assert not bad.done()
     tables.execute("DROP TRIGGER refuse ON running")
     assert isinstance(await bad, Saved)
-    await committed.stop()
+    await ends.stop()
 
 
 @pytest.mark.parametrize("verb", ["prepare_init", "prepare_call"])
@@ -301,16 +301,17 @@ async def test_a_request_that_is_refused_again_and_again(
         "CREATE TRIGGER refuse BEFORE INSERT ON tasks FOR EACH ROW "
         "WHEN (NEW.idempotency_key = 'bad') EXECUTE FUNCTION refuse()"
     )
-    committed = GroupCommit(Storage(storage._connections, patience=timedelta(seconds=0.1)))
+    impatient = Storage(storage._connections, patience=timedelta(seconds=0.1))
+    requests = batch_by_key(verb, getattr(impatient, verb))
     asked = [
         init(key, key=key, worker_id=None) if verb == "prepare_init" else request("there", key=key)
         for key in ("one", "bad", "two")
     ]
     asked = [each._replace(worker_id=None) for each in asked]
-    one, bad, two = await asyncio.gather(*map(committed.prepare, asked), return_exceptions=True)
+    one, bad, two = await asyncio.gather(*map(requests.submit, asked), return_exceptions=True)
     assert [type(one), type(two)] == [Postpone, Postpone]
     assert isinstance(bad, StorageUnavailable)
-    await committed.stop()
+    await requests.stop()
 
 
 class RefusingConnections(LossyConnections):
@@ -332,11 +333,11 @@ async def test_steps_that_were_saved_and_then_refused(storage: Storage, dsn: str
     steps = [await hold(storage, init(name)) for name in ("p1", "p2")]
     connections = RefusingConnections(dsn, limit=2)
     connections.late, connections.refusals = 1, 2
-    committed = GroupCommit(Storage(connections, patience=timedelta(seconds=10)))
-    saved = await asyncio.gather(*(committed.save_result(s.step(set_timer(SECOND))) for s in steps))
+    ends = batch_steps(Storage(connections, patience=timedelta(seconds=10)))
+    saved = await asyncio.gather(*(ends.submit(s.step(set_timer(SECOND))) for s in steps))
     assert [type(each) for each in saved] == [Saved, Saved]
     assert tables.outline("p1") == tables.outline("p2") == [("init", "finished"), ("timeout", "waiting")]
-    await committed.stop()
+    await ends.stop()
     await connections.close()
 
 

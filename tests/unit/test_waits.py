@@ -15,8 +15,12 @@ from progressor.handlers.waits import Lending, RunningStep, running_step, waitin
 PLACE = ("host", "db", "schema")
 
 
+async def runs_nothing(_namespace: str, _process_no: int) -> bool:
+    return False
+
+
 def none_served() -> Lending:
-    return Lending(PLACE, {})
+    return Lending(PLACE, (), runs_nothing)
 
 
 def enter(stack: ExitStack, process_id: str, *targets: str, place: tuple[str, ...] = PLACE) -> RunningStep:
@@ -109,14 +113,14 @@ async def test_a_step_lends_one_slot_at_a_time() -> None:
     """However many processes a step waits for at once, its slot runs one of them."""
     running, most, gate = 0, 0, asyncio.Event()
 
-    async def run_next(process_no: int) -> bool:
+    async def run_next(_namespace: str, process_no: int) -> bool:
         nonlocal running, most
         running, most = running + 1, max(most, running + 1)
         await gate.wait()
         running -= 1
         return False
 
-    lending = Lending(PLACE, {"ns": run_next})
+    lending = Lending(PLACE, {"ns"}, run_next)
     with RunningStep(lending, "ns", "a"), ExitStack() as stack:
         for number in range(5):
             stack.enter_context(waiting_for(PLACE, "ns", f"b{number}")).lend(number)
@@ -132,14 +136,14 @@ async def test_it_lends_again_at_once_while_there_is_something_to_run() -> None:
     ran: list[int] = []
     over = asyncio.Event()
 
-    async def run_next(process_no: int) -> bool:
+    async def run_next(_namespace: str, process_no: int) -> bool:
         ran.append(process_no)
         if len(ran) == 3:
             over.set()
         await asyncio.sleep(0)
         return True
 
-    lending = Lending(PLACE, {"ns": run_next})
+    lending = Lending(PLACE, {"ns"}, run_next)
     with RunningStep(lending, "ns", "a"), waiting_for(PLACE, "ns", "b") as wait:
         wait.lend(7)
         await over.wait()
@@ -152,14 +156,14 @@ async def test_a_defect_in_lending_ends_nothing(caplog: pytest.LogCaptureFixture
     tries: list[int] = []
     again = asyncio.Event()
 
-    async def run_next(process_no: int) -> bool:
+    async def run_next(_namespace: str, process_no: int) -> bool:
         tries.append(process_no)
         if len(tries) == 1:
             raise KeyError("a defect")
         again.set()
         return False
 
-    lending = Lending(PLACE, {"ns": run_next})
+    lending = Lending(PLACE, {"ns"}, run_next)
     with RunningStep(lending, "ns", "a"), waiting_for(PLACE, "ns", "b") as wait:
         wait.lend(1)
         await again.wait()
@@ -172,12 +176,12 @@ async def test_a_loan_that_does_not_end_is_given_up() -> None:
 
     begun = []
 
-    async def run_next(process_no: int) -> bool:
+    async def run_next(_namespace: str, process_no: int) -> bool:
         begun.append(process_no)
         await asyncio.Event().wait()
         return True
 
-    lending = Lending(PLACE, {"ns": run_next})
+    lending = Lending(PLACE, {"ns"}, run_next)
     with RunningStep(lending, "ns", "a"), waiting_for(PLACE, "ns", "b") as wait:
         wait.lend(1)
         await until(lambda: begun)
@@ -186,7 +190,7 @@ async def test_a_loan_that_does_not_end_is_given_up() -> None:
 
 async def test_only_what_the_engine_serves_is_helped() -> None:
     """Of another database, or another namespace, the engine can run nothing."""
-    lending = Lending(PLACE, {})
+    lending = none_served()
     with RunningStep(lending, "ns", "a"), waiting_for(PLACE, "ns", "b") as wait:
         wait.lend(1)
         await asyncio.sleep(0)
@@ -200,7 +204,7 @@ import asyncio, os
 from progressor.handlers import waits
 
 async def step():
-    lending = waits.Lending(("here",), {})
+    lending = waits.Lending(("here",), (), None)
     with waits.RunningStep(lending, "ns", "a"), waits.waiting_for(("here",), "ns", "b"):
         with waits._lock:
             child = os.fork()

@@ -1,0 +1,112 @@
+"""How requests become tasks: those of one moment fly together, and each runs here or is left to others.
+
+Rule: one coroutine carries a flight from its slots over the commit to the steps that it begins. A caller
+who gives up meanwhile stops nothing of it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+
+from progressor.model import TaskType
+from progressor.node.node import Node
+from progressor.storage.batching import Batcher, batch_by_key, batch_by_process
+from progressor.storage.items import Claimed, Continue, Duplicate, Postpone, Prepared, Request
+from progressor.storage.signals import Kind
+from progressor.worker.pool import Pool
+from progressor.worker.pools import Pools
+
+_Prepare = Callable[[Sequence[Request]], Awaitable[Sequence[Prepared]]]
+_Flights = Batcher[Request, Prepared]
+
+
+class Accepting:
+    """The requests of one client; those of namespaces in `pools` run in this process if a slot is free."""
+
+    def __init__(self, node: Node, pools: Pools) -> None:
+        self._node = node
+        self._pools = pools
+        storage, fly = node.storage, self._fly
+        self._inits = node.stops(batch_by_process("prepare_init", partial(fly, storage.prepare_init)))
+        self._calls = node.stops(batch_by_key("prepare_call", partial(fly, storage.prepare_call)))
+        self._repairs = node.stops(batch_by_key("prepare_repair", partial(fly, storage.prepare_repair)))
+        self._simple_repairs = node.stops(
+            batch_by_process("simple_repair", partial(self._fly_without_handler, storage.simple_repair))
+        )
+
+    async def accept(self, request: Request) -> Prepared:
+        """Persist a request for a handler; StorageUnavailable if there is no room for it."""
+        match request.task_type:
+            case TaskType.INIT:
+                return await self._carried(self._inits, request)
+            case TaskType.CALL | TaskType.NOTIFY:
+                return await self._carried(self._calls, request)
+            case TaskType.REPAIR:
+                return await self._carried(self._repairs, request)
+            case _:
+                raise AssertionError(f"{request.task_type} is not a request")
+
+    async def simple_repair(self, request: Request) -> Prepared:
+        """Repair without a handler."""
+        return await self._carried(self._simple_repairs, request)
+
+    async def _carried(self, flights: _Flights, request: Request) -> Prepared:
+        sent = flights.submit(request)
+        try:
+            return await sent
+        except asyncio.CancelledError:
+            # Out of patience, or gone: what was not sent yet must not run later on. But for the end of a
+            # notify nobody waits in any case.
+            if request.task_type is not TaskType.NOTIFY:
+                flights.withdraw(sent)
+            raise
+
+    async def _fly(self, prepare: _Prepare, requests: Sequence[Request]) -> Sequence[Prepared]:
+        slots = [self._slot_for(request) for request in requests]
+        try:
+            outcomes = await prepare(
+                [
+                    request if slot is None else request._replace(worker_id=slot.worker_id)
+                    for request, slot in zip(requests, slots, strict=True)
+                ]
+            )
+        except BaseException:
+            for slot in slots:
+                if slot is not None:
+                    slot.release()
+            raise
+        for request, slot, outcome in zip(requests, slots, outcomes, strict=True):
+            self._go_on(request, slot, outcome)
+        return outcomes
+
+    def _slot_for(self, request: Request) -> Pool | None:
+        pool = self._pools.get(request.namespace)
+        return pool if pool is not None and pool.reserve() else None
+
+    def _go_on(self, request: Request, slot: Pool | None, outcome: Prepared) -> None:
+        """It runs in its slot, or who has one hears of it."""
+        if slot is not None and isinstance(outcome, Continue):
+            slot.run(Claimed(outcome.task, outcome.process))
+        elif slot is not None:
+            slot.release()
+        if isinstance(outcome, Postpone):
+            self._wake(request.namespace, "calls")
+
+    async def _fly_without_handler(
+        self, prepare: _Prepare, requests: Sequence[Request]
+    ) -> Sequence[Prepared]:
+        outcomes = await prepare(requests)
+        for request, outcome in zip(requests, outcomes, strict=True):
+            if isinstance(outcome, Duplicate):
+                # Its timer is back, and may be due.
+                self._wake(request.namespace, "timers")
+        return outcomes
+
+    def _wake(self, namespace: str, kind: Kind) -> None:
+        pool = self._pools.get(namespace)
+        if pool is not None:
+            pool.ring(kind)
+        if pool is None or not pool.claims:
+            self._node.wake(namespace, kind)

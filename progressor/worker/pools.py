@@ -1,0 +1,56 @@
+"""The pools of an OS process, by namespace: what others reach them by.
+
+Rule: it is made first and filled once, so what the pools need and what needs the pools is wired by
+constructors. A client that runs nothing itself has none.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Mapping
+from datetime import timedelta
+
+from progressor.storage.signals import Kind
+from progressor.worker.pool import Pool
+
+
+class Pools(Mapping[str, Pool]):
+    """The slots of each namespace that is served here."""
+
+    def __init__(self) -> None:
+        self._pools: dict[str, Pool] = {}
+
+    def add(self, pool: Pool) -> None:
+        self._pools[pool.namespace.name] = pool
+
+    def __getitem__(self, namespace: str) -> Pool:
+        return self._pools[namespace]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._pools)
+
+    def __len__(self) -> int:
+        return len(self._pools)
+
+    @property
+    def busy(self) -> int:
+        """How many chains of steps run."""
+        return sum(pool.busy for pool in self._pools.values())
+
+    def free_slots(self) -> dict[str, int]:
+        """By namespace, for those who choose whom to wake."""
+        return {name: max(0, pool.free) for name, pool in self._pools.items()}
+
+    def ring(self, namespace: str, kind: Kind) -> None:
+        """There may be work of this kind, for whoever serves it here."""
+        pool = self._pools.get(namespace)
+        if pool is not None:
+            pool.ring(kind)
+
+    async def run_next(self, namespace: str, process_no: int) -> bool:
+        """Run the step that waits first on a process, in a slot that is lent; False if none waits."""
+        return await self._pools[namespace].run_next(process_no)
+
+    async def stop(self, grace: timedelta) -> bool:
+        """Stop claiming and let what runs finish; True if all of it did within `grace`."""
+        return all(await asyncio.gather(*(pool.stop(grace) for pool in self._pools.values())))
