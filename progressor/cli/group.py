@@ -1,19 +1,16 @@
-"""The group of all commands: its order, its help, the commands that are loaded late, its errors.
+"""The group of all commands: its help and its errors.
 
 Rule: a command raises ProgressorError and nothing else on purpose; here it becomes a line and a status.
 """
 
 from __future__ import annotations
 
-import importlib
-import importlib.util
 from typing import Any
 
 import typer
 from rich.table import Table
 from rich.text import Text
 from typer.core import TyperGroup
-from typer.main import get_command
 
 from progressor.cli.failures import EXIT_STATUS, report
 from progressor.cli.options import MACHINE
@@ -22,9 +19,6 @@ from progressor.deployment.settings import Settings
 from progressor.errors import ProgressorError
 
 RUN, ASK, LOOK, MAINTAIN = "Run", "Ask", "Look", "Maintain"
-
-# Each is a function of its own name in a module of its own name: `progressor.cli.demo.demo`.
-LATE = {"demo": RUN, "api": RUN, "bench": MAINTAIN}
 
 EXAMPLES = (
     "progressor dev billing.app:namespaces",
@@ -38,16 +32,7 @@ EXAMPLES = (
 
 
 class Commands(TyperGroup):
-    """All commands; those of LATE are imported when they are asked for, and left out if not installed."""
-
-    def list_commands(self, ctx: Any) -> list[str]:
-        late = [name for name in LATE if _is_there(name)]
-        return ["demo"] * ("demo" in late) + super().list_commands(ctx) + [n for n in late if n != "demo"]
-
-    def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        if cmd_name in LATE and _is_there(cmd_name):
-            return _late(cmd_name)
-        return super().get_command(ctx, cmd_name)
+    """All commands."""
 
     def invoke(self, ctx: Any) -> Any:
         try:
@@ -58,17 +43,6 @@ class Commands(TyperGroup):
     def format_help(self, ctx: Any, formatter: Any) -> None:
         super().format_help(ctx, formatter)
         print_epilog()
-
-
-def _is_there(name: str) -> bool:
-    return importlib.util.find_spec(f"progressor.cli.{name}") is not None
-
-
-def _late(name: str) -> Any:
-    function = getattr(importlib.import_module(f"progressor.cli.{name}"), name)
-    alone = typer.Typer(add_completion=False)
-    alone.command(name, rich_help_panel=LATE[name])(function)
-    return get_command(alone)
 
 
 def print_epilog() -> None:

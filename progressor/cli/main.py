@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from progressor import __version__
-from progressor.cli import change, doctor, maintain, read, serve
+from progressor.cli import bench, change, demo, doctor, maintain, read, serve
 from progressor.cli.group import ASK, LOOK, MAINTAIN, RUN, Commands
 
 app = typer.Typer(
@@ -18,6 +18,7 @@ app = typer.Typer(
 )
 for _panel, _commands in {
     RUN: {
+        "demo": demo.demo,
         "dev": serve.dev,
         "worker": serve.worker,
         "scanner": serve.scanner,
@@ -33,7 +34,7 @@ for _panel, _commands in {
         "remove": change.remove,
     },
     LOOK: {"get": read.get, "trace": read.trace, "search": read.search},
-    MAINTAIN: {"migrate": maintain.migrate, "doctor": doctor.doctor},
+    MAINTAIN: {"migrate": maintain.migrate, "doctor": doctor.doctor, "bench": bench.bench},
 }.items():
     for _name, _command in _commands.items():
         app.command(_name, rich_help_panel=_panel)(_command)

@@ -8,7 +8,6 @@ from importlib.metadata import version
 import pytest
 
 import progressor as package
-from progressor.cli import group
 from progressor.cli.main import app
 from progressor.deployment.settings import Settings
 from tests.cli.conftest import Ended, run
@@ -46,11 +45,3 @@ def test_version() -> None:
 
 def test_no_command_shows_the_help(progressor: Command) -> None:
     assert "Examples" in progressor().out
-
-
-def test_a_late_command_that_is_not_installed_is_left_out(
-    progressor: Command, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(group.LATE, "not_installed", group.RUN)
-    assert "not_installed" not in progressor("--help").out
-    assert progressor("not_installed").status == 2
