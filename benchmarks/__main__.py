@@ -19,9 +19,12 @@ from benchmarks import documents, environment
 from benchmarks.contestants import BASELINES, PEERS, Target, beside, targets
 from progressor.bench.cases import GROUPS, Case, own_cases
 from progressor.bench.databases import Server
+from progressor.bench.report import measure, show
+from progressor.bench.rows import QUICK, QUICK_SECONDS, Sizes
 from progressor.bench.samples import Results, pin
-from progressor.cli.bench import QUICK_SECONDS, Quick, Repeats, Seconds, measure, show, sizes_of
+from progressor.cli.bench import Quick, Repeats, Seconds
 from progressor.cli.output import to_json
+from progressor.cli.running import until_stopped
 from progressor.deployment.settings import Settings
 from progressor.embedded import EmbeddedPostgres
 
@@ -105,11 +108,11 @@ def _measure(
     if set(others) & set(PEERS):
         console.print("Looking for the peers' environment (made once, takes a minute).")
         interpreter = environment.python()
-    sizes = sizes_of(quick=quick)
+    sizes = QUICK if quick else Sizes()
     cases = list(_chosen(beside(own_cases(sizes, seconds=seconds), others, interpreter), only))
     if not cases:
         raise typer.BadParameter("there is none of these", param_hint="--only")
-    with _server(database_url) as dsn:
+    with until_stopped(console, "Stopped."), _server(database_url) as dsn:
         pin(cpus)
         results = measure(Server(dsn, sizes), cases, repeats=repeats, console=console)
     results.facts["seconds"] = seconds

@@ -13,8 +13,8 @@ from typing import Any
 from benchmarks.contestants import PEERS, Target
 from progressor.bench.cases import OWN, Case
 from progressor.bench.measure import Figures
+from progressor.bench.report import shown
 from progressor.bench.samples import Results
-from progressor.cli.bench import shown
 
 SHORT, WHOLE = Path("explanation", "performance.md"), Path("reference", "figures.md")
 _BEGIN, _END = "<!-- figures: begin -->", "<!-- figures: end -->"

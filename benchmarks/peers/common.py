@@ -11,8 +11,8 @@ from typing import Any
 from psycopg.conninfo import conninfo_to_dict
 
 from progressor.bench.children import heard, say
-from progressor.bench.loops import new_loop
 from progressor.bench.measure import Figures, Meter
+from progressor.deployment.loops import new_loop
 
 Workload = Callable[..., Coroutine[Any, Any, Figures]]
 

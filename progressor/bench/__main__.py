@@ -7,7 +7,7 @@ import logging
 
 from progressor.bench.cases import WORKLOADS
 from progressor.bench.children import heard, say
-from progressor.bench.loops import new_loop
+from progressor.deployment.loops import new_loop
 
 
 def main() -> None:

@@ -44,6 +44,10 @@ class Sizes:
         return Sizes(*(max(10, getattr(self, name) // by) for name in self.__slots__))
 
 
+# For a look: a hundredth of everything, and so many seconds.
+QUICK = Sizes().divided(100)
+QUICK_SECONDS = 1.0
+
 # As a worker that serves it will do.
 _NAMESPACE = """
 INSERT INTO progressor.namespaces (name, options) VALUES (%(name)s, '{}') ON CONFLICT DO NOTHING

@@ -6,7 +6,7 @@ import asyncio
 
 from progressor.bench import flows
 from progressor.bench.children import heard, say
-from progressor.bench.loops import new_loop
+from progressor.deployment.loops import new_loop
 from progressor.engine import Engine
 
 

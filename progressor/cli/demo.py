@@ -9,7 +9,6 @@ import asyncio
 import importlib
 import logging
 import shlex
-import signal
 import sys
 from importlib.machinery import PathFinder
 from importlib.util import module_from_spec
@@ -21,6 +20,7 @@ from rich.console import Console
 from rich.logging import RichHandler
 
 from progressor.cli.options import AsJson, DatabaseUrl, DataDir, with_settings
+from progressor.cli.running import until_stopped
 from progressor.deployment.database import database
 from progressor.deployment.settings import Settings
 from progressor.embedded import named_data_dir
@@ -29,7 +29,6 @@ from progressor.storage import migrations
 
 # The view shows what breaks on purpose; the log would show it again, with tracebacks.
 _SHOWN_BY_THE_VIEW = ("progressor.handler", "progressor.worker")
-_INTERRUPTED = 130
 
 
 @with_settings({"database_url": DatabaseUrl, "data_dir": DataDir})
@@ -51,12 +50,10 @@ def demo(
         # Thousands of customers are not what somebody expects to find among his own processes.
         settings = settings.model_copy(update={"data_dir": named_data_dir("demo")})
     _log_above_the_view(console)
-    signal.signal(signal.SIGTERM, _interrupt)
-    try:
+    with until_stopped(
+        console, "Stopped. What was accepted is kept; another run begins with new customers."
+    ):
         report = _run(settings, console, most=customers, forget=forget)
-    except KeyboardInterrupt:
-        console.print("Stopped. What was accepted is kept; another run begins with new customers.")
-        raise typer.Exit(_INTERRUPTED) from None
     if json:
         typer.echo(report.as_json())
     else:
@@ -99,8 +96,3 @@ def _log_above_the_view(console: Console) -> None:
     )
     for name in _SHOWN_BY_THE_VIEW:
         logging.getLogger(name).setLevel(logging.CRITICAL)
-
-
-def _interrupt(_signal: int, _frame: object) -> None:
-    """SIGTERM does what Ctrl-C does: the first one stops cleanly, the second one at once."""
-    signal.raise_signal(signal.SIGINT)

@@ -1,5 +1,7 @@
 """Runs a service until it is told to stop: gracefully at the first signal, at once at the second.
 
+And what is no service (`demo`, `bench`) until it is done, or somebody has had enough of it.
+
 Rule: the signals are handled by Python and not by the event loop, so that a handler that blocks the loop
 cannot keep the second one from working. A stop is bounded, whatever hangs.
 """
@@ -11,16 +13,22 @@ import logging
 import os
 import signal
 import threading
-from collections.abc import Callable
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, suppress
+from collections.abc import Callable, Iterator
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, contextmanager, suppress
 from datetime import timedelta
 from types import FrameType, TracebackType
 from typing import Any, NoReturn, Self, TypeVar
+
+import typer
+from rich.console import Console
+
+from progressor.deployment.loops import new_loop
 
 T = TypeVar("T")
 
 log = logging.getLogger("progressor.cli")
 
+_INTERRUPTED = 130
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 # What a stop may take beyond the steps' own grace: connections, an outage, threads of the user's.
 _BEYOND_GRACE = timedelta(seconds=40)
@@ -58,7 +66,7 @@ class Runner:
 
     def run(self, service: AbstractAsyncContextManager[T], started: Callable[[T], None]) -> None:
         """Enter the service, say so, and leave it when a signal comes."""
-        with asyncio.Runner(loop_factory=_loop_factory()) as runner, suppress(_StoppedEarly):
+        with asyncio.Runner(loop_factory=new_loop()) as runner, suppress(_StoppedEarly):
             runner.run(self._until_asked(service, started))
 
     async def _until_asked(
@@ -111,10 +119,14 @@ def _leave(signum: int) -> NoReturn:
     os._exit(128 + signum)
 
 
-def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+@contextmanager
+def until_stopped(console: Console, says: str) -> Iterator[None]:
+    """Ctrl-C ends the block with a line and status 130, and so does SIGTERM."""
+    before = signal.signal(signal.SIGTERM, lambda _signum, _frame: signal.raise_signal(signal.SIGINT))
     try:
-        import uvloop  # noqa: PLC0415 - not there on every platform
-    except ImportError:
-        return None
-    factory: Callable[[], asyncio.AbstractEventLoop] = uvloop.new_event_loop
-    return factory
+        yield
+    except KeyboardInterrupt:
+        console.print(says)
+        raise typer.Exit(_INTERRUPTED) from None
+    finally:
+        signal.signal(signal.SIGTERM, before)

@@ -1,4 +1,4 @@
-"""The event loop that everything is measured on: the one that the command line serves with."""
+"""The event loop that the command line serves with, and that everything is measured on."""
 
 from __future__ import annotations
 
@@ -12,4 +12,5 @@ def new_loop() -> Callable[[], asyncio.AbstractEventLoop] | None:
         import uvloop  # noqa: PLC0415 - not on every platform
     except ImportError:
         return None
-    return uvloop.new_event_loop
+    factory: Callable[[], asyncio.AbstractEventLoop] = uvloop.new_event_loop
+    return factory

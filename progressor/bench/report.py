@@ -1,0 +1,123 @@
+"""A run as it goes on, and its results: for `progressor bench`, and for `benchmarks/` with more systems."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from progressor.bench import samples
+from progressor.bench.cases import Case
+from progressor.bench.databases import Server
+from progressor.bench.measure import Figures
+from progressor.bench.samples import Results
+
+_WIDTH_OF_FILES = 160
+
+_UNITS = {
+    "rate": "{:,.0f}/s",
+    "us": "{:,.0f} µs",
+    "wal_bytes": "{:,.0f} B",
+    "stored_bytes": "{:,.0f} B",
+    "count": "{:,.0f}",
+    "client_cpu_us": "{:,.0f} µs",
+    "server_cpu_us": "{:,.0f} µs",
+}
+_COLUMNS = {
+    "rate": "rate",
+    "p50_ms": "p50",
+    "p99_ms": "p99",
+    "client_cpu_us": "CPU Python",
+    "server_cpu_us": "CPU server",
+    "wal_bytes": "WAL",
+    "stored_bytes": "stored",
+}
+_ENDINGS = {
+    "rate": "{:,.0f}/s",
+    "us": "{:,.0f} µs",
+    "ms": "{:,.2f} ms",
+    "s": "{:,.2f} s",
+    "mb": "{:,.0f} MB",
+    "kb": "{:,.1f} kB",
+}
+_LEFT_OUT = {*_COLUMNS, "us", "count"}
+
+
+def measure(server: Server, cases: Sequence[Case], *, repeats: int, console: Console) -> Results:
+    """Run all cases with a progress bar; however it ends, it leaves no database behind."""
+    columns = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("{task.description}"))
+    try:
+        server.require_durable()
+        with Progress(*columns, console=console, transient=True) as bar:
+            task = bar.add_task("", total=len(cases) * repeats)
+
+            def began(case: Case) -> None:
+                bar.update(task, description=f"{case.contestant}: {case.name}")
+
+            def heard(case: Case, answer: Figures | str) -> None:
+                bar.advance(task)
+                bar.console.print(_line(case, answer), style="dim", markup=False, soft_wrap=True)
+
+            return samples.run(server, cases, repeats=repeats, began=began, heard=heard)
+    finally:
+        server.close()
+
+
+def _line(case: Case, answer: Figures | str) -> str:
+    if isinstance(answer, str):
+        return f"{case.name:24} {case.contestant:16} not measured: {answer}"
+    said = [shown(name, value) for name, value in answer.items() if name in ("rate", "us")]
+    said += [f"{name} {shown(name, value)}" for name, value in answer.items() if name not in _LEFT_OUT]
+    p50 = answer.get("p50_ms")
+    said += [] if p50 is None else [f"p50 {shown('p50_ms', p50)}"]
+    return f"{case.name:24} {case.contestant:16} {', '.join(said)}"
+
+
+def shown(name: str, value: float | None) -> str:
+    """A figure with its unit."""
+    if value is None:
+        return ""
+    general = _ENDINGS.get(name.rpartition("_")[2], "{:,.2f}")
+    return _UNITS.get(name, general).format(value)
+
+
+def show(results: Results, console: Console) -> None:
+    """The medians of all cases."""
+    if not console.is_terminal:
+        console.width = max(console.width, _WIDTH_OF_FILES)
+    medians = {case.key: results.median(case.key) for case in results.cases}
+    columns = [name for name in _COLUMNS if any(name in median for median in medians.values())]
+    table = Table(title=f"Medians of {results.facts['repeats']}", title_justify="left")
+    for title in ("case", "system"):
+        table.add_column(title, no_wrap=True)
+    for name in columns:
+        table.add_column(_COLUMNS[name], justify="right", no_wrap=True)
+    table.add_column("also")
+    for case in results.cases:
+        median = medians[case.key]
+        table.add_row(
+            case.name,
+            case.contestant,
+            *(shown(name, median.get(name)) for name in columns),
+            _others(median) or _why_not(results.failures.get(case.key, [])),
+        )
+    console.print(table)
+    facts = results.facts
+    console.print(
+        f"{facts['cores']} cores, PostgreSQL {facts['server_version']}, Python {facts['python']}; "
+        f"fsync {facts['fsync']}, synchronous_commit {facts['synchronous_commit']}"
+    )
+
+
+def _others(median: Figures) -> str:
+    return ", ".join(
+        f"{name.replace('_', ' ')} {shown(name, value)}"
+        for name, value in median.items()
+        if name not in _LEFT_OUT
+    )
+
+
+def _why_not(failures: Sequence[str]) -> str:
+    return f"not measured: {failures[-1]}" if failures else ""

@@ -1,0 +1,24 @@
+"""What is no service ends when somebody has had enough of it."""
+
+from __future__ import annotations
+
+import signal
+
+import pytest
+import typer
+from rich.console import Console
+
+from progressor.cli.running import until_stopped
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_either_signal_ends_the_block_with_a_line(
+    number: signal.Signals, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """And with status 130; then the signals are again what they were."""
+    before = signal.getsignal(signal.SIGTERM)
+    with pytest.raises(typer.Exit) as left, until_stopped(Console(), "Enough."):
+        signal.raise_signal(number)
+    assert left.value.exit_code == 130
+    assert capsys.readouterr().out == "Enough.\n"
+    assert signal.getsignal(signal.SIGTERM) == before
