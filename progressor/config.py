@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Annotated, Any, Literal
 
 from pydantic import (
@@ -20,13 +20,12 @@ from pydantic import (
 from pydantic_core import to_json
 
 from progressor.errors import InvalidRequest
-from progressor.model import Event, HistoryRange, Metadata, in_utc
+from progressor.inputs import check_size, metadata_size
+from progressor.model import Event, HistoryRange, Metadata
 
-MAX_ID_LENGTH = 256
 # Where the tables live unless a user says otherwise; the SQL files name it.
 DEFAULT_SCHEMA = "progressor"
 _SCHEMA = re.compile(r"[a-z_][a-z0-9_]{0,62}")
-_NAMESPACE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 
 
 def _exception_name(value: Any) -> str:
@@ -133,13 +132,13 @@ class ConnectionOptions(_Options):
     def check_value(self, field: str, value: bytes | None) -> bytes | None:
         """A value that is not too large, or InvalidRequest."""
         if value is not None:
-            _check_size(field, len(value), self.max_value_bytes, "max_value_bytes")
+            check_size(field, len(value), self.max_value_bytes, "max_value_bytes")
         return value
 
     def check_metadata(self, field: str, metadata: Metadata | None) -> Metadata | None:
         """Metadata that is not too large, or InvalidRequest."""
         if metadata:
-            _check_size(field, len(to_json(metadata)), self.max_metadata_bytes, "max_metadata_bytes")
+            check_size(field, len(to_json(metadata)), self.max_metadata_bytes, "max_metadata_bytes")
         return metadata
 
     def check_events(self, field: str, events: Sequence[Event]) -> Sequence[Event]:
@@ -149,9 +148,9 @@ class ConnectionOptions(_Options):
             if payloads > self.max_value_bytes:
                 self.check_value(f"{field}[{place}]", event.payload)
             beside = metadata_size(event.metadata)
-            _check_size(f"{field}[{place}]", beside, self.max_metadata_bytes, "max_metadata_bytes")
+            check_size(f"{field}[{place}]", beside, self.max_metadata_bytes, "max_metadata_bytes")
             size += beside
-        _check_size(field, size, self.max_events_bytes, "max_events_bytes")
+        check_size(field, size, self.max_events_bytes, "max_events_bytes")
         return events
 
 
@@ -185,64 +184,3 @@ class EngineOptions(ConnectionOptions):
                 f"not {value.total_seconds():g} s"
             )
         return value
-
-
-def check_namespace(name: object) -> str:
-    """The namespace's name, or InvalidRequest."""
-    if not isinstance(name, str) or not _NAMESPACE.fullmatch(name) or len(name) > MAX_ID_LENGTH:
-        raise InvalidRequest(
-            f"namespace must match [A-Za-z0-9][A-Za-z0-9_.-]* in at most {MAX_ID_LENGTH} characters, "
-            f"not {name!r:.80}",
-            field="namespace",
-        )
-    return name
-
-
-def check_count(field: str, value: object, *, least: int, most: int | None = None) -> int:
-    """A whole number within bounds, or InvalidRequest."""
-    if not isinstance(value, int) or isinstance(value, bool):
-        raise InvalidRequest(f"{field} must be a whole number, not {type(value).__name__}", field=field)
-    if value < least or (most is not None and value > most):
-        bounds = f"{least} or more" if most is None else f"from {least} to {most}"
-        raise InvalidRequest(f"{field} must be {bounds}, not {value}", field=field)
-    return value
-
-
-def metadata_size(metadata: Metadata | None) -> int:
-    """How large metadata are as JSON; 0 for a short name alone, which is all that most events have."""
-    if not metadata:
-        return 0
-    name = metadata.get("name")
-    if len(metadata) == 1 and isinstance(name, str) and len(name) <= MAX_ID_LENGTH:
-        return 0
-    return len(to_json(metadata))
-
-
-def _check_size(field: str, size: int, most: int, setting: str) -> None:
-    if size > most:
-        raise InvalidRequest(
-            f"{field} must have at most {most:,} bytes ({setting}), not {size:,}", field=field
-        )
-
-
-def check_moment(field: str, value: object) -> datetime:
-    """An aware datetime, in UTC, or InvalidRequest."""
-    moment = in_utc(value)
-    if moment is None:
-        raise InvalidRequest(f"{field} must be an aware datetime (with tzinfo)", field=field)
-    return moment
-
-
-def check_text(field: str, value: object, *, limit: int = MAX_ID_LENGTH) -> str:
-    """A text of 1 to `limit` characters that PostgreSQL can store, or InvalidRequest."""
-    if not isinstance(value, str):
-        raise InvalidRequest(f"{field} must be a text, not {type(value).__name__}", field=field)
-    if not 1 <= len(value) <= limit:
-        raise InvalidRequest(f"{field} must have 1 to {limit} characters, not {len(value)}", field=field)
-    if "\x00" in value:
-        raise InvalidRequest(f"{field} must not contain NUL characters", field=field)
-    try:
-        value.encode()
-    except UnicodeEncodeError:
-        raise InvalidRequest(f"{field} must be valid Unicode (no lone surrogates)", field=field) from None
-    return value

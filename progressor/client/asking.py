@@ -18,8 +18,6 @@ from typing import Any
 from progressor import metrics
 from progressor.client.accepting import Accepting
 from progressor.client.results import not_prepared, response_of
-from progressor.config import check_namespace as _check_name
-from progressor.config import check_text
 from progressor.errors import (
     InvalidRequest,
     NamespaceNotFound,
@@ -30,6 +28,8 @@ from progressor.errors import (
 from progressor.handlers.codec import RAW, Wire, encode
 from progressor.handlers.namespace import Namespace
 from progressor.handlers.waits import NoWait, Wait, waiting_for
+from progressor.inputs import check_namespace as _check_name
+from progressor.inputs import check_text
 from progressor.model import ProcessStatus, Snapshot, TaskType
 from progressor.node.node import Node
 from progressor.storage.items import (

@@ -19,13 +19,7 @@ from progressor import metrics
 from progressor.client.asking import Asker, Timeout
 from progressor.client.importing import import_of
 from progressor.client.results import Health, Page, TraceEntry
-from progressor.config import (
-    ConnectionOptions,
-    check_count,
-    check_moment,
-    check_namespace,
-    check_text,
-)
+from progressor.config import ConnectionOptions
 from progressor.errors import (
     InvalidRequest,
     ProcessAlreadyExists,
@@ -36,6 +30,7 @@ from progressor.errors import (
 from progressor.handlers.codec import RAW, Codec, Wire, json_object
 from progressor.handlers.namespace import Namespace
 from progressor.handlers.process import Process
+from progressor.inputs import check_count, check_moment, check_namespace, check_text
 from progressor.model import (
     LAST_ID,
     HistoryRange,

@@ -10,9 +10,10 @@ from typing import Any, Literal
 
 from pydantic import BaseModel
 
-from progressor.config import ConnectionOptions, check_text
+from progressor.config import ConnectionOptions
 from progressor.errors import InvalidRequest
 from progressor.handlers.codec import Wire, encode_json, json_object
+from progressor.inputs import check_text
 from progressor.model import Event, Metadata, SetTimer, UnsetTimer, can_be_stored, in_utc
 from progressor.storage.items import Import
 

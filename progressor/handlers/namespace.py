@@ -11,12 +11,13 @@ from datetime import timedelta
 from enum import Enum
 from typing import Any, Final, TypeVar, overload
 
-from progressor.config import NamespaceOptions, OnZombie, RetryPolicy, check_namespace, check_text
+from progressor.config import NamespaceOptions, OnZombie, RetryPolicy
 from progressor.errors import InvalidRequest
 from progressor.handlers.codec import ANY, RAW, Codec, Shape, Wire
 from progressor.handlers.function import Function, names_around
 from progressor.handlers.handler import Handler, InvalidCall, checked
 from progressor.handlers.process import Process, WritableProcess
+from progressor.inputs import check_namespace, check_text
 from progressor.model import HistoryRange, Intent, Snapshot, Task, TaskType
 
 F = TypeVar("F", bound=Callable[..., Any])

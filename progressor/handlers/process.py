@@ -13,9 +13,9 @@ from typing import Any, Final, Generic, NoReturn, TypeVar, cast
 
 from pydantic import BaseModel, ValidationError
 
-from progressor.config import check_text
 from progressor.errors import InvalidRequest, InvalidState, named
 from progressor.handlers.codec import ANY, JSON, Shape, Wire, encode_json, faults, json_object
+from progressor.inputs import check_text
 from progressor.model import (
     Action,
     Event,

@@ -29,8 +29,8 @@ from sqlalchemy import (
     union_all,
 )
 
-from progressor.config import check_count, check_moment
 from progressor.errors import InvalidRequest
+from progressor.inputs import check_count, check_moment
 from progressor.model import LAST_ID, Metadata, Snapshot, TaskType, Timer, TimerStatus
 from progressor.storage.items import ROOM
 from progressor.storage.rows import Row, snapshot_of

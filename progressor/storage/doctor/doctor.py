@@ -9,7 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from progressor.config import DEFAULT_SCHEMA, check_count, check_namespace
+from progressor.config import DEFAULT_SCHEMA
+from progressor.inputs import check_count, check_namespace
 from progressor.storage.doctor import checks
 from progressor.storage.doctor.checks import Finding
 from progressor.storage.dsn import with_defaults

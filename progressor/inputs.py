@@ -1,0 +1,76 @@
+"""What a user hands in, checked: it comes back as it is, or as InvalidRequest that names its field."""
+
+from __future__ import annotations
+
+import re
+from datetime import datetime
+
+from pydantic_core import to_json
+
+from progressor.errors import InvalidRequest
+from progressor.model import Metadata, in_utc
+
+MAX_ID_LENGTH = 256
+_NAMESPACE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
+
+
+def check_namespace(name: object) -> str:
+    """The namespace's name, or InvalidRequest."""
+    if not isinstance(name, str) or not _NAMESPACE.fullmatch(name) or len(name) > MAX_ID_LENGTH:
+        raise InvalidRequest(
+            f"namespace must match [A-Za-z0-9][A-Za-z0-9_.-]* in at most {MAX_ID_LENGTH} characters, "
+            f"not {name!r:.80}",
+            field="namespace",
+        )
+    return name
+
+
+def check_text(field: str, value: object, *, limit: int = MAX_ID_LENGTH) -> str:
+    """A text of 1 to `limit` characters that PostgreSQL can store, or InvalidRequest."""
+    if not isinstance(value, str):
+        raise InvalidRequest(f"{field} must be a text, not {type(value).__name__}", field=field)
+    if not 1 <= len(value) <= limit:
+        raise InvalidRequest(f"{field} must have 1 to {limit} characters, not {len(value)}", field=field)
+    if "\x00" in value:
+        raise InvalidRequest(f"{field} must not contain NUL characters", field=field)
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise InvalidRequest(f"{field} must be valid Unicode (no lone surrogates)", field=field) from None
+    return value
+
+
+def check_count(field: str, value: object, *, least: int, most: int | None = None) -> int:
+    """A whole number within bounds, or InvalidRequest."""
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise InvalidRequest(f"{field} must be a whole number, not {type(value).__name__}", field=field)
+    if value < least or (most is not None and value > most):
+        bounds = f"{least} or more" if most is None else f"from {least} to {most}"
+        raise InvalidRequest(f"{field} must be {bounds}, not {value}", field=field)
+    return value
+
+
+def check_moment(field: str, value: object) -> datetime:
+    """An aware datetime, in UTC, or InvalidRequest."""
+    moment = in_utc(value)
+    if moment is None:
+        raise InvalidRequest(f"{field} must be an aware datetime (with tzinfo)", field=field)
+    return moment
+
+
+def check_size(field: str, size: int, most: int, setting: str) -> None:
+    """InvalidRequest, if there are more bytes than the setting allows."""
+    if size > most:
+        raise InvalidRequest(
+            f"{field} must have at most {most:,} bytes ({setting}), not {size:,}", field=field
+        )
+
+
+def metadata_size(metadata: Metadata | None) -> int:
+    """How large metadata are as JSON; 0 for a short name alone, which is all that most events have."""
+    if not metadata:
+        return 0
+    name = metadata.get("name")
+    if len(metadata) == 1 and isinstance(name, str) and len(name) <= MAX_ID_LENGTH:
+        return 0
+    return len(to_json(metadata))
