@@ -13,6 +13,8 @@ from functools import cache
 from prometheus_client import REGISTRY, Counter, Gauge, Histogram
 from prometheus_client.exposition import choose_encoder
 
+from progressor.model import Disposition
+
 _FINE = (0.1, 0.25, 0.5, 1, 2, 5, 10, 20)
 _BUCKETS = (*_FINE, 50, 150, 300, 500, 750, 1000)
 _NOTIFICATION_BUCKETS = (0.1, 0.25, 0.5, 1, 2, 5, 10, 50, 150, 300, 500, 1000)
@@ -65,7 +67,7 @@ OLDEST_SNAPSHOT = Gauge(
     "For how long the oldest open transaction of the database holds up the clearing of dead rows",
 )
 SLOTS = Gauge("progressor_slots", "Worker slots", (_NAMESPACE, "state"))
-ZOMBIES = Counter("progressor_zombies", "Zombies collected", (_NAMESPACE, "verdict"))
+ZOMBIES = Counter("progressor_zombies", "Zombies collected", (_NAMESPACE, "disposition"))
 JUDGING = Gauge(
     "progressor_zombie_collector_judging",
     "1 while the zombie collector of this process judges; 0 until it saw writes get through for a lease",
@@ -105,8 +107,8 @@ def expect(namespace: str) -> None:
     """Show the counters of a namespace from 0 on: an increase from nothing is none to Prometheus."""
     for counter in (LOST_LEASES, RETRIES, REJECTED, BROKEN):
         counter.labels(namespace)
-    for verdict in ("error", "retry"):
-        ZOMBIES.labels(namespace, verdict)
+    for disposition in (Disposition.BREAK, Disposition.HOLD, Disposition.RETRY):
+        ZOMBIES.labels(namespace, disposition.value)
 
 
 def publish_backlog(namespace: str, kind: str, *, waiting: int, oldest_age_ms: float) -> None:

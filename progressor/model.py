@@ -317,7 +317,7 @@ class Decision(NamedTuple):
 
     `status` None leaves the process as it was (a rejection, a failed repair). `timer` belongs to
     `replace`, and to `break` where a timer broke the process: it is the one that is held in its place.
-    `retry_interval` belongs to `retry`.
+    `retry_interval` belongs to `retry`; None: at once.
     """
 
     disposition: Disposition

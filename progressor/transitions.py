@@ -1,15 +1,16 @@
-"""Everything that can become of a process when a step ends, in one table.
+"""Every change of a process's status: when, to what, and what becomes of its timer and its mailbox.
 
-Rule: this is the only place where statuses change. It is pure: no clock, no database, no handler.
-The docs' diagram is drawn from `TABLE`, so it cannot differ from what the engine does.
+Rule: a status changes by a step, as `TABLE` says, or by a verb of the API, as `VERBS` says, and in no other
+way: storage writes what is decided here, and chooses nothing. It is pure: no clock, no database, no
+handler. The docs are drawn from these tables, and tests hold the SQL to them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import timedelta
-from enum import StrEnum
+from datetime import datetime, timedelta
+from enum import Enum, StrEnum
 from typing import NamedTuple, assert_never
 
 from progressor.config import NamespaceOptions, RetryPolicy
@@ -25,23 +26,29 @@ from progressor.model import (
     Remove,
     Reply,
     SetTimer,
+    Snapshot,
     Success,
     Task,
     TaskType,
+    Timer,
     UnsetTimer,
 )
 
 
-class OutcomeKind(StrEnum):
-    """How a handler can end."""
+class Ending(StrEnum):
+    """How a step can end: in three ways of its handler, or with its worker.
+
+    A timer has no rejection: nobody asked, so there is nobody to refuse. It counts as a failure.
+    """
 
     SUCCESS = "success"
     REJECTION = "rejection"
     FAILURE = "failure"
+    LOST = "lost"
 
 
 class Case(StrEnum):
-    """What a rule looks at, beyond task type and outcome."""
+    """What a rule looks at, beyond task type and ending."""
 
     ALWAYS = "always"
     NO_ACTION = "no action"
@@ -52,85 +59,192 @@ class Case(StrEnum):
     NO_RETRIES_LEFT = "no retries left"
 
 
-@dataclass(frozen=True, slots=True)
-class End:
-    """How a step ends. `status` None leaves the process's status, detail and corrupted_by alone."""
+class End(NamedTuple):
+    """What becomes of the process. `status` None leaves its status, detail and corrupted_by alone."""
 
     disposition: Disposition
     status: ProcessStatus | None = None
 
 
-Rule = Mapping[Case, End]
+@dataclass(frozen=True, slots=True, eq=False)
+class Rule:
+    """What becomes of the process, case by case."""
 
-_RUNNING = ProcessStatus.RUNNING
+    name: str
+    ends: Mapping[Case, End]
 
-BY_ACTION: Rule = {
-    Case.NO_ACTION: End(Disposition.RESUME, _RUNNING),
-    Case.SET_TIMER: End(Disposition.REPLACE, _RUNNING),
-    Case.UNSET_TIMER: End(Disposition.CANCEL, _RUNNING),
-    Case.REMOVE: End(Disposition.REMOVE, _RUNNING),
-}
-BY_POLICY: Rule = {
-    Case.RETRIES_LEFT: End(Disposition.RETRY),
-    Case.NO_RETRIES_LEFT: End(Disposition.BREAK, ProcessStatus.ERROR),
-}
-BREAKS: Rule = {Case.ALWAYS: End(Disposition.BREAK, ProcessStatus.ERROR)}
-STAYS_AS_IT_WAS: Rule = {Case.ALWAYS: End(Disposition.RESUME)}
-STAYS_BROKEN: Rule = {Case.ALWAYS: End(Disposition.HOLD)}
-IS_REMOVED: Rule = {Case.ALWAYS: End(Disposition.REMOVE)}
+    def end(self, case: Case) -> End:
+        return self.ends.get(case) or self.ends[Case.ALWAYS]
 
-TABLE: Mapping[tuple[TaskType, OutcomeKind], Rule] = {
-    (TaskType.INIT, OutcomeKind.SUCCESS): BY_ACTION,
-    (TaskType.INIT, OutcomeKind.REJECTION): IS_REMOVED,
-    (TaskType.INIT, OutcomeKind.FAILURE): BREAKS,
-    (TaskType.CALL, OutcomeKind.SUCCESS): BY_ACTION,
-    (TaskType.CALL, OutcomeKind.REJECTION): STAYS_AS_IT_WAS,
-    (TaskType.CALL, OutcomeKind.FAILURE): BREAKS,
-    (TaskType.NOTIFY, OutcomeKind.SUCCESS): BY_ACTION,
-    (TaskType.NOTIFY, OutcomeKind.REJECTION): STAYS_AS_IT_WAS,
-    (TaskType.NOTIFY, OutcomeKind.FAILURE): BREAKS,
-    (TaskType.TIMEOUT, OutcomeKind.SUCCESS): BY_ACTION,
-    (TaskType.TIMEOUT, OutcomeKind.REJECTION): BY_POLICY,
-    (TaskType.TIMEOUT, OutcomeKind.FAILURE): BY_POLICY,
-    (TaskType.REPAIR, OutcomeKind.SUCCESS): BY_ACTION,
-    (TaskType.REPAIR, OutcomeKind.REJECTION): STAYS_BROKEN,
-    (TaskType.REPAIR, OutcomeKind.FAILURE): STAYS_BROKEN,
-    (TaskType.REMOVE, OutcomeKind.SUCCESS): IS_REMOVED,
-    (TaskType.REMOVE, OutcomeKind.REJECTION): BY_POLICY,
-    (TaskType.REMOVE, OutcomeKind.FAILURE): BY_POLICY,
+
+_RUNNING, _ERROR = ProcessStatus.RUNNING, ProcessStatus.ERROR
+
+BY_ACTION = Rule(
+    "by its action",
+    {
+        Case.NO_ACTION: End(Disposition.RESUME, _RUNNING),
+        Case.SET_TIMER: End(Disposition.REPLACE, _RUNNING),
+        Case.UNSET_TIMER: End(Disposition.CANCEL, _RUNNING),
+        Case.REMOVE: End(Disposition.REMOVE),
+    },
+)
+STAYS_AS_IT_WAS = Rule("stays as it was", {Case.ALWAYS: End(Disposition.RESUME)})
+STAYS_BROKEN = Rule("stays broken", {Case.ALWAYS: End(Disposition.HOLD)})
+BREAKS = Rule("breaks", {Case.ALWAYS: End(Disposition.BREAK, _ERROR)})
+RETRIED_OR_BREAKS = Rule(
+    "is tried again, or breaks",
+    {
+        Case.RETRIES_LEFT: End(Disposition.RETRY),
+        Case.NO_RETRIES_LEFT: End(Disposition.BREAK, _ERROR),
+    },
+)
+RETRIED_OR_STAYS_BROKEN = Rule(
+    "is tried again, or stays broken",
+    {
+        Case.RETRIES_LEFT: End(Disposition.RETRY),
+        Case.NO_RETRIES_LEFT: End(Disposition.HOLD),
+    },
+)
+IS_REMOVED = Rule("is removed", {Case.ALWAYS: End(Disposition.REMOVE)})
+
+TABLE: Mapping[tuple[TaskType, Ending], Rule] = {
+    (TaskType.INIT, Ending.SUCCESS): BY_ACTION,
+    (TaskType.INIT, Ending.REJECTION): IS_REMOVED,
+    (TaskType.INIT, Ending.FAILURE): BREAKS,
+    (TaskType.INIT, Ending.LOST): RETRIED_OR_BREAKS,
+    (TaskType.CALL, Ending.SUCCESS): BY_ACTION,
+    (TaskType.CALL, Ending.REJECTION): STAYS_AS_IT_WAS,
+    (TaskType.CALL, Ending.FAILURE): BREAKS,
+    (TaskType.CALL, Ending.LOST): RETRIED_OR_BREAKS,
+    (TaskType.NOTIFY, Ending.SUCCESS): BY_ACTION,
+    (TaskType.NOTIFY, Ending.REJECTION): STAYS_AS_IT_WAS,
+    (TaskType.NOTIFY, Ending.FAILURE): BREAKS,
+    (TaskType.NOTIFY, Ending.LOST): RETRIED_OR_BREAKS,
+    (TaskType.TIMEOUT, Ending.SUCCESS): BY_ACTION,
+    (TaskType.TIMEOUT, Ending.FAILURE): RETRIED_OR_BREAKS,
+    (TaskType.TIMEOUT, Ending.LOST): RETRIED_OR_BREAKS,
+    # No handler runs: it fails if PostgreSQL refuses to remove the process, and would again.
+    (TaskType.REMOVE, Ending.SUCCESS): IS_REMOVED,
+    (TaskType.REMOVE, Ending.FAILURE): BREAKS,
+    (TaskType.REMOVE, Ending.LOST): RETRIED_OR_BREAKS,
+    (TaskType.REPAIR, Ending.SUCCESS): BY_ACTION,
+    (TaskType.REPAIR, Ending.REJECTION): STAYS_BROKEN,
+    (TaskType.REPAIR, Ending.FAILURE): STAYS_BROKEN,
+    (TaskType.REPAIR, Ending.LOST): RETRIED_OR_STAYS_BROKEN,
 }
 
 RUNS_IN: Mapping[TaskType, ProcessStatus] = {
     TaskType.INIT: ProcessStatus.INIT,
-    TaskType.CALL: ProcessStatus.RUNNING,
-    TaskType.NOTIFY: ProcessStatus.RUNNING,
-    TaskType.TIMEOUT: ProcessStatus.RUNNING,
-    TaskType.REPAIR: ProcessStatus.ERROR,
-    TaskType.REMOVE: ProcessStatus.RUNNING,
+    TaskType.CALL: _RUNNING,
+    TaskType.NOTIFY: _RUNNING,
+    TaskType.TIMEOUT: _RUNNING,
+    TaskType.REMOVE: _RUNNING,
+    TaskType.REPAIR: _ERROR,
 }
 """The status of a process in which its tasks of a type run (a call made during `init` waits)."""
 
 
+class Verb(StrEnum):
+    """What changes a status without a step."""
+
+    START = "start"
+    PUT = "put"
+    SIMPLE_REPAIR = "simple_repair"
+    REMOVE = "remove"
+
+
+class Change(NamedTuple):
+    """From any of these statuses to any of those; none is that of a process that is not there."""
+
+    found: tuple[ProcessStatus | None, ...]
+    becomes: tuple[ProcessStatus | None, ...]
+    disposition: Disposition | None = None
+
+
+VERBS: Mapping[Verb, Change] = {
+    Verb.START: Change((None,), (ProcessStatus.INIT,)),
+    Verb.PUT: Change((None,), (_RUNNING, _ERROR)),
+    Verb.SIMPLE_REPAIR: Change((_ERROR,), (_RUNNING,), Disposition.RESUME),
+    Verb.REMOVE: Change(tuple(ProcessStatus), (None,), Disposition.REMOVE),
+}
+
+
+class OnTask(Enum):
+    """What a disposition does to the task."""
+
+    ENDS = "ends"
+    WAITS_AGAIN = "waits again, until the interval is over if there is one"
+
+
+class OnTimer(Enum):
+    """What a disposition does to the timer of the process."""
+
+    REPLACED = "the old one is cancelled, the new one is set; it runs at once if it is due"
+    RESUMED = "waits for its own time again, if it was blocked or held; it runs at once if it is due"
+    CANCELLED = "is cancelled"
+    STAYS = "is that task, or stays blocked behind it"
+    HELD = "is held; a timer that broke the process leaves another one in its place, as due as it was"
+    GONE = "is deleted"
+
+
+class OnMailbox(Enum):
+    """What a disposition does to the requests that wait on the process."""
+
+    GOES_ON = "its first request goes next, before any timer"
+    CANCELLED = "its requests are cancelled, and their callers told"
+    EMPTY = "is empty: a broken process takes nothing but a repair"
+    GONE = "is deleted, and its callers are told"
+
+
+class Effects(NamedTuple):
+    """What a disposition does."""
+
+    task: OnTask
+    timer: OnTimer
+    mailbox: OnMailbox
+
+
+EFFECTS: Mapping[Disposition, Effects] = {
+    Disposition.REPLACE: Effects(OnTask.ENDS, OnTimer.REPLACED, OnMailbox.GOES_ON),
+    Disposition.RESUME: Effects(OnTask.ENDS, OnTimer.RESUMED, OnMailbox.GOES_ON),
+    Disposition.CANCEL: Effects(OnTask.ENDS, OnTimer.CANCELLED, OnMailbox.GOES_ON),
+    Disposition.RETRY: Effects(OnTask.WAITS_AGAIN, OnTimer.STAYS, OnMailbox.GOES_ON),
+    Disposition.BREAK: Effects(OnTask.ENDS, OnTimer.HELD, OnMailbox.CANCELLED),
+    Disposition.HOLD: Effects(OnTask.ENDS, OnTimer.HELD, OnMailbox.EMPTY),
+    Disposition.REMOVE: Effects(OnTask.ENDS, OnTimer.GONE, OnMailbox.GONE),
+}
+
+
 def decide(task: Task, outcome: Outcome, policy: RetryPolicy) -> Decision:
-    """What becomes of a task and its process, given how the task ended."""
+    """What becomes of a task and its process, given how its handler ended."""
     match outcome:
         case Success(intent=intent):
-            return _decide_success(task, intent)
+            return _succeeded(task, intent)
         case Rejection() if task.task_type.is_timer:
-            # Nobody asked, so there is nobody to refuse: a timer's rejection is a failure.
-            return _decide_failure(task, OutcomeKind.REJECTION, _as_failure(outcome), policy)
+            return _failed(task, _as_failure(outcome), policy)
         case Rejection():
-            end = TABLE[task.task_type, OutcomeKind.REJECTION][Case.ALWAYS]
+            end = TABLE[task.task_type, Ending.REJECTION].end(Case.ALWAYS)
             return Decision(end.disposition, Reply(rejection=outcome), end.status)
         case Failure():
-            return _decide_failure(task, OutcomeKind.FAILURE, outcome, policy)
+            return _failed(task, outcome, policy)
         case _:
             assert_never(outcome)
 
 
-def _decide_success(task: Task, intent: Intent) -> Decision:
-    rule = TABLE[task.task_type, OutcomeKind.SUCCESS]
-    end = rule.get(Case.ALWAYS) or rule[_case_of(intent.action)]
+class Lost(NamedTuple):
+    """How a task lost its worker, and how many it had lost before."""
+
+    reason: str
+    before: int = 0
+
+
+def decide_lost(task: Task, lost: Lost, options: NamespaceOptions) -> Decision:
+    """What becomes of a task and its process, given that its worker was lost."""
+    return _not_done(task, Ending.LOST, lost.reason, _retry_of_lost(task, lost, options))
+
+
+def _succeeded(task: Task, intent: Intent) -> Decision:
+    end = TABLE[task.task_type, Ending.SUCCESS].end(_case_of(intent.action))
     # What is removed has no timer, whatever was said of one.
     timer = intent.action if end.disposition is Disposition.REPLACE else None
     return Decision(
@@ -142,28 +256,6 @@ def _decide_success(task: Task, intent: Intent) -> Decision:
         metadata=intent.metadata,
         timer=timer if isinstance(timer, SetTimer) else None,
     )
-
-
-def _decide_failure(task: Task, kind: OutcomeKind, failure: Failure, policy: RetryPolicy) -> Decision:
-    rule = TABLE[task.task_type, kind]
-    end = rule.get(Case.ALWAYS)
-    interval = None
-    if end is None:
-        interval = retry_interval(task, failure, policy)
-        end = rule[Case.NO_RETRIES_LEFT if interval is None else Case.RETRIES_LEFT]
-    breaks = end.disposition is Disposition.BREAK
-    return Decision(
-        end.disposition,
-        Reply(error=failure.error),
-        end.status,
-        timer=_held(task) if breaks and task.task_type.is_timer else None,
-        retry_interval=interval,
-    )
-
-
-def _held(timer: Task) -> SetTimer:
-    """What a timer that breaks its process leaves in its place: the same, as due as it was."""
-    return SetTimer(at=timer.scheduled_time, remove=timer.task_type is TaskType.REMOVE)
 
 
 def _case_of(action: Action | None) -> Case:
@@ -184,6 +276,39 @@ def _as_failure(rejection: Rejection) -> Failure:
     return Failure(error=f"Reject: {rejection.reason}", error_types=("Reject",))
 
 
+class _Retry(NamedTuple):
+    """Another try is allowed: after an interval, or at once."""
+
+    interval: timedelta | None = None
+
+
+def _retry_after(interval: timedelta | None) -> _Retry | None:
+    return None if interval is None else _Retry(interval)
+
+
+def _failed(task: Task, failure: Failure, policy: RetryPolicy) -> Decision:
+    retry = _retry_after(retry_interval(task, failure, policy))
+    return _not_done(task, Ending.FAILURE, failure.error, retry)
+
+
+def _not_done(task: Task, ending: Ending, error: str, retry: _Retry | None) -> Decision:
+    case = Case.NO_RETRIES_LEFT if retry is None else Case.RETRIES_LEFT
+    end = TABLE[task.task_type, ending].end(case)
+    breaks, is_retried = end.disposition is Disposition.BREAK, end.disposition is Disposition.RETRY
+    return Decision(
+        end.disposition,
+        Reply(error=error),
+        end.status,
+        timer=_held(task) if breaks and task.task_type.is_timer else None,
+        retry_interval=retry.interval if retry is not None and is_retried else None,
+    )
+
+
+def _held(timer: Task) -> SetTimer:
+    """What a timer that breaks its process leaves in its place: the same, as due as it was."""
+    return SetTimer(at=timer.scheduled_time, remove=timer.task_type is TaskType.REMOVE)
+
+
 def retry_interval(task: Task, failure: Failure, policy: RetryPolicy) -> timedelta | None:
     """How long to wait before the task is tried again; None: never again."""
     if not failure.retryable or not set(policy.non_retryable).isdisjoint(failure.error_types):
@@ -191,65 +316,39 @@ def retry_interval(task: Task, failure: Failure, policy: RetryPolicy) -> timedel
     return policy.interval_after(task.attempts_count + 1, task.last_retry_interval)
 
 
-class Loss(NamedTuple):
-    """A task whose worker was lost, and with it so many before (`zombie_count`)."""
-
-    task_type: TaskType
-    attempts_count: int
-    last_retry_interval: timedelta | None
-    zombie_count: int
-
-
-class GoesBack(NamedTuple):
-    """A lost task waits again: for so long if it is tried as a failed timer is, else for nothing."""
-
-    interval: timedelta | None = None
-
-
-def judge(loss: Loss, options: NamespaceOptions) -> GoesBack | None:
-    """What becomes of a lost task; None: it ends in error and breaks its process."""
+def _retry_of_lost(task: Task, lost: Lost, options: NamespaceOptions) -> _Retry | None:
     match options.on_zombie:
-        case "policy" if loss.task_type.is_timer:
-            attempts = loss.attempts_count + 1
-            interval = options.retry_policy.interval_after(attempts, loss.last_retry_interval)
-            return None if interval is None else GoesBack(interval)
+        case "policy" if task.task_type.is_timer:
+            attempts = task.attempts_count + 1
+            return _retry_after(options.retry_policy.interval_after(attempts, task.last_retry_interval))
         case "retry":
-            return GoesBack() if loss.zombie_count < options.zombie_attempts else None
+            return _Retry() if lost.before < options.zombie_attempts else None
         case "policy" | "error":
             return None
         case _:
             assert_never(options.on_zombie)
 
 
-def diagram() -> str:
-    """`TABLE` as a Mermaid state diagram: `task types / outcome / dispositions` on every edge."""
-    lines = ["stateDiagram-v2", "    [*] --> init : start"]
-    lines += [
-        f"    {source} --> {target} : {label}" for source, target, label in sorted(_edges(), key=_drawn)
-    ]
-    lines.append("    removed --> [*]")
-    return "\n".join(lines) + "\n"
-
-
-def _edges() -> Iterator[tuple[str, str, str]]:
-    """Task types that share status, rule and outcome share their edges."""
-    alike: dict[tuple[ProcessStatus, OutcomeKind, int], list[TaskType]] = {}
-    for (task_type, kind), rule in TABLE.items():
-        alike.setdefault((RUNS_IN[task_type], kind, id(rule)), []).append(task_type)
-    for (source, kind, _), task_types in alike.items():
-        by_target: dict[str, list[Disposition]] = {}
-        for end in TABLE[task_types[0], kind].values():
-            by_target.setdefault(_target(source, end), []).append(end.disposition)
-        for target, dispositions in by_target.items():
-            yield source, target, f"{', '.join(task_types)} / {kind} / {', '.join(dispositions)}"
-
-
-def _target(source: ProcessStatus, end: End) -> str:
-    if end.disposition is Disposition.REMOVE:
-        return "removed"
-    return end.status or source
-
-
-def _drawn(edge: tuple[str, str, str]) -> tuple[int, int]:
-    order = [*ProcessStatus, "removed"]
-    return order.index(edge[0]), order.index(edge[1])
+def after(
+    process: Snapshot, task: Task, decision: Decision, *, now: datetime, timer: Timer | None
+) -> Snapshot:
+    """The process as this step left it, without reading it again."""
+    if decision.status is None:
+        return process._replace(timer=timer, history=())
+    changed = decision.status is not process.status
+    broken = decision.status is _ERROR
+    return Snapshot(
+        process_no=process.process_no,
+        namespace=process.namespace,
+        process_id=process.process_id,
+        status=decision.status,
+        previous_status=process.status if changed else process.previous_status,
+        status_changed_at=now if changed else process.status_changed_at,
+        created_at=process.created_at,
+        detail=decision.reply.error if broken else None,
+        aux_state=process.aux_state if decision.aux_state is None else decision.aux_state,
+        metadata=process.metadata if decision.metadata is None else decision.metadata,
+        corrupted_by=task.task_id if broken else None,
+        last_event_id=process.last_event_id + len(decision.events),
+        timer=timer,
+    )

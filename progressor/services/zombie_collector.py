@@ -14,7 +14,7 @@ from datetime import timedelta
 from progressor import metrics
 from progressor.config import EngineOptions
 from progressor.errors import ProgressorError
-from progressor.model import TaskStatus, TaskType, shown_id
+from progressor.model import Disposition, TaskStatus, shown_id
 from progressor.node.node import Node
 from progressor.node.replies import Replies
 from progressor.node.witness import Witness
@@ -115,7 +115,7 @@ class ZombieCollector(PeriodicService):
 
     def _report(self, zombie: Zombie) -> None:
         ref = zombie.task
-        metrics.ZOMBIES.labels(ref.namespace, zombie.verdict).inc()
+        metrics.ZOMBIES.labels(ref.namespace, zombie.disposition.value).inc()
         log.warning(
             "zombie detected",
             extra={
@@ -124,14 +124,13 @@ class ZombieCollector(PeriodicService):
                 "task_id": ref.task_id,
                 "task_type": zombie.task_type.value,
                 "worker_id": shown_id(zombie.worker_id),
-                "verdict": zombie.verdict,
+                "disposition": zombie.disposition.value,
                 "reason": zombie.reason,
             },
         )
-        if zombie.verdict == "error":
-            if zombie.task_type is not TaskType.REPAIR:
-                # What a repair works on was broken before.
-                metrics.BROKEN.labels(ref.namespace).inc()
+        if zombie.disposition is Disposition.BREAK:
+            metrics.BROKEN.labels(ref.namespace).inc()
+        if zombie.disposition is not Disposition.RETRY:
             self._replies.resolve(ref, Standing(TaskStatus.ERROR, error=zombie.reason))
             for other in zombie.cancelled:
                 self._replies.resolve(other, Standing(TaskStatus.CANCELLED, error=zombie.reason))

@@ -12,6 +12,7 @@ from pydantic_core import from_json, to_json
 
 from progressor.model import (
     Decision,
+    Disposition,
     Event,
     Metadata,
     Rejection,
@@ -214,14 +215,14 @@ class Evidence(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Zombie:
-    """A task taken from a worker that is gone or ran too long: why, and what was done with it."""
+    """A task taken from a worker that is gone or ran too long: why, and what became of it."""
 
     task: TaskRef
     process_id: str
     task_type: TaskType
     worker_id: int
     reason: str
-    verdict: Literal["error", "retry"]
+    disposition: Disposition
     cancelled: tuple[TaskRef, ...] = ()
 
 

@@ -87,7 +87,6 @@ def request_columns(requests: Sequence[Request]) -> Columns:
 def step_columns(steps: Sequence[Step]) -> Columns:
     tasks = [step.task for step in steps]
     decisions = [step.decision for step in steps]
-    timers = [decision.timer for decision in decisions]
     answers = [Standing.of(decision.reply) for decision in decisions]
     return {
         **task_key_columns(tasks),
@@ -100,13 +99,20 @@ def step_columns(steps: Sequence[Step]) -> Columns:
         ),
         "response": BytesArray([answer.response for answer in answers]),
         "error": TextArray([answer.error for answer in answers]),
+        **timer_columns(decisions),
+        "delay": BigintArray([_delay(decision) for decision in decisions]),
+        "keeps_slot": BooleanArray([step.keeps_slot for step in steps]),
+        **_event_columns(steps),
+    }
+
+
+def timer_columns(decisions: Sequence[Decision]) -> Columns:
+    timers = [decision.timer for decision in decisions]
+    return {
         "timer_type": TextArray(
             [t and (TaskType.REMOVE if t.remove else TaskType.TIMEOUT).value for t in timers]
         ),
         "timer_at": TimestampArray([timer and timer.at for timer in timers]),
-        "delay": BigintArray([_delay(decision) for decision in decisions]),
-        "keeps_slot": BooleanArray([step.keeps_slot for step in steps]),
-        **_event_columns(steps),
     }
 
 

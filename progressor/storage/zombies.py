@@ -5,18 +5,18 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, NamedTuple
 
 from psycopg import errors as pg
 
 from progressor.config import NamespaceOptions
 from progressor.errors import InvalidRequest, StorageUnavailable
-from progressor.model import TaskType, shown_id
+from progressor.model import Decision, Disposition, Task, TaskType, shown_id
 from progressor.storage.arrays import BigintArray, TextArray, microseconds
 from progressor.storage.items import Evidence, TaskRef, Zombie
-from progressor.storage.rows import Row, grouped
+from progressor.storage.rows import Row, grouped, task_key_columns, timer_columns
 from progressor.storage.session import Params, Session
-from progressor.transitions import GoesBack, Loss, judge
+from progressor.transitions import Lost, decide_lost
 
 log = logging.getLogger("progressor.storage.zombies")
 
@@ -42,52 +42,63 @@ async def find(session: Session, params: Params) -> list[Row]:
     return found
 
 
+class _Verdict(NamedTuple):
+    task: Task
+    decision: Decision
+
+    @property
+    def goes_back(self) -> bool:
+        return self.decision.disposition is Disposition.RETRY
+
+
 async def bury(session: Session, found: Sequence[Row], now: datetime | None) -> list[Zombie]:
-    """Carry out the verdicts on zombies whose processes this transaction has locked."""
-    verdicts = [(row, _verdict(row)) for row in found]
-    broken = [row for row, again in verdicts if again is None]
-    retried = [(row, again) for row, again in verdicts if again is not None]
-    statements = []
-    if broken:
-        params = {**_row_keys(broken), "now": now}
-        statements += [("cancel_waiting", params), ("break_zombies", params)]
+    """Carry out what is decided of zombies whose processes this transaction has locked."""
+    verdicts = {row["process_no"]: _judged(row) for row in found}
+    ended = [verdict for verdict in verdicts.values() if not verdict.goes_back]
+    retried = [verdict for verdict in verdicts.values() if verdict.goes_back]
+    statements: list[tuple[str, Params]] = []
+    if ended:
+        params = {**_end_columns(ended), "now": now}
+        statements += [("cancel_waiting", params), ("end_zombies", params)]
     if retried:
-        params = {**_row_keys([row for row, _ in retried]), "attempts": 1, "now": now}
-        delays = [again.interval and microseconds(again.interval) for _, again in retried]
-        statements.append(("release", {**params, "delay": BigintArray(delays)}))
+        statements.append(("release", {**_retry_columns(retried), "attempts": 1, "now": now}))
     results = await session.transact(statements)
-    by_number = {row["process_no"]: row for row in found}
-    namespaces = {number: row["namespace"] for number, row in by_number.items()}
-    cancelled = grouped(results[0], namespaces) if broken else {}
-    zombies = []
-    for verdict, rows in (
-        ("error", results[1] if broken else []),
-        ("retry", results[-1] if retried else []),
-    ):
-        for row in rows:
-            number = row["process_no"]
-            zombies.append(
-                Zombie(
-                    task=TaskRef(namespaces[number], number, row["task_id"], row["reply_to"]),
-                    process_id=by_number[number]["process_id"],
-                    task_type=TaskType(row["task_type"]),
-                    worker_id=by_number[number]["worker_id"],
-                    reason=_reason(by_number[number]),
-                    verdict=verdict,  # type: ignore[arg-type]
-                    cancelled=cancelled.get(number, ()) if verdict == "error" else (),
-                )
-            )
-    return zombies
+    told = results.pop(0) if ended else []
+    cancelled = grouped(told, {number: each.task.namespace for number, each in verdicts.items()})
+    return [
+        _zombie(verdicts[row["process_no"]], row, cancelled.get(row["process_no"], ()))
+        for rows in results
+        for row in rows
+    ]
 
 
-def _verdict(row: Row) -> GoesBack | None:
-    loss = Loss(
+def _judged(row: Row) -> _Verdict:
+    task = Task(
+        namespace=row["namespace"],
+        process_id=row["process_id"],
+        task_id=row["task_id"],
         task_type=TaskType(row["task_type"]),
-        attempts_count=row["attempts_count"],
+        scheduled_time=row["scheduled_time"],
         last_retry_interval=row["last_retry_interval"],
-        zombie_count=row["zombie_count"] or 0,
+        attempts_count=row["attempts_count"],
+        process_no=row["process_no"],
+        worker_id=row["worker_id"],
+        lease=row["lease"],
     )
-    return judge(loss, _options(row))
+    return _Verdict(task, decide_lost(task, Lost(_reason(row), row["zombie_count"] or 0), _options(row)))
+
+
+def _zombie(verdict: _Verdict, row: Row, cancelled: tuple[TaskRef, ...]) -> Zombie:
+    task, decision = verdict
+    return Zombie(
+        task=TaskRef(task.namespace, task.process_no, task.task_id, row["reply_to"]),
+        process_id=task.process_id,
+        task_type=task.task_type,
+        worker_id=task.worker_id,
+        reason=decision.reply.error or "",
+        disposition=decision.disposition,
+        cancelled=cancelled,
+    )
 
 
 def _options(row: Row) -> NamespaceOptions:
@@ -118,11 +129,19 @@ def _shown(age: timedelta) -> str:
     return f"{age.total_seconds():g} s"
 
 
-def _row_keys(rows: Sequence[Row]) -> dict[str, Any]:
+def _keys(verdicts: Sequence[_Verdict]) -> dict[str, Any]:
     return {
-        "process_no": BigintArray([row["process_no"] for row in rows]),
-        "task_id": BigintArray([row["task_id"] for row in rows]),
-        "worker_id": BigintArray([row["worker_id"] for row in rows]),
-        "lease": BigintArray([row["lease"] for row in rows]),
-        "detail": TextArray([_reason(row) for row in rows]),
+        **task_key_columns([verdict.task for verdict in verdicts]),
+        "detail": TextArray([verdict.decision.reply.error for verdict in verdicts]),
     }
+
+
+def _end_columns(verdicts: Sequence[_Verdict]) -> dict[str, Any]:
+    decisions = [verdict.decision for verdict in verdicts]
+    status = TextArray([decision.status and decision.status.value for decision in decisions])
+    return {**_keys(verdicts), "status": status, **timer_columns(decisions)}
+
+
+def _retry_columns(verdicts: Sequence[_Verdict]) -> dict[str, Any]:
+    intervals = [verdict.decision.retry_interval for verdict in verdicts]
+    return {**_keys(verdicts), "delay": BigintArray([each and microseconds(each) for each in intervals])}

@@ -26,7 +26,6 @@ from progressor.model import (
     Failure,
     HistoryRange,
     Outcome,
-    ProcessStatus,
     Rejection,
     Snapshot,
     Task,
@@ -38,7 +37,7 @@ from progressor.storage.batching import Batcher
 from progressor.storage.items import Claimed, LostLease, Saved, Standing, Step, TaskRef
 from progressor.storage.reads import Reads
 from progressor.storage.refusals import Unreadable
-from progressor.transitions import decide
+from progressor.transitions import after, decide
 
 log = logging.getLogger("progressor.worker")
 
@@ -112,7 +111,8 @@ class Worker:
         due = None if saved.due is None else saved.due - saved.now
         if saved.continuation is None:
             return Stepped(None, due)
-        return Stepped(Claimed(saved.continuation, _after(process, task, decision, saved)), due)
+        left = after(process, task, decision, now=saved.now, timer=saved.timer)
+        return Stepped(Claimed(saved.continuation, left), due)
 
     async def _with_history(self, process: Snapshot, wanted: HistoryRange) -> Snapshot:
         while True:
@@ -180,26 +180,3 @@ class Worker:
         """Why a process broke, for the log: where a codec hides what is stored, the error's type alone."""
         error = decision.reply.error or "unknown error"
         return error.partition(":")[0] if self._namespace.wire.is_coded else in_one_line(error)
-
-
-def _after(process: Snapshot, task: Task, decision: Decision, saved: Saved) -> Snapshot:
-    """The process as this step left it, without reading it again."""
-    if decision.status is None:
-        return process._replace(timer=saved.timer, history=())
-    changed = decision.status is not process.status
-    broken = decision.status is ProcessStatus.ERROR
-    return Snapshot(
-        process_no=process.process_no,
-        namespace=process.namespace,
-        process_id=process.process_id,
-        status=decision.status,
-        previous_status=process.status if changed else process.previous_status,
-        status_changed_at=saved.now if changed else process.status_changed_at,
-        created_at=process.created_at,
-        detail=decision.reply.error if broken else None,
-        aux_state=process.aux_state if decision.aux_state is None else decision.aux_state,
-        metadata=process.metadata if decision.metadata is None else decision.metadata,
-        corrupted_by=task.task_id if broken else None,
-        last_event_id=process.last_event_id + len(decision.events),
-        timer=saved.timer,
-    )

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -17,19 +17,13 @@ from prometheus_client.metrics import MetricWrapperBase
 from progressor import errors, metrics
 from progressor.config import ConnectionOptions, EngineOptions
 from progressor.deployment.settings import Settings
-from progressor.model import Disposition
 from progressor.storage.doctor.checks import CHECKS
 from progressor.storage.refusals import TABLE as REJECTIONS
-from progressor.transitions import TABLE, End, diagram
+from tests.docs import state_machine
 from tests.docs.pages import ROOT, read
+from tests.docs.state_machine import table
 
 _UNITS: dict[Any, str] = {timedelta: "seconds", int: "count", bool: "true or false", Path: "path"}
-
-
-def _table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
-    names = list(head)
-    lines = [names, ["---"] * len(names), *map(list, rows)]
-    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
 def settings() -> str:
@@ -47,7 +41,7 @@ def settings() -> str:
         owner = f"`{field}` of {keyword}" if field in EngineOptions.model_fields else "commands only"
         default = f"`{variable.default}`" if variable.default else "unset"
         rows.append([f"`{variable.name}`", default, unit, owner, variable.description])
-    return _table(["Variable", "Default", "Unit", "In Python", "What it says"], rows)
+    return table(["Variable", "Default", "Unit", "In Python", "What it says"], rows)
 
 
 def all_metrics() -> str:
@@ -61,32 +55,18 @@ def all_metrics() -> str:
             bounds = metric._kwargs.get("buckets", ())
             buckets = " ".join(f"{bound:g}" for bound in bounds) or "none"
             rows.append([f"`{name}`", kind, labels, buckets, metric._documentation])
-    return _table(["Metric", "Kind", "Labels", "Buckets", "What it says"], rows)
+    return table(["Metric", "Kind", "Labels", "Buckets", "What it says"], rows)
 
 
 def invariants() -> str:
-    return _table(
+    return table(
         ["Invariant", "In words", "Reads"],
         [[f"`{check.name}`", check.rule.replace("|", "\\|"), check.reads] for check in CHECKS],
     )
 
 
 def state_diagram() -> str:
-    return f"```mermaid\n{diagram()}```\n"
-
-
-def transition_table() -> str:
-    """`TABLE`, one line an end."""
-    rows = [
-        [task_type, outcome, case, end.disposition, _after(end)]
-        for (task_type, outcome), rule in TABLE.items()
-        for case, end in rule.items()
-    ]
-    return _table(["Task", "Outcome", "Case", "Disposition", "Status after"], rows)
-
-
-def _after(end: End) -> str:
-    return "removed" if end.disposition is Disposition.REMOVE else end.status or "as it was"
+    return f"```mermaid\n{state_machine.diagram()}```\n"
 
 
 def error_tree() -> str:
@@ -101,7 +81,7 @@ def refusals() -> str:
         [f"`{line.state.ljust(5, 'x')}`", line.what, line.meaning, "yes" if line.ends_sessions else ""]
         for line in REJECTIONS
     ]
-    return _table(["SQLSTATE", "What", "The operation", "Ends sessions"], rows)
+    return table(["SQLSTATE", "What", "The operation", "Ends sessions"], rows)
 
 
 DRAWN: dict[tuple[str, str], Callable[[], str]] = {
@@ -111,7 +91,10 @@ DRAWN: dict[tuple[str, str], Callable[[], str]] = {
     ("docs/reference/errors.md", "tree"): error_tree,
     ("docs/reference/errors.md", "postgresql"): refusals,
     ("docs/explanation/state-machine.md", "diagram"): state_diagram,
-    ("docs/explanation/state-machine.md", "table"): transition_table,
+    ("docs/explanation/state-machine.md", "steps"): state_machine.steps,
+    ("docs/explanation/state-machine.md", "rules"): state_machine.rules,
+    ("docs/explanation/state-machine.md", "verbs"): state_machine.verbs,
+    ("docs/explanation/state-machine.md", "effects"): state_machine.effects,
 }
 
 

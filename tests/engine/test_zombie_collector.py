@@ -71,9 +71,9 @@ def collector(storage: Storage, told: Told, writes: Writes) -> ZombieCollector:
     return collector_of(storage, told, writes)
 
 
-def zombies(verdict: str) -> float:
+def zombies(disposition: str) -> float:
     return REGISTRY.get_sample_value(
-        "progressor_zombies_total", {"prg_namespace": NS, "verdict": verdict}
+        "progressor_zombies_total", {"prg_namespace": NS, "disposition": disposition}
     ) or 0.0  # fmt: skip
 
 
@@ -99,8 +99,8 @@ async def test_counters_stand_there_before_the_first_zombie(
     (alive,) = tables.execute("SELECT now() AS at")
     tables.set_worker(seen_at=alive["at"], step_timeouts={"shop.apart": SECOND})
     await collector.run_once()
-    for verdict in ("error", "retry"):
-        labels = {"prg_namespace": "shop.apart", "verdict": verdict}
+    for disposition in ("break", "hold", "retry"):
+        labels = {"prg_namespace": "shop.apart", "disposition": disposition}
         assert REGISTRY.get_sample_value("progressor_zombies_total", labels) == 0
 
 
@@ -113,7 +113,7 @@ async def test_the_work_of_a_dead_worker_breaks_its_process(
     await start_at(storage, PAST)
     step = await hold(storage, request(reply_to=CLIENT), now=PAST)
     waiting = await wait(storage, request(reply_to=CLIENT), now=PAST)
-    before, broken_before = zombies("error"), broken()
+    before, broken_before = zombies("break"), broken()
     await collector.run_once()
     process = tables.process()
     assert (process["status"], process["detail"]) == ("error", SILENT)
@@ -123,7 +123,7 @@ async def test_the_work_of_a_dead_worker_breaks_its_process(
         (step.task.task_id, CLIENT, TaskStatus.ERROR, SILENT),
         (waiting.task_id, CLIENT, TaskStatus.CANCELLED, SILENT),
     ]
-    assert (zombies("error"), broken()) == (before + 1, broken_before + 1)
+    assert (zombies("break"), broken()) == (before + 1, broken_before + 1)
 
 
 async def lose_a_step(storage: Storage, tables: Tables) -> None:

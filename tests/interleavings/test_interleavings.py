@@ -185,8 +185,8 @@ def _outline(answer: Any) -> Any:
             return "saved", continuation and continuation.task_type, due, len(cancelled)
         case Claimed(task, process):
             return "claimed", task.task_type, process.status
-        case Zombie(_, _, task_type, verdict, cancelled):
-            return "zombie", task_type, verdict, len(cancelled)
+        case Zombie(task_type=task_type, disposition=disposition, cancelled=cancelled):
+            return "zombie", task_type, disposition, len(cancelled)
         case Removed(existed, cancelled):
             return "removed", existed, len(cancelled)
         case _:

@@ -329,9 +329,9 @@ class Oracle:
 
     def collect(
         self, lease_age: timedelta, grace: timedelta, limit: int, now: datetime
-    ) -> dict[int, tuple[str, str, set[int]]]:
+    ) -> dict[int, tuple[str, Disposition, set[int]]]:
         """Whose each zombie was, what was done with it, and who must be told."""
-        found: dict[int, tuple[str, str, set[int]]] = {}
+        found: dict[int, tuple[str, Disposition, set[int]]] = {}
         for process in sorted(self.processes.values(), key=lambda process: process.number):
             task, policy = process.running, self.policies[process.key[0]]
             if task is None or task.running_time is None or task.worker is None or len(found) == limit:
@@ -349,9 +349,11 @@ class Oracle:
                 if policy.on_zombie == "policy":
                     task.interval = min(2 * task.interval, LONGEST) if task.interval else SECOND
                     task.scheduled_time = now + task.interval
-                found[task.task_id] = (process.key[1], "retry", set())
+                found[task.task_id] = (process.key[1], Disposition.RETRY, set())
             else:
-                found[task.task_id] = (process.key[1], "error", self._bury(process, task, reason, now))
+                broken = process.status is ProcessStatus.ERROR
+                end = Disposition.HOLD if broken else Disposition.BREAK
+                found[task.task_id] = (process.key[1], end, self._bury(process, task, reason, now))
         return found
 
     def _goes_back(self, task: Task, policy: Policy) -> bool:

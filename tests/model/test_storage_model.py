@@ -20,6 +20,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
+from progressor import transitions
 from progressor.config import RetryPolicy
 from progressor.model import Intent, Outcome, Remove, SetTimer, Success, TaskType, Timer, TimerStatus
 from progressor.storage.items import (
@@ -38,7 +39,6 @@ from progressor.storage.items import (
 )
 from progressor.storage.operations import Storage
 from progressor.transitions import decide
-from progressor.worker.worker import _after
 from tests.model.draws import (
     KEYS,
     NAMESPACES,
@@ -219,8 +219,10 @@ class StorageMachine(RuleBasedStateMachine):
             assert (result.continuation is None) == (wanted.continuation is None)
             if result.continuation is not None and wanted.continuation is not None:
                 assert result.continuation.task_id == wanted.continuation.task_id
-                after = _after(step.process, step.task, step.decision, result)
-                self._take(Held(result.continuation, after))
+                left = transitions.after(
+                    step.process, step.task, step.decision, now=result.now, timer=result.timer
+                )
+                self._take(Held(result.continuation, left))
 
     @precondition(lambda self: self.held)
     @rule(chosen=st.lists(st.tuples(places, outcomes, st.booleans()), min_size=1, max_size=3), loss=losses)
@@ -350,7 +352,7 @@ class StorageMachine(RuleBasedStateMachine):
         )
         self._compare()
         found = {
-            each.task.task_id: (each.process_id, each.verdict, {ref.task_id for ref in each.cancelled})
+            each.task.task_id: (each.process_id, each.disposition, {ref.task_id for ref in each.cancelled})
             for each in results
         }
         assert found == expected

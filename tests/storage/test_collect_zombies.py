@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from typing import Any, Literal
+from typing import Any
 
 import psycopg
 import pytest
@@ -14,7 +14,7 @@ from psycopg.types.json import Jsonb
 
 from progressor.config import NamespaceOptions, RetryPolicy
 from progressor.errors import StorageUnavailable
-from progressor.model import TaskType
+from progressor.model import Disposition, TaskType
 from progressor.storage.items import LostLease, Saved, Zombie
 from progressor.storage.operations import Storage
 from tests.support import (
@@ -44,8 +44,6 @@ from tests.support import (
     wait,
 )
 from tests.support import collect as judge
-
-Verdict = Literal["error", "retry"]
 
 AGE = timedelta(seconds=30)
 GRACE = timedelta(seconds=10)
@@ -79,8 +77,11 @@ SILENT = (
 )
 
 
-def zombie(step: Held, verdict: Verdict = "error", *, reason: str = SILENT, **fields: Any) -> Zombie:
-    return Zombie(step.ref, step.task.process_id, step.task.task_type, WORKER, reason, verdict, **fields)
+def zombie(
+    step: Held, disposition: Disposition = Disposition.BREAK, *, reason: str = SILENT, **fields: Any
+) -> Zombie:
+    task = step.task
+    return Zombie(step.ref, task.process_id, task.task_type, WORKER, reason, disposition, **fields)
 
 
 # who is a zombie
@@ -282,7 +283,7 @@ async def test_error_of_a_repair(storage: Storage, known: Tables) -> None:
     before = known.process()
     assert before is not None
     step = await hold(storage, repair())
-    assert await collect(storage) == [zombie(step)]
+    assert await collect(storage) == [zombie(step, Disposition.HOLD)]
     assert known.process() == before
     assert before["corrupted_by"] == broken_by
     await hold(storage, repair())
@@ -328,7 +329,7 @@ async def test_policy_tries_a_timer_again(storage: Storage, known: Tables, remov
     (step,) = await claim_timers(storage, now=T0 + SECOND)
     before = known.process()
     first = DEAD + SECOND
-    assert await collect(storage, first) == [zombie(step, "retry")]
+    assert await collect(storage, first) == [zombie(step, Disposition.RETRY)]
     assert known.process() == before
     row = known.task(step.task.task_id)
     assert row is not None
@@ -340,7 +341,7 @@ async def test_policy_tries_a_timer_again(storage: Storage, known: Tables, remov
     assert (again.task.task_id, again.task.attempts_count) == (step.task.task_id, 1)
     # Another loss, the next interval.
     second = first + 2 * AGE
-    assert await collect(storage, second) == [zombie(again, "retry")]
+    assert await collect(storage, second) == [zombie(again, Disposition.RETRY)]
     (row,) = known.schedule()
     assert row["scheduled_time"] == second + 2 * SECOND
     # And then it fires.
@@ -357,14 +358,14 @@ async def test_policy_breaks_when_attempts_are_used_up(storage: Storage, known: 
     await start(storage, "p1", set_timer(SECOND))
     (step,) = await claim_timers(storage, now=T0 + SECOND)
     await save(storage, step, retry(SECOND), now=T0 + SECOND)
-    now, verdicts = T0 + 2 * SECOND, []
+    now, ends = T0 + 2 * SECOND, []
     for _ in range(2):
         await claim_timers(storage, now=now)
         now += 2 * AGE
         (found,) = await collect(storage, now)
-        verdicts.append(found.verdict)
+        ends.append(found.disposition)
         now += 2 * AGE
-    assert verdicts == ["retry", "error"]
+    assert ends == [Disposition.RETRY, Disposition.BREAK]
     assert known.outline()[1:] == [("timeout", "error"), ("timeout", "held")]
 
 
@@ -391,7 +392,8 @@ async def test_policy_breaks_requests(storage: Storage, known: Tables, kind: str
     elif kind != "init":
         await start(storage)
     step = await hold(storage, request("p1", TaskType(kind)))
-    assert await collect(storage) == [zombie(step)]
+    end = Disposition.HOLD if kind == "repair" else Disposition.BREAK
+    assert await collect(storage) == [zombie(step, end)]
     row = known.process()
     assert row is not None
     assert row["status"] == "error"
@@ -422,8 +424,8 @@ async def test_options_that_cannot_be_read(
     for name in (NS, "shop.error"):
         await start(storage, name, set_timer(SECOND), namespace=name)
         await storage.search_timers(name, 1, worker_id=WORKER, lease=1, now=T0 + SECOND)
-    found = {each.task.namespace: each.verdict for each in await collect(storage, DEAD + SECOND)}
-    assert found == {NS: "retry", "shop.error": "error"}
+    found = {each.task.namespace: each.disposition for each in await collect(storage, DEAD + SECOND)}
+    assert found == {NS: Disposition.RETRY, "shop.error": Disposition.BREAK}
 
 
 # the policy that retries
@@ -436,7 +438,7 @@ async def test_retry_runs_again(storage: Storage, known: Tables) -> None:
     step = await hold(storage, request(reply_to=60, args=b"1"))
     waiting = await wait(storage, request())
     before = known.process()
-    expected = replace(zombie(step, "retry"), task=step.ref._replace(reply_to=60))
+    expected = replace(zombie(step, Disposition.RETRY), task=step.ref._replace(reply_to=60))
     assert await collect(storage) == [expected]
     assert known.process() == before
     (again,) = await claim_calls(storage, worker_id=OTHER_WORKER, now=DEAD)
@@ -468,7 +470,7 @@ async def test_retry_of_any_type(storage: Storage, known: Tables, kind: str) -> 
     else:
         step = await hold(storage, init())
     before = known.process()
-    assert await collect(storage) == [zombie(step, "retry")]
+    assert await collect(storage) == [zombie(step, Disposition.RETRY)]
     assert known.process() == before
     assert len(await claim_calls(storage)) == 1
 
@@ -477,12 +479,12 @@ async def test_retries_exhausted(storage: Storage, known: Tables) -> None:
     """A task goes back `zombie_attempts` times; then its process breaks after all."""
     known.set_namespace(on_zombie="retry", zombie_attempts=2, max_attempts=1)
     await storage.prepare_init([init(worker_id=None)], now=T0)
-    verdicts = []
+    ends = []
     for _ in range(3):
         await claim_calls(storage)
         (found,) = await collect(storage)
-        verdicts.append(found.verdict)
-    assert verdicts == ["retry", "retry", "error"]
+        ends.append(found.disposition)
+    assert ends == [Disposition.RETRY, Disposition.RETRY, Disposition.BREAK]
     row = known.process()
     assert row is not None
     assert row["detail"] == SILENT
@@ -499,7 +501,7 @@ async def test_failures_are_no_losses(storage: Storage, known: Tables) -> None:
         await save(storage, step, retry(SECOND), now=now)
         now += SECOND
     (step,) = await claim_timers(storage, now=now)
-    assert await collect(storage, now + 2 * AGE) == [zombie(step, "retry")]
+    assert await collect(storage, now + 2 * AGE) == [zombie(step, Disposition.RETRY)]
     (again,) = await claim_timers(storage, now=now)
     assert again.task.attempts_count == 4
 
@@ -532,7 +534,7 @@ async def test_a_batch_of_both_policies(storage: Storage, known: Tables) -> None
     found = {each.process_id: each for each in await collect(storage)}
     assert found == {
         "a": zombie(dead, cancelled=(told._replace(reply_to=61),)),
-        "b": zombie(retried, "retry"),
+        "b": zombie(retried, Disposition.RETRY),
         "c": zombie(silent),
     }
     await save(storage, alive, resume())

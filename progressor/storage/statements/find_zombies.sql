@@ -39,6 +39,7 @@ SELECT
     n.options -> 'on_zombie' AS on_zombie,
     n.options -> 'zombie_attempts' AS zombie_attempts,
     n.options -> 'retry_policy' AS retry_policy,
+    t.scheduled_time,
     t.attempts_count,
     t.last_retry_interval,
     t.zombie_count
