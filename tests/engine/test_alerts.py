@@ -215,7 +215,7 @@ async def hung(world: World) -> None:
     pool.start()
     world.pools.append(pool)
     held = await world.call()
-    assert pool.reserve()
+    await eventually(pool.reserve, "a free slot")
     pool.run(held)
     await eventually(lambda: pool.hung == 1, "it hangs")
 
