@@ -7,19 +7,23 @@ who gives up meanwhile stops nothing of it.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 
+from progressor import metrics
+from progressor.client.results import not_prepared
 from progressor.model import TaskType
 from progressor.node.node import Node
 from progressor.storage.batching import Batcher, batch_by_key, batch_by_process
-from progressor.storage.items import Claimed, Continue, Duplicate, Postpone, Prepared, Request
+from progressor.storage.items import Claimed, Continue, Duplicate, NotPrepared, Postpone, Prepared, Request
 from progressor.storage.signals import Kind
 from progressor.worker.pool import Pool
 from progressor.worker.pools import Pools
 
 _Prepare = Callable[[Sequence[Request]], Awaitable[Sequence[Prepared]]]
 _Flights = Batcher[Request, Prepared]
+Accepted = Continue | Postpone | Duplicate
 
 
 class Accepting:
@@ -36,8 +40,8 @@ class Accepting:
             batch_by_process("simple_repair", partial(self._fly_without_handler, storage.simple_repair))
         )
 
-    async def accept(self, request: Request) -> Prepared:
-        """Persist a request for a handler; StorageUnavailable if there is no room for it."""
+    async def accept(self, request: Request) -> Accepted:
+        """Persist a request for a handler; its error if it is refused, or there is no room for it."""
         match request.task_type:
             case TaskType.INIT:
                 return await self._carried(self._inits, request)
@@ -48,20 +52,25 @@ class Accepting:
             case _:
                 raise AssertionError(f"{request.task_type} is not a request")
 
-    async def simple_repair(self, request: Request) -> Prepared:
-        """Repair without a handler."""
-        return await self._carried(self._simple_repairs, request)
+    async def simple_repair(self, request: Request) -> None:
+        """Repair without a handler: done when it is accepted."""
+        await self._carried(self._simple_repairs, request)
 
-    async def _carried(self, flights: _Flights, request: Request) -> Prepared:
+    async def _carried(self, flights: _Flights, request: Request) -> Accepted:
+        began = time.monotonic()
         sent = flights.submit(request)
         try:
-            return await sent
+            outcome = await sent
         except asyncio.CancelledError:
             # Out of patience, or gone: what was not sent yet must not run later on. But for the end of a
             # notify nobody waits in any case.
             if request.task_type is not TaskType.NOTIFY:
                 flights.withdraw(sent)
             raise
+        metrics.took(metrics.REQUEST_PREPARING, began, request.namespace, request.task_type.value)
+        if isinstance(outcome, NotPrepared):
+            raise not_prepared(request, outcome)
+        return outcome
 
     async def _fly(self, prepare: _Prepare, requests: Sequence[Request]) -> Sequence[Prepared]:
         slots = [self._slot_for(request) for request in requests]

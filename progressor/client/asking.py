@@ -10,14 +10,12 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import secrets
-import time
 from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any
 
-from progressor import metrics
 from progressor.client.accepting import Accepting
-from progressor.client.results import not_prepared, response_of
+from progressor.client.results import response_of
 from progressor.errors import (
     InvalidRequest,
     NamespaceNotFound,
@@ -35,7 +33,6 @@ from progressor.node.node import Node
 from progressor.storage.items import (
     Continue,
     Duplicate,
-    NotPrepared,
     Postpone,
     Request,
     Standing,
@@ -144,8 +141,8 @@ class Asker:
         ref: TaskRef | None = None
         try:
             async with asyncio.timeout_at(began + patience) as scope:
-                prepared = await self._accepted(request)
-                match prepared:
+                accepted = await self._accepting.accept(await self._sealed(request))
+                match accepted:
                     case Duplicate(_, answer) if answer.status is None or answer.status.is_final:
                         return answer
                     case Continue(task, _):
@@ -173,7 +170,7 @@ class Asker:
         patience = min(self.seconds(timeout), self._patience)
         try:
             async with asyncio.timeout(patience):
-                await self._accepted(request)
+                await self._accepting.accept(await self._sealed(request))
         except TimeoutError:
             raise _not_accepted(request, patience) from None
 
@@ -182,11 +179,9 @@ class Asker:
         seconds = self.seconds(timeout)
         try:
             async with asyncio.timeout(seconds):
-                outcome = await self._accepting.simple_repair(await self._sealed(request))
+                await self._accepting.simple_repair(await self._sealed(request))
         except TimeoutError:
             raise _not_accepted(request, seconds) from None
-        if isinstance(outcome, NotPrepared):
-            raise not_prepared(request, outcome)
 
     async def initialised(self, namespace: str, process_id: str) -> Snapshot:
         """The process once its init is over; CallCycle if a handler would wait for itself."""
@@ -208,15 +203,6 @@ class Asker:
             await self.check_namespace(namespace)
             raise ProcessNotFound(namespace, process_id)
         return snapshot
-
-    async def _accepted(self, request: Request) -> Continue | Postpone | Duplicate:
-        request = await self._sealed(request)
-        began = time.monotonic()
-        prepared = await self._accepting.accept(request)
-        metrics.took(metrics.REQUEST_PREPARING, began, request.namespace, request.task_type.value)
-        if isinstance(prepared, NotPrepared):
-            raise not_prepared(request, prepared)
-        return prepared
 
 
 def _seconds(timeout: Timeout, default: timedelta) -> float:
