@@ -44,6 +44,8 @@ async def test_a_call_that_was_not_sent_in_time_never_runs(serve: MakeClient, ta
         with pytest.raises(StorageUnavailable):
             await client.notify(NS, "p3", "act", Act(add=10), timeout=0.1)
     assert await asyncio.gather(*sent) == [1, 1]
+    notified = "SELECT task_id FROM tasks WHERE task_type = 'notify'"
+    await eventually(lambda: len(tables.execute(notified)) == 1, "the notify is accepted")
     assert await client.call(NS, "p3", "act", Act(add=100)) == 110
     assert [entry.name for entry in await client.trace(NS, "p3")] == [None, "act", "act"]
 
