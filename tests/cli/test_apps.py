@@ -100,6 +100,12 @@ def test_an_error_of_the_module_is_shown_with_its_traceback(
 
 def test_as_a_command(progressor: Callable[..., object]) -> None:
     """A wrong APP is a usage error, before any database is looked for."""
-    wrong = progressor("worker", "nowhere.at_all:app", COLUMNS="200")
+    wrong = progressor("worker", "--embedded", "nowhere.at_all:app", COLUMNS="200")
     assert wrong.status == 2  # type: ignore[attr-defined]
     assert "there is no module 'nowhere'" in wrong.err  # type: ignore[attr-defined]
+
+
+def test_no_handlers_are_loaded_for_no_database(progressor: Callable[..., object]) -> None:
+    wrong = progressor("worker", "nowhere.at_all:app", COLUMNS="200")
+    assert wrong.status == 2  # type: ignore[attr-defined]
+    assert "there is no database" in wrong.err  # type: ignore[attr-defined]
