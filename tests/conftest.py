@@ -5,6 +5,7 @@ Rule: PostgreSQL is the only double. No database is an error, never a skip.
 
 from __future__ import annotations
 
+import logging
 import os
 import shutil
 import tempfile
@@ -57,6 +58,23 @@ def pytest_report_header() -> str:
         return f"PostgreSQL: {postgres.installation().version}, embedded"
     except (StorageUnavailable, psycopg.Error) as error:
         raise pytest.UsageError(str(error)) from None
+
+
+@pytest.fixture(autouse=True)
+def logging_as_before() -> Iterator[None]:
+    """A command that runs in this process sets up logging for all of it; no other test hears of that."""
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    levels = {
+        each: each.level for each in root.manager.loggerDict.values() if isinstance(each, logging.Logger)
+    }
+    yield
+    logging.captureWarnings(capture=False)
+    root.handlers[:] = handlers
+    root.setLevel(level)
+    for logger, before in levels.items():
+        if logger.level != before:
+            logger.setLevel(before)
 
 
 @pytest.fixture(scope="session")

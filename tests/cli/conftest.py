@@ -6,7 +6,6 @@ Rule: a test waits for what a command says, with a deadline, never for a time.
 from __future__ import annotations
 
 import json
-import logging
 import os
 import queue
 import shutil
@@ -23,7 +22,6 @@ from uuid import uuid4
 import pytest
 from typer.testing import CliRunner
 
-from progressor.cli import demo
 from progressor.cli.main import app
 from tests.conftest import Databases
 
@@ -152,17 +150,13 @@ def run(*args: str, stdin: str = "", cwd: Path = HERE, **env: str) -> Ended:
 
 
 @pytest.fixture
-def progressor(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Ended]]:
+def progressor(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Ended]:
     """Runs a command in this process; keywords are variables."""
     for name in [name for name in os.environ if name.startswith("PROGRESSOR_")]:
         monkeypatch.delenv(name)
     for name, value in NO_EMBEDDED.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setattr(sys, "path", sys.path[:])
-    root = logging.getLogger()
-    handlers, level = root.handlers[:], root.level
-    # The demo silences those whose lines its view shows.
-    levels = {name: logging.getLogger(name).level for name in demo._SHOWN_BY_THE_VIEW}
 
     def run_here(*args: str, stdin: str = "", **env: str) -> Ended:
         done = CliRunner().invoke(app, args, input=stdin, env=env, prog_name="progressor")
@@ -170,14 +164,7 @@ def progressor(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Ended]
             raise done.exception
         return Ended(done.exit_code, done.stdout, done.stderr)
 
-    yield run_here
-    logging.captureWarnings(capture=False)
-    for handler in root.handlers[:]:
-        if handler not in handlers and "structlog" in type(handler.formatter).__module__:
-            root.removeHandler(handler)
-    root.setLevel(level)
-    for name, before in levels.items():
-        logging.getLogger(name).setLevel(before)
+    return run_here
 
 
 @pytest.fixture(scope="package")

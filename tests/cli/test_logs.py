@@ -7,7 +7,6 @@ import json
 import logging
 import re
 import warnings
-from collections.abc import Iterator
 
 import pytest
 
@@ -19,16 +18,6 @@ log = logging.getLogger("progressor.test")
 class Terminal(io.StringIO):
     def isatty(self) -> bool:
         return True
-
-
-@pytest.fixture(autouse=True)
-def restored() -> Iterator[None]:
-    root = logging.getLogger()
-    handlers, level = root.handlers[:], root.level
-    yield
-    logging.captureWarnings(capture=False)
-    root.handlers[:] = handlers
-    root.setLevel(level)
 
 
 def _json_lines(stream: io.StringIO) -> list[dict[str, object]]:
