@@ -1,0 +1,276 @@
+"""Every statement that writes a status of a process writes what transitions.py says."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import progressor
+from progressor.config import RetryPolicy
+from progressor.model import (
+    Action,
+    Disposition,
+    Failure,
+    Intent,
+    Outcome,
+    ProcessStatus,
+    Rejection,
+    Remove,
+    SetTimer,
+    Success,
+    TaskType,
+    UnsetTimer,
+)
+from progressor.storage.items import Import
+from progressor.storage.operations import Storage
+from progressor.storage.session import Params, Session
+from progressor.storage.statements import STATEMENTS
+from progressor.transitions import RUNS_IN, TABLE, VERBS, Case, End, Ending, Verb, decide
+from tests.support import (
+    NS,
+    SECOND,
+    T0,
+    Held,
+    Row,
+    Tables,
+    break_process,
+    collect,
+    fail,
+    hold,
+    init,
+    repair,
+    request,
+    save,
+    set_timer,
+    start,
+)
+
+Status = ProcessStatus | None
+
+_WRITES = re.compile(r"(INSERT INTO|UPDATE|DELETE FROM)\s+progressor\.processes\b")
+WRITERS = {name for name, sql in STATEMENTS.items() if _WRITES.search(sql)}
+LINES = [(*key, case, end) for key, rule in TABLE.items() for case, end in rule.ends.items()]
+CHANGES = [
+    (verb, found, becomes)
+    for verb, change in VERBS.items()
+    for found in change.found
+    for becomes in change.becomes
+]
+LATE = T0 + 60 * SECOND
+
+ACTIONS: dict[Case, Action | None] = {
+    Case.ALWAYS: None,
+    Case.NO_ACTION: None,
+    Case.SET_TIMER: SetTimer(after=SECOND),
+    Case.UNSET_TIMER: UnsetTimer(),
+    Case.REMOVE: Remove(),
+}
+
+
+@pytest.fixture
+def written(monkeypatch: pytest.MonkeyPatch) -> set[str]:
+    """The statements among the writers that were run since it was last cleared."""
+    found: set[str] = set()
+    transact = Session.transact
+
+    async def noted(session: Session, statements: Sequence[tuple[str, Params]]) -> Any:
+        found.update(name for name, _ in statements if name in WRITERS)
+        return await transact(session, statements)
+
+    monkeypatch.setattr(Session, "transact", noted)
+    return found
+
+
+def writers_of(ending: Ending, end: End) -> set[str]:
+    match ending, end.disposition:
+        case Ending.LOST, Disposition.RETRY:
+            return set()
+        case Ending.LOST, _:
+            return {"end_zombies"}
+        case _, Disposition.REMOVE:
+            return {"remove", "save_result"}
+        case _:
+            return {"save_result"}
+
+
+WRITERS_OF_VERBS = {
+    Verb.START: {"prepare_init"},
+    Verb.PUT: {"put_process"},
+    Verb.SIMPLE_REPAIR: {"simple_repair"},
+    Verb.REMOVE: {"remove"},
+}
+
+
+def test_no_other_statement_writes_a_status() -> None:
+    """Whatever changes a row of `processes` is driven below; a new statement fails here first."""
+    of_steps = [writers_of(ending, end) for _, ending, _, end in LINES]
+    assert set().union(*of_steps, *WRITERS_OF_VERBS.values()) == WRITERS
+    source = Path(progressor.__file__).parent
+    files = {path for path in source.rglob("*.*") if path.suffix in (".py", ".sql")}
+    # The bench fills a database of its own.
+    files -= {source / "bench" / "rows.py"}
+    assert {path.stem for path in files if _WRITES.search(path.read_text(encoding="utf-8"))} == WRITERS
+
+
+@pytest.mark.parametrize(("task_type", "ending", "case", "end"), LINES)
+async def test_the_end_of_a_step(
+    storage: Storage,
+    tables: Tables,
+    written: set[str],
+    task_type: TaskType,
+    ending: Ending,
+    case: Case,
+    end: End,
+) -> None:
+    """Each line of the table, through the operation that saves it: the status is that of the line."""
+    step = await held_by_a_worker(storage, task_type)
+    before = tables.process()
+    assert before is not None
+    assert before["status"] == RUNS_IN[task_type]
+    written.clear()
+    if ending is Ending.LOST:
+        lose_the_worker(tables, again=case is Case.RETRIES_LEFT)
+        (zombie,) = await collect(storage, LATE)
+        assert zombie.disposition is end.disposition
+    else:
+        decision = decide(step.task, outcome_of(ending, case), RetryPolicy())
+        assert decision.disposition is end.disposition
+        await save(storage, step, decision, now=LATE)
+    assert written == writers_of(ending, end)
+    if end.disposition is Disposition.REMOVE:
+        assert tables.process() is None
+    else:
+        check_row(before, tables.process(), end.status, step.task.task_id)
+
+
+def check_row(before: Row, after: Row | None, status: Status, task_id: int) -> None:
+    """`status` None: all is as it was."""
+    assert after is not None
+    if status is None:
+        assert after == before
+        return
+    changed = before["status"] != status
+    assert after["status"] == status
+    assert after["previous_status"] == (before["status"] if changed else before["previous_status"])
+    assert after["status_changed_at"] == (LATE if changed else before["status_changed_at"])
+    is_broken = status is ProcessStatus.ERROR
+    assert (after["corrupted_by"], after["detail"] is not None) == (
+        (task_id, True) if is_broken else (None, False)
+    )
+
+
+async def held_by_a_worker(storage: Storage, task_type: TaskType) -> Held:
+    """A running task of this type, on a process in the status in which such tasks run."""
+    match task_type:
+        case TaskType.INIT:
+            return await hold(storage, init())
+        case TaskType.TIMEOUT | TaskType.REMOVE:
+            first = await hold(storage, init())
+            decision = set_timer(at=T0, remove=task_type is TaskType.REMOVE)
+            return first.next(await save(storage, first, decision), decision)
+        case TaskType.REPAIR:
+            await break_process(storage)
+            return await hold(storage, repair())
+        case TaskType.CALL | TaskType.NOTIFY:
+            await start(storage)
+            return await hold(storage, request("p1", task_type))
+
+
+def outcome_of(ending: Ending, case: Case) -> Outcome:
+    match ending:
+        case Ending.SUCCESS:
+            return Success(Intent(action=ACTIONS[case]))
+        case Ending.REJECTION:
+            return Rejection("no")
+        case _:
+            return Failure("ValueError: no", retryable=case is not Case.NO_RETRIES_LEFT)
+
+
+def lose_the_worker(tables: Tables, *, again: bool) -> None:
+    tables.set_namespace(on_zombie="retry" if again else "error")
+    tables.set_worker()
+    tables.set_collector()
+
+
+# Without a step.
+
+
+@pytest.mark.parametrize(("verb", "found", "becomes"), CHANGES)
+async def test_a_verb(
+    storage: Storage, tables: Tables, written: set[str], verb: Verb, found: Status, becomes: Status
+) -> None:
+    """Each verb makes of each status what its line says, and has no other statement for it."""
+    await found_in(storage, found)
+    before = tables.process()
+    written.clear()
+    await say(storage, verb, becomes)
+    after = tables.process()
+    assert written == WRITERS_OF_VERBS[verb]
+    assert (after and after["status"]) == becomes
+    if after is not None:
+        assert after["previous_status"] == (before and before["status"])
+        assert (after["status_changed_at"], after["corrupted_by"]) == (LATE, None)
+
+
+@pytest.mark.parametrize(
+    ("verb", "status"),
+    [(verb, each) for verb in Verb for each in (None, *ProcessStatus) if each not in VERBS[verb].found],
+)
+async def test_a_verb_in_any_other_status(
+    storage: Storage, tables: Tables, verb: Verb, status: Status
+) -> None:
+    """Elsewhere it changes nothing at all."""
+    await found_in(storage, status)
+    before = tables.everything()
+    await say(storage, verb, VERBS[verb].becomes[-1])
+    assert tables.everything() == before
+
+
+async def found_in(storage: Storage, status: Status) -> None:
+    match status:
+        case None:
+            pass
+        case ProcessStatus.INIT:
+            await hold(storage, init())
+        case ProcessStatus.RUNNING:
+            await start(storage)
+        case ProcessStatus.ERROR:
+            await break_process(storage)
+
+
+async def say(storage: Storage, verb: Verb, becomes: Status) -> None:
+    match verb:
+        case Verb.START:
+            await storage.prepare_init([init()], now=LATE)
+        case Verb.PUT:
+            broken = becomes is ProcessStatus.ERROR
+            status, detail = ("error", "why") if broken else ("running", None)
+            await storage.put(Import(NS, "p1", "key", status, detail), now=LATE)  # type: ignore[arg-type]
+        case Verb.SIMPLE_REPAIR:
+            await storage.simple_repair([repair(worker_id=None)], now=LATE)
+        case Verb.REMOVE:
+            await storage.remove(NS, "p1")
+
+
+async def test_simple_repair_does_to_the_timer_what_its_disposition_says(
+    storage: Storage, tables: Tables
+) -> None:
+    """As resume: what was held waits for its own time again."""
+    assert VERBS[Verb.SIMPLE_REPAIR].disposition is Disposition.RESUME
+    await start(storage, "p1", set_timer(SECOND))
+    await save(storage, await hold(storage, request()), fail())
+    (held,) = tables.schedule()
+    await say(storage, Verb.SIMPLE_REPAIR, ProcessStatus.RUNNING)
+    assert tables.schedule() == [{**held, "status": "waiting", "claimable": True}]
+
+
+@pytest.mark.parametrize(("status", "stands"), [("running", "waiting"), ("error", "held")])
+async def test_the_timer_of_an_import(storage: Storage, tables: Tables, status: Any, stands: str) -> None:
+    """It is held if the process is put as broken."""
+    detail = "why" if status == "error" else None
+    await storage.put(Import(NS, "p1", "key", status, detail, timer=SetTimer(after=SECOND)), now=T0)
+    assert [row["status"] for row in tables.schedule()] == [stands]
