@@ -155,6 +155,22 @@ async def test_a_timer_that_it_sets_is_announced(storage: Storage, told: Told) -
     assert stepped == Stepped(None, timedelta(minutes=5))
 
 
+async def test_a_removal_that_postgresql_refuses(storage: Storage, tables: Tables, told: Told) -> None:
+    """A row of the application's own that needs the process: the process breaks, its removal is held."""
+    await start_at(storage, PAST, "p1", set_timer(SECOND, remove=True))
+    tables.execute("CREATE TABLE public.invoices (process_no bigint REFERENCES processes)")
+    tables.execute("INSERT INTO public.invoices SELECT process_no FROM processes")
+    (timer,) = await claim_timers(storage)
+    assert await worker_of(namespace_of(), storage, told).step(Claimed(*timer), Slot()) == Stepped()
+    process = tables.process()
+    assert process is not None
+    assert process["status"] == "error"
+    assert process["detail"].startswith("the result could not be saved: ")
+    assert "invoices" in process["detail"]
+    assert tables.outline()[1:] == [("remove", "error"), ("remove", "held")]
+    tables.execute("DROP TABLE public.invoices")
+
+
 async def test_a_handler_that_runs_on_keeps_the_slot(storage: Storage, tables: Tables, told: Told) -> None:
     """A sync handler that outlives its step is announced, and the step goes on with nothing else."""
     namespace, proceed, slot = (
