@@ -126,7 +126,7 @@ class _Server(ThreadingHTTPServer):
         # Without the parent's look-up of the host's name, which may take long and is not needed.
         TCPServer.server_bind(self)
 
-    def handle_error(self, request: object, client_address: object) -> None:  # noqa: ARG002
+    def handle_error(self, request: object, client_address: object) -> None:  # noqa: ARG002 - the base class calls it so
         match sys.exception():
             case ConnectionError() | TimeoutError() as error:
                 # Whoever asked has gone.

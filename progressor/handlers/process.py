@@ -35,6 +35,16 @@ StateT = TypeVar("StateT")
 _UNREAD: Final = object()
 
 
+class Draft:
+    """What a typed handler has asked for so far."""
+
+    __slots__ = ("action", "events")
+
+    def __init__(self) -> None:
+        self.action: Action | None = None
+        self.events: list[Event] = []
+
+
 class InvalidContext(InvalidRequest):
     """The context of a request cannot be read: the request is refused, and the process lives on."""
 
@@ -43,6 +53,7 @@ class Process(Generic[StateT]):
     """A process as it was when the step began, or when `client.get` read it."""
 
     __slots__ = (
+        "_draft",
         "_history",
         "_metadata",
         "_plain_state",
@@ -60,8 +71,10 @@ class Process(Generic[StateT]):
         *,
         wire: Wire = JSON,
         shape: Shape | None = ANY,
+        draft: Draft | None = None,
     ) -> None:
         self.snapshot: Final = snapshot
+        self._draft = draft
         self._task = task
         self._wire = wire
         self._shape = shape
@@ -141,7 +154,8 @@ class Process(Generic[StateT]):
 
     @state.setter
     def state(self, state: StateT) -> None:
-        self._assign_state(state)
+        self._drafted("state=")
+        self._state = state
 
     @property
     def metadata(self) -> Metadata:
@@ -187,30 +201,33 @@ class Process(Generic[StateT]):
                 field="context",
             ) from error
 
-    def emit(self, event: str | BaseModel | object, /, **payload: Any) -> None:  # noqa: ARG002
+    def emit(self, event: str | BaseModel | object, /, **payload: Any) -> None:
         """Append an event: `emit("paid", amount=10)`, or a model, named after its class."""
-        self._only_in_handlers("emit()")
+        draft = self._drafted("emit()")
+        name, body = _named(event, payload)
+        sealed = self._wire.seal(encode_json(body, field=f"event {name}"))
+        draft.events.append(Event(sealed, {"name": name}))
 
     def set_timer(
         self,
         *,
-        after: timedelta | None = None,  # noqa: ARG002
-        at: datetime | None = None,  # noqa: ARG002
-        remove: bool = False,  # noqa: ARG002
+        after: timedelta | None = None,
+        at: datetime | None = None,
+        remove: bool = False,
     ) -> None:
         """Run the timeout handler (or remove the process) at a time; the last call counts."""
-        self._only_in_handlers("set_timer()")
+        self._drafted("set_timer()").action = SetTimer(at=at, after=after, remove=remove)
 
     def unset_timer(self) -> None:
         """Cancel the process's timer."""
-        self._only_in_handlers("unset_timer()")
+        self._drafted("unset_timer()").action = UnsetTimer()
 
     def remove(self) -> None:
         """Remove the process with all it has, when this step is saved."""
-        self._only_in_handlers("remove()")
+        self._drafted("remove()").action = Remove()
 
-    def _assign_state(self, state: StateT) -> None:  # noqa: ARG002
-        self._only_in_handlers("state=")
+    def _drafted(self, what: str) -> Draft:
+        return self._draft if self._draft is not None else self._only_in_handlers(what)
 
     def _only_in_handlers(self, what: str) -> NoReturn:
         if self._task is None:
@@ -240,46 +257,21 @@ class Process(Generic[StateT]):
 class WritableProcess(Process[StateT]):
     """The view that a typed handler gets; `intent` is what came of it."""
 
-    __slots__ = ("_action", "_events")
+    __slots__ = ()
 
     def __init__(self, snapshot: Snapshot, task: Task, *, wire: Wire, shape: Shape) -> None:
-        super().__init__(snapshot, task, wire=wire, shape=shape)
-        self._action: Action | None = None
-        self._events: list[Event] = []
-
-    def emit(self, event: str | BaseModel | object, /, **payload: Any) -> None:
-        name, body = _named(event, payload)
-        self._events.append(
-            Event(self._wire.seal(encode_json(body, field=f"event {name}")), {"name": name})
-        )
-
-    def set_timer(
-        self,
-        *,
-        after: timedelta | None = None,
-        at: datetime | None = None,
-        remove: bool = False,
-    ) -> None:
-        self._action = SetTimer(at=at, after=after, remove=remove)
-
-    def unset_timer(self) -> None:
-        self._action = UnsetTimer()
-
-    def remove(self) -> None:
-        self._action = Remove()
+        super().__init__(snapshot, task, wire=wire, shape=shape, draft=Draft())
 
     def intent(self, response: bytes | None) -> Intent:
         """Everything that the handler asked for."""
+        draft = self._drafted("intent()")
         return Intent(
-            events=tuple(self._events),
-            action=self._action,
+            events=tuple(draft.events),
+            action=draft.action,
             response=response,
             aux_state=self._changed_state(),
             metadata=self._changed_metadata(),
         )
-
-    def _assign_state(self, state: StateT) -> None:
-        self._state = state
 
     def _changed_state(self) -> bytes | None:
         state = self._state
