@@ -15,7 +15,8 @@ from progressor.config import NamespaceOptions, OnZombie, RetryPolicy
 from progressor.errors import InvalidRequest
 from progressor.handlers.codec import ANY, RAW, Codec, Shape, Wire
 from progressor.handlers.function import Function, names_around
-from progressor.handlers.handler import Handler, InvalidCall, checked
+from progressor.handlers.handler import Handler, InvalidCall
+from progressor.handlers.limits import checked
 from progressor.handlers.process import Process, WritableProcess
 from progressor.inputs import check_namespace, check_text
 from progressor.model import HistoryRange, Intent, Snapshot, Task, TaskType

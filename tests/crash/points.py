@@ -13,7 +13,7 @@ import os
 from collections.abc import Callable
 from typing import Any
 
-from progressor.handlers import handler
+from progressor.handlers import perform
 from progressor.node import replies
 from progressor.storage import signals
 from progressor.storage.beats import Beats
@@ -76,8 +76,8 @@ def arm(point: str, *, nth: int = 1) -> None:
 
     match place:
         case "perform":
-            _wrap_async(handler, "perform", phase, reached)
-            worker.perform = handler.perform
+            _wrap_async(perform, "perform", phase, reached)
+            worker.perform = perform.perform
         case "tell":
             _wrap(replies.Replies, "resolve", phase, reached)
         case "heartbeat" | "deregister":

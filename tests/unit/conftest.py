@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from progressor.handlers.deadlines import Deadlines
-from progressor.handlers.handler import perform
 from progressor.handlers.namespace import Namespace
+from progressor.handlers.perform import perform
 from progressor.model import Outcome, ProcessStatus, Snapshot, Task, TaskType
 
 NOW = datetime(2026, 1, 31, 12, tzinfo=UTC)

@@ -11,8 +11,9 @@ import pytest
 
 from progressor.errors import InvalidRequest, NonRetryable, Reject
 from progressor.handlers.deadlines import Deadlines
-from progressor.handlers.handler import MAX_ERROR_LENGTH, InvalidCall, perform
+from progressor.handlers.handler import InvalidCall
 from progressor.handlers.namespace import Namespace
+from progressor.handlers.perform import MAX_ERROR_LENGTH, perform
 from progressor.handlers.process import Process
 from progressor.model import (
     Event,

@@ -1,0 +1,91 @@
+"""What a handler's result must be to be saved: of the right types, and not too large.
+
+Rule: a result that cannot be saved fails its own step, and never the batch that it would travel in.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, assert_never
+
+from progressor.config import EngineOptions
+from progressor.errors import InvalidRequest
+from progressor.handlers.codec import json_object
+from progressor.model import (
+    Event,
+    Failure,
+    Intent,
+    Outcome,
+    Rejection,
+    Remove,
+    SetTimer,
+    Success,
+    UnsetTimer,
+)
+
+
+def bounded(outcome: Outcome, options: EngineOptions) -> Outcome:
+    """The outcome, or the failure of a handler whose result is larger than the options allow."""
+    try:
+        match outcome:
+            case Success(intent=intent):
+                _check_intent(intent, options)
+            case Rejection(details=details):
+                options.check_metadata("Reject", dict(details))
+            case Failure():
+                pass
+            case _:
+                assert_never(outcome)
+    except InvalidRequest as error:
+        # Tried again it would be as large.
+        return Failure(f"ResultTooLarge: {error}", error_types=("ResultTooLarge",), retryable=False)
+    return outcome
+
+
+def _check_intent(intent: Intent, options: EngineOptions) -> None:
+    options.check_value("the state", intent.aux_state)
+    options.check_value("the answer", intent.response)
+    options.check_metadata("metadata", intent.metadata)
+    if len(intent.events) > options.max_step_events:
+        raise InvalidRequest(
+            f"a step must emit at most {options.max_step_events:,} events (max_step_events), "
+            f"not {len(intent.events):,}",
+            field="events",
+        )
+    options.check_events("events", intent.events)
+
+
+def an_intent(intent: Any) -> Intent:
+    """What a handler returned, if that is what it must return."""
+    if not isinstance(intent, Intent):
+        raise TypeError(f"a handler must return an Intent, not {type(intent).__name__}")
+    return intent
+
+
+def checked(intent: Any) -> Intent:
+    """A raw handler's intent, fit to be saved: a wrong one must fail alone, not in its batch."""
+    given = an_intent(intent)
+    if not isinstance(given.action, (SetTimer, UnsetTimer, Remove, type(None))):
+        raise TypeError("Intent.action must be SetTimer, UnsetTimer, Remove or None")
+    _check_bytes("response", given.response)
+    _check_bytes("aux_state", given.aux_state)
+    if not given.events and given.metadata is None:
+        return given
+    return replace(
+        given,
+        events=tuple(map(_checked_event, given.events)),
+        metadata=None if given.metadata is None else json_object(given.metadata, field="Intent.metadata"),
+    )
+
+
+def _checked_event(event: Any) -> Event:
+    if not isinstance(event, Event):
+        raise TypeError(f"Intent.events must hold Events, not {type(event).__name__}")
+    if not isinstance(event.payload, bytes):
+        raise TypeError(f"Event.payload must be bytes, not {type(event.payload).__name__}")
+    return replace(event, metadata=json_object(event.metadata, field="Event.metadata"))
+
+
+def _check_bytes(field: str, value: Any) -> None:
+    if value is not None and not isinstance(value, bytes):
+        raise TypeError(f"Intent.{field} must be bytes or None, not {type(value).__name__}")
