@@ -85,6 +85,9 @@ BATCH_SIZE = Histogram(
 STORAGE_REPETITIONS = Counter(
     "progressor_storage_repetitions", "Operations repeated after a lost connection or a deadlock"
 )
+UNREAD = Counter(
+    "progressor_unread_tasks", "Tasks that could not be read or claimed because stored rows are damaged"
+)
 BACKGROUND_FAILURES = Counter(
     "progressor_background_failures", "Background tasks that failed and were begun again", ("part",)
 )

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from datetime import UTC, datetime, timedelta
 from typing import Any, LiteralString, NamedTuple
 
 import psycopg
+from psycopg import sql
 from psycopg.rows import dict_row
 
 from progressor.model import (
@@ -460,6 +461,28 @@ class Tables:
             lease_age,
             seen_at,
         )
+
+    @contextmanager
+    def damaged(self, table: LiteralString) -> Iterator[None]:
+        """What is written to this table meanwhile, and is so large that it stands aside, is lost."""
+        ((toast,),) = self.connection.execute(
+            "SELECT reltoastrelid::regclass::text FROM pg_class WHERE oid = %s::regclass", (table,)
+        ).fetchall()
+        chunks = sql.SQL(toast)
+        known = self.connection.execute(
+            sql.SQL("SELECT DISTINCT chunk_id FROM {}").format(chunks)
+        ).fetchall()
+        yield
+        # Nobody may, but in an ordinary table; and what is deleted can be read until it is vacuumed.
+        kind = "UPDATE pg_class SET relkind = %s WHERE oid = %s::regclass"
+        self.connection.execute("SET allow_system_table_mods = on")
+        self.connection.execute(kind, ("r", toast))
+        self.connection.execute(
+            sql.SQL("DELETE FROM {} WHERE chunk_id <> ALL (%s::oid[])").format(chunks),
+            ([chunk_id for (chunk_id,) in known],),
+        )
+        self.connection.execute(kind, ("t", toast))
+        self.connection.execute(sql.SQL("VACUUM {}").format(sql.Identifier(table)))
 
     def set_collector(self) -> None:
         """As a collector's own heartbeat writes it: without it nobody is judged."""

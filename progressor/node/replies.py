@@ -16,6 +16,7 @@ from progressor.errors import ProgressorError, StorageUnavailable
 from progressor.outages import Outage, Says, cause_of
 from progressor.storage.items import Standing, TaskRef
 from progressor.storage.operations import Storage
+from progressor.storage.refusals import BatchRefused
 from progressor.supervision import Background
 
 log = logging.getLogger("progressor.replies")
@@ -145,6 +146,9 @@ class Replies:
     async def _look_at(self, keys: list[Key]) -> None:
         try:
             answers = await self._storage.replies(keys)
+        except BatchRefused as error:
+            await self._look_apart(keys, error)
+            return
         except ProgressorError as error:
             self._outage.failed(cause_of(error))
             return
@@ -154,6 +158,16 @@ class Replies:
         for key, answer in zip(keys, answers, strict=False):
             if answer.status is None or answer.status.is_final:
                 self._hand_out(key, answer)
+
+    async def _look_apart(self, keys: list[Key], error: BatchRefused) -> None:
+        """One of these answers cannot be read: whoever waits for it hears so, and the others get theirs."""
+        if len(keys) > 1:
+            for key in keys:
+                await self._look_at([key])
+            return
+        for caller in self._forget(keys[0]):
+            if not caller.done():
+                caller.set_exception(StorageUnavailable(f"PostgreSQL cannot read the answer: {error}"))
 
     async def _poll(self) -> None:
         while True:

@@ -18,7 +18,7 @@ import psycopg
 
 from progressor.model import Disposition, Task
 from progressor.storage.arrays import BigintArray
-from progressor.storage.claims import claim, large_values, readable, shared_out
+from progressor.storage.claims import Unread, accepted, claim, loaded, one_by_one, readable
 from progressor.storage.connections import Connections
 from progressor.storage.items import (
     ROOM,
@@ -37,8 +37,17 @@ from progressor.storage.items import (
     Zombie,
 )
 from progressor.storage.reach import outage_of
-from progressor.storage.refusals import Unreadable
-from progressor.storage.repetition import Repetition, always, never
+from progressor.storage.refusals import BatchRefused, Unreadable
+from progressor.storage.repetition import (
+    Apart,
+    Repetition,
+    always,
+    as_one,
+    damage,
+    never,
+    one_of,
+    one_or_one_of,
+)
 from progressor.storage.rows import (
     Row,
     claimed_of,
@@ -77,6 +86,8 @@ class Storage:
         self._connections = connections
         self._patience = patience.total_seconds()
         self.outage = outage_of(connections.dsn)
+        self._unread = Unread()
+        self._until_done = partial(self._run, patience=None, holds=always, apart=damage)
 
     async def _run(
         self,
@@ -84,10 +95,10 @@ class Storage:
         attempt: Attempt[T],
         *,
         patience: float | None,
-        items: int = 1,
         holds: Callable[[], bool] = never,
+        apart: Apart = as_one,
     ) -> T:
-        tries = Repetition(verb, self.outage, patience=patience, items=items, holds=holds)
+        tries = Repetition(verb, self.outage, patience=patience, holds=holds, apart=apart)
         while True:
             try:
                 async with self._connections.acquire() as session:
@@ -134,7 +145,11 @@ class Storage:
             return [found[place] for place in range(len(requests))]
 
         return await self._run(
-            "prepare_init", attempt, patience=self._patience_for(requests), items=len(requests), holds=holds
+            "prepare_init",
+            attempt,
+            patience=self._patience_for(requests),
+            apart=one_of(len(requests)),
+            holds=holds,
         )
 
     async def _prepare(
@@ -146,9 +161,13 @@ class Storage:
             *_, rows = await session.transact([(verb, params) for verb in ("lock_by_name", *verbs)])
             return [prepared_of(request, row) for request, row in zip(requests, rows, strict=True)]
 
-        return await self._run(
-            verbs[0], attempt, patience=self._patience_for(requests), items=len(requests)
-        )
+        apart = one_or_one_of(len(requests))
+        try:
+            return await self._run(verbs[0], attempt, patience=self._patience_for(requests), apart=apart)
+        except (Unreadable, BatchRefused) as error:
+            if len(requests) > 1:
+                raise
+            return [await accepted(self._until_done, requests[0], error, self._unread)]
 
     async def prepare_call(
         self, requests: Sequence[Request], *, now: datetime | None = None
@@ -197,22 +216,22 @@ class Storage:
             earlier = results[1] if again or tried else []
             return outcomes_of(steps, [*earlier, *rows], [row for rows in told for row in rows])
 
-        return await self._run("save_result", attempt, patience=None, items=len(steps), holds=always)
+        return await self._run(
+            "save_result", attempt, patience=None, apart=one_of(len(steps)), holds=always
+        )
 
     async def _claim(self, verb: str, params: dict[str, Any], room: int) -> list[Claimed]:
+        run = self._until_done
         try:
-            claiming = partial(claim, verb=verb, params=params)
-            rows = await self._run(verb, claiming, patience=None, holds=always)
+            rows = await run(verb, partial(claim, verb=verb, params=params))
         except Unreadable:
             # One row must not keep the others from being run: they are in our hands.
-            reading = partial(readable, params=params)
-            rows = await self._run("claimed", reading, patience=None, holds=always)
-        large = [row for row in rows if row["is_large"]]
-        if not large:
+            rows = await readable(run, params, self._unread)
+        except BatchRefused:
+            rows = await one_by_one(run, verb, params, self._unread)
+        if not any(row["is_large"] for row in rows):
             return [claimed_of(row) for row in rows]
-        loading = partial(large_values, rows=large, room=room)
-        values = await self._run("large_values", loading, patience=None, holds=always)
-        taken, left = shared_out(rows, values)
+        taken, left = await loaded(run, rows, room, self._unread)
         if left:
             await self._hand_back(left, patience=None)
         return taken
@@ -351,6 +370,7 @@ class Storage:
         """How these tasks stand, each named by the number of its process and its own.
 
         Of the first ones at least, and so many as have room: who wants to know of the others asks again.
+        BatchRefused if one of them, perhaps, cannot be read.
         """
         params = {
             "process_no": BigintArray([process_no for process_no, _ in keys]),
@@ -362,7 +382,8 @@ class Storage:
             (rows,) = await session.transact([("replies", params)])
             return [standing_of(row) for row in rows]
 
-        return await self._run("replies", attempt, patience=self._patience)
+        apart = one_or_one_of(len(keys))
+        return await self._run("replies", attempt, patience=self._patience, apart=apart)
 
     async def execute(self, verb: str, **params: Any) -> list[Row]:
         """Run one of the small statements that concern no process (heartbeat, backlog, …)."""

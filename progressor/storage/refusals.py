@@ -56,6 +56,8 @@ class Line(NamedTuple):
     themselves what is not so."""
     of_one_item: bool = False
     """Whether the server is well, and says no perhaps for the sake of one item of a batch."""
+    is_damage: bool = False
+    """Whether it says, perhaps, that a row which is there cannot be read."""
 
 
 TABLE = (
@@ -80,9 +82,9 @@ TABLE = (
     Line("55", "a lock that was waited for too long", Meaning.PASSING, of_one_item=True),
     Line("57", "a statement that took too long, or was cancelled", Meaning.PASSING, of_one_item=True),
     Line("57P", "the server goes down or comes up", Meaning.PASSING, ends_sessions=True),
-    Line("58", "the server's operating system", Meaning.PASSING, of_one_item=True),
+    Line("58", "the server's operating system", Meaning.PASSING, of_one_item=True, is_damage=True),
     Line("72", "an old snapshot", Meaning.PASSING),
-    Line("XX", "inside of PostgreSQL", Meaning.PASSING, of_one_item=True),
+    Line("XX", "inside of PostgreSQL", Meaning.PASSING, of_one_item=True, is_damage=True),
 )
 _LINES = {line.state: line for line in TABLE}
 _LOST = Line("", "the connection was lost", Meaning.PASSING, ends_sessions=True)
@@ -95,7 +97,10 @@ _RACES = ("tasks_idempotency_key", "removed_processes_pkey")
 
 
 class BatchRefused(Exception):
-    """PostgreSQL refused a batch twice, perhaps for the sake of one item: each is to be tried alone."""
+    """PostgreSQL refused a batch twice, perhaps for the sake of one item: each is to be tried alone.
+
+    Or it refused what is alone already twice, for damage: this one cannot be read.
+    """
 
 
 def judged(error: psycopg.Error) -> Line:

@@ -17,7 +17,7 @@ from progressor.errors import StorageUnavailable
 from progressor.outages import Outage, in_one_line
 from progressor.storage import refusals
 from progressor.storage.reach import said_by
-from progressor.storage.refusals import BatchRefused, Meaning
+from progressor.storage.refusals import BatchRefused, Line, Meaning
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.02, 1.0
 
@@ -32,8 +32,32 @@ def never() -> bool:
     return False
 
 
+Apart = Callable[[Line], bool]
+"""Whether two such refusals are perhaps for the sake of one, so that each is to be tried alone."""
+
+
+def as_one(_line: Line) -> bool:
+    """Of an operation that is tried as it is."""
+    return False
+
+
+def one_of(items: int) -> Apart:
+    """Of a batch of so many."""
+    return lambda line: items > 1 and line.of_one_item
+
+
+def one_or_one_of(items: int) -> Apart:
+    """Of a batch whose items need not be done: one that is damaged is given up when it is alone."""
+    return damage if items == 1 else one_of(items)
+
+
+def damage(line: Line) -> bool:
+    """Of a claim, which would choose the same tasks again, and of what is alone already."""
+    return line.is_damage
+
+
 class Repetition:
-    """The tries of one operation on so many items.
+    """The tries of one operation.
 
     `patience` in seconds, None: without end. `holds` says whether a worker holds tasks of it already.
     """
@@ -44,14 +68,14 @@ class Repetition:
         outage: Outage,
         *,
         patience: float | None,
-        items: int,
         holds: Callable[[], bool],
+        apart: Apart,
     ) -> None:
         self._verb = verb
         self._outage = outage
         self._patience = patience
-        self._items = items
         self._holds = holds
+        self._apart = apart
         self._loop = asyncio.get_running_loop()
         self._started = self._loop.time()
         self._pause = _FIRST_PAUSE
@@ -68,13 +92,13 @@ class Repetition:
         if line.meaning.is_final and not (line.meaning.is_for_an_operator and self._must_go_on):
             raise told from None
         gives_up = self._patience is not None and self._loop.time() - self._started >= self._patience
+        self._refusals += self._apart(line)
+        if self._refusals > 1:
+            raise BatchRefused(said_by(error)) from None
         # A first try may find a connection that an earlier outage ended: that is none of now.
         if (self.again or gives_up) and line.meaning is not Meaning.CONFLICT:
             cause = in_one_line(str(told)) if line.meaning.is_for_an_operator else said_by(error)
             self._outage.failed(cause, operation=self._verb)
-        self._refusals += line.of_one_item
-        if self._items > 1 and self._refusals > 1:
-            raise BatchRefused from None
         if gives_up:
             raise StorageUnavailable(
                 f"PostgreSQL did not do it within {self._patience or 0:g} s: {said_by(error)}"

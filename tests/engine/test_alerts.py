@@ -7,6 +7,7 @@ that were there before: one that appears with the first failure has none.
 from __future__ import annotations
 
 import asyncio
+import os
 import re
 import time
 from collections.abc import Awaitable, Callable
@@ -249,6 +250,12 @@ async def defect(world: World) -> None:
     await background.ended()
 
 
+async def damage(world: World) -> None:
+    with world.tables.damaged("tasks"):
+        await wait(world.storage, init(worker_id=None, args=os.urandom(5_000)))
+    assert await world.storage.search_calls(NS, 10, worker_id=1, lease=1) == []
+
+
 async def old_snapshot(world: World) -> None:
     with psycopg.connect(world.dsn) as report:
         report.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
@@ -270,6 +277,7 @@ TROUBLES: dict[str, tuple[Trouble, float | None]] = {
     "sync handlers hang": (hung, None),
     # Half a minute and ten are not waited for.
     "PostgreSQL is away": (outage, 0),
+    "PostgreSQL cannot read what it stored": (damage, None),
     "a defect in the background": (defect, None),
     "an old snapshot slows everything": (old_snapshot, 0),
 }

@@ -1,13 +1,14 @@
 """Who waits for which task: hints, polls, and nothing left behind."""
 
 import asyncio
+import os
 from collections.abc import AsyncIterator, Callable
 from datetime import timedelta
 
 import pytest
 
 from progressor.errors import StorageUnavailable
-from progressor.model import TaskStatus
+from progressor.model import Reply, TaskStatus
 from progressor.node.replies import Replies
 from progressor.storage.items import Standing, TaskRef
 from progressor.storage.operations import Storage
@@ -62,6 +63,24 @@ async def test_an_answer_reaches_all_who_wait_for_the_task(make: Make) -> None:
     replies.resolve(ref(2), ANSWER)
     assert await other == ANSWER
     assert announced == []
+    assert is_empty(replies)
+
+
+async def test_an_answer_that_cannot_be_read(make: Make, storage: Storage, tables: Tables) -> None:
+    """Who waits for it hears so; who waits for others gets theirs."""
+    kept = await hold(storage, init("p1"))
+    lost = await hold(storage, init("p2"))
+    await save(storage, kept, resume())
+    with tables.damaged("tasks"):
+        await save(storage, lost, resume(reply=Reply(response=os.urandom(5_000))))
+    replies = make()
+    refs = [TaskRef(NS, each.task.process_no, each.task.task_id) for each in (lost, kept)]
+    waiting = [asyncio.create_task(replies.wait(each)) for each in refs]
+    await turn()
+    replies.look_at_all()
+    with pytest.raises(StorageUnavailable, match=r"^PostgreSQL cannot read the answer: .*chunk"):
+        await waiting[0]
+    assert (await waiting[1]).response == b"answer"
     assert is_empty(replies)
 
 

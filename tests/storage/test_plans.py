@@ -85,6 +85,8 @@ OTHERS = {
     # The order of waiting, of what may be claimed only.
     ("search_calls", "schedule"): "namespace_no",
     ("search_timers", "schedule"): "scheduled_time",
+    ("due_calls", "schedule"): "namespace_no",
+    ("due_timers", "schedule"): "scheduled_time",
     ("backlog", "schedule"): "namespace_no",
     # All that a process has, or had.
     ("remove", "tasks"): "process_no",
@@ -231,6 +233,10 @@ async def tour(dsn: str) -> None:
     await storage.execute("backlog", namespace=NS, most=10, now=T0)
     await storage.execute("next_task", process_no=1)
     await storage.execute("claimed_keys", worker_id=WORKER, lease=1)
+    await storage.execute("own_task", process_no=1, idempotency_key="key", lease=1)
+    await storage.execute("due_calls", namespace=NS, limit=10)
+    await storage.execute("due_timers", namespace=NS, limit=10, now=T0)
+    await storage.execute("take_unseen", process_no=1, task_id=1, worker_id=WORKER, lease=1, now=T0)
     # A policy that retries, for what the collector then sends.
     await storage.execute("register_namespace", name=NS, options='{"on_zombie": "retry"}', schemas="{}")
     await hold(storage, init("p7"))

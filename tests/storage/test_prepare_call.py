@@ -17,6 +17,7 @@ from tests.support import (
     Tables,
     break_process,
     claim_calls,
+    collect,
     events,
     fail,
     hold,
@@ -281,3 +282,25 @@ async def test_paused_namespace(storage: Storage, tables: Tables) -> None:
     assert await claim_calls(storage) == []
     tables.set_namespace(paused=False)
     assert len(await claim_calls(storage)) == 1
+
+
+@pytest.mark.parametrize("worker_id", [WORKER, None])
+async def test_beside_a_timer_that_cannot_be_read(
+    storage: Storage, tables: Tables, worker_id: int | None
+) -> None:
+    """What is committed by then is not denied: its caller waits, and a collector has the last word."""
+    await start(storage, "p1", set_timer(100 * SECOND))
+    tables.execute("UPDATE schedule SET scheduled_time = 'infinity'")
+    tables.execute("UPDATE tasks SET scheduled_time = 'infinity' WHERE task_type = 'timeout'")
+    asked = request(worker_id=worker_id)
+    ref = postponed((await storage.prepare_call([asked], now=T0))[0])
+    (again,) = await storage.prepare_call([asked], now=T0)
+    assert postponed(again) == ref
+    assert tables.execute("SELECT max(task_id) AS last FROM tasks") == [{"last": ref.task_id}]
+    if worker_id is None:
+        assert await claim_calls(storage) == []
+    row = tables.running()
+    assert row is not None
+    assert row["task_id"] == ref.task_id
+    tables.set_collector()
+    assert ref.task_id in {each.task.task_id for each in await collect(storage, T0 + 100 * SECOND)}

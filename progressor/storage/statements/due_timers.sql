@@ -1,0 +1,14 @@
+-- A claim that PostgreSQL refuses for the sake of one row, first: which tasks it would take, without touching
+-- any other table. Each is then claimed alone.
+SELECT s.process_no, s.task_id
+FROM progressor.schedule AS s
+WHERE
+    s.namespace_no = (
+        SELECT n.namespace_no FROM progressor.namespaces AS n
+        WHERE n.name = %(namespace)s::text AND NOT n.paused
+    )
+    AND s.claimable
+    AND s.task_type IN ('timeout', 'remove')
+    AND s.scheduled_time <= coalesce(%(now)s::timestamptz, now())
+ORDER BY s.scheduled_time, s.task_id
+LIMIT %(limit)s::bigint

@@ -1,0 +1,6 @@
+-- A request whose outcome cannot be read, after it was committed: the task that it made, if it made one.
+SELECT t.process_no, t.task_id
+FROM progressor.tasks AS t
+WHERE
+    t.process_no + 0 = %(process_no)s::bigint AND t.idempotency_key = %(idempotency_key)s::text
+    AND t.lease = %(lease)s::bigint
