@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, Self
 
 from progressor.client.engine_client import EngineClient
 from progressor.config import EngineOptions
+from progressor.errors import InvalidRequest
 from progressor.node.node import Node
 from progressor.node.witness import Witness
 from progressor.services.scanner import scanner_on
@@ -45,39 +46,62 @@ def zombie_collector_apart(node: Node, options: EngineOptions) -> Apart:
     return Apart(zombie_collector_on(node, options, witness), own)
 
 
+class _Parts(NamedTuple):
+    """What a service lives on, anew each time it is entered."""
+
+    node: Node
+    client: EngineClient
+    apart: Apart
+
+
 class Standalone:
     """Runs one service: `async with Standalone("postgresql://…", scanner_apart): …`.
 
-    Further keywords are those of EngineOptions. `client` asks about the same database.
+    Further keywords are those of EngineOptions.
     """
 
     def __init__(self, dsn: str, build: Build, **options: Any) -> None:
         self.options = EngineOptions(**options)
         self._dsn = dsn
         self._make = build
+        self._entered: _Parts | None = None
+
+    def _build(self) -> _Parts:
+        pools = Pools()
+        node = Node(self._dsn, self.options, ring=pools.ring)
+        return _Parts(node, EngineClient(node, (), pools), self._make(node, self.options))
+
+    @property
+    def _parts(self) -> _Parts:
+        if self._entered is None:
+            raise InvalidRequest(
+                "the service does not run: enter it, `async with Standalone(...) as service:`",
+                field="service",
+            )
+        return self._entered
+
+    @property
+    def client(self) -> EngineClient:
+        """Asks about the same database, from when the service is entered."""
+        return self._parts.client
 
     @property
     def busy(self) -> int:
         """How many steps run: none ever."""
         return 0
 
-    def _build(self) -> None:
-        pools = Pools()
-        self.node = Node(self._dsn, self.options, ring=pools.ring)
-        self.service, self._heartbeat = self._make(self.node, self.options)
-        self.client = EngineClient(self.node, (), pools)
-
     async def __aenter__(self) -> Self:
-        self._build()
-        await self.node.connected()
-        if self._heartbeat is not None:
-            try:
-                await self._heartbeat.start()
-            except BaseException:
-                await self.node.stop()
-                raise
-        self.service.start()
-        log.info("service started", extra={"service": self.service.name} | await self.node.facts())
+        node, _, (service, heartbeat) = self._entered = self._build()
+        try:
+            await node.connected()
+            facts = {"service": service.name} | await node.facts()
+            if heartbeat is not None:
+                await heartbeat.start()
+        except BaseException:
+            await node.stop()
+            raise
+        service.start()
+        log.info("service started", extra=facts)
         return self
 
     async def __aexit__(
@@ -86,9 +110,9 @@ class Standalone:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        await self.service.stop()
-        if self._heartbeat is not None:
-            await self._heartbeat.stop(leave=True)
-        await self.client.close()
-        await self.node.stop()
-        log.info("service stopped", extra={"service": self.service.name})
+        node, _, (service, heartbeat) = self._parts
+        await service.stop()
+        if heartbeat is not None:
+            await heartbeat.stop(leave=True)
+        await node.stop()
+        log.info("service stopped", extra={"service": service.name})

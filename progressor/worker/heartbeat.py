@@ -11,7 +11,9 @@ import logging
 import socket
 import threading
 from collections.abc import Callable, Mapping
+from concurrent.futures import Future
 from datetime import timedelta
+from functools import partial
 
 from progressor.config import EngineOptions
 from progressor.errors import ProgressorError
@@ -47,8 +49,16 @@ class Heartbeat:
 
     async def start(self) -> None:
         """Register the process; a worker must be seen before it claims anything."""
-        await asyncio.to_thread(self._beat)
-        self._thread = keep_thread("heartbeat", self._run, until=self._stopped)
+        registered: Future[None] = Future()
+        registered.set_running_or_notify_cancel()
+        self._thread = keep_thread("heartbeat", partial(self._run, registered), until=self._stopped)
+        try:
+            await asyncio.wrap_future(registered)
+        except BaseException:
+            # Nobody will stop what was not started: the thread, wherever it is, leaves nothing behind.
+            self._leaves = True
+            self._stopped.set()
+            raise
 
     async def stop(self, *, leave: bool) -> None:
         """End the thread; `leave` deletes the row, otherwise what still runs waits for the collector."""
@@ -61,7 +71,15 @@ class Heartbeat:
             # It waits for a server that says nothing. It is a daemon: nobody has to wait for it.
             log.warning("worker not deregistered yet, its row will age")
 
-    def _run(self) -> None:
+    def _run(self, registered: Future[None]) -> None:
+        if not registered.done():
+            try:
+                self._beat()
+            except BaseException as error:  # noqa: BLE001 - whoever starts it hears of it
+                self._beats.close()
+                registered.set_exception(error)
+                return
+            registered.set_result(None)
         failing = False
         while not self._stopped.wait(min(self._interval, _AGAIN) if failing else self._interval):
             try:

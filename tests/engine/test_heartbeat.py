@@ -133,3 +133,35 @@ async def test_no_database_at_the_start() -> None:
     nowhere = beats_of("postgresql://postgres@127.0.0.1:1/postgres")
     with pytest.raises(StorageUnavailable):
         await asyncio.to_thread(nowhere.beat, {})
+
+
+async def test_a_start_that_is_cancelled_leaves_nothing(dsn: str, tables: Tables) -> None:
+    """Neither its row nor its connection nor its thread, however far the first beat was."""
+    heartbeat = heartbeat_of(dsn)
+    with tables.connection.transaction():
+        tables.execute("LOCK TABLE workers")
+        starting = asyncio.create_task(heartbeat.start())
+        await eventually(tables.waiting, "it beats")
+        starting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await starting
+    await heartbeat.stop(leave=True)
+    assert tables.execute("SELECT * FROM workers") == []
+    assert not connections_of(tables)
+
+
+async def test_a_start_that_fails_leaves_nothing(dsn: str, tables: Tables) -> None:
+    """Whatever it was that failed."""
+    heartbeat = heartbeat_of(dsn, lambda: {NS: object()})  # type: ignore[dict-item] - no JSON
+    with pytest.raises(TypeError):
+        await heartbeat.start()
+    await heartbeat.stop(leave=False)
+    assert tables.execute("SELECT * FROM workers") == []
+    assert not connections_of(tables)
+
+
+def connections_of(tables: Tables) -> list[dict[str, object]]:
+    return tables.execute(
+        "SELECT pid FROM pg_stat_activity "
+        "WHERE datname = current_database() AND application_name = 'progressor heartbeat'"
+    )
