@@ -11,7 +11,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from progressor.cli import options
+from progressor.cli import demo, options
 from progressor.deployment.settings import Settings
 from tests.cli.conftest import DEADLINE_SECONDS, NS, Ended, Running, run
 
@@ -366,6 +366,6 @@ def test_the_demo_has_data_of_its_own(
         seen.append(settings.data_dir)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("progressor.cli.demo._run", stop)
+    monkeypatch.setattr(demo, "_run", stop)
     assert progressor("demo", **given).status == 130
     assert [path and path.name for path in seen] == [used]

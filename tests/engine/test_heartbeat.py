@@ -10,6 +10,7 @@ import pytest
 from progressor.errors import StorageUnavailable
 from progressor.node.witness import Witness
 from progressor.storage.beats import Beats
+from progressor.worker import heartbeat as heartbeat_module
 from progressor.worker.heartbeat import Heartbeat
 from tests.support import NS, SECOND, WORKER, Tables, eventually
 
@@ -113,7 +114,7 @@ async def test_a_silent_server_does_not_hold_up_who_leaves(
     dsn: str, tables: Tables, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A last beat that nobody answers is left behind; it deregisters as soon as it is answered."""
-    monkeypatch.setattr("progressor.worker.heartbeat._LAST_BEAT", 0.01)
+    monkeypatch.setattr(heartbeat_module, "_LAST_BEAT", 0.01)
     heartbeat = heartbeat_of(dsn)
     await heartbeat.start()
     tables.execute("BEGIN")

@@ -8,6 +8,7 @@ from datetime import timedelta
 import pytest
 
 from progressor import Client, ReplyTimeout, StorageUnavailable, SyncClient
+from progressor.storage import signals as signals_module
 from progressor.storage.connections import Connections
 from progressor.storage.operations import Storage
 from progressor.storage.signals import Signals
@@ -84,7 +85,7 @@ async def test_last_hints_do_not_hold_up_who_leaves(
     dsn: str, tables: Tables, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Hints that a silent server does not take are lost: whoever waits for them finds out by looking."""
-    monkeypatch.setattr("progressor.storage.signals._LAST_WORDS", SHORT)
+    monkeypatch.setattr(signals_module, "_LAST_WORDS", SHORT)
     connections = Connections(dsn, limit=1)
     signals = Signals(
         Storage(connections, patience=timedelta(seconds=30)), dsn, 1,

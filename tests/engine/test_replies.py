@@ -9,7 +9,9 @@ import pytest
 
 from progressor.errors import StorageUnavailable
 from progressor.model import Reply, TaskStatus
+from progressor.node import replies as replies_module
 from progressor.node.replies import Replies
+from progressor.storage import operations
 from progressor.storage.items import Standing, TaskRef
 from progressor.storage.operations import Storage
 from tests.support import NS, Tables, eventually, hold, init, resume, save, start
@@ -147,7 +149,7 @@ async def test_an_early_hint_is_not_lost(storage: Storage, make: Make) -> None:
 
 async def test_early_hints_are_bounded(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     """Hints for nobody do not pile up: the oldest go."""
-    monkeypatch.setattr("progressor.node.replies._MOST_EARLY", 3)
+    monkeypatch.setattr(replies_module, "_MOST_EARLY", 3)
     replies = make()
     replies.hint(range(1, 6))
     assert list(replies._early) == [3, 4, 5]
@@ -213,7 +215,7 @@ async def test_answers_for_which_there_was_no_room(
     make: Make, storage: Storage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What one look cannot bring the next one does, without a hint or a poll."""
-    monkeypatch.setattr("progressor.storage.operations.ROOM", 1)
+    monkeypatch.setattr(operations, "ROOM", 1)
     replies = make()
     refs = []
     for name in ("p1", "p2", "p3"):

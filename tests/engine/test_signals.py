@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Iterable
 import pytest
 
 from progressor import outages
+from progressor.storage import signals
 from progressor.storage.operations import Storage
 from progressor.storage.signals import Signals
 from tests.support import NS, Tables, eventually
@@ -161,8 +162,8 @@ async def test_a_silent_listener_is_made_anew(
     storage: Storage, dsn: str, tables: Tables, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A connection that hears nothing, not even its own sign, is taken for dead and replaced."""
-    monkeypatch.setattr("progressor.storage.signals._SIGN_INTERVAL", 0.02)
-    monkeypatch.setattr("progressor.storage.signals._SILENCE", 0.1)
+    monkeypatch.setattr(signals, "_SIGN_INTERVAL", 0.02)
+    monkeypatch.setattr(signals, "_SILENCE", 0.1)
     heard = Heard(storage, dsn, ONE)
 
     async def say_nothing(*_: object) -> None:
@@ -178,7 +179,7 @@ async def test_the_own_sign_keeps_a_listener(
     storage: Storage, dsn: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Where nothing else is said, the sign that a listener sends to itself shows that it hears."""
-    monkeypatch.setattr("progressor.storage.signals._SIGN_INTERVAL", 0.02)
+    monkeypatch.setattr(signals, "_SIGN_INTERVAL", 0.02)
     heard = Heard(storage, dsn, ONE)
     signs = 0
     take = heard.signals._take

@@ -9,6 +9,7 @@ from prometheus_client import REGISTRY
 
 from progressor.errors import StorageUnavailable
 from progressor.model import TaskStatus
+from progressor.services import zombie_collector
 from progressor.services.zombie_collector import ZombieCollector
 from progressor.storage.items import Standing, TaskRef
 from progressor.storage.operations import Storage
@@ -275,7 +276,7 @@ async def test_more_than_a_round_takes(
     collector: ZombieCollector, storage: Storage, tables: Tables, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """After a full round the next one follows at once."""
-    monkeypatch.setattr("progressor.services.zombie_collector._MOST", 2)
+    monkeypatch.setattr(zombie_collector, "_MOST", 2)
     tables.set_worker(seen_at=PAST)
     for number in range(3):
         await hold(storage, init(f"p{number}"), now=PAST)

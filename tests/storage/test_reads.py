@@ -15,6 +15,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from progressor.errors import ProgressorError, SchemaMismatch
 from progressor.model import HistoryRange
+from progressor.storage import searches
 from progressor.storage.operations import Storage
 from progressor.storage.reads import Reads
 from progressor.storage.searches import TimerFilter, Wanted
@@ -33,7 +34,7 @@ async def test_a_page_ends_where_states_have_no_room(
     storage: Storage, reads: Reads, monkeypatch: pytest.MonkeyPatch, timer: TimerFilter | None
 ) -> None:
     """A page with large states is shorter than its limit, and has a cursor that goes on behind it."""
-    monkeypatch.setattr("progressor.storage.searches.ROOM", 150_000)
+    monkeypatch.setattr(searches, "ROOM", 150_000)
     for place, size in enumerate([100_000, 100_000, 10, 10, 200_000, 10]):
         await start(storage, f"p{place}", resume(aux_state=b"x" * size))
     pages, cursor = [], ""

@@ -6,6 +6,7 @@ from datetime import timedelta
 
 import pytest
 
+from progressor.storage import operations
 from progressor.storage.items import Duplicate, Import, LostLease, Removed, Saved, Standing
 from progressor.storage.operations import Storage
 from tests.support import (
@@ -86,7 +87,7 @@ async def test_a_large_process_is_gone_at_once_and_its_rows_later(
     storage: Storage, tables: Tables, monkeypatch: pytest.MonkeyPatch, of: str
 ) -> None:
     """Its name is free, its callers are told, its keys are forgotten; rows go piece by piece."""
-    monkeypatch.setattr("progressor.storage.operations._MOST_ROWS", 400)
+    monkeypatch.setattr(operations, "_MOST_ROWS", 400)
     await large(storage, tables, of=of)
     running = await hold(storage, request(reply_to=61))
     waiting = await wait(storage, request(reply_to=62))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from progressor.model import Reply, TaskStatus
+from progressor.storage import operations
 from progressor.storage.items import Standing
 from progressor.storage.operations import Storage
 from tests.support import fail, hold, init, removed, request, resume, save, start, wait
@@ -52,7 +53,7 @@ async def test_nothing(storage: Storage) -> None:
 
 async def test_so_many_as_have_room(storage: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
     """Answers are handed out from the first one on until they are too large together."""
-    monkeypatch.setattr("progressor.storage.operations.ROOM", 1500)
+    monkeypatch.setattr(operations, "ROOM", 1500)
     refs = []
     for name in ("p1", "p2", "p3"):
         step = await hold(storage, init(name))
