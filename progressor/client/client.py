@@ -363,7 +363,7 @@ def _on(
 
     # What help and editors show is without the two arguments that the handle fills in.
     self, _, _, *rest = inspect.signature(method).parameters.values()
-    on_this_process.__signature__ = inspect.Signature([self, *rest])  # type: ignore[attr-defined]
+    on_this_process.__signature__ = inspect.Signature([self, *rest])  # type: ignore[attr-defined] # for inspect
     return on_this_process
 
 

@@ -82,6 +82,7 @@ def test_the_rates_of_the_short_table_are_those_of_the_whole() -> None:
 
 
 def test_a_page_without_a_place_is_named(copies: Path) -> None:
+    """Rather than that the tables get lost."""
     (copies / documents.SHORT).write_text("nothing", encoding="utf-8")
     with pytest.raises(ValueError, match=r"performance\.md has no place"):
         documents.update(copies, of_a_run(), [])

@@ -38,6 +38,7 @@ TINY = rows.Sizes(
 
 @pytest.mark.parametrize("processes", [1, 5])
 async def test_chain_leaves_one_event_for_each_step(dsn: str, tables: Tables, processes: int) -> None:
+    """And nothing in running when it is over."""
     figures = await chain.chain(dsn, processes=processes, **BRIEF)
     assert figures["count"] > 0
     assert figures["rate"] > 0
@@ -47,11 +48,13 @@ async def test_chain_leaves_one_event_for_each_step(dsn: str, tables: Tables, pr
 
 
 async def test_chain_goes_on_behind_a_history(dsn: str, tables: Tables) -> None:
+    """The steps are counted on from the events that were there."""
     await chain.chain(dsn, processes=2, history=20, **BRIEF)
     assert _value(tables, "SELECT min(last_event_id) FROM processes") > 20
 
 
 async def test_starts_are_answered(dsn: str, tables: Tables) -> None:
+    """Each client's start is one running process, with its latencies."""
     figures = await requests.start(dsn, clients=3, **BRIEF)
     assert _value(tables, "SELECT count(*) FROM processes WHERE status = 'running'") >= figures["count"] > 0
     assert 0 < figures["p50_ms"] <= figures["p99_ms"]
@@ -59,23 +62,27 @@ async def test_starts_are_answered(dsn: str, tables: Tables) -> None:
 
 @pytest.mark.parametrize("processes", [1, None])
 async def test_calls_are_answered(dsn: str, tables: Tables, processes: int | None) -> None:
+    """Each call leaves an event: on a process for each client, or all on one."""
     figures = await requests.call(dsn, clients=3, processes=processes, **BRIEF)
     assert _value(tables, "SELECT count(*) FROM events") >= figures["count"] > 0
     assert _value(tables, "SELECT count(*) FROM processes") == (processes or 3)
 
 
 async def test_calls_from_another_process_are_answered(dsn: str) -> None:
+    """The clients stand in an OS process of their own, away from the worker."""
     figures = await requests.call(dsn, clients=2, where="elsewhere", **BRIEF)
     assert figures["count"] > 0
 
 
 async def test_distance_counts_round_trips(dsn: str) -> None:
+    """A proxy delays each round trip and counts them."""
     figures = await requests.distance(dsn, what="call", round_trip_ms=1.0, seconds=0.5, warmup=0.2)
     assert figures["round_trips"] >= 1
     assert figures["count"] > 0
 
 
 async def test_all_due_timers_fire(dsn: str, tables: Tables) -> None:
+    """Each once, until the schedule is empty."""
     await timers.drain(dsn, due=TINY.due)
     assert _value(tables, "SELECT count(*) FROM events") == TINY.due
     assert _value(tables, "SELECT count(*) FROM schedule") == 0
@@ -83,6 +90,7 @@ async def test_all_due_timers_fire(dsn: str, tables: Tables) -> None:
 
 @pytest.mark.parametrize("by", ["worker", "others"])
 async def test_timers_fall_due_beside_those_that_wait(dsn: str, tables: Tables, by: str) -> None:
+    """Those that fall due fire, whoever set them; those that wait stay."""
     rows.LOADS["waiting"](databases.runner(dsn), TINY)
     figures = await timers.late(dsn, falling=TINY.falling, seconds=0.2, warmup=0.3, by=by)  # type: ignore[arg-type]
     assert figures["count"] == TINY.falling
@@ -90,12 +98,14 @@ async def test_timers_fall_due_beside_those_that_wait(dsn: str, tables: Tables, 
 
 
 async def test_claims_take_what_is_due_and_nothing_else(dsn: str, tables: Tables) -> None:
+    """What waits for a far day is still in the schedule."""
     rows.LOADS["waiting"](databases.runner(dsn), TINY)
     await timers.claim(dsn, claims=3, limit=5)
     assert _value(tables, "SELECT count(*) FROM schedule") == TINY.waiting
 
 
 async def test_memory_holds_all_processes_at_once(dsn: str) -> None:
+    """The busy figure is of a worker with all steps in flight."""
     figures = await memory.memory(dsn, in_flight=TINY.in_flight, settle=0.01)
     assert figures["count"] == TINY.in_flight
     assert figures["busy_mb"] > 0
@@ -103,6 +113,7 @@ async def test_memory_holds_all_processes_at_once(dsn: str) -> None:
 
 @pytest.mark.parametrize("style", STYLES)
 async def test_calls_find_the_stored_processes(dsn: str, tables: Tables, style: str) -> None:
+    """They are made beforehand, and none is made by a call."""
     figures = await requests.among(dsn, clients=3, stored=TINY.stored, names=style, **COUNTED)
     assert figures["count"] >= COUNTED["count"]
     assert _value(tables, "SELECT count(*) FROM processes") == TINY.stored
@@ -112,12 +123,14 @@ async def test_calls_find_the_stored_processes(dsn: str, tables: Tables, style: 
 
 @pytest.mark.parametrize("style", STYLES)
 async def test_others_work_beside_the_stored_processes(dsn: str, tables: Tables, style: str) -> None:
+    """The timers of the stored ones are left alone."""
     figures = await chain.chain(dsn, processes=3, names=style, stored=TINY.stored, **COUNTED)
     assert figures["count"] >= COUNTED["count"]
     assert _value(tables, "SELECT count(*) FROM schedule") == TINY.stored
 
 
 async def test_starts_beside_the_stored_processes(dsn: str, tables: Tables) -> None:
+    """What is started has names as long as what is stored."""
     figures = await requests.start(dsn, clients=3, names="long", stored=TINY.stored, **COUNTED)
     assert figures["count"] >= COUNTED["count"]
     assert _value(tables, "SELECT count(*) FROM processes WHERE length(process_id) <> 36") == 0
@@ -125,11 +138,13 @@ async def test_starts_beside_the_stored_processes(dsn: str, tables: Tables) -> N
 
 @pytest.mark.parametrize("style", STYLES)
 async def test_timers_fire_after_some_have(dsn: str, tables: Tables, style: str) -> None:
+    """Those of the warm-up are not measured, and fire too."""
     await timers.drain(dsn, due=TINY.due, warmup=10, names=style)
     assert _value(tables, "SELECT count(*) FROM events") == TINY.due
 
 
 async def test_stored_processes_are_as_large_as_started_ones(dsn: str, tables: Tables) -> None:
+    """Rows that are written in bulk have the size of those that a start writes."""
     names = STYLES["long"]
     namespace = Namespace(names.namespace, state=Count)
 
@@ -154,6 +169,7 @@ async def test_stored_processes_are_as_large_as_started_ones(dsn: str, tables: T
 
 
 async def test_nothing_tends_the_tables_of_a_measurement(dsn: str, tables: Tables) -> None:
+    """No autovacuum comes in between, on any table."""
     await asyncio.to_thread(rows.unattended, databases.runner(dsn))
     tended = """
         SELECT count(*) FROM pg_class
@@ -165,29 +181,34 @@ async def test_nothing_tends_the_tables_of_a_measurement(dsn: str, tables: Table
 
 
 async def test_others_are_called_beside_a_long_mailbox(dsn: str, tables: Tables) -> None:
+    """The calls that wait on one process are there while others are answered."""
     figures = await mailbox.beside(dsn, waiting=TINY.mailbox, processes=3, **BRIEF)
     assert figures["beside_rate"] > 0
     assert _value(tables, "SELECT count(*) FROM tasks WHERE task_type = 'call'") > TINY.mailbox
 
 
 async def test_a_mailbox_is_worked_off(dsn: str, tables: Tables) -> None:
+    """To its end, if there is time."""
     figures = await mailbox.emptied(dsn, waiting=TINY.mailbox)
     assert figures["drained"] > 0
     assert _value(tables, "SELECT count(*) FROM schedule") == 0
 
 
 async def test_a_mailbox_is_too_long_for_the_time(dsn: str, tables: Tables) -> None:
+    """Then the measurement ends with what is left still waiting."""
     await mailbox.emptied(dsn, waiting=2000, most=0.1)
     assert _value(tables, "SELECT count(*) FROM schedule") > 0
 
 
 async def test_a_crowd_is_answered(dsn: str, tables: Tables) -> None:
+    """All that one client asks for at once, and nothing fails."""
     figures = await mailbox.crowd(dsn, processes=TINY.crowd)
     assert figures["starts_failed"] == figures["calls_failed"] == 0
     assert _value(tables, "SELECT count(*) FROM processes") == TINY.crowd
 
 
 def test_big_tables_are_what_steps_would_have_written(dsn: str, tables: Tables) -> None:
+    """As many tasks as events, a hundred of them a process."""
     rows.LOADS["aged"](databases.runner(dsn), TINY)
     assert _value(tables, "SELECT count(*) FROM events") == TINY.rows
     assert _value(tables, "SELECT count(*) FROM tasks") == TINY.rows
@@ -195,11 +216,13 @@ def test_big_tables_are_what_steps_would_have_written(dsn: str, tables: Tables) 
 
 
 async def test_a_miscount_is_an_error(dsn: str) -> None:
+    """A figure that the tables do not bear out is none."""
     with pytest.raises(chain.Inconsistent):
         chain.check_counts(dsn, TIMERS, ["nobody"], "timeout", steps=1, events=1)
 
 
 def test_cases_have_names_of_their_own_and_workloads_that_exist() -> None:
+    """And can be chosen by name."""
     found = list(cases.own_cases(rows.Sizes(), seconds=1))
     assert len({case.key for case in found}) == len(found)
     assert {case.workload for case in found} == set(cases.WORKLOADS)
@@ -211,6 +234,7 @@ def test_cases_have_names_of_their_own_and_workloads_that_exist() -> None:
 
 
 def test_a_run_measures_in_child_processes_and_drops_its_databases(server: str) -> None:
+    """A case that cannot be measured says so, and the others go on."""
     before = _databases(server)
     bench = databases.Server(server, TINY)
     bench.require_durable()
@@ -234,6 +258,7 @@ def test_a_run_measures_in_child_processes_and_drops_its_databases(server: str) 
 
 
 def test_a_server_that_is_not_durable_is_refused(dsn: str) -> None:
+    """By the name of the setting."""
     name = urlsplit(dsn).path.removeprefix("/")
     databases.run_sql(dsn, f"ALTER DATABASE {name} SET synchronous_commit = off")
     with pytest.raises(InvalidRequest) as caught:
@@ -242,6 +267,7 @@ def test_a_server_that_is_not_durable_is_refused(dsn: str) -> None:
 
 
 def test_smaller_sizes_are_smaller() -> None:
+    """Each of them, for a quick look."""
     assert all(
         small < big
         for small, big in zip(astuple(rows.Sizes().divided(100)), astuple(rows.Sizes()), strict=True)

@@ -56,6 +56,7 @@ async def test_a_state_that_lasts_is_not_begun_twice(machine: Server, faults: Fa
 
 
 async def test_what_cannot_be_done_is_not_counted(machine: Server, faults: Faults) -> None:
+    """A fault that found no way in is missed, not done."""
     with psycopg.connect(machine.dsn) as writer:
         writer.execute("LOCK TABLE progressor.workers IN ROW EXCLUSIVE MODE")
         await faults._inject("heartbeats locked out")
@@ -63,6 +64,8 @@ async def test_what_cannot_be_done_is_not_counted(machine: Server, faults: Fault
 
 
 async def test_a_fault_that_fails_later_is_heard_of(faults: Faults) -> None:
+    """The run ends with its error."""
+
     async def fail() -> None:
         raise LookupError
 

@@ -44,6 +44,7 @@ def shop(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )
 def test_finds_namespaces(app: str, names: list[str]) -> None:
+    """One, a list of them, or all that a module has."""
     assert [namespace.name for namespace in load(app)] == names
 
 
@@ -64,12 +65,14 @@ def test_finds_namespaces(app: str, names: list[str]) -> None:
     ],
 )
 def test_says_what_is_wrong(app: str, says: str) -> None:
+    """And how to write it instead, where that can be guessed."""
     with pytest.raises(typer.BadParameter) as caught:
         load(app)
     assert says in str(caught.value)
 
 
 def test_an_attribute_may_be_nested(module: Callable[[str], str]) -> None:
+    """As in a settings class."""
     name = module("from progressor import Namespace\nclass Apps:\n    billing = [Namespace('billing')]\n")
     assert [namespace.name for namespace in load(f"{name}:Apps.billing")] == ["billing"]
 
@@ -106,6 +109,7 @@ def test_as_a_command(progressor: Callable[..., object]) -> None:
 
 
 def test_no_handlers_are_loaded_for_no_database(progressor: Callable[..., object]) -> None:
+    """What is missing first is said first."""
     wrong = progressor("worker", "nowhere.at_all:app", COLUMNS="200")
     assert wrong.status == 2  # type: ignore[attr-defined]
     assert "there is no database" in wrong.err  # type: ignore[attr-defined]

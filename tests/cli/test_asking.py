@@ -33,6 +33,7 @@ def broken(ask: Ask, placed: str) -> str:
 
 
 def test_start_and_call(ask: Ask, order: str) -> None:
+    """They print what the handler answered, and what was given arrives."""
     started = ask("start", NS, order, '{"item": "tea"}', "--metadata", '{"color": "green"}')
     assert started == (0, f"started {NS}/{order}\n", "")
     assert ask("call", NS, order, "pay", '{"amount": 10}') == (0, "10\n", "")
@@ -43,6 +44,7 @@ def test_start_and_call(ask: Ask, order: str) -> None:
 
 
 def test_the_same_key_does_nothing_twice(ask: Ask, placed: str) -> None:
+    """The stored answer is printed again; another request under the key is a conflict."""
     for _ in range(2):
         paid = ask("call", NS, placed, "pay", '{"amount": 10}', "--idempotency-key", "k1")
         assert (paid.status, paid.out) == (0, "10\n")
@@ -52,6 +54,7 @@ def test_the_same_key_does_nothing_twice(ask: Ask, placed: str) -> None:
 
 
 def test_args_come_from_text_file_and_stdin(ask: Ask, placed: str, tmp_path: Path) -> None:
+    """All three are JSON, and the context goes along."""
     file = tmp_path / "args.json"
     file.write_text('["file"]')
     context = ("--context", '{"user": "me"}', "--timeout", "PT20S", "--json")
@@ -65,6 +68,7 @@ def test_args_come_from_text_file_and_stdin(ask: Ask, placed: str, tmp_path: Pat
 
 
 def test_notify_waits_for_no_answer(ask: Ask, placed: str) -> None:
+    """It says that the call was accepted."""
     accepted = ask("notify", NS, placed, "pay", '{"amount": 3}')
     assert accepted == (0, f"accepted pay for {NS}/{placed}\n", "")
     # Calls run in their order: this one is behind it.
@@ -72,6 +76,7 @@ def test_notify_waits_for_no_answer(ask: Ask, placed: str) -> None:
 
 
 def test_repair(ask: Ask, broken: str) -> None:
+    """A broken process says why and what to do; once repaired it is not broken any more."""
     refused = ask("call", NS, broken, "pay", '{"amount": 1}')
     assert refused.status == 1
     assert "is broken: ValueError: the parcel is lost; see why with `progressor trace`" in refused.err
@@ -81,11 +86,13 @@ def test_repair(ask: Ask, broken: str) -> None:
 
 
 def test_simple_repair(ask: Ask, broken: str) -> None:
+    """It puts the process back without a handler's answer."""
     assert ask("simple-repair", NS, broken, "--json") == (0, "null\n", "")
     assert ask("get", NS, broken, "--json").json["status"] == "running"
 
 
 def test_put_and_remove(ask: Ask, order: str) -> None:
+    """A process is imported with state, events and timer, lives on, and is gone when it is removed."""
     events = '[{"name": "placed", "payload": {"item": "tea"}}]'
     state = '{"item": "tea", "paid": 7}'
     later = ("--timer-after", "P30D")
@@ -125,6 +132,7 @@ def test_get_for_people(ask: Ask, placed: str) -> None:
 
 
 def test_trace(ask: Ask, broken: str) -> None:
+    """Every task with what came of it, whole or in part, for machines and for people."""
     entries = ask("trace", NS, broken, "--json").json
     assert [(each["task_type"], each["name"], each["status"]) for each in entries] == [
         ("init", None, "finished"),
@@ -143,6 +151,7 @@ def test_trace(ask: Ask, broken: str) -> None:
 
 
 def test_search(ask: Ask, broken: str) -> None:
+    """By namespace, status and metadata; that nothing was found is said apart from results."""
     found = ask("search", "--namespace", NS, "--status", "error", "--metadata", '{"item": "tea"}', "--json")
     assert broken in [each["process_id"] for each in found.json["items"]]
     assert broken in ask("search", "-n", NS, "-s", "error").out
@@ -176,6 +185,7 @@ def test_timers_are_shown_and_searched_by(ask: Ask, order: str) -> None:
 
 
 def test_search_goes_on_where_a_page_ended(ask: Ask, placed: str) -> None:
+    """With the cursor that the page before gave."""
     assert ask("start", "shop.cart", placed).status == 0
     page = ask("search", "--limit", "1", "--json").json
     following = ask("search", "--limit", "1", "--cursor", page["cursor"], "--json").json
@@ -186,6 +196,7 @@ def test_search_goes_on_where_a_page_ended(ask: Ask, placed: str) -> None:
 
 
 def test_errors_for_machines_are_typed(ask: Ask, placed: str) -> None:
+    """On stderr as JSON, with the error's own attributes."""
     refused = ask("call", NS, placed, "pay", '{"amount": 0}', "--json")
     assert (refused.status, refused.out) == (1, "")
     error = json.loads(refused.err)
@@ -195,6 +206,7 @@ def test_errors_for_machines_are_typed(ask: Ask, placed: str) -> None:
 
 
 def test_errors_for_people_are_one_line(ask: Ask, placed: str) -> None:
+    """With the reason and the details of the refusal."""
     refused = ask("call", NS, placed, "pay", '{"amount": 0}')
     assert refused.status == 1
     assert refused.err == (
@@ -241,12 +253,14 @@ def test_what_would_be_wrong_again_has_the_status_of_a_usage_error(ask: Ask, arg
 
 
 def test_a_wrong_url_is_a_usage_error(progressor: Ask) -> None:
+    """It says how to write one, and shows no password."""
     wrong = progressor("search", PROGRESSOR_DATABASE_URL="mysql://u:s3cr3t@h/db")
     assert (wrong.status, "write it like postgresql://" in wrong.err) == (2, True)
     assert "s3cr3t" not in wrong.err
 
 
 def test_the_url_may_be_spelt_as_sqlalchemy_does(ask: Ask, progressor: Ask, shop: str) -> None:
+    """With the name of a driver."""
     url = psycopg.conninfo.conninfo_to_dict(shop)
     spelt = f"postgresql+psycopg://{url['user']}@/{url['dbname']}?host={url['host']}"
     port = f"&port={url['port']}" if "port" in url else ""
@@ -261,6 +275,7 @@ def test_the_url_may_be_spelt_as_sqlalchemy_does(ask: Ask, progressor: Ask, shop
     ],
 )
 def test_an_unknown_variable_is_named(ask: Ask, name: str, says: str) -> None:
+    """As a warning, with the setting that was probably meant."""
     done = ask("search", "--limit", "1", **{name: "x"})
     assert done.status == 0
     assert f"warning: {name} is no setting" in done.err
@@ -268,6 +283,7 @@ def test_an_unknown_variable_is_named(ask: Ask, name: str, says: str) -> None:
 
 
 def test_what_kubernetes_sets_beside_a_service_is_no_misspelling(ask: Ask) -> None:
+    """A service called progressor brings variables of its own."""
     found = ask(
         "search",
         "--created-before",
@@ -281,6 +297,7 @@ def test_what_kubernetes_sets_beside_a_service_is_no_misspelling(ask: Ask) -> No
 
 
 def test_the_schema_is_an_option_too(ask: Ask) -> None:
+    """Where there are no tables, it says how to make them."""
     elsewhere = ask("search", "--database-schema", "elsewhere")
     assert elsewhere.status == 1
     assert "progressor migrate" in elsewhere.err
@@ -306,12 +323,14 @@ def test_ctrl_c_leaves_at_once(
 
 
 def test_a_wrong_setting_is_a_usage_error(progressor: Ask) -> None:
+    """It names the variable and the rule."""
     wrong = progressor("search", PROGRESSOR_PATIENCE="ages", COLUMNS="200")
     assert wrong.status == 2
     assert "PROGRESSOR_PATIENCE: Input should be a duration" in wrong.err
 
 
 def test_unknown_namespace(ask: Ask) -> None:
+    """That no worker ever served it is told apart from a process that is not there."""
     unknown = ask("start", "shop.nowhere", "p")
     assert unknown.status == 1
     assert "namespace 'shop.nowhere' is not known in this database" in unknown.err
@@ -329,6 +348,7 @@ def test_no_answer_in_time_may_be_asked_again(ask: Ask, placed: str, tmp_path: P
 
 
 def test_no_database_may_be_asked_again() -> None:
+    """An exit status of its own says that repeating may help."""
     lost = run("search", PROGRESSOR_DATABASE_URL="postgresql://postgres@127.0.0.1:1/db")
     assert lost.status == 75
     assert lost.err.startswith("error: PostgreSQL cannot be reached")

@@ -16,6 +16,7 @@ Command = Callable[..., Ended]
 
 
 def test_help_teaches(progressor: Command) -> None:
+    """Every command by what it is for, examples, exit statuses, and every setting."""
     shown = progressor("--help", COLUMNS="120").out
     for part in ("Run", "Ask", "Look", "Maintain", "Examples", "Exit status", "Settings"):
         assert part in shown
@@ -24,6 +25,7 @@ def test_help_teaches(progressor: Command) -> None:
 
 
 def test_help_shows_defaults_and_no_values(progressor: Command) -> None:
+    """What the environment holds may be secret."""
     shown = progressor("--help", PROGRESSOR_DATABASE_URL="postgresql://u:s3cr3t@h/db", COLUMNS="150").out
     assert "s3cr3t" not in shown
     assert "How often a worker says that it lives, at least three times per lease_age. [3]" in shown
@@ -31,6 +33,7 @@ def test_help_shows_defaults_and_no_values(progressor: Command) -> None:
 
 @pytest.mark.parametrize("command", [command.name for command in app.registered_commands])
 def test_every_command_has_a_help(progressor: Command, command: str) -> None:
+    """Which says where the database comes from."""
     shown = progressor(command, "--help", COLUMNS="120")
     assert shown.status == 0
     assert "--database-url" in shown.out
@@ -44,4 +47,5 @@ def test_version() -> None:
 
 
 def test_no_command_shows_the_help(progressor: Command) -> None:
+    """Rather than an error."""
     assert "Examples" in progressor().out

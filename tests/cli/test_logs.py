@@ -25,6 +25,7 @@ def _json_lines(stream: io.StringIO) -> list[dict[str, object]]:
 
 
 def test_a_file_gets_json_lines_with_all_fields() -> None:
+    """One object a line, with the time, and control characters escaped."""
     stream = io.StringIO()
     logs.set_up(stream=stream)
     log.warning("process broke", extra={"namespace": "shop", "process_id": "pä\n1", "task_id": 7})
@@ -41,6 +42,7 @@ def test_a_file_gets_json_lines_with_all_fields() -> None:
 
 
 def test_a_terminal_gets_readable_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And nothing that moves its cursor."""
     monkeypatch.setenv("NO_COLOR", "1")
     stream = Terminal()
     logs.set_up(stream=stream)
@@ -52,6 +54,7 @@ def test_a_terminal_gets_readable_lines(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_colours_are_for_terminals(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file gets none."""
     monkeypatch.delenv("NO_COLOR", raising=False)
     for stream, coloured in ((Terminal(), True), (io.StringIO(), False)):
         logs.set_up(stream=stream, form="console")
@@ -61,6 +64,7 @@ def test_colours_are_for_terminals(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("form", ["console", "json"])
 def test_tracebacks_show_code_and_no_variables(form: str) -> None:
+    """What a variable holds may be secret."""
     stream = io.StringIO()
     logs.set_up(stream=stream, form=form)  # type: ignore[arg-type]
     card = "4111-1111"
@@ -88,6 +92,7 @@ def test_tracebacks_show_code_and_no_variables(form: str) -> None:
     ],
 )
 def test_passwords_are_struck_out(form: str, dsn: str) -> None:
+    """In every spelling of a DSN, in messages, fields and tracebacks."""
     stream = io.StringIO()
     logs.set_up(stream=stream, form=form)  # type: ignore[arg-type]
     try:
@@ -101,6 +106,7 @@ def test_passwords_are_struck_out(form: str, dsn: str) -> None:
 
 
 def test_fields_cannot_pass_for_ours() -> None:
+    """A field that is called like one of the line's own does not replace it."""
     stream = io.StringIO()
     logs.set_up(stream=stream)
     log.info("hello", extra={"level": "critical", "timestamp": "never", "logger": "other", "event": "x"})
@@ -110,6 +116,7 @@ def test_fields_cannot_pass_for_ours() -> None:
 
 
 def test_levels() -> None:
+    """What is less than the level is left out, and so is the inner life of libraries."""
     stream = io.StringIO()
     logs.set_up(stream=stream, level="info")
     log.debug("too much")
@@ -119,6 +126,7 @@ def test_levels() -> None:
 
 
 def test_warnings_are_logged() -> None:
+    """As lines like all others."""
     stream = io.StringIO()
     logs.set_up(stream=stream)
     with warnings.catch_warnings():

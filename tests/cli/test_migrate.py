@@ -15,6 +15,7 @@ Command = Callable[..., Ended]
 
 
 def test_migrate_says_from_and_to(progressor: Command, empty_dsn: str) -> None:
+    """And that there is nothing to do when it is repeated; a check changes nothing."""
     env = {"PROGRESSOR_DATABASE_URL": empty_dsn}
     head = migrations.head()
     checked = progressor("migrate", "--check", **env)
@@ -61,6 +62,7 @@ def test_what_is_deployed_does_not_guess_its_database(progressor: Command, comma
 
 
 def test_unknown_revision(progressor: Command, empty_dsn: str) -> None:
+    """Is a usage error."""
     wrong = progressor("migrate", "--revision", "x", PROGRESSOR_DATABASE_URL=empty_dsn)
     assert (wrong.status, "revision must be" in wrong.err) == (2, True)
 

@@ -44,6 +44,7 @@ async def _well() -> Health:
 
 
 async def test_health_through_the_life_of_a_service(monitor: Monitor) -> None:
+    """Ill while it starts and while it stops, well in between."""
     status, said = await _health(monitor)
     assert (status, said["detail"]) == (503, "starting")
     monitor.watch(_well)
@@ -57,6 +58,8 @@ async def test_health_through_the_life_of_a_service(monitor: Monitor) -> None:
 
 
 async def test_ill_is_503(monitor: Monitor) -> None:
+    """With the reason."""
+
     async def ill() -> Health:
         return Health(False, "PostgreSQL did not answer", 0, ())
 
@@ -81,6 +84,7 @@ async def test_no_answer_is_503(monitor: Monitor, monkeypatch: pytest.MonkeyPatc
 
 
 def test_metrics_in_both_formats(monitor: Monitor) -> None:
+    """As the scraper asks for them."""
     status, content_type, body = _get(f"{monitor.url}/metrics")
     assert (status, content_type.startswith("text/plain")) == (200, True)
     assert b"# TYPE progressor_loop_lag_ms histogram" in body
@@ -90,11 +94,13 @@ def test_metrics_in_both_formats(monitor: Monitor) -> None:
 
 
 def test_other_paths_and_heads(monitor: Monitor) -> None:
+    """There is nothing else, and a HEAD has no body."""
     assert _get(f"{monitor.url}/")[0] == 404
     assert _get(f"{monitor.url}/metrics", method="HEAD")[::2] == (200, b"")
 
 
 def test_a_taken_port_is_refused(monitor: Monitor) -> None:
+    """The error names the option."""
     port = int(monitor.url.rpartition(":")[2])
     with pytest.raises(InvalidRequest, match="--metrics-port"):
         Monitor("127.0.0.1", port)
@@ -111,6 +117,7 @@ def test_a_host_that_is_not_here_is_refused(host: str) -> None:
 
 @pytest.mark.skipif(not socket.has_ipv6, reason="this machine has no IPv6")
 def test_ipv6() -> None:
+    """An IPv6 address is written in brackets."""
     try:
         running = Monitor("::1", 0)
     except InvalidRequest:

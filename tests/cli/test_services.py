@@ -96,6 +96,7 @@ def test_signal_while_starting(spawn: Spawn) -> None:
 
 
 def test_worker_serves_metrics_and_health(spawn: Spawn, dsn: str) -> None:
+    """At the places that it logs, with what it has measured and whom it serves."""
     worker = spawn("worker", "shop:both", "--metrics-port", "0", PROGRESSOR_DATABASE_URL=dsn)
     places = worker.fields_of('"serving"')
     _begin_step(dsn, "pay", {"amount": 1})
@@ -175,6 +176,7 @@ def test_dev_brings_its_own_database(spawn: Spawn, data_dir: Path) -> None:
 
 
 def test_dev_shows_where_things_are_in_a_terminal(dsn: str) -> None:
+    """And says, when it is told to stop, how to leave at once."""
     terminal, its_end = pty.openpty()
     process = subprocess.Popen(
         [sys.executable, "-m", "progressor", "dev", "shop:orders"],
@@ -217,6 +219,7 @@ def _read_until(terminal: int, text: str) -> str:
 def test_an_old_schema_is_refused(
     progressor: Command, monkeypatch: pytest.MonkeyPatch, empty_dsn: str, command: list[str]
 ) -> None:
+    """By every service, with what to do."""
     monkeypatch.chdir(HERE)
     refused = progressor(*command, PROGRESSOR_DATABASE_URL=empty_dsn)
     assert refused.status == 1
@@ -224,6 +227,7 @@ def test_an_old_schema_is_refused(
 
 
 def test_a_taken_port_is_an_error_that_says_what_to_do(progressor: Command, dsn: str) -> None:
+    """Before anything runs."""
     with Monitor("127.0.0.1", 0) as other:
         port = other.url.rpartition(":")[2]
         refused = progressor("scanner", "--metrics-port", port, PROGRESSOR_DATABASE_URL=dsn)

@@ -284,6 +284,7 @@ TROUBLES: dict[str, tuple[Trouble, float | None]] = {
 
 
 def test_every_alert_is_tried() -> None:
+    """Each alert of the documentation has a trouble that sets it off."""
     assert set(alerts()) == set(TROUBLES)
 
 

@@ -32,6 +32,7 @@ async def replay_of(client: Client, customers: int) -> Report:
 
 
 def test_the_file_has_the_totals_that_are_published_of_it() -> None:
+    """Customers, purchases, CDs and dollars, in the order of its lines."""
     customers = read_customers()
     purchases = [each for customer in customers for each in customer.purchases]
 
@@ -43,6 +44,7 @@ def test_the_file_has_the_totals_that_are_published_of_it() -> None:
 
 
 def test_every_kind_of_trouble_is_in_the_file_and_in_its_first_250_customers() -> None:
+    """So a short demo shows all of them."""
     for customers in (read_customers(), read_customers(most=250)):
         purchases = [each for customer in customers for each in customer.purchases]
         for trouble in (
@@ -56,6 +58,7 @@ def test_every_kind_of_trouble_is_in_the_file_and_in_its_first_250_customers() -
 
 
 async def test_the_processes_agree_with_the_file(dsn: str) -> None:
+    """Every one, and the report says so to people and machines."""
     async with Engine(dsn, [shop]) as engine:
         report = await replay_of(engine.client, 250)
 
@@ -68,6 +71,7 @@ async def test_the_processes_agree_with_the_file(dsn: str) -> None:
 
 
 async def test_a_second_run_begins_anew_beside_the_first(dsn: str) -> None:
+    """And both can be forgotten."""
     async with Engine(dsn, [shop]) as engine:
         first = await replay_of(engine.client, 5)
         second = await replay_of(engine.client, 5)
@@ -80,6 +84,7 @@ async def test_a_second_run_begins_anew_beside_the_first(dsn: str) -> None:
 
 
 async def test_a_difference_from_the_file_is_found_and_told(dsn: str) -> None:
+    """By the customer that differs, and in the totals."""
     customers = read_customers(most=5)
     async with Engine(dsn, [shop]) as engine:
         report = await replay(engine.client, customers, console(), day=QUICK)
@@ -94,6 +99,7 @@ async def test_a_difference_from_the_file_is_found_and_told(dsn: str) -> None:
 
 
 async def test_a_customer_that_the_engine_lost_is_found(dsn: str) -> None:
+    """All totals that he was part of differ."""
     customers = read_customers(most=3)
     async with Engine(dsn, [shop]) as engine:
         report = await replay(engine.client, customers, console(), day=QUICK)
@@ -104,6 +110,7 @@ async def test_a_customer_that_the_engine_lost_is_found(dsn: str) -> None:
 
 
 async def test_an_unplanned_failure_is_a_difference(dsn: str) -> None:
+    """With its reason."""
     customers = read_customers(most=2)
     customer = customers[0]
     bad = replace(customer, purchases=(replace(customer.purchases[0], cds=0), *customer.purchases[1:]))
@@ -115,6 +122,7 @@ async def test_an_unplanned_failure_is_a_difference(dsn: str) -> None:
 
 
 async def test_money_is_given_back_up_to_what_was_paid(dsn: str) -> None:
+    """More is refused, with what was paid."""
     async with Engine(dsn, [shop]) as engine:
         customer = engine.client.process(NAMESPACE, "one")
         await customer.start({"line": 1, "day": "1997-01-01", "cds": 2, "cents": 500})
@@ -127,6 +135,7 @@ async def test_money_is_given_back_up_to_what_was_paid(dsn: str) -> None:
 
 
 async def test_a_refused_start_leaves_no_customer(dsn: str) -> None:
+    """There is nobody to be read."""
     async with Engine(dsn, [shop]) as engine:
         customer = engine.client.process(NAMESPACE, "none")
         with pytest.raises(Rejected):
@@ -145,6 +154,7 @@ main()
 
 
 def test_ctrl_c_stops_the_demo_cleanly(dsn: str) -> None:
+    """With a line, without a traceback, and with the status of an interrupt."""
     demo = subprocess.Popen(
         [sys.executable, "-c", HEARING, "demo", "--customers", "20"],
         env={**os.environ, "PROGRESSOR_DATABASE_URL": dsn},

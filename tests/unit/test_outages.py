@@ -64,6 +64,7 @@ def test_what_works_amid_an_outage_does_not_end_it(
 
 
 def test_nothing_is_said_where_all_is_well(outage: Outage, caplog: pytest.LogCaptureFixture) -> None:
+    """A success that follows no failure is no news."""
     outage.worked()
     assert said(caplog) == []
 
@@ -71,6 +72,7 @@ def test_nothing_is_said_where_all_is_well(outage: Outage, caplog: pytest.LogCap
 def test_the_next_outage_is_said_again(
     outage: Outage, clock: Clock, caplog: pytest.LogCaptureFixture
 ) -> None:
+    """Each has a line when it begins and one when it is over, and no more."""
     for start in (1000, 1100):
         clock.now = start
         outage.failed("refused")
@@ -108,6 +110,7 @@ def test_what_is_held_up_has_its_time_until_it_is_over(outage: Outage, clock: Cl
 
 
 def test_causes_are_one_bounded_line() -> None:
+    """Whatever the error's text looks like."""
     assert cause_of(OSError("connection refused\n\tIs the server running?")) == (
         "OSError: connection refused Is the server running?"
     )

@@ -20,12 +20,14 @@ def clean(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_without_variables_the_engine_has_its_own_defaults() -> None:
+    """And there is no database."""
     assert Settings().engine_options() == EngineOptions().model_dump()
     assert Settings().connection_options() == ConnectionOptions().model_dump()
     assert Settings().database_url is None
 
 
 def test_every_engine_option_has_a_variable(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Which reaches the engine."""
     names = {variable.name for variable in Settings.variables()}
     assert {f"PROGRESSOR_{name.upper()}" for name in EngineOptions.model_fields} <= names
     monkeypatch.setenv("PROGRESSOR_CONNECTIONS", "3")
@@ -41,6 +43,7 @@ def test_every_engine_option_has_a_variable(monkeypatch: pytest.MonkeyPatch) -> 
     ("text", "seconds"), [("2", 2), ("1.5", 1.5), ("PT1M", 60), ("00:01:30", 90), ("1e2", 100)]
 )
 def test_durations(monkeypatch: pytest.MonkeyPatch, text: str, seconds: float) -> None:
+    """Seconds, ISO 8601, or hours, minutes and seconds."""
     monkeypatch.setenv("PROGRESSOR_SCAN_INTERVAL", text)
     assert Settings().scan_interval == timedelta(seconds=seconds)
 
@@ -62,6 +65,7 @@ def test_durations(monkeypatch: pytest.MonkeyPatch, text: str, seconds: float) -
 def test_an_error_names_the_variable_and_the_rule(
     monkeypatch: pytest.MonkeyPatch, name: str, text: str, says: str
 ) -> None:
+    """As it is spelled in the environment."""
     monkeypatch.setenv(f"PROGRESSOR_{name}", text)
     with pytest.raises(InvalidRequest, match=f"^PROGRESSOR_{name}: ") as caught:
         Settings()
@@ -70,23 +74,27 @@ def test_an_error_names_the_variable_and_the_rule(
 
 
 def test_an_empty_variable_is_an_unset_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As shells and deployments write it."""
     monkeypatch.setenv("PROGRESSOR_DATABASE_URL", "")
     monkeypatch.setenv("PROGRESSOR_METRICS_PORT", "")
     assert (Settings().database_url, Settings().metrics_port) == (None, None)
 
 
 def test_arguments_go_before_variables(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is stated in code or on the command line holds."""
     monkeypatch.setenv("PROGRESSOR_LOG_LEVEL", "DEBUG")
     assert Settings().log_level == "debug"
     assert Settings(log_level="error").log_level == "error"
 
 
 def test_unknown_arguments_are_refused() -> None:
+    """A misspelled one is not passed over."""
     with pytest.raises(InvalidRequest):
         Settings(scan_intervall=1)
 
 
 def test_secrets_do_not_show(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither in a dump of the settings nor in an error."""
     monkeypatch.setenv("PROGRESSOR_DATABASE_URL", "postgresql://me:s3cr3t@h/db")
     settings = Settings()
     assert settings.database_url is not None
@@ -100,4 +108,5 @@ def test_secrets_do_not_show(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_every_variable_is_described() -> None:
+    """For the help and the page."""
     assert all(variable.description for variable in Settings.variables())
