@@ -16,7 +16,6 @@ from progressor import Client, Engine, Namespace, ProcessHandle, SyncClient
 from progressor.cli.failures import EXIT_STATUS
 from progressor.cli.main import app
 from progressor.config import NamespaceOptions, RetryPolicy
-from progressor.model import Disposition, ProcessStatus, TaskStatus, TaskType, TimerStatus
 from progressor.services.scanner import Scanner
 from progressor.services.zombie_collector import ZombieCollector
 from progressor.storage.statements import STATEMENTS
@@ -163,12 +162,3 @@ def test_the_parts_of_the_background_are_listed() -> None:
     services = {each.name for each in (Scanner, ZombieCollector)}
     (listed,) = re.findall(r"^\| `part` \| (.+) \|$", read("docs/reference/metrics.md"), re.MULTILINE)
     assert set(re.findall("`([^`]+)`", listed)) == {*started} | services
-
-
-def test_the_glossary_has_every_type_and_status() -> None:
-    """And every disposition."""
-    page = read("docs/glossary.md")
-    for kind in (TaskType, TaskStatus, TimerStatus, ProcessStatus):
-        assert f"**{kind.__name__}**: {' '.join(f'`{each}`' for each in kind)}." in page
-    for disposition in Disposition:
-        assert f"`{disposition}`" in page
