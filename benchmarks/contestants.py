@@ -24,7 +24,7 @@ _AT = {
 
 
 def beside(cases: Iterable[Case], others: Sequence[str], peers_python: Path | None) -> Iterator[Case]:
-    """The engine's cases, each with the others' right after it, so that they meet the same weather."""
+    """The engine's cases, each with the others' right after it, so that both meet the same machine."""
     for case in cases:
         yield case
         for name in others:

@@ -16,7 +16,8 @@ from progressor.errors import InvalidRequest
 
 Metadata = dict[str, Any]
 
-# What PostgreSQL and Python both hold in any time zone: one timer must not fail its batch.
+# Years that PostgreSQL and Python both hold, in any time zone. A timer beyond them would fail not only its
+# own step but the whole batch that it is saved in.
 _FIRST_YEAR, _LAST_YEAR = 1, 9999
 _LONGEST_DELAY = timedelta(days=365_000)
 # A bigint.

@@ -40,7 +40,7 @@ ENGINE_OPTIONS: dict[str, Any] = {
     "scan_interval": timedelta(seconds=0.6),
     "stop_grace": timedelta(seconds=10),
 }
-# Of a worker that nobody kills, freezes or cuts off, and that busy machines shall not starve either.
+# Of a worker that nobody kills, freezes or cuts off, and that busy machines must not starve either.
 STEADY_LEASE_SECONDS = 4.0
 STEADY_PROCESSES = tuple(f"steady-{number}" for number in range(5))
 STEADY_OPTIONS: dict[str, Any] = {**ENGINE_OPTIONS, "lease_age": timedelta(seconds=STEADY_LEASE_SECONDS)}

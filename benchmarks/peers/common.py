@@ -41,7 +41,7 @@ INSERT INTO events (process_id, event_id, payload) SELECT {0}, n, {1} FROM state
 
 
 class Steps:
-    """How many steps have run, and whether there shall be more."""
+    """How many steps have run, and whether more are wanted."""
 
     def __init__(self) -> None:
         self.count = 0

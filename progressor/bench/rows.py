@@ -132,7 +132,7 @@ FROM task AS t, progressor.namespaces AS n
 WHERE n.name = %(namespace)s
 """
 
-# No vacuum and no ANALYZE but those that are asked for: figures shall not hang on when one came by.
+# No vacuum and no ANALYZE but those that are asked for: figures must not hang on when one came by.
 _UNATTENDED = """
 DO $$
 DECLARE one regclass;

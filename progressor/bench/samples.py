@@ -75,7 +75,7 @@ class Results:
 def run(
     server: Server, cases: Sequence[Case], *, repeats: int, began: Callable[[Case], None], heard: Heard
 ) -> Results:
-    """Each case once, then each once more, so that all of them meet the same weather."""
+    """Each case once, then each once more, so that all meet the machine at its best and at its worst."""
     results = Results({**server.facts(), "repeats": repeats}, list(cases))
     for _ in range(repeats):
         for case in cases:

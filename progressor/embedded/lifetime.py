@@ -109,8 +109,9 @@ def stop_server(folder: Path) -> bool:
 
 def watch(folder: Path, watcher_lock: int) -> None:
     """Sleep until nobody uses the server, and end it."""
+    # A signal to the whole process group (Ctrl-C) is meant for the users. When they are gone, so is this.
     for sign in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(sign, signal.SIG_IGN)  # whoever means the group means the users; we follow
+        signal.signal(sign, signal.SIG_IGN)
     users = take(folder / USERS_LOCK, fcntl.LOCK_EX)
     stop_server(folder)
     # In this order: who gets users.lock next must not take us for the watcher of its new server.

@@ -106,7 +106,7 @@ class Scanner(PeriodicService):
 
     async def stop(self) -> None:
         await super().stop()
-        # What nobody looks at any more shall not stand there as if somebody did.
+        # What nobody looks at any more must not stand there as if somebody did.
         self._forget(self._published)
 
     def _forget(self, namespaces: AbstractSet[str]) -> None:

@@ -29,9 +29,9 @@ _Batch = list[tuple[Item, asyncio.Future[Result]]]
 
 MAX_FLIGHTS = 2
 MAX_BATCH = 128
-# What waits is shared out over the flights that are free: a crowd that asks all at once would else stay in
-# step for ever, with Python idle while PostgreSQL works and the other way round. Smaller shares than this
-# cost more in transactions than they win.
+# What waits is shared out over the flights that are free. Otherwise a crowd that asks all at once stays
+# together, batch after batch, with Python idle while PostgreSQL works and the other way round. Smaller
+# shares than this cost more in transactions than they win.
 LEAST_SHARE = 16
 # A batch travels in one message, of which PostgreSQL takes less than 1 GB: large items go in small company.
 MAX_BATCH_BYTES = 32 << 20
@@ -139,7 +139,7 @@ class Batcher(Generic[Item, Result]):
             for _, answer in batch:
                 _fail(answer, _closed())
         elif (error := flight.exception()) is not None:
-            # A defect of ours: nobody shall wait for what will not come.
+            # A defect of ours: nobody must wait for what will not come.
             report("batch", flight, verb=self._verb)
             for _, answer in batch:
                 _fail(answer, error)
@@ -176,7 +176,7 @@ class Batcher(Generic[Item, Result]):
             for _, answer in batch:
                 _fail(answer, error)
         except BatchRefused:
-            # Perhaps for the sake of one item, which shall hold up itself only.
+            # Perhaps for the sake of one item, which must hold up itself only.
             for entry in batch:
                 self._send_alone(entry)
         except Exception as error:  # noqa: BLE001 - whatever it is, one item's fault is not the others'

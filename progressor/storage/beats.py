@@ -109,7 +109,7 @@ class Beats:
         return Beat(number, at, sent, time.monotonic())
 
     def leave(self) -> None:
-        """Delete the row: the process goes of its own will."""
+        """Delete the row: the process leaves, and has not died."""
         self._execute("deregister", self._row)
 
     def close(self) -> None:

@@ -228,7 +228,7 @@ class _Reader:
     def __init__(self, driver: psycopg.AsyncConnection[Any], connection: AsyncConnection) -> None:
         self.driver = driver
         self.connection = connection
-        # Nothing is under way: false from the begin of a read to its end.
+        # Nothing is under way: false from the first statement of a read to its last.
         self.is_idle = True
 
     @property

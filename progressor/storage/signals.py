@@ -89,7 +89,7 @@ class Signals:
         """Send what is left to say, then fall silent."""
         await self._background.stop()
         with suppress(TimeoutError):
-            # A server that says nothing shall not hold up who leaves: who waits finds out by looking.
+            # A server that says nothing must not hold up who leaves: whoever waits finds out by looking.
             async with asyncio.timeout(_LAST_WORDS):
                 await self._flush()
 

@@ -256,7 +256,7 @@ class Pool:
         if due is not None:
             self.expect(due)
         if not slot.goes_on:
-            # What it would have gone on with, waits for whoever is free.
+            # The chain ends here. What waits on its process is for any slot that is free.
             self.ring("calls")
         return following
 
@@ -287,7 +287,7 @@ class Pool:
 
     async def _claim_once(self) -> None:
         # Calls before timers. An eighth of the slots is left, or half of the last ones, so that requests of
-        # this process find a slot too: to claim less at once would mean to claim more often.
+        # this OS process find a slot too. No more than that: each claim is a transaction.
         for kind in KINDS:
             room = self._room()
             if kind not in self._rung or self.free <= 0 or room <= 0 or not self.is_open:
@@ -310,7 +310,7 @@ class Pool:
                 self.run(held)
 
     async def _hand_back(self, held: Claimed) -> None:
-        # It is in our hands and not begun: somebody else shall have it.
+        # This worker holds it and has not begun it: others may.
         await self._storage.hand_back([held.task])
 
     def _room(self) -> int:

@@ -1,5 +1,5 @@
--- Processes break in this transaction: cancel the requests that wait on them, and say whom to tell. A timer
--- that waits stays as it is: not claimable, as a task runs, and so it is held. This comes before the
+-- Processes break in this transaction: cancel the requests that wait on them, and return their callers.
+-- A timer that waits stays as it is: not claimable, as a task runs, and so it is held. This comes before the
 -- statement that ends the steps, while their running rows, the fence, are still held.
 WITH gone AS (
     DELETE FROM progressor.schedule AS s

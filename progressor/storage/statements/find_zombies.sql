@@ -66,7 +66,7 @@ WHERE
         )
         OR own.begin_at + own.step_timeout + %(grace)s::interval < %(at)s::timestamptz
     )
--- No plain column: the planner shall not think of reading the index in its order.
+-- No plain column: the planner must not read the index in its order.
 ORDER BY r.process_no + 0
 LIMIT %(limit)s::bigint
 FOR NO KEY UPDATE OF p SKIP LOCKED

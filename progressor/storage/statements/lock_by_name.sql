@@ -15,7 +15,7 @@ WITH locked AS MATERIALIZED (
         OFFSET 0
     ) AS found
     JOIN progressor.processes AS p ON p.process_no = ANY (ARRAY[found.process_no])
-    -- By what was found, not by the row: the planner shall not think of reading the index in its order.
+    -- By what was found, not by the row: the planner must not read the index in its order.
     ORDER BY found.process_no
     FOR NO KEY UPDATE OF p
 )

@@ -1,8 +1,9 @@
--- End processes, and say whom to tell. With a task_id it is the end of that step, if its running row, the
--- fence, is still held: that row and the task's stay for save_result, which comes next. The process's number
--- is then kept for a day, with the task and the answers of the last day: a caller may not have read its own
--- yet, and a start asked again must not begin a second life. Where nobody can ask, as for a timer's, minutes
--- will do: a save that is repeated after a lost answer looks for it.
+-- End processes, and return the callers to tell.
+-- With a task_id it is the end of that step, if its running row, the fence, is still held: that row and the
+-- task's stay for save_result, which comes next. The process's number is then kept for a day, with the task
+-- and the answers of the last day: a caller may not have read its own yet, and a start asked again must not
+-- begin a second life. Where nobody can ask, as for a timer's, minutes will do: a save that is repeated after
+-- a lost answer looks for it.
 -- Without a task_id somebody wants the process forgotten, keys and all; if it has ended by a step of its own
 -- meanwhile there is nothing to forget, and what that step kept stays.
 -- A large process ends as fast as a small one: what waits on it goes with it; its events and its finished

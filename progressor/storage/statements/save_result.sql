@@ -52,7 +52,7 @@ WITH item AS MATERIALIZED (
         FROM progressor.running AS r
         WHERE
             r.process_no = i.process_no AND r.task_id = i.task_id AND r.lease = i.lease
-            -- Not "=": the planner shall look the row up by its key, not by its worker.
+            -- Not "=": the planner must look the row up by its key, not by its worker.
             AND r.worker_id IS NOT DISTINCT FROM i.worker_id
         OFFSET 0
     ) AS r

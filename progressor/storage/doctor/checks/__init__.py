@@ -86,7 +86,7 @@ def run(
             connection.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
             connection.read_only = True
             connection.execute(opening.SETTINGS, opening.UNBOUNDED_TRANSACTION)
-            # All rows of a cursor are wanted, so the planner shall not hurry to the first.
+            # All rows of a cursor are wanted, so the planner must not hurry to the first.
             connection.execute("SET LOCAL cursor_tuple_fraction = 1")
             for check in checks:
                 sql = in_schema(check.sql, schema)
