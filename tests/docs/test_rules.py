@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 
-from tests.docs.pages import ROOT
+from tests.docs.pages import ROOT, read
 
 _EXCEPTION = re.compile(r"#\s*(?:noqa: [A-Z0-9, ]+|type: ignore\[[\w, -]+\])(?P<reason>.*)$")
 _Function = ast.FunctionDef | ast.AsyncFunctionDef
@@ -28,6 +28,21 @@ def _length(function: _Function) -> int:
     """Of its body, without its docstring."""
     said = ast.get_docstring(function) is not None and len(function.body) > 1
     return (function.end_lineno or 0) - function.body[said].lineno + 1
+
+
+def test_the_listing_has_every_room_and_no_file_that_is_not_there() -> None:
+    """Nor does the way of a call name one."""
+    page = read("CONTRIBUTING.md")
+    package = ROOT / "progressor"
+    listing = page.partition("```text\nprogressor/\n")[2].partition("\n```")[0]
+    for path in package.iterdir():
+        if path.suffix == ".py" and not path.name.startswith("__"):
+            assert path.name in listing
+        elif (path / "__init__.py").exists():
+            assert f"  {path.name}/" in listing
+    there = {path.name for path in package.rglob("*.*")}
+    way = page.partition("## One call")[2].partition("\n## ")[0]
+    assert set(re.findall(r"\b\w+\.(?:py|sql)\b", listing + way)) <= there
 
 
 def test_an_exception_from_a_lint_carries_its_reason() -> None:
