@@ -5,7 +5,6 @@ Rule: things are built here and nowhere else, started from the ground up and sto
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Iterable, Sequence
 from types import TracebackType
@@ -148,11 +147,8 @@ class Engine:
         options = namespace.options.model_dump(mode="json")
         options["raw"] = namespace.is_raw
         options["step_timeout"] = namespace.options.step_timeout.total_seconds()
-        await self.node.storage.execute(
-            "register_namespace",
-            name=namespace.name,
-            options=json.dumps(options),
-            schemas=json.dumps(namespace.schemas()),
+        await self.node.storage.register_namespace(
+            namespace.name, options=options, schemas=namespace.schemas()
         )
 
     async def __aexit__(

@@ -153,7 +153,7 @@ async def storage(dsn: str) -> AsyncIterator[Storage]:
     """Storage on a fresh database, whose invariants must hold at the end of the test."""
     connections = Connections(dsn, limit=8)
     storage = Storage(connections, patience=timedelta(seconds=10))
-    await storage.execute("register_namespace", name=NS, options="{}", schemas="{}")
+    await storage.register_namespace(NS, options={}, schemas={})
     yield storage
     await connections.close()
     check_invariants(dsn)

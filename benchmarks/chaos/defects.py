@@ -15,7 +15,7 @@ from typing import Any
 from progressor.node.replies import Replies
 from progressor.services.scanner import Scanner
 from progressor.storage.items import Standing, Step, TaskRef
-from progressor.storage.signals import Signals
+from progressor.storage.operations import Storage
 from progressor.storage.statements import STATEMENTS
 from progressor.worker.pool import Pool
 from progressor.worker.worker import Worker
@@ -84,10 +84,10 @@ def _scan_never() -> None:
     async def no_poll(_self: Replies) -> None:
         await asyncio.Event().wait()
 
-    async def lost(_self: Signals, _messages: Any) -> None:
+    async def lost(_self: Storage, _hints: Any) -> None:
         return
 
     Scanner.run_once = nothing  # type: ignore[method-assign]
     Replies._poll = no_poll  # type: ignore[method-assign]
-    Signals._notify = lost  # type: ignore[method-assign]
+    Storage.notify = lost  # type: ignore[method-assign]
     Pool._jittered_poll = lambda _self: 1e6  # type: ignore[method-assign]

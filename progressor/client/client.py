@@ -345,11 +345,10 @@ class Client:
         """Whether the database answers, with the right schema, and who serves what."""
         try:
             await self._node.connected()
-            rows = await self._node.storage.execute("health", lease_age=self._node.options.lease_age)
+            serving = await self._node.storage.health(self._node.options.lease_age)
         except ProgressorError as error:
             return Health(False, str(error), 0, ())
-        row = rows[0]
-        return Health(True, None, row["workers"], tuple(row["namespaces"] or ()))
+        return Health(True, None, *serving)
 
 
 def _on(

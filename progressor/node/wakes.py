@@ -13,6 +13,7 @@ from datetime import timedelta
 from progressor.errors import ProgressorError
 from progressor.outages import Outage, Says, cause_of
 from progressor.storage.operations import Storage
+from progressor.storage.overview import LiveWorker
 from progressor.storage.signals import Kind, Signals
 from progressor.supervision import Background
 
@@ -29,7 +30,7 @@ class Wakes:
         self._storage = storage
         self._signals = signals
         self._lease_age = lease_age
-        self._workers: dict[str, tuple[float, list[tuple[int, int]]]] = {}
+        self._workers: dict[str, tuple[float, list[LiveWorker]]] = {}
         self._wanted: set[tuple[str, Kind]] = set()
         self._background = Background()
         self._outage = Outage(log, _SAYS)
@@ -49,18 +50,15 @@ class Wakes:
             self._wanted.discard((namespace, kind))
         self._outage.worked()
         if workers:
-            weights = [max(free, 0.1) for _, free in workers]
-            ((worker_id, _),) = random.choices(workers, weights)  # noqa: S311 - a spread
-            signals.wake(worker_id, namespace, kind)
+            weights = [max(worker.free_slots, 0.1) for worker in workers]
+            (chosen,) = random.choices(workers, weights)  # noqa: S311 - a spread
+            signals.wake(chosen.worker_id, namespace, kind)
 
-    async def _live(self, namespace: str) -> list[tuple[int, int]]:
+    async def _live(self, namespace: str) -> list[LiveWorker]:
         now = asyncio.get_running_loop().time()
         seen_at, workers = self._workers.get(namespace, (-_WORKERS_AGE, []))
         if not workers or now - seen_at >= _WORKERS_AGE:
-            rows = await self._storage.execute(
-                "live_workers", namespace=namespace, lease_age=self._lease_age
-            )
-            workers = [(row["worker_id"], row["free_slots"]) for row in rows]
+            workers = await self._storage.live_workers(namespace, self._lease_age)
             self._workers[namespace] = (now, workers)
         return workers
 

@@ -11,8 +11,7 @@ import random
 import time
 from collections.abc import Callable, Sequence
 from collections.abc import Set as AbstractSet
-from datetime import datetime, timedelta
-from typing import Any
+from datetime import timedelta
 
 from progressor import metrics
 from progressor.config import EngineOptions
@@ -20,6 +19,7 @@ from progressor.errors import InvalidRequest
 from progressor.node.node import Node
 from progressor.services.service import PeriodicService
 from progressor.storage.operations import Storage
+from progressor.storage.overview import Waiting
 from progressor.storage.signals import Kind
 
 Wake = Callable[[int, str, Kind], None]
@@ -58,11 +58,10 @@ class Scanner(PeriodicService):
 
     async def run_once(self) -> timedelta | None:
         """Look at every namespace once; the time until the next timer is due."""
-        served = await self._storage.execute("served_namespaces", lease_age=self._lease_age)
-        workers: dict[str, int] = {row["name"]: row["workers"] for row in served}
+        workers = await self._storage.served_namespaces(self._lease_age)
         names = self._namespaces
         if names is None:
-            names = [row["name"] for row in await self._storage.execute("namespace_names")]
+            names = await self._storage.namespace_names()
         soonest: timedelta | None = None
         failure: InvalidRequest | None = None
         for name in names:
@@ -83,26 +82,21 @@ class Scanner(PeriodicService):
         return soonest + timedelta(seconds=random.uniform(0, _SPREAD))  # noqa: S311 - jitter
 
     async def _scan(self, namespace: str, workers: int) -> timedelta | None:
-        (seen,) = await self._storage.execute("backlog", namespace=namespace, most=_MOST, now=None)
-        now: datetime = seen["now"]
-        next_due: datetime | None = seen["next_due"]
-        waiting: dict[Kind, int] = {
-            "calls": seen["calls_waiting"],
-            "timers": seen["timers_waiting"],
-        }
-        if self._namespaces is None and not workers and not any(waiting.values()) and next_due is None:
+        backlog = await self._storage.backlog(namespace, most=_MOST)
+        waiting: dict[Kind, Waiting] = {"calls": backlog.calls, "timers": backlog.timers}
+        is_idle = not any(each.tasks for each in waiting.values())
+        if self._namespaces is None and not workers and is_idle and backlog.next_due is None:
             # It was served once, and has nothing to do.
             self._forget({namespace})
             return None
         self._published.add(namespace)
         metrics.LIVE_WORKERS.labels(namespace).set(workers)
-        for kind, count in waiting.items():
-            oldest = seen[f"{kind}_oldest"]
-            age = (now - oldest).total_seconds() * 1000 if oldest is not None else 0.0
-            metrics.publish_backlog(namespace, kind, waiting=count, oldest_age_ms=max(0.0, age))
-        if workers and any(waiting.values()):
+        for kind, (tasks, age) in waiting.items():
+            oldest_age_ms = age.total_seconds() * 1000
+            metrics.publish_backlog(namespace, kind, waiting=tasks, oldest_age_ms=oldest_age_ms)
+        if workers and not is_idle:
             await self._wake_workers(namespace, waiting)
-        return None if next_due is None else next_due - now
+        return backlog.next_due
 
     async def stop(self) -> None:
         await super().stop()
@@ -118,24 +112,21 @@ class Scanner(PeriodicService):
         now = time.monotonic()
         if now >= self._snapshots_at:
             self._snapshots_at = now + _SNAPSHOTS_PAUSE
-            (seen,) = await self._storage.execute("oldest_snapshot")
-            age_ms: float | None = seen["age_ms"]
-            metrics.OLDEST_SNAPSHOT.set(math.nan if age_ms is None else age_ms)
+            age = await self._storage.oldest_snapshot()
+            metrics.OLDEST_SNAPSHOT.set(math.nan if age is None else age.total_seconds() * 1000)
 
-    async def _wake_workers(self, namespace: str, waiting: dict[Kind, int]) -> None:
-        workers: list[dict[str, Any]] = await self._storage.execute(
-            "live_workers", namespace=namespace, lease_age=self._lease_age
-        )
+    async def _wake_workers(self, namespace: str, waiting: dict[Kind, Waiting]) -> None:
+        workers = await self._storage.live_workers(namespace, self._lease_age)
         random.shuffle(workers)
         # Those who said last that they have room first; the others may have room by now.
-        workers.sort(key=lambda worker: worker["free_slots"] == 0)
-        for kind, count in waiting.items():
-            left = count
+        workers.sort(key=lambda worker: worker.free_slots == 0)
+        for kind, (tasks, _) in waiting.items():
+            left = tasks
             for worker in workers:
                 if left <= 0:
                     break
-                self._wake(worker["worker_id"], namespace, kind)
-                left -= max(1, worker["free_slots"])
+                self._wake(worker.worker_id, namespace, kind)
+                left -= max(1, worker.free_slots)
 
 
 def scanner_on(node: Node, options: EngineOptions, namespaces: Sequence[str] | None = None) -> Scanner:

@@ -102,10 +102,9 @@ class ZombieCollector(PeriodicService):
     async def _look_around(self) -> None:
         """What others serve, and which lease they keep."""
         # Where it runs apart, no pool shows them.
-        for served in await self._storage.execute("served_namespaces", lease_age=self._lease_age):
-            metrics.expect(served["name"])
-        (row,) = await self._storage.execute("longest_lease")
-        longest: timedelta | None = row["lease_age"]
+        for served in await self._storage.served_namespaces(self._lease_age):
+            metrics.expect(served)
+        longest = await self._storage.longest_lease()
         if longest is not None and longest > self._longest_lease:
             self._longest_lease = longest
             log.warning(

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Sequence
-from functools import partial
 from typing import Any
 
 from progressor import metrics
@@ -17,14 +16,14 @@ from progressor.model import Task
 from progressor.storage.arrays import BigintArray
 from progressor.storage.items import Claimed, Continue, Postpone, Prepared, Request, TaskRef
 from progressor.storage.refusals import BatchRefused, Unreadable
-from progressor.storage.rows import Row, claimed_of
+from progressor.storage.rows import claimed_of
 from progressor.storage.session import Session
+from progressor.storage.statements import Params, Results, Row, Transaction
 
 log = logging.getLogger("progressor.storage")
 
-Params = dict[str, Any]
-Run = Callable[[str, Callable[[Session, bool], Awaitable[Any]]], Awaitable[Any]]
-"""Runs a transaction until PostgreSQL does it, or refuses it twice for damage."""
+Transact = Callable[[str, Transaction], Awaitable[Results]]
+"""Runs a transaction, under the name of what it is for, until PostgreSQL does it, or refuses it twice for damage."""
 
 _DUE = {"search_calls": "due_calls", "search_timers": "due_timers"}
 # How many tasks that cannot be claimed a claim passes over, and how many were said once are remembered.
@@ -34,15 +33,12 @@ _MOST_PASSED_OVER, _MOST_SAID = 200, 1000
 async def claim(session: Session, again: bool, *, verb: str, params: dict[str, Any]) -> list[Row]:
     """The tasks that are claimed, without their large values."""
     if not again:
-        _, rows = await session.transact([("one_claim", params), (verb, params)])
-        return rows
+        return (await session.transact({"one_claim": params, verb: params}))[verb]
     # It waits for its own first try, which may still be under way on a connection that only we lost: what
     # that one claims must not be left to nobody.
     async with session.transaction():
-        _, rows = await session.transact([("one_claim", params), ("claimed", {**params, "only": None})])
-        if not rows:
-            (rows,) = await session.transact([(verb, params)])
-    return rows
+        told = await session.transact({"one_claim": params, "claimed": {**params, "only": None}})
+        return told["claimed"] or (await session.transact({verb: params}))[verb]
 
 
 class Unread:
@@ -64,31 +60,31 @@ class Unread:
         log.error(message, extra=fields)
 
 
-async def one_by_one(run: Run, verb: str, params: Params, unread: Unread) -> list[Row]:
+async def one_by_one(transact: Transact, verb: str, params: Params, unread: Unread) -> list[Row]:
     """The tasks of a claim that is refused for the sake of one: each is claimed alone, then read."""
-    keys = await run(
-        "claimed_keys", partial(_rows, statements=[("one_claim", params), ("claimed_keys", params)])
-    )
+    told = await transact("claimed_keys", {"one_claim": params, "claimed_keys": params})
+    keys = told["claimed_keys"]
     limit = params.get("limit", 1)
-    candidates = [params]
+    candidates: Sequence[Params] = [params]
     if verb in _DUE:
+        due = _DUE[verb]
         more = {**params, "limit": limit + _MOST_PASSED_OVER}
-        candidates = await run(_DUE[verb], partial(_rows, statements=[(_DUE[verb], more)]))
+        candidates = (await transact(due, {due: more}))[due]
     for candidate in candidates:
         if len(keys) >= limit:
             break
         one = {**params, "process_no": candidate["process_no"], "task_id": candidate["task_id"]}
         # What is claimed by now, so that it is known also when an answer was lost.
-        taking = [(each, one) for each in ("one_claim", "take_unseen", "claimed_keys")]
+        taking = {"one_claim": one, "take_unseen": one, "claimed_keys": one}
         try:
-            keys = await run("take_unseen", partial(_rows, statements=taking))
+            keys = (await transact("take_unseen", taking))["claimed_keys"]
         except BatchRefused as error:
             unread.met("waiting task cannot be claimed", one, error)
-    return await _read(run, params, keys, unread)
+    return await _read(transact, params, keys, unread)
 
 
 async def accepted(
-    run: Run, request: Request, error: Unreadable | BatchRefused, unread: Unread
+    transact: Transact, request: Request, error: Unreadable | BatchRefused, unread: Unread
 ) -> Prepared:
     """The outcome of a request that cannot be read as a whole, if it made a task; else what it raises.
 
@@ -99,61 +95,56 @@ async def accepted(
         raise StorageUnavailable(f"PostgreSQL cannot read what is stored: {error}") from None
     name = {"namespace": request.namespace, "process_id": request.process_id}
     key = {"idempotency_key": request.idempotency_key, "lease": request.lease}
-    for life in await run("find_process", partial(_rows, statements=[("find_process", name)])):
-        made = await run("own_task", partial(_rows, statements=[("own_task", {**life, **key})]))
+    for life in (await transact("find_process", {"find_process": name}))["find_process"]:
+        made = (await transact("own_task", {"own_task": {**life, **key}}))["own_task"]
         if made:
-            for row in await readable(
-                run, {"worker_id": request.worker_id, "lease": request.lease}, unread
-            ):
+            mine = {"worker_id": request.worker_id, "lease": request.lease}
+            for row in await readable(transact, mine, unread):
                 held = claimed_of(row)
                 return Continue(held.task, held.process)
             return Postpone(TaskRef(request.namespace, made[0]["process_no"], made[0]["task_id"]))
     raise error
 
 
-async def readable(run: Run, params: Params, unread: Unread) -> list[Row]:
+async def readable(transact: Transact, params: Params, unread: Unread) -> list[Row]:
     """Of tasks that were claimed, those that can be read."""
-    keys = await run("claimed_keys", partial(_rows, statements=[("claimed_keys", params)]))
-    return await _read(run, params, keys, unread)
+    keys = (await transact("claimed_keys", {"claimed_keys": params}))["claimed_keys"]
+    return await _read(transact, params, keys, unread)
 
 
-async def _read(run: Run, params: Params, keys: Sequence[Row], unread: Unread) -> list[Row]:
+async def _read(transact: Transact, params: Params, keys: Sequence[Row], unread: Unread) -> list[Row]:
     """The tasks of these keys. What cannot be read stays in running, for a collector."""
     rows: list[Row] = []
     for key in keys:
-        reading = [("claimed", {**params, "only": key["task_id"]})]
+        reading = {"claimed": {**params, "only": key["task_id"]}}
         try:
-            rows += await run("claimed", partial(_rows, statements=reading))
+            rows += (await transact("claimed", reading))["claimed"]
         except (Unreadable, BatchRefused) as error:
             unread.met("claimed task cannot be read", key, error)
     return rows
 
 
-async def _rows(session: Session, _again: bool, *, statements: Sequence[tuple[str, Params]]) -> list[Row]:
-    return (await session.transact(statements))[-1]
-
-
 async def loaded(
-    run: Run, rows: Sequence[Row], room: int, unread: Unread
+    transact: Transact, rows: Sequence[Row], room: int, unread: Unread
 ) -> tuple[list[Claimed], list[Task]]:
     """What is run of claimed tasks, with its large values, and what goes back."""
     large = [row for row in rows if row["is_large"]]
     if not large:
         return shared_out(rows, {})
     try:
-        values = await run("large_values", partial(large_values, rows=large, room=room))
+        values = await _large_values(transact, large, room)
     except BatchRefused:
-        return await loaded(run, await _legible(run, rows, unread), room, unread)
+        return await loaded(transact, await _legible(transact, rows, unread), room, unread)
     return shared_out(rows, values)
 
 
-async def _legible(run: Run, rows: Sequence[Row], unread: Unread) -> list[Row]:
+async def _legible(transact: Transact, rows: Sequence[Row], unread: Unread) -> list[Row]:
     """Claimed tasks without those whose large values cannot be read: these stay in running."""
     left = []
     for row in rows:
         try:
             if row["is_large"]:
-                await run("large_values", partial(large_values, rows=[row], room=1))
+                await _large_values(transact, [row], room=1)
         except BatchRefused as error:
             unread.met("claimed task cannot be read", row, error)
         else:
@@ -161,14 +152,14 @@ async def _legible(run: Run, rows: Sequence[Row], unread: Unread) -> list[Row]:
     return left
 
 
-async def large_values(session: Session, _again: bool, *, rows: Sequence[Row], room: int) -> dict[int, Row]:
+async def _large_values(transact: Transact, rows: Sequence[Row], room: int) -> dict[int, Row]:
     """The values of claimed tasks, of the first ones at least, by the numbers of their processes."""
     params = {
         "process_no": BigintArray([row["process_no"] for row in rows]),
         "task_id": BigintArray([row["task_id"] for row in rows]),
         "bytes": room,
     }
-    (found,) = await session.transact([("large_values", params)])
+    found = (await transact("large_values", {"large_values": params}))["large_values"]
     return {row["process_no"]: row for row in found}
 
 

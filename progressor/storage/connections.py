@@ -102,7 +102,7 @@ class Connections(Pool[Session]):
 
     async def _open(self) -> Session:
         connection = await opening.connect(
-            self.dsn, "progressor", keeps_state=self._session_state, more=[("planner", {"is_local": False})]
+            self.dsn, "progressor", keeps_state=self._session_state, more={"planner": {"is_local": False}}
         )
         self.role = connection.info.user
         return Session(connection, schema=self._schema, keeps_state=self._session_state)

@@ -7,7 +7,7 @@ sessions out, each transaction states them and they end with it: nothing is left
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from typing import Any, Literal
 
@@ -17,9 +17,8 @@ from psycopg.conninfo import make_conninfo
 from progressor.errors import InvalidRequest, SchemaMismatch
 from progressor.storage import refusals
 from progressor.storage.dsn import parsed, with_defaults
-from progressor.storage.statements import STATEMENTS
+from progressor.storage.statements import STATEMENTS, Params, Transaction
 
-Params = Mapping[str, Any]
 Server = Literal["primary", "any"]
 
 OLDEST_SERVER = 15
@@ -41,7 +40,7 @@ _SECOND_SESSION = 5.0
 
 
 async def connect(
-    dsn: str, name: str, *, keeps_state: bool, more: Sequence[tuple[str, Params]] = ()
+    dsn: str, name: str, *, keeps_state: bool, more: Transaction | None = None
 ) -> psycopg.AsyncConnection[Any]:
     """A connection with the settings of a session, and `more` statements, if it keeps state at all."""
     connection = await psycopg.AsyncConnection.connect(
@@ -50,9 +49,9 @@ async def connect(
     try:
         _refuse_unfit(connection.info)
         if keeps_state:
-            statements = (("keepalives", {}), ("settings", BOUNDED_SESSION), *more)
+            statements: Transaction = {"keepalives": {}, "settings": BOUNDED_SESSION, **(more or {})}
             async with connection.pipeline():
-                for statement, params in statements:
+                for statement, params in statements.items():
                     await connection.execute(STATEMENTS[statement].encode(), params, prepare=False)
     except BaseException:
         # Nobody else knows of it yet: cancelled or refused here, it would stay open.

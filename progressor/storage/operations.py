@@ -9,16 +9,22 @@ a serialization failure: it then finds its own earlier success.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from functools import partial
-from typing import Any, TypeVar
-
-import psycopg
+from typing import Any
 
 from progressor.model import Disposition, Task
 from progressor.storage.arrays import BigintArray
 from progressor.storage.claims import Unread, accepted, claim, loaded, one_by_one, readable
+from progressor.storage.columns import (
+    ending_columns,
+    import_columns,
+    life_columns,
+    release_columns,
+    request_columns,
+    step_columns,
+)
 from progressor.storage.connections import Connections
 from progressor.storage.items import (
     ROOM,
@@ -36,78 +42,37 @@ from progressor.storage.items import (
     TaskRef,
     Zombie,
 )
-from progressor.storage.reach import outage_of
+from progressor.storage.overview import Overview
 from progressor.storage.refusals import BatchRefused, Unreadable
-from progressor.storage.repetition import (
-    Apart,
-    Repetition,
-    always,
-    as_one,
-    damage,
-    never,
-    one_of,
-    one_or_one_of,
-)
+from progressor.storage.repetition import always, damage, one_of, one_or_one_of
 from progressor.storage.rows import (
-    Row,
     claimed_of,
-    ending_columns,
     grouped,
-    import_columns,
     is_gone,
-    life_columns,
     outcomes_of,
     prepared_of,
-    release_columns,
-    request_columns,
     standing_of,
     started_of,
-    step_columns,
 )
 from progressor.storage.session import Session
+from progressor.storage.statements import Params
 from progressor.storage.zombies import bury, evidence_columns, find
-
-T = TypeVar("T")
-Attempt = Callable[[Session, bool], Awaitable[T]]
 
 # Of removed processes, in one transaction.
 _MOST_ROWS = 10_000
 
 
-class Storage:
-    """The operations of the engine on one database.
+class Storage(Overview):
+    """The operations on processes.
 
-    `patience` bounds how long an operation is repeated while PostgreSQL cannot be reached; then it raises
-    StorageUnavailable. What puts tasks into a worker's hands, or takes them out of them, is repeated for
-    as long as it takes: a lost answer must not leave a task running that nobody runs.
+    What puts tasks into a worker's hands, or takes them out of them, is repeated for as long as it takes:
+    a lost answer must not leave a task running that nobody runs. For all else there is `patience`.
     """
 
     def __init__(self, connections: Connections, *, patience: timedelta) -> None:
-        self._connections = connections
-        self._patience = patience.total_seconds()
-        self.outage = outage_of(connections.dsn)
+        super().__init__(connections, patience=patience)
         self._unread = Unread()
-        self._until_done = partial(self._run, patience=None, holds=always, apart=damage)
-
-    async def _run(
-        self,
-        verb: str,
-        attempt: Attempt[T],
-        *,
-        patience: float | None,
-        holds: Callable[[], bool] = never,
-        apart: Apart = as_one,
-    ) -> T:
-        tries = Repetition(verb, self.outage, patience=patience, holds=holds, apart=apart)
-        while True:
-            try:
-                async with self._connections.acquire() as session:
-                    result = await attempt(session, tries.again)
-            except psycopg.Error as error:
-                await tries.failed(error, role=self._connections.role)
-            else:
-                self.outage.worked()
-                return result
+        self._until_done = partial(self._transact, patience=None, holds=always, apart=damage)
 
     def _patience_for(self, requests: Sequence[Request]) -> float | None:
         # What may have been committed into this worker's hands must not be forgotten.
@@ -129,17 +94,18 @@ class Storage:
             left = [place for place in range(len(requests)) if place not in found]
             while left:
                 params = {**request_columns([requests[place] for place in left]), "now": now}
-                made, _ = await session.transact([("prepare_init", params), ("one_life", params)])
-                for row in made:
+                told = await session.transact({"prepare_init": params, "one_life": params})
+                for row in told["prepare_init"]:
                     place = left[row["ord"] - 1]
                     found[place] = started_of(requests[place], row)
                 left = [place for place in left if place not in found]
                 if left:
                     # The others were there before, or an earlier try of this operation made them.
                     others = [requests[place] for place in left]
-                    (rows,) = await session.transact([("started", request_columns(others))])
-                    told = zip(left, map(prepared_of, others, rows), rows, strict=True)
-                    found.update((place, result) for place, result, row in told if not is_gone(row))
+                    told = await session.transact({"started": request_columns(others)})
+                    for place, row in zip(left, told["started"], strict=True):
+                        if not is_gone(row):
+                            found[place] = prepared_of(requests[place], row)
                     # What was there and is gone by now, answer and all, is in nobody's way any more.
                     left = [place for place in left if place not in found]
             return [found[place] for place in range(len(requests))]
@@ -156,18 +122,15 @@ class Storage:
         self, requests: Sequence[Request], verbs: Sequence[str], now: datetime | None
     ) -> list[Prepared]:
         params = {**request_columns(requests), "now": now}
-
-        async def attempt(session: Session, _again: bool) -> list[Prepared]:
-            *_, rows = await session.transact([(verb, params) for verb in ("lock_by_name", *verbs)])
-            return [prepared_of(request, row) for request, row in zip(requests, rows, strict=True)]
-
-        apart = one_or_one_of(len(requests))
+        statements = dict.fromkeys(("lock_by_name", *verbs), params)
+        patience, apart = self._patience_for(requests), one_or_one_of(len(requests))
         try:
-            return await self._run(verbs[0], attempt, patience=self._patience_for(requests), apart=apart)
+            told = await self._transact(verbs[0], statements, patience=patience, apart=apart)
         except (Unreadable, BatchRefused) as error:
             if len(requests) > 1:
                 raise
             return [await accepted(self._until_done, requests[0], error, self._unread)]
+        return [prepared_of(request, row) for request, row in zip(requests, told[verbs[-1]], strict=True)]
 
     async def prepare_call(
         self, requests: Sequence[Request], *, now: datetime | None = None
@@ -195,43 +158,39 @@ class Storage:
         `tried`: they were in a batch before, of which a try may have got through.
         """
         params = {**step_columns(steps), "now": now}
-        statements: list[tuple[str, dict[str, Any]]] = []
+        saving: dict[str, Params] = {}
         for verb, disposition in (
             ("cancel_waiting", Disposition.BREAK),
             ("remove", Disposition.REMOVE),
         ):
             ended = [step for step in steps if step.decision.disposition is disposition]
             if ended:
-                statements.append((verb, {**ending_columns(ended), "now": now}))
-        statements.append(("save_result", params))
+                saving[verb] = {**ending_columns(ended), "now": now}
+        saving["save_result"] = params
 
         async def attempt(session: Session, again: bool) -> list[Saved | LostLease]:
             # The first try may still be under way, on a connection that only we lost. Behind the lock it is
             # there or it is not, and what is there the fence does not do again.
-            before = [("lock", params)]
-            if again or tried:
-                before.append(("saved", params))
-            results = await session.transact(before + statements)
-            *told, rows = results[len(before) :]
-            earlier = results[1] if again or tried else []
-            return outcomes_of(steps, [*earlier, *rows], [row for rows in told for row in rows])
+            earlier = {"saved": params} if again or tried else {}
+            return outcomes_of(steps, await session.transact({"lock": params, **earlier, **saving}))
 
         return await self._run(
             "save_result", attempt, patience=None, apart=one_of(len(steps)), holds=always
         )
 
     async def _claim(self, verb: str, params: dict[str, Any], room: int) -> list[Claimed]:
-        run = self._until_done
+        transact = self._until_done
         try:
-            rows = await run(verb, partial(claim, verb=verb, params=params))
+            claiming = partial(claim, verb=verb, params=params)
+            rows = await self._run(verb, claiming, patience=None, holds=always, apart=damage)
         except Unreadable:
             # One row must not keep the others from being run: they are in our hands.
-            rows = await readable(run, params, self._unread)
+            rows = await readable(transact, params, self._unread)
         except BatchRefused:
-            rows = await one_by_one(run, verb, params, self._unread)
+            rows = await one_by_one(transact, verb, params, self._unread)
         if not any(row["is_large"] for row in rows):
             return [claimed_of(row) for row in rows]
-        taken, left = await loaded(run, rows, room, self._unread)
+        taken, left = await loaded(transact, rows, room, self._unread)
         if left:
             await self._hand_back(left, patience=None)
         return taken
@@ -264,6 +223,11 @@ class Storage:
         params = {"worker_id": worker_id, "lease": lease, "now": now}
         return await self._claim("search_timers", {**params, "namespace": namespace, "limit": limit}, room)
 
+    async def next_task(self, process_no: int) -> int | None:
+        """The task that waits first on a process, if it can be claimed; whether it waits its claim sees."""
+        rows = await self._rows("next_task", process_no=process_no)
+        return rows[0]["task_id"] if rows else None
+
     async def capture_task(
         self, ref: TaskRef, *, worker_id: int, lease: int, now: datetime | None = None
     ) -> Claimed | None:
@@ -279,11 +243,8 @@ class Storage:
 
     async def _hand_back(self, tasks: Sequence[Task], *, patience: float | None) -> None:
         params = {**release_columns(tasks), "attempts": 0, "now": None}
-
-        async def attempt(session: Session, _again: bool) -> None:
-            await session.transact([("lock", params), ("release", params)])
-
-        await self._run("hand_back", attempt, patience=patience, holds=always)
+        statements = {"lock": params, "release": params}
+        await self._transact("hand_back", statements, patience=patience, holds=always)
 
     async def collect_zombies(
         self,
@@ -319,20 +280,17 @@ class Storage:
     ) -> bool:
         """Forget dead workers, and what is left of up to `limit` removed processes; True if more may be."""
         params = {**evidence_columns(evidence, lease_age), "limit": limit, "rows": _MOST_ROWS, "now": now}
-
-        async def attempt(session: Session, _again: bool) -> bool:
-            verbs = ("drop_workers", "drop_rows", "drop_removed")
-            _, (some,), (all_,) = await session.transact([(verb, params) for verb in verbs])
-            return bool(some["rows"] == _MOST_ROWS or all_["processes"] == limit)
-
-        return await self._run("drop_leftovers", attempt, patience=self._patience)
+        statements = dict.fromkeys(("drop_workers", "drop_rows", "drop_removed"), params)
+        told = await self._transact("drop_leftovers", statements, patience=self._patience)
+        (dropped,), (forgotten,) = told["drop_rows"], told["drop_removed"]
+        return bool(dropped["rows"] == _MOST_ROWS or forgotten["processes"] == limit)
 
     async def remove(self, namespace: str, process_id: str) -> Removed:
         """End a process, whatever it does just now; its running step is fenced off.
 
         Of a large one rows are left, which nobody sees and `drop_leftovers` deletes.
         """
-        found = await self.execute("find_process", namespace=namespace, process_id=process_id)
+        found = await self._rows("find_process", namespace=namespace, process_id=process_id)
         if not found:
             return Removed(False, ())
         # From here on it is this life of the process that ends, however often that is tried.
@@ -340,10 +298,10 @@ class Storage:
         params = life_columns(process_no)
 
         async def attempt(session: Session, again: bool) -> Removed:
-            locked, rows = await session.transact([("lock", params), ("remove", params)])
-            told = grouped(rows, {process_no: namespace})
+            told = await session.transact({"lock": params, "remove": params})
+            cancelled = grouped(told["remove"], {process_no: namespace})
             # It may have ended since it was found. Tried again, perhaps by our own first try.
-            return Removed(bool(locked) or again, told.get(process_no, ()))
+            return Removed(bool(told["lock"]) or again, cancelled.get(process_no, ()))
 
         return await self._run("remove", attempt, patience=self._patience)
 
@@ -353,15 +311,14 @@ class Storage:
 
         async def attempt(session: Session, again: bool) -> bool:
             async with session.transaction():
-                (made,) = await session.transact([("put_process", params)])
+                made = (await session.transact({"put_process": params}))["put_process"]
                 if made:
-                    rest = [("put_events", {**params, **made[0]})]
-                    if item.timer is not None:
-                        rest.append(("put_timer", {**params, **made[0]}))
-                    await session.transact(rest)
+                    numbered = {**params, **made[0]}
+                    timer = {} if item.timer is None else {"put_timer": numbered}
+                    await session.transact({"put_events": numbered, **timer})
             if again and not made:
                 # The id is taken, perhaps by our own first try.
-                (made,) = await session.transact([("put_own", params)])
+                made = (await session.transact({"put_own": params}))["put_own"]
             return bool(made)
 
         return await self._run("put", attempt, patience=self._patience)
@@ -377,19 +334,6 @@ class Storage:
             "task_id": BigintArray([task_id for _, task_id in keys]),
             "bytes": ROOM,
         }
-
-        async def attempt(session: Session, _again: bool) -> list[Standing]:
-            (rows,) = await session.transact([("replies", params)])
-            return [standing_of(row) for row in rows]
-
         apart = one_or_one_of(len(keys))
-        return await self._run("replies", attempt, patience=self._patience, apart=apart)
-
-    async def execute(self, verb: str, **params: Any) -> list[Row]:
-        """Run one of the small statements that concern no process (heartbeat, backlog, …)."""
-
-        async def attempt(session: Session, _again: bool) -> list[Row]:
-            (rows,) = await session.transact([(verb, params)])
-            return rows
-
-        return await self._run(verb, attempt, patience=self._patience)
+        told = await self._transact("replies", {"replies": params}, patience=self._patience, apart=apart)
+        return [standing_of(row) for row in told["replies"]]

@@ -20,7 +20,6 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncConnection, create_async_engine
 
 from progressor.config import DEFAULT_SCHEMA
-from progressor.errors import StorageUnavailable
 from progressor.model import (
     Event,
     HistoryRange,
@@ -30,12 +29,14 @@ from progressor.model import (
     shown_id,
 )
 from progressor.outages import Outage
-from progressor.storage import opening, refusals
+from progressor.storage import opening
 from progressor.storage.connections import Pool
-from progressor.storage.reach import outage_of, said_by
-from progressor.storage.rows import Row, snapshot_of
+from progressor.storage.reach import outage_of
+from progressor.storage.repetition import Repetition
+from progressor.storage.rows import snapshot_of
 from progressor.storage.schema import events, namespaces, processes, schedule, tasks
 from progressor.storage.searches import PROCESS, Wanted, number_of, shown_timer, timer_of
+from progressor.storage.statements import Row
 
 T = TypeVar("T")
 
@@ -103,32 +104,11 @@ class Reads:
         await self._connections.close()
 
     async def _read(self, read: Callable[[AsyncConnection], Awaitable[T]]) -> T:
-        loop = asyncio.get_running_loop()
-        started, pause, again = loop.time(), 0.02, False
-        while True:
-            try:
-                async with self._connections.reading() as connection:
-                    found = await read(connection)
-            except TimeoutError as error:
-                cause = str(error)
-            except psycopg.Error as error:
-                if refusals.judged(error).meaning.is_final:
-                    raise refusals.translated(
-                        error, role=self._connections.role, needs=refusals.TO_RUN
-                    ) from None
-                cause = said_by(error)
-            else:
-                self._outage.worked()
-                return found
-            gives_up = loop.time() - started >= self._patience
-            # A first try may find a connection that an earlier outage ended: that is none of now.
-            if again or gives_up:
-                self._outage.failed(cause, operation="read")
-            if gives_up:
-                raise StorageUnavailable(f"PostgreSQL did not do it within {self._patience:g} s: {cause}")
-            again = True
-            await asyncio.sleep(pause)
-            pause = min(pause * 2, 1.0)
+        async def attempt(connection: AsyncConnection, _again: bool) -> T:
+            return await read(connection)
+
+        tries = Repetition("read", self._connections, self._outage, patience=self._patience)
+        return await tries.run(self._connections.reading, attempt)
 
     async def _rows(self, statement: Select[Any]) -> list[Row]:
         async def read(connection: AsyncConnection) -> list[Row]:
@@ -285,7 +265,7 @@ class _Connections(Pool[_Reader]):
             async with asyncio.timeout(self._patience):
                 await super()._place()
         except TimeoutError:
-            raise TimeoutError("all connections for reads are in use") from None
+            raise psycopg.OperationalError("all connections for reads are in use") from None
 
     @asynccontextmanager
     async def reading(self) -> AsyncIterator[AsyncConnection]:

@@ -1,4 +1,4 @@
-"""Whether an operation that PostgreSQL did not do is tried again, and when.
+"""Whether an operation or a read that PostgreSQL did not do is tried again, and when.
 
 Rule: what a worker holds, or may hold unawares, is repeated until PostgreSQL does it; all else for as long
 as there is patience. Who is refused for a reason that lasts is told at once.
@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager
+from typing import Any, TypeVar
 
 import psycopg
 
@@ -16,8 +18,12 @@ from progressor import metrics
 from progressor.errors import StorageUnavailable
 from progressor.outages import Outage, in_one_line
 from progressor.storage import refusals
+from progressor.storage.connections import Pool
 from progressor.storage.reach import said_by
 from progressor.storage.refusals import BatchRefused, Line, Meaning
+
+C = TypeVar("C")
+T = TypeVar("T")
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.02, 1.0
 
@@ -57,7 +63,7 @@ def damage(line: Line) -> bool:
 
 
 class Repetition:
-    """The tries of one operation.
+    """The tries of one operation, on connections of this pool.
 
     `patience` in seconds, None: without end. `holds` says whether a worker holds tasks of it already.
     """
@@ -65,13 +71,15 @@ class Repetition:
     def __init__(
         self,
         verb: str,
+        pool: Pool[Any],
         outage: Outage,
         *,
         patience: float | None,
-        holds: Callable[[], bool],
-        apart: Apart,
+        holds: Callable[[], bool] = never,
+        apart: Apart = as_one,
     ) -> None:
         self._verb = verb
+        self._pool = pool
         self._outage = outage
         self._patience = patience
         self._holds = holds
@@ -81,14 +89,32 @@ class Repetition:
         self._pause = _FIRST_PAUSE
         self._refusals = 0
         self._doubtful = False
-        self.again = False
-        """Whether there was a try before: it may have been done, and its answer lost."""
+        self._again = False
 
-    async def failed(self, error: psycopg.Error, *, role: str | None) -> None:
+    async def run(
+        self,
+        acquire: Callable[[], AbstractAsyncContextManager[C]],
+        attempt: Callable[[C, bool], Awaitable[T]],
+    ) -> T:
+        """Attempt it, each time on another connection, until it is done.
+
+        `attempt` is told whether there was a try before: it may have been done, and its answer lost.
+        """
+        while True:
+            try:
+                async with acquire() as connection:
+                    result = await attempt(connection, self._again)
+            except psycopg.Error as error:
+                await self._failed(error)
+            else:
+                self._outage.worked()
+                return result
+
+    async def _failed(self, error: psycopg.Error) -> None:
         """Return when it is time for the next try; raise if there is none."""
         line = refusals.judged(error)
         self._doubtful = self._doubtful or not refusals.is_definite(error)
-        told = refusals.translated(error, role=role, needs=refusals.TO_RUN)
+        told = refusals.translated(error, role=self._pool.role, needs=refusals.TO_RUN)
         if line.meaning.is_final and not (line.meaning.is_for_an_operator and self._must_go_on):
             raise told from None
         gives_up = self._patience is not None and self._loop.time() - self._started >= self._patience
@@ -96,14 +122,14 @@ class Repetition:
         if self._refusals > 1:
             raise BatchRefused(said_by(error)) from None
         # A first try may find a connection that an earlier outage ended: that is none of now.
-        if (self.again or gives_up) and line.meaning is not Meaning.CONFLICT:
+        if (self._again or gives_up) and line.meaning is not Meaning.CONFLICT:
             cause = in_one_line(str(told)) if line.meaning.is_for_an_operator else said_by(error)
             self._outage.failed(cause, operation=self._verb)
         if gives_up:
             raise StorageUnavailable(
                 f"PostgreSQL did not do it within {self._patience or 0:g} s: {said_by(error)}"
             ) from None
-        self.again = True
+        self._again = True
         metrics.STORAGE_REPETITIONS.inc()
         await asyncio.sleep(self._pause * random.uniform(0.5, 1.0))  # noqa: S311 - jitter
         self._pause = min(self._pause * 2, _LONGEST_PAUSE)

@@ -33,8 +33,9 @@ from progressor.errors import InvalidRequest
 from progressor.inputs import check_count, check_moment
 from progressor.model import LAST_ID, Metadata, Snapshot, TaskType, Timer, TimerStatus
 from progressor.storage.items import ROOM
-from progressor.storage.rows import Row, snapshot_of
+from progressor.storage.rows import snapshot_of
 from progressor.storage.schema import namespaces, processes, running, schedule, tasks
+from progressor.storage.statements import Row
 
 TimerFilter = Literal["none", "overdue", "held"]
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
 from functools import cache
@@ -29,10 +29,7 @@ from progressor.config import DEFAULT_SCHEMA
 from progressor.storage.arrays import Array, timestamp
 from progressor.storage.opening import BOUNDED_TRANSACTION
 from progressor.storage.refusals import Unreadable
-from progressor.storage.statements import STATEMENTS, in_schema
-
-Row = dict[str, Any]
-Params = Mapping[str, Any]
+from progressor.storage.statements import STATEMENTS, Results, Row, Transaction, in_schema
 
 _PARAMETER = re.compile(r"%\((\w+)\)s")
 _BINARY = pq.Format.BINARY
@@ -41,11 +38,11 @@ _DONE = pq.ExecStatus.COMMAND_OK
 _SYNCED = pq.ExecStatus.PIPELINE_SYNC
 _ANY_OTHER = 0
 # What a transaction states where sessions keep nothing.
-_OPENING: Sequence[tuple[str, Params]] = (
-    ("begin", {}),
-    ("settings", BOUNDED_TRANSACTION),
-    ("planner", {"is_local": True}),
-)
+_OPENING: Transaction = {
+    "begin": {},
+    "settings": BOUNDED_TRANSACTION,
+    "planner": {"is_local": True},
+}
 
 
 @cache
@@ -130,22 +127,21 @@ class Session:
     async def close(self) -> None:
         await self._connection.close()
 
-    async def transact(self, statements: Sequence[tuple[str, Params]]) -> list[list[Row]]:
-        """Run named statements as one transaction in one round trip; their rows, in their order."""
+    async def transact(self, statements: Transaction) -> Results:
+        """Run these as one transaction in one round trip."""
         if self._keeps_state or self._pgconn.transaction_status != pq.TransactionStatus.IDLE:
             return await self._send(statements)
         try:
-            results = await self._send([*_OPENING, *statements, ("commit", {})])
+            return await self._send({**_OPENING, **statements, "commit": {}})
         except psycopg.Error:
             await self._roll_back()
             raise
-        return results[len(_OPENING) : -1]
 
-    async def _send(self, statements: Sequence[tuple[str, Params]]) -> list[list[Row]]:
+    async def _send(self, statements: Transaction) -> Results:
         pgconn = self._pgconn
         await self._prepare(statements)
         self._is_quiet = False
-        for name, params in statements:
+        for name, params in statements.items():
             sql, names = numbered(name, self._schema)
             values = [_encode(params[each]) for each in names]
             formats = [_BINARY] * len(values)
@@ -154,40 +150,40 @@ class Session:
             else:
                 oids = [_oid(params[each]) for each in names]
                 pgconn.send_query_params(sql, values, oids, formats, _BINARY)
-        return await self._synced([name for name, _ in statements])
+        return await self._synced(statements)
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[None]:
         """Several round trips as one transaction, for what is rare and must look before it acts."""
-        await self._send([("begin", {})] if self._keeps_state else _OPENING)
+        await self._send({"begin": {}} if self._keeps_state else _OPENING)
         try:
             yield
         except Exception:
             # A cancellation does not wait for PostgreSQL: its connection is dropped, and that rolls back.
             await self._roll_back()
             raise
-        await self._send([("commit", {})])
+        await self._send({"commit": {}})
 
     async def _roll_back(self) -> None:
         """End a transaction that failed, unless the connection did."""
         if self._is_quiet and not self.is_lost:
-            await self._send([("rollback", {})])
+            await self._send({"rollback": {}})
 
-    async def _prepare(self, statements: Sequence[tuple[str, Params]]) -> None:
+    async def _prepare(self, statements: Transaction) -> None:
         """In a round trip before: a statement that fails must not leave in doubt what is prepared."""
         if not self._keeps_state:
             return
-        missing = {name: params for name, params in statements if name not in self._prepared}
+        missing = {name: params for name, params in statements.items() if name not in self._prepared}
         if missing:
             self._is_quiet = False
             for name, params in missing.items():
                 sql, names = numbered(name, self._schema)
                 oids = [_oid(params[each]) for each in names]
                 self._pgconn.send_prepare(name.encode(), sql, oids)
-            await self._synced([])
+            await self._synced(())
             self._prepared.update(missing)
 
-    async def _synced(self, names: Sequence[str]) -> list[list[Row]]:
+    async def _synced(self, names: Iterable[str]) -> Results:
         """Send everything, and read until the sync that ends the transaction; the named results' rows."""
         pgconn = self._pgconn
         pgconn.pipeline_sync()
@@ -218,7 +214,7 @@ class Session:
         if failure is not None:
             raise failure
         # By now it is committed: what cannot be read does not undo it.
-        return [self._rows(name, result) for name, result in zip(names, results, strict=False)]
+        return {name: self._rows(name, result) for name, result in zip(names, results, strict=False)}
 
     def _rows(self, name: str, result: pq.abc.PGresult | None) -> list[Row]:
         if result is None or not result.ntuples:

@@ -25,7 +25,6 @@ from progressor.errors import ProgressorError
 from progressor.model import shown_id
 from progressor.outages import Outage, Says, cause_of
 from progressor.storage import opening
-from progressor.storage.arrays import TextArray
 from progressor.storage.operations import Storage
 from progressor.storage.reach import said_by
 from progressor.supervision import Background
@@ -122,7 +121,7 @@ class Signals:
             return
         began = time.monotonic()
         try:
-            await self._notify(messages)
+            await self._storage.notify(messages)
         except ProgressorError as error:
             self._outage.failed(cause_of(error))
             return
@@ -131,13 +130,6 @@ class Signals:
             metrics.took(metrics.NOTIFICATION, began, namespace, "wake")
         for namespace in {name for ids in replies.values() for name in ids.values()}:
             metrics.took(metrics.NOTIFICATION, began, namespace, "reply")
-
-    async def _notify(self, messages: list[tuple[str, str]]) -> None:
-        await self._storage.execute(
-            "notify",
-            channel=TextArray([channel for channel, _ in messages]),
-            payload=TextArray([payload for _, payload in messages]),
-        )
 
     async def _listen(self) -> None:
         loop = asyncio.get_running_loop()

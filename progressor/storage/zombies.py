@@ -13,9 +13,11 @@ from progressor.config import NamespaceOptions
 from progressor.errors import InvalidRequest, StorageUnavailable
 from progressor.model import Decision, Disposition, Task, TaskType, shown_id
 from progressor.storage.arrays import BigintArray, TextArray, microseconds
+from progressor.storage.columns import task_key_columns, timer_columns
 from progressor.storage.items import Evidence, TaskRef, Zombie
-from progressor.storage.rows import Row, grouped, task_key_columns, timer_columns
-from progressor.storage.session import Params, Session
+from progressor.storage.rows import grouped
+from progressor.storage.session import Session
+from progressor.storage.statements import Params, Row
 from progressor.transitions import Lost, decide_lost
 
 log = logging.getLogger("progressor.storage.zombies")
@@ -35,11 +37,11 @@ def evidence_columns(evidence: Evidence, lease_age: timedelta) -> dict[str, Any]
 async def find(session: Session, params: Params) -> list[Row]:
     """The zombies, their processes locked in this transaction."""
     try:
-        _, found = await session.transact([("lock_saved_tables", {}), ("find_zombies", params)])
+        told = await session.transact({"lock_saved_tables": {}, "find_zombies": params})
     except pg.LockNotAvailable as error:
         # Not to be repeated until it goes through: nobody could save a step meanwhile.
         raise StorageUnavailable(f"nobody is judged: {error.diag.message_primary}") from error
-    return found
+    return told["find_zombies"]
 
 
 class _Verdict(NamedTuple):
@@ -56,19 +58,19 @@ async def bury(session: Session, found: Sequence[Row], now: datetime | None) -> 
     verdicts = {row["process_no"]: _judged(row) for row in found}
     ended = [verdict for verdict in verdicts.values() if not verdict.goes_back]
     retried = [verdict for verdict in verdicts.values() if verdict.goes_back]
-    statements: list[tuple[str, Params]] = []
+    statements: dict[str, Params] = {}
     if ended:
         params = {**_end_columns(ended), "now": now}
-        statements += [("cancel_waiting", params), ("end_zombies", params)]
+        statements |= {"cancel_waiting": params, "end_zombies": params}
     if retried:
-        statements.append(("release", {**_retry_columns(retried), "attempts": 1, "now": now}))
-    results = await session.transact(statements)
-    told = results.pop(0) if ended else []
-    cancelled = grouped(told, {number: each.task.namespace for number, each in verdicts.items()})
+        statements["release"] = {**_retry_columns(retried), "attempts": 1, "now": now}
+    told = await session.transact(statements)
+    namespaces = {number: verdict.task.namespace for number, verdict in verdicts.items()}
+    cancelled = grouped(told.get("cancel_waiting", ()), namespaces)
     return [
         _zombie(verdicts[row["process_no"]], row, cancelled.get(row["process_no"], ()))
-        for rows in results
-        for row in rows
+        for verb in ("end_zombies", "release")
+        for row in told.get(verb, ())
     ]
 
 

@@ -186,10 +186,10 @@ class Pool:
         return True
 
     async def _next_of(self, process_no: int) -> Claimed | None:
-        found = await self._storage.execute("next_task", process_no=process_no)
-        if not found:
+        task_id = await self._storage.next_task(process_no)
+        if task_id is None:
             return None
-        ref = TaskRef(self.namespace.name, process_no, found[0]["task_id"])
+        ref = TaskRef(self.namespace.name, process_no, task_id)
         return await self._storage.capture_task(ref, worker_id=self.worker_id, lease=new_lease())
 
     def _keep_for_hung(self, task: Task, thread: Future[Any]) -> None:

@@ -15,7 +15,6 @@ from typing import Any
 
 from progressor.handlers import perform
 from progressor.node import replies
-from progressor.storage import signals
 from progressor.storage.beats import Beats
 from progressor.storage.session import Session
 from progressor.worker import worker
@@ -84,9 +83,6 @@ def arm(point: str, *, nth: int = 1) -> None:
             _wrap(Beats, {"heartbeat": "beat", "deregister": "leave"}[place], phase, reached)
         case "hand_back":
             _arm_verb("release", phase, reached)
-        case "notify":
-            assert hasattr(signals.Signals, "_notify")
-            _arm_verb("notify", phase, reached)
         case _:
             _arm_verb(place, phase, reached)
 
@@ -96,7 +92,7 @@ def _arm_verb(verb: str, phase: str, reached: Callable[[], None]) -> None:
     under_way: set[int] = set()
 
     async def dying_send(self: Session, statements: Any) -> Any:
-        hit = any(name == verb for name, _ in statements)
+        hit = verb in statements
         if hit:
             if phase == "before":
                 reached()

@@ -237,7 +237,7 @@ async def outage(world: World) -> None:
     storage = Storage(connections, patience=SECOND / 5)
     world.kept.append(storage)
     with pytest.raises(StorageUnavailable):
-        await storage.execute("namespace_names")
+        await storage.namespace_names()
     await connections.close()
 
 

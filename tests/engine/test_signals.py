@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Iterable, Sequence
 
 import pytest
 
@@ -64,14 +64,14 @@ async def test_hints_are_coalesced(
 ) -> None:
     """Many hints of one moment are one message a channel; the same wake twice is one."""
     one, two = pair
-    sent: list[dict[str, object]] = []
-    execute = storage.execute
+    sent: list[Sequence[tuple[str, str]]] = []
+    notify = storage.notify
 
-    async def watched(verb: str, **params: object) -> object:
-        sent.append(params)
-        return await execute(verb, **params)
+    async def watched(hints: Sequence[tuple[str, str]]) -> None:
+        sent.append(hints)
+        await notify(hints)
 
-    monkeypatch.setattr(storage, "execute", watched)
+    monkeypatch.setattr(storage, "notify", watched)
     for task_id in range(700):
         one.signals.wake(TWO, NS, "calls")
         one.signals.reply(TWO, NS, task_id)
@@ -132,21 +132,24 @@ async def test_what_is_no_hint_is_ignored(
 
 
 async def test_a_defect_does_not_end_listener_and_notifier(
-    pair: tuple[Heard, Heard], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    pair: tuple[Heard, Heard],
+    storage: Storage,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     """Whatever they meet, both go on, and say it; the listener looks for what it may have missed."""
     one, two = pair
-    notify, take = one.signals._notify, two.signals._take
+    notify, take = storage.notify, two.signals._take
 
-    async def fail_once(messages: list[tuple[str, str]]) -> None:
-        monkeypatch.setattr(one.signals, "_notify", notify)
+    async def fail_once(hints: Sequence[tuple[str, str]]) -> None:
+        monkeypatch.setattr(storage, "notify", notify)
         raise KeyError("a defect")
 
     def take_once(payload: str) -> bool:
         monkeypatch.setattr(two.signals, "_take", take)
         raise KeyError("a defect")
 
-    monkeypatch.setattr(one.signals, "_notify", fail_once)
+    monkeypatch.setattr(storage, "notify", fail_once)
     one.signals.wake(TWO, NS, "calls")
     await eventually(lambda: "background task failed" in caplog.text, "the notifier failed")
     monkeypatch.setattr(two.signals, "_take", take_once)
@@ -169,7 +172,7 @@ async def test_a_silent_listener_is_made_anew(
     async def say_nothing(*_: object) -> None:
         return
 
-    monkeypatch.setattr(heard.signals, "_notify", say_nothing)
+    monkeypatch.setattr(storage, "notify", say_nothing)
     await heard.signals.start()
     await eventually(lambda: heard.gaps >= 3, "made anew, again and again")
     await heard.signals.stop()

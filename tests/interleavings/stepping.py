@@ -6,7 +6,7 @@ Rule: nothing is timed. A side is at a boundary, has ended, or is seen by Postgr
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from datetime import timedelta
 from typing import Any, cast
@@ -15,7 +15,8 @@ import psycopg
 
 from progressor.storage.connections import Connections
 from progressor.storage.operations import Storage
-from progressor.storage.session import Params, Session
+from progressor.storage.session import Session
+from progressor.storage.statements import Results, Transaction
 
 Act = Callable[[Storage], Awaitable[Any]]
 _POLL = 0.001
@@ -127,16 +128,16 @@ class _Stepped:
         self._session, self._side = session, side
         self._is_open = False
 
-    async def transact(self, statements: Sequence[tuple[str, Params]]) -> list[list[Any]]:
+    async def transact(self, statements: Transaction) -> Results:
         if self._is_open:
             return await self._one_by_one(statements)
         async with self.transaction():
             return await self._one_by_one(statements)
 
-    async def _one_by_one(self, statements: Sequence[tuple[str, Params]]) -> list[list[Any]]:
-        results = []
-        for statement in statements:
-            results += await self._session.transact([statement])
+    async def _one_by_one(self, statements: Transaction) -> Results:
+        results: Results = {}
+        for name, params in statements.items():
+            results |= await self._session.transact({name: params})
             await self._side.boundary()
         return results
 

@@ -219,7 +219,7 @@ async def test_a_task_that_may_be_held_unawares_is_not_forgotten(
     """A request accepted by a try whose answer was lost is found when the right is back."""
     connections = LossyConnections(app.dsn, limit=2)
     storage = Storage(connections, patience=SECOND)
-    await storage.execute("register_namespace", name=NS, options="{}", schemas="{}")
+    await storage.register_namespace(NS, options={}, schemas={})
     await start(storage)
 
     async def meanwhile() -> None:

@@ -110,12 +110,12 @@ async def test_operations(odd_dsn: str, keeps_state: bool, monkeypatch: pytest.M
     """The sessions of operations, in one round trip and in several."""
     monkeypatch.setitem(STATEMENTS, "shown", f"SELECT {_SHOWN}::text AS shown")
     connections = Connections(odd_dsn, limit=1, session_state=keeps_state)
-    storage = Storage(connections, patience=SECOND)
-    ((row),) = await storage.execute("shown")
-    assert json.loads(row["shown"]) == _STATED
-    async with connections.acquire() as session, session.transaction():
-        ((row,),) = await session.transact([("shown", {})])
+    async with connections.acquire() as session:
+        (row,) = (await session.transact({"shown": {}}))["shown"]
         assert json.loads(row["shown"]) == _STATED
+        async with session.transaction():
+            (row,) = (await session.transact({"shown": {}}))["shown"]
+            assert json.loads(row["shown"]) == _STATED
     await connections.close()
 
 
@@ -123,9 +123,9 @@ async def test_a_stateless_session_leaves_nothing_behind(odd_dsn: str) -> None:
     """What a transaction states ends with it, be it committed or refused: a pooler lends it to others."""
     connections = Connections(odd_dsn, limit=1, session_state=False)
     async with connections.acquire() as session:
-        await session.transact([("namespace_names", {})])
+        await session.transact({"namespace_names": {}})
         with pytest.raises(psycopg.DataError):
-            await session.transact([("one_claim", {"lease": "no number"})])
+            await session.transact({"one_claim": {"lease": "no number"}})
         assert session.is_idle
         (row,) = await _settings_outside(session)
         assert row == ("1s", "repeatable read")
@@ -273,7 +273,7 @@ async def race_there(dsn: str, tables: Any) -> Any:
     odd(dsn, {"default_transaction_isolation": "repeatable read"})
     connections = Connections(dsn, limit=1)
     storage = Storage(connections, patience=SECOND)
-    await storage.execute("register_namespace", name=NS, options="{}", schemas="{}")
+    await storage.register_namespace(NS, options={}, schemas={})
     await connections.close()
     found = Race(dsn, tables)
     yield found

@@ -109,11 +109,11 @@ async def test_sessions_with_a_standby_are_dropped(pair: Pair, keeps_state: bool
         async with connections.acquire(), connections.acquire():
             pass
         with pytest.raises(StorageUnavailable, match=r"read-only|read-write"):
-            await hasty.execute("register_namespace", name=NS, options="{}", schemas="{}")
+            await hasty.register_namespace(NS, options={}, schemas={})
         # Sessions that stood idle meanwhile do not last either.
         async with connections.acquire(), connections.acquire():
             address.leads_to = primary.port
-        await patient.execute("register_namespace", name=NS, options="{}", schemas="{}")
+        await patient.register_namespace(NS, options={}, schemas={})
         (made,) = await patient.prepare_init([init(f"new-{keeps_state}", namespace=NS, worker_id=None)])
         assert isinstance(made, Postpone)
         await connections.close()

@@ -77,7 +77,7 @@ async def test_a_transaction_that_is_cancelled(dsn: str, keeps_state: bool) -> N
 
         async def work() -> None:
             async with connections.acquire() as session:
-                await session.transact([("server_version", {})])
+                await session.transact({"server_version": {}})
 
         return work(), cancel, connections.close
 

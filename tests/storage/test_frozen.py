@@ -11,25 +11,25 @@ from progressor.storage import opening
 from progressor.storage.arrays import BigintArray
 from progressor.storage.connections import Connections
 from progressor.storage.operations import Storage
-from tests.support import NS, hold, request, resume, save, start
+from tests.support import Tables, hold, request, resume, save, start
 
 
 async def test_the_locks_of_a_frozen_process_end(
-    storage: Storage, dsn: str, monkeypatch: pytest.MonkeyPatch
+    storage: Storage, tables: Tables, dsn: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """PostgreSQL ends a transaction whose owner says nothing more, and its locks with it."""
     assert opening.BOUNDED_SESSION["idle_timeout"] == "15s"
     monkeypatch.setitem(opening.BOUNDED_SESSION, "idle_timeout", "100ms")
     await start(storage)
-    process_no = (await storage.execute("find_process", namespace=NS, process_id="p1"))[0]["process_no"]
+    (process,) = tables.execute("SELECT process_no FROM processes")
     frozen = Connections(dsn, limit=1)
     async with frozen.acquire() as session:
-        keys = {"process_no": BigintArray([process_no])}
-        await session.transact([("begin", {})])
-        await session.transact([("lock", keys)])
+        keys = {"process_no": BigintArray([process["process_no"]])}
+        await session.transact({"begin": {}})
+        await session.transact({"lock": keys})
         async with asyncio.timeout(30):
             step = await hold(storage, request())
             await save(storage, step, resume())
         with pytest.raises(psycopg.OperationalError):
-            await session.transact([("commit", {})])
+            await session.transact({"commit": {}})
     await frozen.close()

@@ -9,6 +9,7 @@ import pytest
 from progressor.outages import Outage
 from progressor.storage.beats import Beats
 from progressor.storage.operations import Storage
+from progressor.storage.overview import Backlog, Waiting
 from tests.support import (
     NS,
     SECOND,
@@ -149,32 +150,27 @@ async def test_live_workers(dsn: str, storage: Storage) -> None:
     for beats, free in ((_beats(dsn, 1, NS, "shop.other"), {NS: 3}), (_beats(dsn, 2, "shop.other"), {})):
         beats.beat(free)
         beats.close()
-    live = await storage.execute("live_workers", namespace=NS, lease_age=AGE)
-    assert live == [{"worker_id": 1, "free_slots": 3}]
-    other = await storage.execute("live_workers", namespace="shop.other", lease_age=AGE)
-    assert {row["worker_id"] for row in other} == {1, 2}
-    served = await storage.execute("served_namespaces", lease_age=AGE)
-    assert served == [{"name": NS, "workers": 1}, {"name": "shop.other", "workers": 2}]
+    assert await storage.live_workers(NS, AGE) == [(1, 3)]
+    assert {worker.worker_id for worker in await storage.live_workers("shop.other", AGE)} == {1, 2}
+    assert await storage.served_namespaces(AGE) == {NS: 1, "shop.other": 2}
 
 
 async def test_health_names_what_is_served(dsn: str, storage: Storage, tables: Tables) -> None:
     """A namespace that was served once is not for ever; nor is one whose workers are dead."""
     tables.set_namespace("shop.past")
     tables.set_worker(7, seen_at=datetime(2020, 1, 1, tzinfo=UTC))
-    assert await storage.execute("health", lease_age=AGE) == [{"workers": 0, "namespaces": None}]
+    assert await storage.health(AGE) == (0, ())
     # A collector apart has a row too, and serves nothing: it is no worker.
     for beats in (_beats(dsn, 1, NS), _beats(dsn, 2)):
         beats.beat({})
         beats.close()
-    assert await storage.execute("health", lease_age=AGE) == [{"workers": 1, "namespaces": [NS]}]
+    assert await storage.health(AGE) == (1, (NS,))
 
 
 async def test_registering_keeps_the_pause(storage: Storage, tables: Tables) -> None:
     """A worker that starts says what it serves; an operator's pause stays."""
     tables.set_namespace(paused=True)
-    await storage.execute(
-        "register_namespace", name=NS, options='{"on_zombie": "retry"}', schemas='{"state": {}}'
-    )
+    await storage.register_namespace(NS, options={"on_zombie": "retry"}, schemas={"state": {}})
     (row,) = tables.execute("SELECT * FROM namespaces")
     assert (row["paused"], row["options"], row["schemas"]) == (
         True,
@@ -192,21 +188,10 @@ async def test_backlog(storage: Storage, tables: Tables) -> None:
     await start(storage, "blocked", set_timer(3 * SECOND))
     await hold(storage, request("blocked"))
     now = T0 + 2 * SECOND
-    (row,) = await storage.execute("backlog", namespace=NS, most=100, now=now)
-    assert row == {
-        "now": now,
-        "calls_waiting": 2,
-        "calls_oldest": T0,
-        "timers_waiting": 1,
-        "timers_oldest": T0 + SECOND,
-        "next_due": T0 + 9 * SECOND,
-    }
-    (bounded,) = await storage.execute("backlog", namespace=NS, most=1, now=now)
-    assert (bounded["calls_waiting"], bounded["calls_oldest"]) == (1, T0)
+    seen = await storage.backlog(NS, most=100, now=now)
+    assert seen == Backlog(Waiting(2, 2 * SECOND), Waiting(1, SECOND), 7 * SECOND)
+    bounded = await storage.backlog(NS, most=1, now=now)
+    assert bounded.calls == Waiting(1, 2 * SECOND)
     await claim_calls(storage)
-    (empty,) = await storage.execute("backlog", namespace=NS, most=100, now=T0)
-    assert (empty["calls_waiting"], empty["calls_oldest"], empty["next_due"]) == (
-        0,
-        None,
-        T0 + SECOND,
-    )
+    empty = await storage.backlog(NS, most=100, now=T0)
+    assert empty == Backlog(Waiting(0, timedelta()), Waiting(0, timedelta()), SECOND)

@@ -18,8 +18,8 @@ from progressor.model import Event, SetTimer
 from progressor.storage.connections import Connections
 from progressor.storage.items import Import
 from progressor.storage.operations import Storage
-from progressor.storage.session import Params, Session, _encode, _oid, numbered
-from progressor.storage.statements import STATEMENTS
+from progressor.storage.session import Session, _encode, _oid, numbered
+from progressor.storage.statements import STATEMENTS, Params
 from tests.support import (
     NS,
     SECOND,
@@ -200,7 +200,7 @@ async def tour(dsn: str) -> None:
     """Send every statement at least once."""
     connections = LossyConnections(dsn, limit=1)
     storage = Storage(connections, patience=timedelta(seconds=10))
-    await storage.execute("register_namespace", name=NS, options="{}", schemas="{}")
+    await storage.register_namespace(NS, options={}, schemas={})
     with psycopg.connect(dsn, autocommit=True) as connection:
         Tables(connection).set_collector()
     await start(storage, "p1", set_timer(SECOND, events=events(2)))
@@ -230,15 +230,18 @@ async def tour(dsn: str) -> None:
     await storage.put(item, now=T0)
     await storage.replies([(1, 1)])
     await storage.drop_leftovers(evidence(T0), lease_age=SECOND, now=T0)
-    await storage.execute("backlog", namespace=NS, most=10, now=T0)
-    await storage.execute("next_task", process_no=1)
-    await storage.execute("claimed_keys", worker_id=WORKER, lease=1)
-    await storage.execute("own_task", process_no=1, idempotency_key="key", lease=1)
-    await storage.execute("due_calls", namespace=NS, limit=10)
-    await storage.execute("due_timers", namespace=NS, limit=10, now=T0)
-    await storage.execute("take_unseen", process_no=1, task_id=1, worker_id=WORKER, lease=1, now=T0)
+    await storage.backlog(NS, most=10, now=T0)
+    await storage.next_task(1)
+    async with connections.acquire() as session:
+        mine = {"process_no": 1, "worker_id": WORKER, "lease": 1, "now": T0}
+        await session.transact({"claimed_keys": mine})
+        await session.transact({"own_task": {**mine, "idempotency_key": "key"}})
+        await session.transact(
+            dict.fromkeys(("due_calls", "due_timers"), {"namespace": NS, "limit": 10, "now": T0})
+        )
+        await session.transact({"take_unseen": {**mine, "task_id": 1}})
     # A policy that retries, for what the collector then sends.
-    await storage.execute("register_namespace", name=NS, options='{"on_zombie": "retry"}', schemas="{}")
+    await storage.register_namespace(NS, options={"on_zombie": "retry"}, schemas={})
     await hold(storage, init("p7"))
     await collect(storage, T0 + long)
     await connections.close()
@@ -262,7 +265,7 @@ async def plans_of(
         sql, names = numbered(name)
         pgconn = session._pgconn
         if session_state:
-            await session._prepare([(name, params)])
+            await session._prepare({name: params})
             values = ", ".join(["NULL"] * len(names))
             call = f'"{name}" ({values})' if values else f'"{name}"'
             pgconn.send_query_params(f"EXPLAIN (FORMAT JSON) EXECUTE {call}".encode(), [])
@@ -273,7 +276,8 @@ async def plans_of(
             oids = [_oid(params[each]) for each in names]
             explain = b"EXPLAIN (FORMAT JSON) " + sql
             pgconn.send_query_params(explain, values, oids, [1] * len(names), 1)
-        *_, (row,) = await session._synced(["planner"] * (not session_state) + ["EXPLAIN"])
+        told = await session._synced(["planner"] * (not session_state) + ["EXPLAIN"])
+        (row,) = told["EXPLAIN"]
         found[name] = row["QUERY PLAN"][0]["Plan"]
     return found
 
@@ -392,11 +396,11 @@ async def test_cost_of_a_claim(dsn: str, hot: dict[str, Params], tables: Tables,
     values = {"namespace": f"'{NS}'", "worker_id": "1", "now": f"'{T0}'"} | CLAIMS[name]
     connections = Connections(dsn, limit=1)
     async with connections.acquire() as session:
-        await session._prepare([(name, hot[name])])
+        await session._prepare({name: hot[name]})
         arguments = ", ".join(values[each] for each in numbered(name)[1])
         sql = f'EXPLAIN (ANALYZE, TIMING OFF, FORMAT JSON) EXECUTE "{name}" ({arguments})'
         session._pgconn.send_query_params(sql.encode(), [])
-        ((row,),) = await session._synced(["EXPLAIN"])
+        (row,) = (await session._synced(["EXPLAIN"]))["EXPLAIN"]
     await connections.close()
     read = [
         scan["Actual Loops"] * (scan["Actual Rows"] + scan.get("Rows Removed by Filter", 0))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar, cast
@@ -33,7 +33,8 @@ from progressor.storage.items import (
     TaskRef,
 )
 from progressor.storage.operations import Storage
-from progressor.storage.session import Params, Session
+from progressor.storage.session import Session
+from progressor.storage.statements import Results, Transaction
 from tests.support import (
     NS,
     OTHER_WORKER,
@@ -74,8 +75,8 @@ class HeldSession:
         self._session, self._gate = session, gate
         self._is_open = False
 
-    async def transact(self, statements: Sequence[tuple[str, Params]]) -> list[list[Any]]:
-        if self._is_open or statements[0][0] == "find_process":
+    async def transact(self, statements: Transaction) -> Results:
+        if self._is_open or "find_process" in statements:
             # Within it, or a look before it, which holds nothing.
             return await self._session.transact(statements)
         async with self.transaction():
@@ -562,13 +563,13 @@ async def test_starts_and_removals_in_any_order(storage: Storage, tables: Tables
 
 async def _one_search(session: Session, verb: str) -> None:
     where = {"namespace": NS, "limit": 5, "worker_id": OTHER_WORKER, "lease": 1, "now": None}
-    await session.transact([(verb, where)])
+    await session.transact({verb: where})
 
 
 async def _capture(session: Session, ref: TaskRef) -> None:
     what = {"process_no": ref.process_no, "task_id": ref.task_id}
     mine = {"worker_id": OTHER_WORKER, "lease": 1, "now": None}
-    await session.transact([("capture_task", {**what, **mine})])
+    await session.transact({"capture_task": {**what, **mine}})
 
 
 @pytest.mark.parametrize("verb", ["search_calls", "search_timers", "capture_task"])

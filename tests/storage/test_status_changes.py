@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,8 +26,8 @@ from progressor.model import (
 )
 from progressor.storage.items import Import
 from progressor.storage.operations import Storage
-from progressor.storage.session import Params, Session
-from progressor.storage.statements import STATEMENTS
+from progressor.storage.session import Session
+from progressor.storage.statements import STATEMENTS, Transaction
 from progressor.transitions import RUNS_IN, TABLE, VERBS, Case, End, Ending, Verb, decide
 from tests.support import (
     NS,
@@ -77,8 +76,8 @@ def written(monkeypatch: pytest.MonkeyPatch) -> set[str]:
     found: set[str] = set()
     transact = Session.transact
 
-    async def noted(session: Session, statements: Sequence[tuple[str, Params]]) -> Any:
-        found.update(name for name, _ in statements if name in WRITERS)
+    async def noted(session: Session, statements: Transaction) -> Any:
+        found.update(WRITERS & statements.keys())
         return await transact(session, statements)
 
     monkeypatch.setattr(Session, "transact", noted)

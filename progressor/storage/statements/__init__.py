@@ -20,9 +20,19 @@ holds every statement to it.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from importlib.resources import files
+from typing import Any
 
 from progressor.config import DEFAULT_SCHEMA
+
+Params = Mapping[str, Any]
+"""The parameters of a statement, by their names."""
+Row = dict[str, Any]
+Transaction = Mapping[str, Params]
+"""The statements of a transaction in their order, by the names of their files."""
+Results = dict[str, list[Row]]
+"""The rows of each."""
 
 _QUALIFIED = re.compile(rf"\b{DEFAULT_SCHEMA}\.")
 
