@@ -15,8 +15,7 @@ from typing import Any, Literal
 
 from progressor.bench.rows import LOADS, Run, Sizes
 from progressor.errors import InvalidRequest
-from progressor.storage import migrations
-from progressor.storage.dsn import parsed
+from progressor.storage import migrations, parsed
 
 Kind = Literal["empty", "fresh", "waiting", "aged"]
 

@@ -19,8 +19,7 @@ from contextlib import asynccontextmanager
 
 from progressor.bench.children import Child, child, heard, say
 from progressor.bench.databases import with_database
-from progressor.storage import migrations
-from progressor.storage.dsn import parsed
+from progressor.storage import migrations, parsed
 
 _PIECE = 1 << 16
 _PINGS = 100

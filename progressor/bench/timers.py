@@ -16,8 +16,7 @@ from progressor.bench.names import Names, named
 from progressor.bench.rows import add_timers, settle, unattended
 from progressor.config import ConnectionOptions
 from progressor.engine import Engine
-from progressor.storage.connections import Connections
-from progressor.storage.operations import Storage
+from progressor.storage import Connections, Storage
 
 # How late the step began, and how late its result was on its way to PostgreSQL.
 _LATENESS = """

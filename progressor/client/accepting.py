@@ -15,9 +15,19 @@ from progressor import metrics
 from progressor.client.results import not_prepared
 from progressor.model import TaskType
 from progressor.node.node import Node
-from progressor.storage.batching import Batcher, batch_by_key, batch_by_process
-from progressor.storage.items import Claimed, Continue, Duplicate, NotPrepared, Postpone, Prepared, Request
-from progressor.storage.signals import Kind
+from progressor.storage import (
+    Batcher,
+    Claimed,
+    Continue,
+    Duplicate,
+    Kind,
+    NotPrepared,
+    Postpone,
+    Prepared,
+    Request,
+    batch_by_key,
+    batch_by_process,
+)
 from progressor.worker.pool import Pool
 from progressor.worker.pools import Pools
 

@@ -30,14 +30,7 @@ from progressor.inputs import check_namespace as _check_name
 from progressor.inputs import check_text
 from progressor.model import ProcessStatus, Snapshot, TaskType
 from progressor.node.node import Node
-from progressor.storage.items import (
-    Continue,
-    Duplicate,
-    Postpone,
-    Request,
-    Standing,
-    TaskRef,
-)
+from progressor.storage import Continue, Duplicate, Postpone, Request, Standing, TaskRef
 from progressor.worker.pool import new_lease
 from progressor.worker.pools import Pools
 

@@ -42,7 +42,7 @@ from progressor.model import (
     UnsetTimer,
 )
 from progressor.node.node import Node
-from progressor.storage.searches import MOST_ITEMS, TimerFilter, Wanted
+from progressor.storage import MOST_ITEMS, TimerFilter, Wanted
 from progressor.worker.pools import Pools
 
 P = ParamSpec("P")

@@ -15,7 +15,7 @@ from progressor.errors import InvalidRequest
 from progressor.handlers.codec import Wire, encode_json, json_object
 from progressor.inputs import check_text
 from progressor.model import Event, Metadata, SetTimer, UnsetTimer, can_be_stored, in_utc
-from progressor.storage.items import Import
+from progressor.storage import Import
 
 
 def import_of(

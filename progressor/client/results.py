@@ -21,8 +21,7 @@ from progressor.errors import (
 from progressor.handlers.codec import Wire
 from progressor.handlers.process import Process
 from progressor.model import Event, TaskStatus, TaskType
-from progressor.storage.items import NotPrepared, Reason, Request, Standing
-from progressor.storage.reads import TaskRow
+from progressor.storage import NotPrepared, Reason, Request, Standing, TaskRow
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,8 +10,7 @@ from urllib.parse import quote
 from progressor.deployment.settings import Settings
 from progressor.embedded import EmbeddedPostgres
 from progressor.errors import InvalidRequest
-from progressor.storage import migrations
-from progressor.storage.dsn import parsed
+from progressor.storage import migrations, parsed
 
 
 class Database(NamedTuple):

@@ -15,15 +15,19 @@ from progressor.errors import InvalidRequest, StorageUnavailable
 from progressor.node.replies import Replies
 from progressor.node.wakes import Wakes
 from progressor.release import VERSION
-from progressor.storage import migrations
-from progressor.storage.batching import Batcher, batch_steps
-from progressor.storage.connections import Connections
-from progressor.storage.dsn import with_defaults
-from progressor.storage.opening import refuse_lent_sessions
-from progressor.storage.operations import Storage
-from progressor.storage.reach import place_of
-from progressor.storage.reads import Reads
-from progressor.storage.signals import Kind, Signals
+from progressor.storage import (
+    Batcher,
+    Connections,
+    Kind,
+    Reads,
+    Signals,
+    Storage,
+    batch_steps,
+    migrations,
+    place_of,
+    refuse_lent_sessions,
+    with_defaults,
+)
 
 B = TypeVar("B", bound=Batcher[Any, Any])
 

@@ -14,9 +14,7 @@ from datetime import timedelta
 
 from progressor.errors import ProgressorError, StorageUnavailable
 from progressor.outages import Outage, Says, cause_of
-from progressor.storage.items import Standing, TaskRef
-from progressor.storage.operations import Storage
-from progressor.storage.refusals import BatchRefused
+from progressor.storage import BatchRefused, Standing, Storage, TaskRef
 from progressor.supervision import Background
 
 log = logging.getLogger("progressor.replies")

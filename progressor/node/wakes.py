@@ -12,9 +12,7 @@ from datetime import timedelta
 
 from progressor.errors import ProgressorError
 from progressor.outages import Outage, Says, cause_of
-from progressor.storage.operations import Storage
-from progressor.storage.overview import LiveWorker
-from progressor.storage.signals import Kind, Signals
+from progressor.storage import Kind, LiveWorker, Signals, Storage
 from progressor.supervision import Background
 
 log = logging.getLogger("progressor.wakes")

@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 from datetime import timedelta
 
-from progressor.storage.items import Beat, Evidence
+from progressor.storage import Beat, Evidence
 
 STARTED = "it has just begun to look"
 

@@ -18,9 +18,7 @@ from progressor.config import EngineOptions
 from progressor.errors import InvalidRequest
 from progressor.node.node import Node
 from progressor.services.service import PeriodicService
-from progressor.storage.operations import Storage
-from progressor.storage.overview import Waiting
-from progressor.storage.signals import Kind
+from progressor.storage import Kind, Storage, Waiting
 
 Wake = Callable[[int, str, Kind], None]
 

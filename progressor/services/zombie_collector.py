@@ -19,8 +19,7 @@ from progressor.node.node import Node
 from progressor.node.replies import Replies
 from progressor.node.witness import Witness
 from progressor.services.service import PeriodicService
-from progressor.storage.items import Evidence, Standing, Zombie
-from progressor.storage.operations import Storage
+from progressor.storage import Evidence, Standing, Storage, Zombie
 
 log = logging.getLogger("progressor.zombie_collector")
 

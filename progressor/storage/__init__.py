@@ -1,1 +1,82 @@
-"""Everything that talks to PostgreSQL: tables, statements, operations, reads, signals."""
+"""Everything that talks to PostgreSQL: tables, statements, operations, reads, signals.
+
+Rule: what stands here is what other rooms may use; how it is done is known in here alone. `migrations` and
+`doctor` are tools of their own, imported by their names.
+"""
+
+from progressor.storage.batching import Batcher, batch_by_key, batch_by_process, batch_steps
+from progressor.storage.beats import Beats
+from progressor.storage.connections import Connections
+from progressor.storage.dsn import parsed, with_defaults
+from progressor.storage.items import (
+    ROOM,
+    Beat,
+    Claimed,
+    Continue,
+    Duplicate,
+    Evidence,
+    Import,
+    LostLease,
+    NotPrepared,
+    Postpone,
+    Prepared,
+    Reason,
+    Request,
+    Saved,
+    Standing,
+    Step,
+    TaskRef,
+    Zombie,
+)
+from progressor.storage.opening import refuse_lent_sessions
+from progressor.storage.operations import Storage
+from progressor.storage.overview import LiveWorker, Waiting
+from progressor.storage.reach import place_of
+from progressor.storage.reads import Reads, TaskRow
+from progressor.storage.refusals import BatchRefused, Unreadable
+from progressor.storage.searches import MOST_ITEMS, TimerFilter, Wanted
+from progressor.storage.signals import KINDS, Kind, Signals
+
+__all__ = [
+    "BatchRefused",
+    "Batcher",
+    "Beat",
+    "Beats",
+    "Claimed",
+    "Connections",
+    "Continue",
+    "Duplicate",
+    "Evidence",
+    "Import",
+    "KINDS",
+    "Kind",
+    "LiveWorker",
+    "LostLease",
+    "MOST_ITEMS",
+    "NotPrepared",
+    "Postpone",
+    "Prepared",
+    "ROOM",
+    "Reads",
+    "Reason",
+    "Request",
+    "Saved",
+    "Signals",
+    "Standing",
+    "Step",
+    "Storage",
+    "TaskRef",
+    "TaskRow",
+    "TimerFilter",
+    "Unreadable",
+    "Waiting",
+    "Wanted",
+    "Zombie",
+    "batch_by_key",
+    "batch_by_process",
+    "batch_steps",
+    "parsed",
+    "place_of",
+    "refuse_lent_sessions",
+    "with_defaults",
+]

@@ -23,7 +23,7 @@ from progressor.storage.statements import Params, Results, Row, Transaction
 log = logging.getLogger("progressor.storage")
 
 Transact = Callable[[str, Transaction], Awaitable[Results]]
-"""Runs a transaction, under the name of what it is for, until PostgreSQL does it, or refuses it twice for damage."""
+"""Runs a transaction of this name until PostgreSQL does it, or refuses it twice for damage."""
 
 _DUE = {"search_calls": "due_calls", "search_timers": "due_timers"}
 # How many tasks that cannot be claimed a claim passes over, and how many were said once are remembered.

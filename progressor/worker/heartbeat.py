@@ -19,7 +19,7 @@ from progressor.config import EngineOptions
 from progressor.errors import ProgressorError
 from progressor.node.node import Node
 from progressor.node.witness import Witness
-from progressor.storage.beats import Beats
+from progressor.storage import Beats
 from progressor.supervision import keep_thread
 
 log = logging.getLogger("progressor.heartbeat")

@@ -26,9 +26,7 @@ from progressor.handlers.threads import NoThread
 from progressor.handlers.waits import call_in
 from progressor.model import Task
 from progressor.outages import Outage, Says, cause_of
-from progressor.storage.items import ROOM, Claimed, TaskRef
-from progressor.storage.operations import Storage
-from progressor.storage.signals import KINDS, Kind
+from progressor.storage import KINDS, ROOM, Claimed, Kind, Storage, TaskRef
 from progressor.supervision import Background, expect, report
 from progressor.worker.alarm import Alarm
 from progressor.worker.worker import Slot, Worker

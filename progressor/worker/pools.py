@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Iterator, Mapping
 from datetime import timedelta
 
-from progressor.storage.signals import Kind
+from progressor.storage import Kind
 from progressor.worker.pool import Pool
 
 

@@ -34,10 +34,17 @@ from progressor.model import (
 )
 from progressor.node.replies import Replies
 from progressor.outages import Outage, Says, cause_of, in_one_line
-from progressor.storage.batching import Batcher
-from progressor.storage.items import Claimed, LostLease, Saved, Standing, Step, TaskRef
-from progressor.storage.reads import Reads
-from progressor.storage.refusals import Unreadable
+from progressor.storage import (
+    Batcher,
+    Claimed,
+    LostLease,
+    Reads,
+    Saved,
+    Standing,
+    Step,
+    TaskRef,
+    Unreadable,
+)
 from progressor.transitions import after, decide
 
 log = logging.getLogger("progressor.worker")

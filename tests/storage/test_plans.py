@@ -236,9 +236,8 @@ async def tour(dsn: str) -> None:
         mine = {"process_no": 1, "worker_id": WORKER, "lease": 1, "now": T0}
         await session.transact({"claimed_keys": mine})
         await session.transact({"own_task": {**mine, "idempotency_key": "key"}})
-        await session.transact(
-            dict.fromkeys(("due_calls", "due_timers"), {"namespace": NS, "limit": 10, "now": T0})
-        )
+        due = {"namespace": NS, "limit": 10, "now": T0}
+        await session.transact({"due_calls": due, "due_timers": due})
         await session.transact({"take_unseen": {**mine, "task_id": 1}})
     # A policy that retries, for what the collector then sends.
     await storage.register_namespace(NS, options={"on_zombie": "retry"}, schemas={})
