@@ -62,8 +62,8 @@ async def main(dsn: str) -> None:
         print("asked again:", await acme.call("pay", Pay(amount=100), idempotency_key="payment-1"))
         try:
             await acme.call("pay", Pay(amount=-1))
-        except Rejected as refusal:
-            print("refused:", refusal.reason)
+        except Rejected as rejection:
+            print("refused:", rejection.reason)
 
         await asyncio.sleep(1.5 * MONTH.total_seconds())
         process = await acme.get()

@@ -183,9 +183,9 @@ class Replay:
         self.progress.requests += 1
         try:
             answer = await request
-        except Rejected as refusal:
+        except Rejected as rejection:
             self.progress.refusals += 1
-            self._note(purchase, f"was refused: {refusal.reason}")
+            self._note(purchase, f"was refused: {rejection.reason}")
         else:
             self.progress.problems.append(f"line {purchase.line}: not refused but answered with {answer}")
 
