@@ -1,8 +1,8 @@
 """What runs in the background: none of it ends unseen.
 
-Rule: a task or a thread that nobody awaits is started here. What should run for good is begun again after
-a failure, a little later each time; every failure is logged with its cause and counted. A cancellation that
-its owner did not ask for is a failure too.
+Rule: a task or a thread that nobody awaits is started here, and a callback is watched from here. What
+should run for good is begun again after a failure, a little later each time; every failure is logged with
+its cause and counted. A cancellation that its owner did not ask for is a failure too.
 """
 
 from __future__ import annotations
@@ -14,9 +14,11 @@ import threading
 import time
 from collections.abc import Callable, Coroutine
 from functools import partial
-from typing import Any
+from typing import Any, ParamSpec
 
 from progressor import metrics
+
+P = ParamSpec("P")
 
 log = logging.getLogger("progressor.supervision")
 
@@ -102,6 +104,18 @@ def keep_thread(part: str, run: Callable[[], None], *, until: threading.Event) -
     thread = threading.Thread(target=kept, name=f"progressor {part}", daemon=True)
     thread.start()
     return thread
+
+
+def watched(part: str, callback: Callable[P, object]) -> Callable[P, None]:
+    """A callback of an event loop or a thread, which has nobody to hand an error to: said and counted."""
+
+    def run(*args: P.args, **kwargs: P.kwargs) -> None:
+        try:
+            callback(*args, **kwargs)
+        except Exception as error:  # noqa: BLE001 - said and counted
+            say_failed(part, error)
+
+    return run
 
 
 class _Pauses:

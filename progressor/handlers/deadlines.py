@@ -10,6 +10,8 @@ import asyncio
 from datetime import timedelta
 from types import TracebackType
 
+from progressor.supervision import watched
+
 
 class Deadlines:
     """The steps that run now, the oldest first, and the timer that waits for the oldest."""
@@ -18,6 +20,7 @@ class Deadlines:
         self.seconds = limit.total_seconds()
         self._running: dict[Deadline, float] = {}
         self._timer: asyncio.TimerHandle | None = None
+        self._on_time = watched("deadlines", self._look)
 
     def begin(self, deadline: Deadline) -> None:
         """From now on the time of this step runs."""
@@ -25,7 +28,7 @@ class Deadlines:
         at = loop.time() + self.seconds
         self._running[deadline] = at
         if self._timer is None:
-            self._timer = loop.call_at(at, self._look)
+            self._timer = loop.call_at(at, self._on_time)
 
     def end(self, deadline: Deadline) -> None:
         """The step has ended, or its time has."""
@@ -38,7 +41,7 @@ class Deadlines:
             oldest = next(iter(self._running))
             at = self._running[oldest]
             if at > loop.time():
-                self._timer = loop.call_at(at, self._look)
+                self._timer = loop.call_at(at, self._on_time)
                 return
             self.end(oldest)
             oldest.expire()

@@ -20,7 +20,7 @@ from types import TracebackType
 from typing import Any, NamedTuple, Self
 
 from progressor.errors import CallCycle, named
-from progressor.supervision import Background
+from progressor.supervision import Background, watched
 
 # How soon a step that waits looks again whether its slot is needed, and how often at last, in seconds.
 _LOOK_AGAIN, _LOOK_AT_LAST = 0.05, 1.0
@@ -187,7 +187,7 @@ class Lending:
     def begin(self, wait: Wait, process_no: int) -> None:
         """From any thread: what runs this process would end this wait."""
         if wait.target.place == self.place and wait.target.namespace in self._served:
-            call_in(self._loop, self._begin, wait, process_no)
+            call_in(self._loop, watched("lending", self._begin), wait, process_no)
 
     def end(self, wait: Wait) -> None:
         """From any thread: the wait is over."""

@@ -21,7 +21,7 @@ from progressor.inputs import metadata_size
 from progressor.storage.items import LostLease, Prepared, Request, Saved, Step
 from progressor.storage.operations import Storage
 from progressor.storage.refusals import BatchRefused
-from progressor.supervision import expect, report
+from progressor.supervision import expect, report, watched
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -73,14 +73,19 @@ class Batcher(Generic[Item, Result]):
         self._conflict = conflict
         self._size = size
         self._room = room
-        # What waits, by who waits for it, with its size, and how many bytes all of it has.
-        self._waiting: OrderedDict[asyncio.Future[Result], tuple[Item, int]] = OrderedDict()
+        # What waits, by who waits for it, with its size and what it conflicts with (two that do have one
+        # number; others hardly ever), and how many bytes all of it has.
+        self._waiting: OrderedDict[asyncio.Future[Result], tuple[Item, int, int]] = OrderedDict()
         self._waiting_bytes = 0
         self._flights: set[asyncio.Task[None]] = set()
         # Items of refused batches, each by itself.
         self._alone: set[asyncio.Task[None]] = set()
         self._takeoff_planned = False
         self._stopped = False
+        # Callbacks of the loop, made once.
+        self._on_turn = watched("batch", self._take_off)
+        self._on_landing = watched("batch", self._land)
+        self._on_arrival = watched("batch", self._came_alone)
 
     def submit(self, item: Item) -> asyncio.Future[Result]:
         """The item's own result, or StorageUnavailable if there is no room.
@@ -92,25 +97,25 @@ class Batcher(Generic[Item, Result]):
         if self._stopped:
             answer.set_exception(_closed())
             return answer
-        size = self._size(item)
+        size, conflict = self._size(item), hash(self._conflict(item))
         if self._waiting and (
             len(self._waiting) >= self._room.items or self._waiting_bytes + size > self._room.size
         ):
             answer.set_exception(self._overloaded())
             return answer
-        self._waiting[answer] = item, size
+        self._waiting[answer] = item, size, conflict
         self._waiting_bytes += size
         if not self._takeoff_planned and self._may_take_off():
             # At the end of this turn of the loop, so that all items of the turn go together.
             self._takeoff_planned = True
-            loop.call_soon(self._take_off)
+            loop.call_soon(self._on_turn)
         return answer
 
     def withdraw(self, answer: asyncio.Future[Result]) -> None:
         """Drop the item of this answer, which nobody waits for; if it has left already, it goes on."""
         waited = self._waiting.pop(answer, None)
         if waited is not None:
-            _, size = waited
+            _, size, _ = waited
             self._waiting_bytes -= size
             answer.cancel()
 
@@ -130,7 +135,7 @@ class Batcher(Generic[Item, Result]):
             batch = self._next_batch()
             flight = asyncio.get_running_loop().create_task(self._fly(batch))
             self._flights.add(flight)
-            flight.add_done_callback(partial(self._land, batch))
+            flight.add_done_callback(partial(self._on_landing, batch))
 
     def _land(self, batch: _Batch[Item, Result], flight: asyncio.Task[None]) -> None:
         self._flights.discard(flight)
@@ -147,18 +152,18 @@ class Batcher(Generic[Item, Result]):
 
     def _next_batch(self) -> _Batch[Item, Result]:
         batch: _Batch[Item, Result] = []
-        left: list[tuple[asyncio.Future[Result], tuple[Item, int]]] = []
-        seen: set[Hashable] = set()
+        left: list[tuple[asyncio.Future[Result], tuple[Item, int, int]]] = []
+        seen: set[int] = set()
         bytes_ = 0
         share = math.ceil(len(self._waiting) / (MAX_FLIGHTS - len(self._flights)))
         most = min(MAX_BATCH, max(LEAST_SHARE, share))
         while self._waiting and len(batch) < most and bytes_ < MAX_BATCH_BYTES:
-            answer, (item, size) = self._waiting.popitem(last=False)
-            key = self._conflict(item)
-            if key in seen:
-                left.append((answer, (item, size)))
+            answer, waited = self._waiting.popitem(last=False)
+            item, size, conflict = waited
+            if conflict in seen:
+                left.append((answer, waited))
             else:
-                seen.add(key)
+                seen.add(conflict)
                 bytes_ += size
                 batch.append((item, answer))
         self._waiting_bytes -= bytes_
@@ -194,7 +199,7 @@ class Batcher(Generic[Item, Result]):
         item, answer = entry
         lone = asyncio.get_running_loop().create_task(self._once_more(item, answer))
         self._alone.add(lone)
-        lone.add_done_callback(partial(self._came_alone, answer))
+        lone.add_done_callback(partial(self._on_arrival, answer))
 
     async def _once_more(self, item: Item, answer: asyncio.Future[Result]) -> None:
         try:

@@ -27,7 +27,7 @@ from progressor.handlers.waits import call_in
 from progressor.model import Task
 from progressor.outages import Outage, Says, cause_of
 from progressor.storage import KINDS, ROOM, Claimed, Kind, Storage, TaskRef
-from progressor.supervision import Background, expect, report
+from progressor.supervision import Background, expect, report, watched
 from progressor.worker.alarm import Alarm
 from progressor.worker.worker import Slot, Worker
 
@@ -76,6 +76,8 @@ class Pool:
         self._background = Background(namespace=namespace.name)
         self._outage = Outage(log, _SAYS, namespace=namespace.name)
         self._drained = asyncio.Event()
+        # A callback of the loop, made once.
+        self._on_end = watched("step", self._chain_ended)
         self.is_open = False
         """Whether new work is begun: from the start until the stop."""
 
@@ -151,7 +153,7 @@ class Pool:
         # A callback, not the end of the coroutine: one that is cancelled before it begins has no end.
         chain = asyncio.create_task(work)
         self._chains[chain] = held
-        chain.add_done_callback(partial(self._chain_ended, slot))
+        chain.add_done_callback(partial(self._on_end, slot))
         return chain
 
     async def run_next(self, process_no: int) -> bool:
@@ -210,7 +212,8 @@ class Pool:
                 extra={"namespace": self.namespace.name, "slots": self.size},
             )
         loop = asyncio.get_running_loop()
-        thread.add_done_callback(lambda _: call_in(loop, self._returned, about))
+        returned = watched("step", self._returned)
+        thread.add_done_callback(watched("step", lambda _: call_in(loop, returned, about)))
 
     def _returned(self, about: dict[str, Any]) -> None:
         self.hung -= 1

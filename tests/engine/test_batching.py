@@ -321,3 +321,17 @@ async def test_room_in_number_and_in_bytes(flights: Flights) -> None:
     # However large, what comes when nothing waits is taken.
     assert await batcher.submit("x" * 99) == "X" * 99
     await batcher.stop()
+
+
+async def test_an_item_of_which_nothing_can_be_told() -> None:
+    """It is its caller's error, at once; what waits already leaves."""
+
+    async def run(items: Sequence[list[str] | str]) -> list[str]:
+        return ["done" for _ in items]
+
+    batcher: Batcher[list[str] | str, str] = Batcher("test", run, lambda item: item)  # type: ignore[arg-type,return-value]
+    answer = batcher.submit("a")
+    with pytest.raises(TypeError, match="unhashable"):
+        batcher.submit(["b"])
+    assert await answer == "done"
+    await batcher.stop()

@@ -14,7 +14,7 @@ from prometheus_client import REGISTRY
 
 import progressor
 from progressor import supervision
-from progressor.supervision import Background, keep_thread, report
+from progressor.supervision import Background, keep_thread, report, watched
 
 PART = "a part of the tests"
 
@@ -200,3 +200,58 @@ def test_every_task_and_thread_has_an_owner() -> None:
         if name.parts[0] != "bench" and _starts(source)
     }
     assert starting == set(_OWNERS)
+
+
+def test_a_callback_that_fails_is_seen(caplog: pytest.LogCaptureFixture) -> None:
+    """Said and counted, and the loop goes on."""
+
+    def fail(size: int) -> None:
+        raise KeyError(size)
+
+    before = count()
+    watched(PART, fail)(7)
+    assert count() - before == 1
+    (record,) = caplog.records
+    assert (record.getMessage(), vars(record)["part"]) == ("background task failed", PART)
+
+
+# Callbacks that nobody watches, and why.
+_UNWATCHED = {
+    "_wake": "ends a future",
+    "_take_note": "looks at an error",
+    "self._bell.set": "an event",
+    "wait.over.set": "an event",
+    "background.loop.stop": "ends a loop",
+    "function": "of whoever has it called",
+    "partial(self._ended, part)": "supervision's own",
+}
+_TAKERS = {"call_soon", "call_soon_threadsafe", "call_later", "call_at", "add_done_callback", "call_in"} | {
+    *("add_reader", "add_writer")
+}
+
+
+def test_every_callback_is_watched() -> None:
+    """Nothing else in the package hands one to a loop or a future."""
+    root = Path(progressor.__file__).parent
+    found = set()
+    for source in root.rglob("*.py"):
+        if source.relative_to(root).parts[0] in ("bench", "cli"):
+            continue
+        tree = ast.parse(source.read_text())
+        made = {
+            ast.unparse(node.targets[0])
+            for node in ast.walk(tree)
+            if isinstance(node, ast.Assign) and ast.unparse(node.value).startswith("watched(")
+        }
+        for node in ast.walk(tree):
+            if not isinstance(node, ast.Call):
+                continue
+            taker = node.func.attr if isinstance(node.func, ast.Attribute) else ast.unparse(node.func)
+            if taker not in _TAKERS:
+                continue
+            first = 0 if taker in ("call_soon", "call_soon_threadsafe", "add_done_callback") else 1
+            callback = ast.unparse(node.args[first])
+            inner = callback.removeprefix("partial(").partition(",")[0]
+            if not callback.startswith("watched(") and inner not in made:
+                found.add(callback)
+    assert found == set(_UNWATCHED)
