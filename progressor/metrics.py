@@ -83,7 +83,7 @@ BATCH_SIZE = Histogram(
     buckets=(1, 2, 4, 8, 16, 32, 64, 128),
 )
 STORAGE_REPETITIONS = Counter(
-    "progressor_storage_repetitions", "Operations repeated after a lost connection or a deadlock"
+    "progressor_storage_repetitions", "Operations and reads repeated after a lost connection or a deadlock"
 )
 UNREAD = Counter(
     "progressor_unread_tasks", "Tasks that could not be read or claimed because stored rows are damaged"

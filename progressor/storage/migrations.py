@@ -22,12 +22,12 @@ from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, create_engine, event, func, inspect, select, table
-from sqlalchemy.exc import DBAPIError, OperationalError
+from sqlalchemy.exc import DBAPIError
 from sqlalchemy.pool import NullPool
 from sqlalchemy.schema import CreateSchema
 
 from progressor.config import DEFAULT_SCHEMA
-from progressor.errors import InvalidRequest, SchemaMismatch, StorageUnavailable
+from progressor.errors import InvalidRequest, ProgressorError, SchemaMismatch
 from progressor.storage import opening, refusals
 from progressor.storage.statements import STATEMENTS
 
@@ -87,8 +87,8 @@ def connect(dsn: str) -> Connection:
 
     try:
         return engine.connect()
-    except OperationalError as error:
-        raise StorageUnavailable(f"PostgreSQL cannot be reached: {error.orig}") from None
+    except DBAPIError as error:
+        raise _translated(error, role=None, needs=refusals.TO_LOOK) from None
 
 
 @contextmanager
@@ -99,9 +99,13 @@ def _connected(dsn: str, *, needs: str) -> Iterator[Connection]:
         try:
             yield connection
         except DBAPIError as error:
-            told = refusals.translated(cast("psycopg.Error", error.orig), role=role, needs=needs)
+            told = _translated(error, role=role, needs=needs)
             # Nobody's request: what stands in the database is in the way.
             raise SchemaMismatch(str(told)) if isinstance(told, InvalidRequest) else told from None
+
+
+def _translated(error: DBAPIError, *, role: str | None, needs: str) -> ProgressorError:
+    return refusals.translated(cast("psycopg.Error", error.orig), role=role, needs=needs)
 
 
 def upgrade(

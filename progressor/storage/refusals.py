@@ -145,9 +145,11 @@ def _of_the_client(error: psycopg.Error) -> Line:
 def translated(error: psycopg.Error, *, role: str | None, needs: str) -> ProgressorError:
     """The error in the words of this API; without SQL, and without values, which may be secret."""
     says = " ".join((error.diag.message_primary or str(error)).split()) or type(error).__name__
-    match judged(error).meaning:
+    line = judged(error)
+    match line.meaning:
         case Meaning.PASSING | Meaning.CONFLICT:
-            return StorageUnavailable(f"PostgreSQL cannot do it now: {says}")
+            fails = "cannot be reached" if line is _LOST else "cannot do it now"
+            return StorageUnavailable(f"PostgreSQL {fails}: {says}")
         case Meaning.WITHHELD:
             return StorageUnavailable(f"{says}: grant the role {role or 'of this connection'} {needs}")
         case Meaning.MISSING:

@@ -81,7 +81,7 @@ def test_an_error_without_a_state() -> None:
     assert refusals.judged(lost).meaning is Meaning.PASSING
     assert not refusals.is_definite(lost)
     told = refusals.translated(lost, role=None, needs="")
-    assert str(told).endswith("connection failed: Connection refused")
+    assert str(told) == "PostgreSQL cannot be reached: connection failed: Connection refused"
 
 
 def test_a_value_that_cannot_be_sent() -> None:

@@ -4,8 +4,15 @@
 -- What is not accepted is told from the tables, so that an operation repeated after a lost answer finds
 -- its own earlier success: a task whose running row carries the item's lease is the item's own to run; any
 -- other task of the same key is a duplicate, be it of an earlier life of the process.
---   item     the request, its process, and the task that has its key
---   placed   what becomes of it: accepted, the next of its process, running at once
+--
+--   item            the request, its process, and the task that has its key; whether it is accepted
+--   next            whether it is the next of its process: nothing runs there, no other waits before it
+--   placed          whether it runs at once; the live timer
+--
+--   new_task        what is accepted
+--   runs_now        who runs now
+--   blocked_timer   the timer behind it
+--   waits           who waits now
 WITH item AS (
     SELECT
         i.*,

@@ -2,6 +2,14 @@
 -- order of their names: two inserters of the same names wait for each other one way only. An inserted row
 -- is a locked row. A key that has an answer from an earlier life of its process starts nothing.
 -- One row per process that was made; `started` tells of the others.
+--
+--   item             the request, unless its key has an answer of an earlier life
+--   process          the processes whose names were free
+--   made             the requests that made them
+--
+--   new_task         the init tasks
+--   runs_now         who runs now
+--   waits            who waits now
 WITH item AS MATERIALIZED (
     SELECT
         i.*,

@@ -8,6 +8,14 @@
 -- meanwhile there is nothing to forget, and what that step kept stays.
 -- A large process ends as fast as a small one: what waits on it goes with it; its events and its finished
 -- tasks are left under its number, which no other life will have, and drop_leftovers deletes them in pieces.
+--
+--   item                  the process, behind the fence if there is one, and whether it is large
+--   process               it ends here
+--   kept                  its number, for as long as an answer of it may be asked for
+--   event                 its history
+--   waiting, step         what waited on it, and what ran, if no step of its own ends it
+--   unanswered            the tasks of these: whose callers are told
+--   answered              the tasks whose answers nobody may ask for any more
 WITH item AS MATERIALIZED (
     SELECT
         i.*,

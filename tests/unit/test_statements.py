@@ -1,0 +1,35 @@
+"""What a statement says of itself on top is so."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from progressor.storage.statements import STATEMENTS
+
+_PART = re.compile(r"^(?:WITH )?(\w+) AS (?:MATERIALIZED )?\($", re.MULTILINE)
+_ON_THE_MAP = re.compile(r"^--   (\w+(?:, \w+)*),?(?:  .*)?$", re.MULTILINE)
+_MOST_WITHOUT_A_MAP = 5
+
+
+def parts(name: str) -> list[str]:
+    return _PART.findall(STATEMENTS[name])
+
+
+def mapped(name: str) -> list[str]:
+    top = STATEMENTS[name].partition("WITH ")[0]
+    return [part for line in _ON_THE_MAP.findall(top) for part in line.split(", ")]
+
+
+@pytest.mark.parametrize(
+    "name", [name for name in STATEMENTS if len(parts(name)) > _MOST_WITHOUT_A_MAP or mapped(name)]
+)
+def test_a_long_statement_has_a_map_of_its_parts(name: str) -> None:
+    """Each part once, in their order."""
+    assert mapped(name) == parts(name)
+
+
+def test_the_longest_are_among_them() -> None:
+    """So that the test sees what it looks for."""
+    assert len(parts("save_result")) > 10
