@@ -162,3 +162,12 @@ def test_the_parts_of_the_background_are_listed() -> None:
     services = {each.name for each in (Scanner, ZombieCollector)}
     (listed,) = re.findall(r"^\| `part` \| (.+) \|$", read("docs/reference/metrics.md"), re.MULTILINE)
     assert set(re.findall("`([^`]+)`", listed)) == {*started} | services
+
+
+def test_the_guarantees_are_the_same_everywhere() -> None:
+    """README names those that the page explains, and the tests of each stand in its table."""
+    page = read("docs/explanation/guarantees.md")
+    explained = re.findall(r"^## (\d+\. .+)$", page, re.MULTILINE)
+    named = re.findall(r"^(\d+\.) \*\*([^*]+?)\.?\*\*", read("README.md"), re.MULTILINE)
+    assert [f"{number} {name}" for number, name in named] == explained
+    assert re.findall(r"^\| (\d+\. [^|]+) \| .*tests/", page, re.MULTILINE) == explained
