@@ -44,7 +44,7 @@ class Sizes:
         return Sizes(*(max(10, getattr(self, name) // by) for name in self.__slots__))
 
 
-# For a look: a hundredth of everything, and so many seconds.
+# For a quick look: a hundredth of everything, each rate for so many seconds.
 QUICK = Sizes().divided(100)
 QUICK_SECONDS = 1.0
 
@@ -192,7 +192,7 @@ def add_stored(run: Run, names: Names, count: int) -> None:
     unattended(run)
     add_processes(run, names, count)
     # Between the large rows and the small ones: the small ones fill what is left of the pages, as they do
-    # when both come all the time. What is measured would do it else, and log a whole page for each row.
+    # when both come all the time. Otherwise what is measured fills them, and logs a page for each row.
     settle(run)
     run(_TIMERS, **asdict(names), count=count, first=_FAR_AWAY, gap=0.0)
     settle(run)

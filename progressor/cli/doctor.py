@@ -20,7 +20,7 @@ from progressor.storage.doctor.checks import Finding
 from progressor.storage.doctor.doctor import Invariant, Report, examine
 
 _FINDINGS, _NOT_EXAMINED = 1, 2
-# So many rounds of a collector may pass before what it did not collect is a finding.
+# A collector has so many rounds to collect what it must; then it is a finding.
 _ROUNDS = 3
 
 

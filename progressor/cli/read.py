@@ -126,5 +126,5 @@ def search(
     elif page.cursor is None:
         note("no process found")
     if page.cursor is not None:
-        # Who looks for what is not there has looked at a part of all processes.
+        # A search for processes without a timer may end a page before it has seen all processes.
         note(f"there {'may be' if timer == 'none' else 'are'} more: --cursor {page.cursor}")

@@ -87,7 +87,7 @@ class Runner:
         if self._signal is not None:
             _leave(signum)
         if self._loop is None:
-            # Nothing runs yet, or only what blocks: as if this were not here.
+            # No loop runs yet, so there is nothing to stop in order: what was there before decides.
             signal.signal(signum, self._before[signum])
             signal.raise_signal(signum)
             return

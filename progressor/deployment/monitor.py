@@ -33,7 +33,7 @@ log = logging.getLogger("progressor.monitor")
 # Less than the patience of those who ask.
 _HEALTH_SECONDS = 2.0
 _CONNECTION_SECONDS = 10.0
-# How long an end may take to be seen.
+# How often the server looks whether it is to stop.
 _LOOKS_UP_SECONDS = 0.1
 
 Ask = Callable[[], Awaitable[Health]]

@@ -20,7 +20,7 @@ from progressor.errors import InvalidRequest, InvalidState
 from progressor.model import Metadata
 
 _MAX_DEPTH = 20
-# What is read: so many levels, numbers of so many digits.
+# To be read again, JSON must not nest deeper, nor have a number of more digits.
 _DEEPEST, _LONGEST_NUMBER = 200, 4300
 _SURELY_READABLE = 2 * _DEEPEST
 _MAX_FAULTS = 5

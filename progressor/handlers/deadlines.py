@@ -69,7 +69,7 @@ class Deadline:
         self, kind: type[BaseException] | None, error: BaseException | None, _trace: TracebackType | None
     ) -> None:
         self._deadlines.end(self)
-        # As asyncio.timeout does: a cancellation that others asked for as well, stays one.
+        # As asyncio.timeout does: if somebody else cancelled the task too, it is a cancellation.
         if self.expired and self._task is not None:
             others = self._task.uncancel() > self._cancelling
             if kind is asyncio.CancelledError and not others:

@@ -158,7 +158,7 @@ def _closure(target: Callable[..., Any]) -> dict[str, Any]:
     cells = getattr(target, "__closure__", None) or ()
     taken = {}
     for name, cell in zip(target.__code__.co_freevars if cells else (), cells, strict=True):
-        # A cell is empty as long as what it is named for is not yet defined.
+        # A cell is empty until its name is assigned.
         with suppress(ValueError):
             taken[name] = cell.cell_contents
     return taken
@@ -167,7 +167,7 @@ def _closure(target: Callable[..., Any]) -> dict[str, Any]:
 def names_around() -> dict[str, Any]:
     """The local names of whoever calls the decorator that asks: types may be defined beside handlers."""
     frame = inspect.currentframe()
-    # Of this function, of the decorator, of its user.
+    # Two frames up: from this function to the decorator, and to whoever uses it.
     for _ in range(2):
         frame = None if frame is None else frame.f_back
     return {} if frame is None else dict(frame.f_locals)

@@ -60,12 +60,12 @@ def _outcome(error: BaseException, task: Task, *, seconds: float | None) -> Outc
                 return _rejection(error, task)
             case InvalidCall() | InvalidContext():
                 if error.__cause__ is not None:
-                    # The codec's word: the caller's fault, or that of a worker without its keys.
+                    # A codec raised: the request is not of this codec, or the worker lacks its keys.
                     cause = type(error.__cause__).__name__
                     _log.warning("request cannot be decoded", extra=fields_of(task) | {"cause": cause})
                 return _invalid(error)
             case CallCycle():
-                # Two steps met; none of them is broken. The developer should know.
+                # Two steps would wait for each other. Neither is broken, but the developer should know.
                 _log_failure(task)
                 return _invalid(error)
     _log_failure(task)

@@ -19,7 +19,7 @@ from typing import Any
 
 from progressor.handlers.waits import running_step
 
-# A thread that had nothing to do for so long ends, with what belongs to it (a connection, say). In seconds.
+# After so many idle seconds a thread ends, with what belongs to it: a connection, say.
 _IDLE = 60.0
 
 _Work = tuple[Future[Any], Callable[..., Any], tuple[Any, ...]]
@@ -63,7 +63,7 @@ class Threads:
                 if inbox in self._idle:
                     self._idle.remove(inbox)
                     return False
-            # It was chosen meanwhile: its work is on the way.
+            # It was taken for work meanwhile, which is on its way.
             future, function, args = inbox.get()
         begun = future.set_running_or_notify_cancel()
         result, error = _outcome(function, args) if begun else (None, None)

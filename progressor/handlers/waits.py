@@ -22,7 +22,7 @@ from typing import Any, NamedTuple, Self
 from progressor.errors import CallCycle, named
 from progressor.supervision import Background, watched
 
-# How soon a step that waits looks again whether its slot is needed, and how often at last, in seconds.
+# How soon a step that waits looks whether its slot is needed, and how seldom in the end, in seconds.
 _LOOK_AGAIN, _LOOK_AT_LAST = 0.05, 1.0
 
 Place = tuple[str, ...]
@@ -144,7 +144,7 @@ class NoWait:
 
 _NO_WAIT = NoWait()
 
-# Of all engines and clients of this OS process, each in a thread of its own maybe.
+# Of the whole OS process: its engines and clients may each have a thread and a loop of their own.
 _waits: dict[Address, list[Wait]] = {}
 _lock = Lock()
 
