@@ -171,6 +171,8 @@ class EngineOptions(ConnectionOptions):
     """How often a worker says that it lives, at least three times per lease_age."""
     stop_grace: Positive = timedelta(seconds=30)
     """How long a worker that is told to stop lets its steps finish."""
+    fuse: Literal["learned", "always", "never"] = "learned"
+    """Which requests of this process are accepted, run and saved in one transaction, if they can be."""
     max_step_events: int = Field(default=10_000, ge=1, le=1_000_000)
     """How many events one step may emit."""
 

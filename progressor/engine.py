@@ -74,7 +74,16 @@ class Engine:
             worker = Worker(
                 namespace, node.steps, node.reads, node.replies, lending=lending, options=options
             )
-            pools.add(Pool(namespace, node.storage, worker, worker_id=node.node_id, poll_interval=poll))
+            pools.add(
+                Pool(
+                    namespace,
+                    node.storage,
+                    worker,
+                    worker_id=node.node_id,
+                    poll_interval=poll,
+                    fuse=options.fuse,
+                )
+            )
         witness = Witness(node.node_id, lease_age=options.lease_age)
         step_timeouts = {each.name: each.options.step_timeout for each in self.namespaces}
         services: list[PeriodicService] = []

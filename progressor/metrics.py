@@ -74,6 +74,11 @@ JUDGING = Gauge(
 )
 LOST_LEASES = Counter("progressor_lost_leases", "Results dropped by the fence", (_NAMESPACE,))
 RETRIES = Counter("progressor_retries", "Failed timers put back to be tried again", (_NAMESPACE,))
+FUSED = Counter(
+    "progressor_fused",
+    "Requests that were accepted, run and saved in one transaction",
+    (_NAMESPACE, "task_type"),
+)
 REJECTED = Counter("progressor_rejected", "Requests refused by a handler", (_NAMESPACE,))
 BROKEN = Counter("progressor_broken", "Processes that broke", (_NAMESPACE,))
 BATCH_SIZE = Histogram(

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
+from typing import Any
 
 from progressor import metrics
+from progressor.client.fusing import fly_fused
 from progressor.client.results import not_prepared
 from progressor.model import TaskType
 from progressor.node.node import Node
@@ -20,6 +22,8 @@ from progressor.storage import (
     Claimed,
     Continue,
     Duplicate,
+    Finished,
+    Fused,
     Kind,
     NotPrepared,
     Postpone,
@@ -33,7 +37,7 @@ from progressor.worker.pools import Pools
 
 _Prepare = Callable[[Sequence[Request]], Awaitable[Sequence[Prepared]]]
 _Flights = Batcher[Request, Prepared]
-Accepted = Continue | Postpone | Duplicate
+Accepted = Continue | Postpone | Duplicate | Finished
 
 
 class Accepting:
@@ -42,6 +46,13 @@ class Accepting:
     def __init__(self, node: Node, pools: Pools) -> None:
         self._node = node
         self._pools = pools
+        self._fused: Mapping[TaskType, Batcher[Request, Fused]] = {
+            task_type: node.stops(batch_by_process(verb, partial(fly_fused, pools, fuse)))
+            for task_type, verb, fuse in (
+                (TaskType.INIT, "fused_init", node.storage.fused_init),
+                (TaskType.CALL, "fused_call", node.storage.fused_call),
+            )
+        }
         storage, fly = node.storage, self._fly
         self._inits = node.stops(batch_by_process("prepare_init", partial(fly, storage.prepare_init)))
         self._calls = node.stops(batch_by_key("prepare_call", partial(fly, storage.prepare_call)))
@@ -51,22 +62,31 @@ class Accepting:
         )
 
     async def accept(self, request: Request) -> Accepted:
-        """Persist a request for a handler; its error if it is refused, or there is no room for it."""
+        """Persist a request for a handler; its error if it is refused, or there is no room for it.
+
+        If its handler can be run behind the lock, it is run and saved in the same transaction.
+        """
+        if self._pools.computes(request) is not None and request.task_type in self._fused:
+            fused: Finished | Continue | None = await self._carried(self._fused[request.task_type], request)
+            if fused is not None:
+                return fused
         match request.task_type:
             case TaskType.INIT:
-                return await self._carried(self._inits, request)
+                flights = self._inits
             case TaskType.CALL | TaskType.NOTIFY:
-                return await self._carried(self._calls, request)
+                flights = self._calls
             case TaskType.REPAIR:
-                return await self._carried(self._repairs, request)
+                flights = self._repairs
             case _:
                 raise AssertionError(f"{request.task_type} is not a request")
+        accepted: Accepted = await self._carried(flights, request)
+        return accepted
 
     async def simple_repair(self, request: Request) -> None:
         """Repair without a handler: done when it is accepted."""
         await self._carried(self._simple_repairs, request)
 
-    async def _carried(self, flights: _Flights, request: Request) -> Accepted:
+    async def _carried(self, flights: Batcher[Request, Any], request: Request) -> Any:
         began = time.monotonic()
         sent = flights.submit(request)
         try:

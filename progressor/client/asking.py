@@ -30,9 +30,9 @@ from progressor.inputs import check_namespace as _check_name
 from progressor.inputs import check_text
 from progressor.model import ProcessStatus, Snapshot, TaskType
 from progressor.node.node import Node
-from progressor.storage import Continue, Duplicate, Postpone, Request, Standing, TaskRef
-from progressor.worker.pool import new_lease
+from progressor.storage import Continue, Duplicate, Finished, Postpone, Request, Standing, TaskRef
 from progressor.worker.pools import Pools
+from progressor.worker.slot import new_lease
 
 Timeout = float | timedelta | None
 
@@ -136,6 +136,8 @@ class Asker:
             async with asyncio.timeout_at(began + patience) as scope:
                 accepted = await self._accepting.accept(await self._sealed(request))
                 match accepted:
+                    case Finished():
+                        return accepted.answer
                     case Duplicate(_, answer) if answer.status is None or answer.status.is_final:
                         return answer
                     case Continue(task, _):

@@ -19,6 +19,7 @@ from pydantic import ValidationError
 from progressor.errors import InvalidRequest
 from progressor.handlers.codec import Shape, encode_json, faults, first_fault
 from progressor.handlers.handler import InvalidCall
+from progressor.handlers.manner import Manner
 from progressor.handlers.threads import run_in_thread
 
 _EMPTY = inspect.Parameter.empty
@@ -29,14 +30,24 @@ _BY_VALUE = (_EMPTY, Any, None, type(None))
 class Function:
     """A user's function with what is needed to call it."""
 
-    __slots__ = ("_args", "_has_default", "_returns", "call", "name")
+    __slots__ = ("_args", "_has_default", "_returns", "call", "manner", "name")
 
     def __init__(
-        self, target: Callable[..., Any], *, name: str, takes_args: bool, around: Mapping[str, Any]
+        self,
+        target: Callable[..., Any],
+        *,
+        name: str,
+        takes_args: bool,
+        around: Mapping[str, Any],
+        fused: bool | None = None,
     ) -> None:
         self.name = name
+        is_async = _is_async(target)
+        if fused and not is_async:
+            raise InvalidRequest(f"{name} is a plain function, which runs in a thread", field="fused")
+        self.manner = Manner(stated=fused if is_async else False)
         self.call: Callable[..., Awaitable[Any]] = (
-            target if _is_async(target) else partial(run_in_thread, target)
+            partial(_watched, self.manner, target) if is_async else partial(run_in_thread, target)
         )
         parameters, returns = _signature(target, name, takes_args=takes_args)
         resolve = partial(_resolve, target=target, name=name, around=around)
@@ -99,6 +110,12 @@ class Function:
 
 def _invalid_args(error: ValidationError) -> InvalidCall:
     return InvalidCall(faults(error, "args"), field=first_fault(error, "args"))
+
+
+def _watched(manner: Manner, target: Callable[..., Any], *args: Any) -> Awaitable[Any]:
+    running = target(*args)
+    # What is made by other means than `async def` may be awaited, and not more.
+    return manner.watched(running) if inspect.iscoroutine(running) else running
 
 
 def _is_async(target: Callable[..., Any]) -> bool:

@@ -17,6 +17,7 @@ from progressor.handlers.codec import ANY, RAW, Codec, Shape, Wire
 from progressor.handlers.function import Function, names_around
 from progressor.handlers.handler import Handler, InvalidCall
 from progressor.handlers.limits import checked
+from progressor.handlers.manner import Manner
 from progressor.handlers.process import Process, WritableProcess
 from progressor.inputs import check_namespace, check_text
 from progressor.model import HistoryRange, Intent, Snapshot, Task, TaskType
@@ -26,6 +27,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 _DEFAULT_POLICY = RetryPolicy()
 _DEFAULT_STEP_TIMEOUT = timedelta(seconds=60)
 _NAMES_SHOWN = 10
+_BY_NAME = (TaskType.CALL, TaskType.NOTIFY)
 
 
 class _Inherit(Enum):
@@ -80,6 +82,8 @@ class Namespace:
         self._singles: dict[TaskType, Function] = {}
         self._calls: dict[str, Function] = {}
         self._histories: dict[Function, HistoryRange | None] = {}
+        # Of a raw handler, which is one function for all.
+        self._manner = Manner()
 
     def __repr__(self) -> str:
         return f"<Namespace {self.name}>"
@@ -92,15 +96,23 @@ class Namespace:
     @overload
     def init(self, function: F, /) -> F: ...
     @overload
-    def init(self, /, *, history: _History = ...) -> Callable[[F], F]: ...
-    def init(self, function: Any = None, /, *, history: _History = _INHERIT) -> Any:
-        """Serve `start` with `(process)` or `(process, args)`."""
-        return self._decorate(TaskType.INIT, function, names_around(), history=history)
+    def init(self, /, *, history: _History = ..., fused: bool | None = None) -> Callable[[F], F]: ...
+    def init(
+        self, function: Any = None, /, *, history: _History = _INHERIT, fused: bool | None = None
+    ) -> Any:
+        """Serve `start` with `(process)` or `(process, args)`.
+
+        `fused` says whether it may be run behind the lock of its process, so that a request of the worker's
+        own process costs one commit: for what waits for nothing. None: that is learned.
+        """
+        return self._decorate(TaskType.INIT, function, names_around(), history=history, fused=fused)
 
     @overload
     def call(self, function: F, /) -> F: ...
     @overload
-    def call(self, /, *, name: str | None = None, history: _History = ...) -> Callable[[F], F]: ...
+    def call(
+        self, /, *, name: str | None = None, history: _History = ..., fused: bool | None = None
+    ) -> Callable[[F], F]: ...
     def call(
         self,
         function: Any = None,
@@ -108,9 +120,14 @@ class Namespace:
         *,
         name: str | None = None,
         history: _History = _INHERIT,
+        fused: bool | None = None,
     ) -> Any:
-        """Serve `call` and `notify` of this name (the function's own) with `(process[, args])`."""
-        return self._decorate(TaskType.CALL, function, names_around(), name=name, history=history)
+        """Serve `call` and `notify` of this name (the function's own) with `(process[, args])`.
+
+        `fused` as for `init`.
+        """
+        around = names_around()
+        return self._decorate(TaskType.CALL, function, around, name=name, history=history, fused=fused)
 
     @overload
     def timeout(self, function: F, /) -> F: ...
@@ -131,7 +148,7 @@ class Namespace:
     async def process(self, task: Task, process: Process[Any], /) -> Intent:
         """Run the function that serves the task; this is what makes a namespace a Handler."""
         if self._handler is not None:
-            return checked(await self._handler.process(task, process))
+            return checked(await self._manner.watched(self._handler.process(task, process)))
         function = self._function(task)
         args = function.read_args(self._plain_args(task))
         view: WritableProcess[Any] = WritableProcess(
@@ -144,6 +161,18 @@ class Namespace:
         """A snapshot as `client.get` shows it, its state of the declared type."""
         shape = None if self.is_raw else self._state
         return Process(snapshot, wire=self.wire, shape=shape)
+
+    def manner_of(self, task_type: TaskType, name: str | None) -> Manner | None:
+        """What is known of the function that serves such a task; None: it cannot be run at once.
+
+        Where there is no function there is nothing to run, and with a history to load first it waits.
+        """
+        if self._handler is not None:
+            return self._manner if self.options.history is None else None
+        function = self._calls.get(name or "") if task_type in _BY_NAME else self._singles.get(task_type)
+        if function is None or self._histories.get(function, self.options.history) is not None:
+            return None
+        return function.manner
 
     def history_for(self, task: Task) -> HistoryRange | None:
         """Which events to load before this task runs."""
@@ -173,6 +202,7 @@ class Namespace:
         *,
         history: _History,
         name: str | None = None,
+        fused: bool | None = None,
     ) -> Any:
         if self._handler is not None:
             raise InvalidRequest(
@@ -181,9 +211,11 @@ class Namespace:
             )
         if not isinstance(history, HistoryRange | _Inherit | None):
             raise InvalidRequest("history must be a HistoryRange or None", field="history")
+        if not isinstance(fused, bool | None):
+            raise InvalidRequest("fused must be True, False or None", field="fused")
 
         def register(function: F) -> F:
-            self._register(task_type, function, around, name=name, history=history)
+            self._register(task_type, function, around, name=name, history=history, fused=fused)
             return function
 
         return register if function is None else register(function)
@@ -196,12 +228,13 @@ class Namespace:
         *,
         name: str | None,
         history: _History,
+        fused: bool | None,
     ) -> None:
         if isinstance(target, str):
             raise InvalidRequest(f"write @call(name={target!r})", field="name")
         label = getattr(target, "__name__", None) or type(target).__name__
         takes_args = task_type is not TaskType.TIMEOUT
-        function = Function(target, name=label, takes_args=takes_args, around=around)
+        function = Function(target, name=label, takes_args=takes_args, around=around, fused=fused)
         if task_type is TaskType.CALL:
             if name is None and not hasattr(target, "__name__"):
                 raise InvalidRequest(f"a {label} has no name: write @call(name=...)", field="name")

@@ -8,6 +8,7 @@ from progressor.storage.batching import Batcher, batch_by_key, batch_by_process,
 from progressor.storage.beats import Beats
 from progressor.storage.connections import Connections
 from progressor.storage.dsn import parsed, with_defaults
+from progressor.storage.fused import Fused, Run
 from progressor.storage.items import (
     ROOM,
     Beat,
@@ -15,6 +16,7 @@ from progressor.storage.items import (
     Continue,
     Duplicate,
     Evidence,
+    Finished,
     Import,
     LostLease,
     NotPrepared,
@@ -46,6 +48,8 @@ __all__ = [
     "Connections",
     "Continue",
     "Duplicate",
+    "Finished",
+    "Fused",
     "Evidence",
     "Import",
     "KINDS",
@@ -60,6 +64,7 @@ __all__ = [
     "Reads",
     "Reason",
     "Request",
+    "Run",
     "Saved",
     "Signals",
     "Standing",

@@ -13,6 +13,7 @@ import math
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Hashable, Sequence
 from functools import partial
+from operator import attrgetter
 from typing import Generic, NamedTuple, TypeVar
 
 from progressor import metrics
@@ -244,9 +245,11 @@ def _fail(answer: asyncio.Future[Result], error: BaseException) -> None:
 _Prepare = Callable[[Sequence[Request]], Awaitable[Sequence[Prepared]]]
 
 
-def batch_by_process(verb: str, prepare: _Prepare) -> Batcher[Request, Prepared]:
+def batch_by_process(
+    verb: str, run: Callable[[Sequence[Request]], Awaitable[Sequence[Result]]]
+) -> Batcher[Request, Result]:
     """Requests of which a batch has one of each process."""
-    return Batcher(verb, prepare, _process_of, _size_of, room=REQUESTS)
+    return Batcher(verb, run, _process_of, _size_of, room=REQUESTS)
 
 
 def batch_by_key(verb: str, prepare: _Prepare) -> Batcher[Request, Prepared]:
@@ -257,7 +260,7 @@ def batch_by_key(verb: str, prepare: _Prepare) -> Batcher[Request, Prepared]:
 def batch_steps(storage: Storage) -> Batcher[Step, Saved | LostLease]:
     """Ends of steps, of which a batch has one of each process."""
     again = partial(storage.save_result, tried=True)
-    return Batcher("save_result", storage.save_result, _step_process, _size_of_step, run_again=again)
+    return Batcher("save_result", storage.save_result, _step_process, attrgetter("size"), run_again=again)
 
 
 def _process_of(request: Request) -> Hashable:
@@ -270,14 +273,6 @@ def _key_of(request: Request) -> Hashable:
 
 def _size_of(request: Request) -> int:
     return len(request.args or b"") + len(request.context or b"") + metadata_size(request.process_metadata)
-
-
-def _size_of_step(step: Step) -> int:
-    decision = step.decision
-    size = len(decision.aux_state or b"") + len(decision.reply.response or b"")
-    for event in decision.events:
-        size += len(event.payload) + metadata_size(event.metadata)
-    return size + metadata_size(decision.metadata)
 
 
 def _step_process(step: Step) -> Hashable:

@@ -10,6 +10,7 @@ from typing import Literal, NamedTuple
 
 from pydantic_core import from_json, to_json
 
+from progressor.inputs import metadata_size
 from progressor.model import (
     Decision,
     Disposition,
@@ -147,6 +148,34 @@ class Step(NamedTuple):
     process: Snapshot
     decision: Decision
     keeps_slot: bool = True
+
+    @property
+    def size(self) -> int:
+        """About how many bytes its result has."""
+        decision = self.decision
+        size = len(decision.aux_state or b"") + len(decision.reply.response or b"")
+        for event in decision.events:
+            size += len(event.payload) + metadata_size(event.metadata)
+        return size + metadata_size(decision.metadata)
+
+
+class Finished(NamedTuple):
+    """A request that was accepted, run and saved in one transaction; `due` is when its new timer is due."""
+
+    step: Step
+    now: datetime
+    due: datetime | None
+
+    @property
+    def task(self) -> TaskRef:
+        """Its task."""
+        task = self.step.task
+        return TaskRef(task.namespace, task.process_no, task.task_id, task.reply_to)
+
+    @property
+    def answer(self) -> Standing:
+        """What its caller gets."""
+        return Standing.of(self.step.decision.reply)
 
 
 class Saved(NamedTuple):

@@ -26,6 +26,7 @@ from progressor.storage.columns import (
     step_columns,
 )
 from progressor.storage.connections import Connections
+from progressor.storage.fused import Fused, Run, fused_calls, fused_inits
 from progressor.storage.items import (
     ROOM,
     Claimed,
@@ -137,6 +138,20 @@ class Storage(Overview):
     ) -> list[Prepared]:
         """Append calls and notifies to mailboxes; the live timer is blocked behind them."""
         return await self._prepare(requests, ("prepare_call",), now)
+
+    async def fused_call(
+        self, requests: Sequence[Request], run: Run, *, now: datetime | None = None
+    ) -> list[Fused]:
+        """Accept calls, run and save them in one transaction; None for one that was not run here."""
+        attempt = partial(fused_calls, requests=requests, run=run, now=now)
+        return await self._run("fused_call", attempt, patience=None)
+
+    async def fused_init(
+        self, requests: Sequence[Request], run: Run, *, now: datetime | None = None
+    ) -> list[Fused]:
+        """The same of starts."""
+        attempt = partial(fused_inits, requests=requests, run=run, now=now)
+        return await self._run("fused_init", attempt, patience=None)
 
     async def prepare_repair(
         self, requests: Sequence[Request], *, now: datetime | None = None

@@ -67,6 +67,12 @@ def started_of(request: Request, row: Row) -> Prepared:
     ref = TaskRef(request.namespace, row["process_no"], row["task_id"])
     if not row["runs"] or request.worker_id is None:
         return Postpone(ref)
+    return init_of(request, row)
+
+
+def init_of(request: Request, row: Row) -> Continue:
+    """What a start in its worker's hands runs on; its process was made."""
+    ref = TaskRef(request.namespace, row["process_no"], row["task_id"])
     now: datetime = row["now"]
     process = Snapshot(
         process_no=ref.process_no,
@@ -83,7 +89,7 @@ def started_of(request: Request, row: Row) -> Prepared:
         last_event_id=0,
     )
     return Continue(
-        _task_of(request, request.worker_id, ref, scheduled_time=now, running_time=now), process
+        _task_of(request, _worker_of(request), ref, scheduled_time=now, running_time=now), process
     )
 
 
@@ -107,6 +113,20 @@ def prepared_of(request: Request, row: Row) -> Prepared:
     if row["own"] and row["task_status"] == TaskStatus.WAITING:
         return Postpone(ref)
     return Duplicate(ref, Standing(TaskStatus(row["task_status"]), row["response"], row["error"]))
+
+
+def call_of(request: Request, row: Row) -> Continue:
+    """What a call in its worker's hands runs on; its task is not written yet."""
+    ref, now = TaskRef(request.namespace, row["process_no"], row["task_id"]), row["now"]
+    task = _task_of(request, _worker_of(request), ref, scheduled_time=now, running_time=now)
+    timer = timer_of(task, row["timer_type"], row["timer_due"])
+    return Continue(task, snapshot_of(request.namespace, request.process_id, row, timer))
+
+
+def _worker_of(request: Request) -> int:
+    if request.worker_id is None:
+        raise AssertionError("a request that runs has a worker")
+    return request.worker_id
 
 
 def is_gone(row: Row) -> bool:

@@ -152,6 +152,19 @@ class Session:
                 pgconn.send_query_params(sql, values, oids, formats, _BINARY)
         return await self._synced(statements)
 
+    async def begin(self, statements: Transaction) -> Results:
+        """Open a transaction with these, in one round trip; `commit` or `roll_back` ends it."""
+        opening: Transaction = {"begin": {}} if self._keeps_state else _OPENING
+        return await self._send({**opening, **statements})
+
+    async def commit(self, statements: Transaction) -> Results:
+        """End the open transaction with these, in one round trip."""
+        return await self._send({**statements, "commit": {}})
+
+    async def roll_back(self) -> None:
+        """End the open transaction: nothing of it was done."""
+        await self._roll_back()
+
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[None]:
         """Several round trips as one transaction, for what is rare and must look before it acts."""

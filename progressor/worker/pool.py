@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-import secrets
 import time
 from collections.abc import Coroutine
 from concurrent.futures import Future
@@ -21,15 +20,17 @@ from typing import Any
 
 from progressor import metrics
 from progressor.errors import ProgressorError
+from progressor.handlers.manner import Fuse
 from progressor.handlers.namespace import Namespace
 from progressor.handlers.threads import NoThread
 from progressor.handlers.waits import call_in
-from progressor.model import Task
+from progressor.model import Decision, Task, TaskType
 from progressor.outages import Outage, Says, cause_of
-from progressor.storage import KINDS, ROOM, Claimed, Kind, Storage, TaskRef
+from progressor.storage import KINDS, ROOM, Claimed, Finished, Kind, Storage, TaskRef
 from progressor.supervision import Background, expect, report, watched
 from progressor.worker.alarm import Alarm
-from progressor.worker.worker import Slot, Worker
+from progressor.worker.slot import Begun, Slot, new_lease
+from progressor.worker.worker import Worker
 
 log = logging.getLogger("progressor.pool")
 
@@ -40,11 +41,6 @@ _WITHOUT_THREAD = 1.0
 # How many of the processes whose steps are given up are named.
 _MOST_NAMED = 20
 _SAYS = Says("claim failed, going on", "claims still fail", "claims work again")
-
-
-def new_lease() -> int:
-    """A number that no other claim has."""
-    return secrets.randbits(62)
 
 
 class Pool:
@@ -58,6 +54,7 @@ class Pool:
         *,
         worker_id: int,
         poll_interval: timedelta,
+        fuse: Fuse = "learned",
     ) -> None:
         self.namespace = namespace
         self.worker_id = worker_id
@@ -67,6 +64,7 @@ class Pool:
         """Slots of sync handlers that run on after their steps."""
         self._storage = storage
         self._worker = worker
+        self._fuse: Fuse = fuse
         self._poll_interval = poll_interval.total_seconds()
         self._bell = asyncio.Event()
         self._rung: set[Kind] = set()
@@ -138,6 +136,33 @@ class Pool:
     @property
     def _is_drained(self) -> bool:
         return self.free + self.hung >= self.size
+
+    def computes(self, task_type: TaskType, name: str | None) -> float | None:
+        """For how long a handler is expected to compute, if it may be run here behind a lock; else None."""
+        if self.free <= 0 or not self.is_open:
+            return None
+        manner = self.namespace.manner_of(task_type, name)
+        return None if manner is None else manner.computes(self._fuse)
+
+    def begin(self, held: Claimed) -> Begun:
+        """Begin a step in a slot that was reserved, before its task is committed."""
+        slot = Slot()
+        return Begun(held, slot, asyncio.create_task(self._worker.decided(held, slot)))
+
+    def go_on(self, begun: Begun) -> None:
+        """Its task is committed as running: the step goes on, and the chain after it."""
+        self._begin(self._run_chain(begun.held, begun.slot, begun.deciding), begun.held, begun.slot)
+
+    def end(self, finished: Finished) -> None:
+        """Its task is committed with all that it did: the slot is free."""
+        due = self._worker.saved_at_once(finished)
+        if due is not None:
+            self.expect(due)
+        timer = finished.step.process.timer
+        if timer is not None and timer.due <= finished.now:
+            # It was not blocked, and did not become due by anybody's word.
+            self._rung.add("timers")
+        self.release()
 
     def run(self, held: Claimed) -> None:
         """Begin a chain of steps in a slot that was reserved."""
@@ -229,22 +254,30 @@ class Pool:
         # A task whose step failed us stays in running: its lease runs out and the collector takes it.
         report("step", chain, namespace=self.namespace.name, process_id=held.task.process_id)
 
-    async def _run_chain(self, first: Claimed, slot: Slot) -> None:
+    async def _run_chain(
+        self, first: Claimed, slot: Slot, begun: asyncio.Task[Decision] | None = None
+    ) -> None:
         held: Claimed | None = first
         steps = 0
         while held is not None:
             steps += 1
             others_wait = self.free <= 0 and bool(self._rung)
             slot.goes_on = self.is_open and not (others_wait and steps >= MAX_CHAIN)
-            held = await self._run_step(held, slot)
+            held = await self._run_step(held, slot, begun)
+            begun = None
             if held is not None and not self.is_open:
                 # The stop came during the step: what it would go on with was not begun.
                 await self._hand_back(held)
                 return
 
-    async def _run_step(self, held: Claimed, slot: Slot) -> Claimed | None:
+    async def _run_step(
+        self, held: Claimed, slot: Slot, begun: asyncio.Task[Decision] | None = None
+    ) -> Claimed | None:
         try:
-            following, due = await self._worker.step(held, slot)
+            if begun is None:
+                following, due = await self._worker.step(held, slot)
+            else:
+                following, due = await self._worker.end(held, await begun, slot)
         except NoThread:
             log.exception(
                 "no thread for a sync handler, handed back", extra={"namespace": self.namespace.name}

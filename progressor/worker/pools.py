@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Iterator, Mapping
 from datetime import timedelta
 
-from progressor.storage import Kind
+from progressor.storage import Kind, Request
 from progressor.worker.pool import Pool
 
 
@@ -46,6 +46,11 @@ class Pools(Mapping[str, Pool]):
         pool = self._pools.get(namespace)
         if pool is not None:
             pool.ring(kind)
+
+    def computes(self, request: Request) -> float | None:
+        """How many seconds its handler is expected to compute, if it may be run here behind a lock."""
+        pool = self._pools.get(request.namespace)
+        return None if pool is None else pool.computes(request.task_type, request.name)
 
     async def run_next(self, namespace: str, process_no: int) -> bool:
         """Run the step that waits first on a process, in a slot that is lent; False if none waits."""

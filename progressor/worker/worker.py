@@ -9,9 +9,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from concurrent.futures import Future
 from datetime import timedelta
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from progressor import metrics
 from progressor.config import EngineOptions
@@ -37,6 +36,7 @@ from progressor.outages import Outage, Says, cause_of, in_one_line
 from progressor.storage import (
     Batcher,
     Claimed,
+    Finished,
     LostLease,
     Reads,
     Saved,
@@ -46,6 +46,7 @@ from progressor.storage import (
     Unreadable,
 )
 from progressor.transitions import after, decide
+from progressor.worker.slot import Slot
 
 log = logging.getLogger("progressor.worker")
 
@@ -53,20 +54,6 @@ log = logging.getLogger("progressor.worker")
 _PAUSE = 1.0
 _DEFAULT_OPTIONS = EngineOptions()
 _SAYS = Says("history not read, going on", "histories still not read", "histories are read again")
-
-
-class Slot:
-    """What a chain of steps runs in.
-
-    `goes_on` says whether the chain may go on with what comes next on its process; `hung` is the task whose
-    sync handler runs on in its thread after the step: the slot is its own until it returns.
-    """
-
-    __slots__ = ("goes_on", "hung")
-
-    def __init__(self, *, goes_on: bool = True) -> None:
-        self.goes_on = goes_on
-        self.hung: tuple[Task, Future[Any]] | None = None
 
 
 class Stepped(NamedTuple):
@@ -101,6 +88,10 @@ class Worker:
 
     async def step(self, held: Claimed, slot: Slot) -> Stepped:
         """Run one task that this worker holds, and bring it to its end."""
+        return await self.end(held, await self.decided(held, slot), slot)
+
+    async def decided(self, held: Claimed, slot: Slot) -> Decision:
+        """Run the handler of a task: what becomes of it. Nothing is saved."""
         task, process = held
         wanted = self._namespace.history_for(task)
         if wanted is not None:
@@ -110,7 +101,11 @@ class Worker:
         if running.left_behind is not None:
             # Its handler keeps the slot: what comes next on the process is for others.
             slot.hung, slot.goes_on = (task, running.left_behind), False
-        decision = decide(task, outcome, self._policy)
+        return decide(task, outcome, self._policy)
+
+    async def end(self, held: Claimed, decision: Decision, slot: Slot) -> Stepped:
+        """Save what was decided, and answer."""
+        task, process = held
         saved = await self._save(Step(task, process, decision, slot.goes_on))
         if isinstance(saved, LostLease):
             return Stepped()
@@ -121,6 +116,14 @@ class Worker:
             return Stepped(None, due)
         left = after(process, task, decision, now=saved.now, timer=saved.timer)
         return Stepped(Claimed(saved.continuation, left), due)
+
+    def saved_at_once(self, finished: Finished) -> timedelta | None:
+        """Its task is committed with all that it did: in how long its new timer falls due."""
+        task, decision = finished.step.task, finished.step.decision
+        metrics.FUSED.labels(task.namespace, task.task_type.value).inc()
+        self._note(task, decision)
+        self._reply(task, decision, Saved(finished.now))
+        return None if finished.due is None else finished.due - finished.now
 
     async def _with_history(self, process: Snapshot, wanted: HistoryRange) -> Snapshot:
         while True:

@@ -31,7 +31,8 @@ from progressor.storage.items import Claimed
 from progressor.storage.operations import Storage
 from progressor.supervision import Background
 from progressor.worker.pool import Pool
-from progressor.worker.worker import Slot, Stepped, Worker
+from progressor.worker.slot import Slot
+from progressor.worker.worker import Stepped, Worker
 from tests.docs.pages import read
 from tests.engine.clock import PAST, start_at
 from tests.engine.writes import AGE, Writes

@@ -15,7 +15,8 @@ from progressor.storage.items import Claimed
 from progressor.storage.operations import Storage
 from progressor.worker import pool as pool_module
 from progressor.worker.pool import MAX_CHAIN, Pool
-from progressor.worker.worker import Slot, Stepped
+from progressor.worker.slot import Slot
+from progressor.worker.worker import Stepped
 from tests.engine.clock import PAST, start_at
 from tests.support import (
     NS,

@@ -16,7 +16,8 @@ from progressor.model import Event, TaskStatus
 from progressor.storage.batching import batch_steps
 from progressor.storage.items import Claimed, Standing, TaskRef
 from progressor.storage.operations import Storage
-from progressor.worker.worker import Slot, Stepped, Worker
+from progressor.worker.slot import Slot
+from progressor.worker.worker import Stepped, Worker
 from tests.engine.clock import PAST, start_at
 from tests.support import (
     NS,

@@ -7,16 +7,16 @@ plan). PROGRESSOR_TEST_PLAN_ROWS says how many rows are many (20,000; a million 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
 from typing import Any, LiteralString
 
 import psycopg
 import pytest
 
-from progressor.model import Event, SetTimer
+from progressor.model import Decision, Event, SetTimer
 from progressor.storage.connections import Connections
-from progressor.storage.items import Import
+from progressor.storage.items import Claimed, Import
 from progressor.storage.operations import Storage
 from progressor.storage.session import Session, _encode, _oid, numbered
 from progressor.storage.statements import STATEMENTS, Params
@@ -185,13 +185,13 @@ def fill_one(tables: Tables) -> None:
 def sent(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, Params]]:
     """The statements that were sent, each with some parameters of its."""
     seen: dict[str, Params] = {}
-    transact = Session.transact
+    send = Session._send
 
     async def recording(self: Session, statements: Any) -> Any:
         seen.update(statements)
-        return await transact(self, statements)
+        return await send(self, statements)
 
-    monkeypatch.setattr(Session, "transact", recording)
+    monkeypatch.setattr(Session, "_send", recording)
     yield seen
     monkeypatch.undo()
 
@@ -230,6 +230,7 @@ async def tour(dsn: str) -> None:
     await storage.put(item, now=T0)
     await storage.replies([(1, 1)])
     await storage.drop_leftovers(evidence(T0), lease_age=SECOND, now=T0)
+    await fused(storage)
     await storage.backlog(NS, most=10, now=T0)
     await storage.next_task(1)
     async with connections.acquire() as session:
@@ -244,6 +245,20 @@ async def tour(dsn: str) -> None:
     await hold(storage, init("p7"))
     await collect(storage, T0 + long)
     await connections.close()
+
+
+async def fused(storage: Storage) -> None:
+    """A start and two calls in one transaction each: one comes to its end, one goes on."""
+
+    async def ends(claimed: Sequence[Claimed]) -> list[Decision | None]:
+        return [set_timer(SECOND, events=events(1)) for _ in claimed]
+
+    async def goes_on(claimed: Sequence[Claimed]) -> list[Decision | None]:
+        return [None for _ in claimed]
+
+    await storage.fused_init([init("p8")], ends, now=T0)
+    await storage.fused_call([request("p8")], ends, now=T0)
+    await storage.fused_call([request("p8")], goes_on, now=T0)
 
 
 async def plans(dsn: str, statements: dict[str, Params], *, session_state: bool = True) -> dict[str, Plan]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import progressor
 from progressor.config import RetryPolicy
 from progressor.model import (
     Action,
+    Decision,
     Disposition,
     Failure,
     Intent,
@@ -24,7 +26,7 @@ from progressor.model import (
     TaskType,
     UnsetTimer,
 )
-from progressor.storage.items import Import
+from progressor.storage.items import Claimed, Continue, Finished, Import
 from progressor.storage.operations import Storage
 from progressor.storage.session import Session
 from progressor.storage.statements import STATEMENTS, Transaction
@@ -74,13 +76,13 @@ ACTIONS: dict[Case, Action | None] = {
 def written(monkeypatch: pytest.MonkeyPatch) -> set[str]:
     """The statements among the writers that were run since it was last cleared."""
     found: set[str] = set()
-    transact = Session.transact
+    send = Session._send
 
     async def noted(session: Session, statements: Transaction) -> Any:
         found.update(WRITERS & statements.keys())
-        return await transact(session, statements)
+        return await send(session, statements)
 
-    monkeypatch.setattr(Session, "transact", noted)
+    monkeypatch.setattr(Session, "_send", noted)
     return found
 
 
@@ -104,10 +106,14 @@ WRITERS_OF_VERBS = {
 }
 
 
+# Of requests that are run and saved in one transaction: what makes the process, and what ends the step.
+FUSED = {TaskType.INIT: {"fused_make", "fused_save"}, TaskType.CALL: {"fused_save"}}
+
+
 def test_no_other_statement_writes_a_status() -> None:
     """Whatever changes a row of `processes` is driven below; a new statement fails here first."""
     of_steps = [writers_of(ending, end) for _, ending, _, end in LINES]
-    assert set().union(*of_steps, *WRITERS_OF_VERBS.values()) == WRITERS
+    assert set().union(*of_steps, *WRITERS_OF_VERBS.values(), *FUSED.values()) == WRITERS
     source = Path(progressor.__file__).parent
     files = {path for path in source.rglob("*.*") if path.suffix in (".py", ".sql")}
     # The bench fills a database of its own.
@@ -144,6 +150,40 @@ async def test_the_end_of_a_step(
         assert tables.process() is None
     else:
         check_row(before, tables.process(), end.status, step.task.task_id)
+
+
+@pytest.mark.parametrize(
+    ("task_type", "ending", "case", "end"),
+    [line for line in LINES if line[0] in FUSED and line[1] in (Ending.SUCCESS, Ending.REJECTION)],
+)
+async def test_the_end_of_a_fused_step(
+    storage: Storage,
+    tables: Tables,
+    written: set[str],
+    task_type: TaskType,
+    ending: Ending,
+    case: Case,
+    end: End,
+) -> None:
+    """The same lines, of requests that are run and saved in one transaction, where they can be."""
+    if task_type is TaskType.CALL:
+        await start(storage)
+    before = tables.process()
+    written.clear()
+
+    async def run(claimed: Sequence[Claimed]) -> list[Decision | None]:
+        return [decide(task, outcome_of(ending, case), RetryPolicy()) for task, _ in claimed]
+
+    is_init = task_type is TaskType.INIT
+    fuse, asked = (storage.fused_init, init()) if is_init else (storage.fused_call, request())
+    (outcome,) = await fuse([asked], run, now=LATE)
+    if end.disposition is Disposition.REMOVE:
+        assert isinstance(outcome, Continue)
+        return
+    assert isinstance(outcome, Finished)
+    assert written == FUSED[task_type]
+    made = {"status": ProcessStatus.INIT, "previous_status": None, "status_changed_at": LATE}
+    check_row(before or made, tables.process(), end.status, outcome.task.task_id)
 
 
 def check_row(before: Row, after: Row | None, status: Status, task_id: int) -> None:

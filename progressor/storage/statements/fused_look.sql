@@ -1,0 +1,67 @@
+-- Calls that are run and saved in one transaction, after the lock and before their handlers: those that may
+-- run now, and on what. Nothing of them is written yet. A call is told here if its process is idle, its key
+-- is new, nothing is before it in the mailbox, and its namespace is not paused; of the others there is no
+-- row, they are prepared. Its id is drawn under the lock, as those of all tasks.
+SELECT
+    i.ord,
+    i.process_no,
+    nextval('progressor.tasks_task_id_seq') AS task_id,
+    coalesce(%(now)s::timestamptz, statement_timestamp()) AS now,
+    p.status,
+    p.previous_status,
+    p.status_changed_at,
+    p.created_at,
+    p.detail,
+    p.aux_state,
+    p.metadata,
+    p.corrupted_by,
+    p.last_event_id,
+    timer.task_type AS timer_type,
+    timer.scheduled_time AS timer_due
+FROM (
+    SELECT
+        i.*,
+        ((SELECT current_setting('prg.locked')::bigint[]))[i.ord] AS process_no
+    FROM unnest(%(namespace)s::text[], %(process_id)s::text[], %(idempotency_key)s::text[])
+        WITH ORDINALITY AS i (namespace, process_id, idempotency_key, ord)
+) AS i
+CROSS JOIN LATERAL (
+    SELECT p.*
+    FROM progressor.processes AS p
+    WHERE p.process_no = i.process_no
+    OFFSET 0
+) AS p
+LEFT JOIN LATERAL (
+    SELECT s.task_type, s.scheduled_time
+    FROM progressor.schedule AS s
+    WHERE s.process_no + 0 = i.process_no AND s.task_type IN ('timeout', 'remove')
+    OFFSET 0
+) AS timer ON TRUE
+WHERE
+    p.status = 'running'
+    AND p.namespace_no <> ALL (ARRAY(SELECT n.namespace_no FROM progressor.namespaces AS n WHERE n.paused))
+    AND NOT EXISTS (
+        SELECT FROM progressor.running AS r WHERE r.process_no = i.process_no OFFSET 0
+    )
+    AND NOT EXISTS (
+        SELECT FROM progressor.schedule AS s
+        WHERE s.process_no = i.process_no AND s.task_type IN ('init', 'call', 'notify', 'repair')
+        OFFSET 0
+    )
+    AND NOT EXISTS (
+        SELECT FROM progressor.tasks AS t
+        WHERE t.process_no + 0 = i.process_no AND t.idempotency_key = i.idempotency_key
+        OFFSET 0
+    )
+    AND NOT EXISTS (
+        SELECT
+        FROM progressor.removed_processes AS r
+        CROSS JOIN LATERAL (
+            SELECT FROM progressor.tasks AS t
+            WHERE t.process_no + 0 = r.process_no AND t.idempotency_key = i.idempotency_key
+            OFFSET 0
+        ) AS t
+        WHERE r.namespace = i.namespace AND r.process_id = i.process_id
+        OFFSET 0
+    )
+ORDER BY i.ord

@@ -1,0 +1,54 @@
+-- Starts that are run and saved in one transaction, before their handlers: make the processes that do not
+-- exist, in the order of their names, as prepare_init does. Their init tasks are written with their results.
+-- Of those that were there, or whose key has an answer from an earlier life, or whose namespace is paused,
+-- there is no row: they are prepared.
+WITH item AS MATERIALIZED (
+    SELECT
+        i.*,
+        n.namespace_no,
+        nextval('progressor.processes_process_no_seq') AS process_no,
+        nextval('progressor.tasks_task_id_seq') AS task_id,
+        coalesce(%(now)s::timestamptz, statement_timestamp()) AS now
+    FROM unnest(
+        %(namespace)s::text[], %(process_id)s::text[], %(process_metadata)s::jsonb[], %(idempotency_key)s::text[]
+    ) WITH ORDINALITY AS i (namespace, process_id, metadata, idempotency_key, ord)
+    CROSS JOIN LATERAL (
+        SELECT n.namespace_no
+        FROM progressor.namespaces AS n
+        WHERE n.name = i.namespace AND NOT n.paused
+        OFFSET 0
+    ) AS n
+    WHERE
+        NOT EXISTS (
+            SELECT
+            FROM progressor.removed_processes AS r
+            CROSS JOIN LATERAL (
+                SELECT FROM progressor.tasks AS t
+                WHERE t.process_no + 0 = r.process_no AND t.idempotency_key = i.idempotency_key
+                OFFSET 0
+            ) AS t
+            WHERE r.namespace = i.namespace AND r.process_id = i.process_id
+            OFFSET 0
+        )
+),
+
+process AS (
+    INSERT INTO progressor.processes (
+        process_no, namespace_no, process_id, status, status_changed_at, created_at, metadata
+    )
+    OVERRIDING SYSTEM VALUE
+    SELECT process_no, namespace_no, process_id, 'init', now, now, metadata
+    FROM item
+    ORDER BY namespace_no, process_id COLLATE "C"
+    ON CONFLICT DO NOTHING
+    RETURNING process_no
+)
+
+SELECT
+    item.ord,
+    item.process_no,
+    item.task_id,
+    item.now
+FROM item
+WHERE item.process_no = ANY (ARRAY(SELECT process.process_no FROM process))
+ORDER BY item.ord

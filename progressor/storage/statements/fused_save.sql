@@ -1,0 +1,144 @@
+-- Requests that were run in this transaction, which holds the locks of their processes: write their tasks as
+-- finished, with what their handlers changed. They never were in running, so there is no fence: nobody else
+-- could know of them. Nothing waits on their processes but a timer, which was never blocked.
+--
+--   item     the request, its result, its process, and the timer that it replaces or cancels (old_timer)
+--
+--   process, event                                      what the handler changed
+--   ended_task, cancelled_timer, new_timer_task         what became of the tasks
+--   unscheduled, scheduled                              who waits now
+WITH item AS MATERIALIZED (
+    SELECT
+        i.*,
+        coalesce(%(now)s::timestamptz, statement_timestamp()) AS now,
+        p.place AS process_place,
+        p.namespace_no,
+        i.timer_type::progressor.task_type AS new_timer_type,
+        coalesce(
+            i.timer_at,
+            coalesce(%(now)s::timestamptz, statement_timestamp()) + i.delay * interval '1 microsecond'
+        ) AS due,
+        CASE WHEN i.timer_type IS NOT NULL THEN nextval('progressor.tasks_task_id_seq') END AS new_timer_id,
+        old_timer.place AS old_timer_place,
+        old_timer.task_id AS old_timer_id
+    FROM unnest(
+        %(process_no)s::bigint[], %(task_id)s::bigint[], %(worker_id)s::bigint[], %(lease)s::bigint[],
+        %(task_type)s::text[], %(name)s::text[], %(args)s::bytea[], %(idempotency_key)s::text[],
+        %(request_hash)s::bytea[], %(context)s::bytea[], %(reply_to)s::bigint[], %(began)s::timestamptz[],
+        %(disposition)s::text[], %(status)s::text[], %(aux_state)s::bytea[],
+        %(process_metadata)s::jsonb[], %(last_event_id)s::bigint[], %(response)s::bytea[],
+        %(error)s::text[], %(timer_type)s::text[], %(timer_at)s::timestamptz[], %(delay)s::bigint[]
+    ) WITH ORDINALITY AS i (
+        process_no, task_id, worker_id, lease,
+        task_type, name, args, idempotency_key,
+        request_hash, context, reply_to, began,
+        disposition, status, aux_state,
+        metadata, last_event_id, response,
+        error, timer_type, timer_at, delay, ord
+    )
+    CROSS JOIN LATERAL (
+        SELECT p.ctid AS place, p.namespace_no
+        FROM progressor.processes AS p
+        WHERE p.process_no = i.process_no
+        OFFSET 0
+    ) AS p
+    LEFT JOIN LATERAL (
+        SELECT s.ctid AS place, s.task_id
+        FROM progressor.schedule AS s
+        WHERE
+            s.process_no + 0 = i.process_no AND s.task_type IN ('timeout', 'remove')
+            AND i.disposition IN ('replace', 'cancel')
+        OFFSET 0
+    ) AS old_timer ON TRUE
+),
+
+process AS (
+    UPDATE progressor.processes AS p
+    SET
+        status = i.status::progressor.process_status,
+        previous_status = CASE
+            WHEN p.status = i.status::progressor.process_status THEN p.previous_status
+            ELSE p.status
+        END,
+        status_changed_at = CASE
+            WHEN p.status = i.status::progressor.process_status THEN p.status_changed_at
+            ELSE i.now
+        END,
+        aux_state = coalesce(i.aux_state, p.aux_state),
+        metadata = coalesce(i.metadata, p.metadata),
+        last_event_id = i.last_event_id
+    FROM item AS i
+    WHERE
+        i.status IS NOT NULL AND p.ctid = i.process_place
+        -- A step that only looked, or only answered, leaves the row as it is.
+        AND (
+            p.status <> i.status::progressor.process_status OR p.last_event_id <> i.last_event_id
+            OR i.aux_state IS NOT NULL OR i.metadata IS NOT NULL
+        )
+),
+
+event AS (
+    INSERT INTO progressor.events (process_no, event_id, task_id, timestamp, metadata, payload)
+    SELECT
+        e.process_no, e.event_id, e.task_id,
+        coalesce(%(now)s::timestamptz, statement_timestamp()), e.metadata, e.payload
+    FROM unnest(
+        %(event_process_no)s::bigint[], %(event_task_id)s::bigint[], %(event_id)s::bigint[],
+        %(event_metadata)s::jsonb[], %(event_payload)s::bytea[]
+    ) AS e (process_no, task_id, event_id, metadata, payload)
+),
+
+ended_task AS (
+    INSERT INTO progressor.tasks (
+        process_no, task_id, task_type, status, scheduled_time, running_time, finished_time,
+        name, args, idempotency_key, request_hash, context, reply_to, worker_id, lease, response, error
+    )
+    SELECT
+        process_no, task_id, task_type::progressor.task_type,
+        CASE WHEN error IS NULL THEN 'finished' ELSE 'error' END::progressor.task_status,
+        began, began, now,
+        name, args, idempotency_key, request_hash, context, reply_to, worker_id, lease, response, error
+    FROM item
+),
+
+cancelled_timer AS (
+    UPDATE progressor.tasks AS t
+    SET
+        status = 'cancelled', finished_time = i.now,
+        error = CASE WHEN i.disposition = 'cancel' THEN 'timer unset' ELSE 'timer replaced' END
+    FROM item AS i
+    WHERE
+        i.old_timer_id IS NOT NULL
+        AND t.ctid = (
+            SELECT o.ctid FROM progressor.tasks AS o
+            WHERE o.process_no = i.process_no AND o.task_id = i.old_timer_id
+        )
+),
+
+new_timer_task AS (
+    INSERT INTO progressor.tasks (process_no, task_id, task_type, status, scheduled_time)
+    SELECT process_no, new_timer_id, new_timer_type, 'waiting', due
+    FROM item
+    WHERE new_timer_id IS NOT NULL
+),
+
+unscheduled AS (
+    DELETE FROM progressor.schedule AS s
+    USING item AS i
+    WHERE s.ctid = i.old_timer_place
+    RETURNING s.task_id
+),
+
+scheduled AS (
+    INSERT INTO progressor.schedule (
+        process_no, task_id, namespace_no, task_type, scheduled_time, claimable
+    )
+    SELECT process_no, new_timer_id, namespace_no, new_timer_type, due, TRUE
+    FROM item
+    WHERE
+        new_timer_id IS NOT NULL
+        -- The old timer must be gone first: one timer per process.
+        AND (SELECT count(*) FROM unscheduled) >= 0
+)
+
+SELECT ord, now, CASE WHEN new_timer_id IS NOT NULL THEN due END AS due FROM item ORDER BY ord
