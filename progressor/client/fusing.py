@@ -8,6 +8,7 @@ of it was done, and what its handlers began is given up.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable, Sequence
 from typing import assert_never
 
@@ -29,12 +30,15 @@ async def fly_fused(pools: Pools, fuse: Fuse, requests: Sequence[Request]) -> Se
     """What became of each; None: nothing, it is to be prepared the ordinary way."""
     slots = _slots(pools, requests)
     begun: dict[int, Begun] = {}
+    decided_at = 0.0
 
     async def run(claimed: Sequence[Claimed]) -> Sequence[Decision | None]:
         for held in claimed:
             begun[held.task.task_id] = pools[held.task.namespace].begin(held)
         # Whoever waits for nothing is done after its first turn.
         await asyncio.sleep(0)
+        nonlocal decided_at
+        decided_at = time.monotonic()
         return [begun[held.task.task_id].decided() for held in claimed]
 
     results: list[Fused] = [None] * len(requests)
@@ -44,7 +48,7 @@ async def fly_fused(pools: Pools, fuse: Fuse, requests: Sequence[Request]) -> Se
             match outcome:
                 case Finished():
                     begun.pop(outcome.step.task.task_id)
-                    slots.pop(place).end(outcome)
+                    slots.pop(place).end(outcome, since=decided_at)
                 case Continue():
                     slots.pop(place).go_on(begun.pop(outcome.task.task_id))
                 case None:

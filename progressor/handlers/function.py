@@ -113,9 +113,7 @@ def _invalid_args(error: ValidationError) -> InvalidCall:
 
 
 def _watched(manner: Manner, target: Callable[..., Any], *args: Any) -> Awaitable[Any]:
-    running = target(*args)
-    # What is made by other means than `async def` may be awaited, and not more.
-    return manner.watched(running) if inspect.iscoroutine(running) else running
+    return manner.watched(target(*args))
 
 
 def _is_async(target: Callable[..., Any]) -> bool:

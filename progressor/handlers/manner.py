@@ -6,9 +6,10 @@ transaction is open; what waits, or computes for long, is not.
 
 from __future__ import annotations
 
+import inspect
 import time
 import types
-from collections.abc import Coroutine, Generator
+from collections.abc import Awaitable, Coroutine, Generator
 from typing import Any, Literal
 
 Fuse = Literal["learned", "always", "never"]
@@ -39,8 +40,12 @@ class Manner:
             return 0.0
         return self.seconds if self.was_run and not self.waits and self.seconds <= MOST_COMPUTED else None
 
-    async def watched(self, running: Coroutine[Any, Any, Any]) -> Any:
+    async def watched(self, running: Awaitable[Any]) -> Any:
         """Run it to its end, and learn from it."""
+        if not inspect.iscoroutine(running):
+            # Made by other means than `async def`: it can be awaited, and nothing else is known of it.
+            self.waits = True
+            return await running
         began = time.perf_counter()
         try:
             waited_for = running.send(None)

@@ -153,9 +153,9 @@ class Pool:
         """Its task is committed as running: the step goes on, and the chain after it."""
         self._begin(self._run_chain(begun.held, begun.slot, begun.deciding), begun.held, begun.slot)
 
-    def end(self, finished: Finished) -> None:
-        """Its task is committed with all that it did: the slot is free."""
-        due = self._worker.saved_at_once(finished)
+    def end(self, finished: Finished, *, since: float) -> None:
+        """Its task is committed with all that it did, decided at `since`: the slot is free."""
+        due = self._worker.saved_at_once(finished, since=since)
         if due is not None:
             self.expect(due)
         timer = finished.step.process.timer

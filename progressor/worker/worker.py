@@ -117,9 +117,10 @@ class Worker:
         left = after(process, task, decision, now=saved.now, timer=saved.timer)
         return Stepped(Claimed(saved.continuation, left), due)
 
-    def saved_at_once(self, finished: Finished) -> timedelta | None:
+    def saved_at_once(self, finished: Finished, *, since: float) -> timedelta | None:
         """Its task is committed with all that it did: in how long its new timer falls due."""
         task, decision = finished.step.task, finished.step.decision
+        metrics.took(metrics.TASK_COMPLETION, since, task.namespace, decision.disposition.value)
         metrics.FUSED.labels(task.namespace, task.task_type.value).inc()
         self._note(task, decision)
         self._reply(task, decision, Saved(finished.now))
