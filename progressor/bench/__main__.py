@@ -11,7 +11,7 @@ from progressor.deployment.loops import new_loop
 
 
 def main() -> None:
-    """One case, one answer."""
+    """Measure the case that stdin names, and answer with its figures."""
     logging.basicConfig(level=logging.ERROR)
     told = heard()
     with asyncio.Runner(loop_factory=new_loop()) as runner:

@@ -24,7 +24,7 @@ _DURABLE = ("fsync", "synchronous_commit", "full_page_writes")
 
 
 def run_sql(dsn: str, statement: str, **params: Any) -> list[dict[str, Any]]:
-    """Run one statement outside of a transaction; its rows."""
+    """Run one statement outside of a transaction, and return its rows."""
     with migrations.connect(dsn) as connection:
         autocommit = connection.execution_options(isolation_level="AUTOCOMMIT")
         result = autocommit.exec_driver_sql(statement, params or None)

@@ -84,7 +84,7 @@ def shown(name: str, value: float | None) -> str:
 
 
 def show(results: Results, console: Console) -> None:
-    """The medians of all cases."""
+    """Print the medians of all cases."""
     if not console.is_terminal:
         console.width = max(console.width, _WIDTH_OF_FILES)
     medians = {case.key: results.median(case.key) for case in results.cases}

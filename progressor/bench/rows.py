@@ -176,19 +176,19 @@ ORDER BY p.process_no, e
 
 
 def add_timers(run: Run, names: Names, count: int, *, first: float, gap: float = 0.0) -> None:
-    """Timers of new processes; the first falls due after `first` seconds, each next one `gap` later."""
+    """Add processes with timers; the first falls due after `first` seconds, each next one `gap` later."""
     add_processes(run, names, count)
     run(_TIMERS, **asdict(names), count=count, first=first, gap=gap)
 
 
 def add_processes(run: Run, names: Names, count: int) -> None:
-    """New processes on which nothing waits."""
+    """Add processes on which nothing waits."""
     run(_NAMESPACE, name=names.namespace)
     run(_PROCESSES, **asdict(names), count=count)
 
 
 def add_stored(run: Run, names: Names, count: int) -> None:
-    """Processes whose timers wait for a day far away. Nothing tends the tables from here on."""
+    """Add processes whose timers wait for a far day. Nothing tends the tables from here on."""
     unattended(run)
     add_processes(run, names, count)
     # Between the large rows and the small ones: the small ones fill what is left of the pages, as they do
@@ -201,7 +201,7 @@ def add_stored(run: Run, names: Names, count: int) -> None:
 def add_mailbox(
     run: Run, names: Names, process_id: str, count: int, *, kind: Literal["call", "notify"], name: str
 ) -> None:
-    """So many calls or notifies of this name for a process, on which something must run meanwhile."""
+    """Add so many calls or notifies of this name for a process, on which something must run meanwhile."""
     run(_MAILBOX, namespace=names.namespace, process_id=process_id, count=count, kind=kind, name=name)
 
 

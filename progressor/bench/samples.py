@@ -54,7 +54,7 @@ class Results:
         return statistics.median(pairs) if pairs else None
 
     def as_json(self) -> dict[str, Any]:
-        """Everything, for a file."""
+        """Put everything together, for a file."""
         return {
             "facts": self.facts,
             "cases": [
@@ -75,7 +75,7 @@ class Results:
 def run(
     server: Server, cases: Sequence[Case], *, repeats: int, began: Callable[[Case], None], heard: Heard
 ) -> Results:
-    """Each case once, then each once more, so that all meet the machine at its best and at its worst."""
+    """Run each case once, then each once more: so all meet the machine at its best and at its worst."""
     results = Results({**server.facts(), "repeats": repeats}, list(cases))
     for _ in range(repeats):
         for case in cases:
@@ -97,7 +97,7 @@ class SampleFailed(Exception):
 
 
 def sample(case: Case, dsn: str) -> Figures:
-    """What one child process measures."""
+    """Let a child process measure one case."""
     command = case.command or (sys.executable, "-m", "progressor.bench")
     told = {"workload": case.workload, "dsn": dsn, "params": dict(case.params)}
     done = subprocess.run(  # noqa: S603 - a module of ours

@@ -25,7 +25,7 @@ _HINT = "APP"
 
 
 def load(app: str) -> list[Namespace]:
-    """The namespaces of `module:attribute`, or all that stand in `module`."""
+    """Load the namespaces of `module:attribute`, or all that stand in `module`."""
     name, colon, attribute = app.partition(":")
     if not name or (colon and not attribute):
         raise _wrong("write it as module:attribute, for example billing.app:namespaces")

@@ -19,7 +19,7 @@ _EXAMPLES = {"string": "…", "integer": 1, "number": 1.5, "boolean": True, "arr
 
 
 def banner(namespaces: Sequence[Namespace], found: Database, monitor: Monitor | None) -> None:
-    """Show it on stderr."""
+    """Show on stderr where things are, and what to try."""
     rows = Table.grid(padding=(0, 2))
     rows.add_column(style="dim")
     rows.add_column(overflow="fold")

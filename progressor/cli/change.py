@@ -211,7 +211,7 @@ def _timer(at: str | None, after: str | None) -> SetTimer | None:
 
 
 def _print_answer(answer: Any, done: str, *, machine: bool) -> None:
-    """The answer as JSON; without one, what was done, or `null` for machines."""
+    """Print the answer as JSON; without one, what was done, or `null` for machines."""
     if answer is None and not machine:
         stdout().print(visible(done), soft_wrap=True)
     else:

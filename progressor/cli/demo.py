@@ -65,7 +65,7 @@ def demo(
 
 
 def _run(settings: Settings, console: Console, **options: Any) -> Any:
-    """Run the example on the configured database, or on the embedded PostgreSQL; its report."""
+    """Run the example on the configured database, or on the embedded PostgreSQL, and return its report."""
     if settings.database_url is None:
         console.print("Starting the embedded PostgreSQL.")
     with database(settings) as found:
@@ -76,7 +76,7 @@ def _run(settings: Settings, console: Console, **options: Any) -> Any:
 
 
 def _example() -> Any:
-    """The example's main module: in a wheel inside the package, in a checkout beside it."""
+    """Load the example's main module: in a wheel inside the package, in a checkout beside it."""
     package = Path(__file__).resolve().parents[1]
     inside = package / "examples"
     folder = inside if inside.is_dir() else package.parent / "examples"

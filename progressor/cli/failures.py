@@ -48,7 +48,7 @@ _HINTS: Mapping[type[ProgressorError], str] = {
 
 
 def report(error: ProgressorError, *, machine: bool) -> int:
-    """Print the error on stderr; the exit status for it."""
+    """Print the error on stderr, and return the exit status for it."""
     if machine:
         typer.echo(to_json(_fields(error)), err=True)
     else:

@@ -46,7 +46,7 @@ class Commands(TyperGroup):
 
 
 def print_epilog() -> None:
-    """Examples, exit statuses and settings, below the commands."""
+    """Print examples, exit statuses and settings, below the commands."""
     console = stdout()
     console.print(Text(" Examples", style="bold"))
     for example in EXAMPLES:

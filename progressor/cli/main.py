@@ -60,7 +60,7 @@ def progressor(
 
 
 def main() -> None:
-    """The entry point."""
+    """Run the command that this process was started with."""
     app(prog_name="progressor")
 
 

@@ -164,7 +164,7 @@ def with_settings(shared: Mapping[str, Any]) -> Callable[[Callable[..., None]], 
 
 
 def read_settings(**given: Any) -> Settings:
-    """The settings: the environment, and over it the options that were given."""
+    """Read the settings: the environment, and over it the options that were given."""
     for name, nearest in unknown_variables():
         warning(f"{name} is no setting" + (f": did you mean {nearest}?" if nearest else ""))
     try:
@@ -174,7 +174,7 @@ def read_settings(**given: Any) -> Settings:
 
 
 def refuse_to_guess(settings: Settings, *, embedded: bool) -> None:
-    """A deployment says where its database is: one that was forgotten is not served from an empty one."""
+    """Demand a database, or --embedded: a URL that was forgotten must not lead to an empty database."""
     if settings.database_url is None and not embedded:
         raise typer.BadParameter(
             "there is no database: set PROGRESSOR_DATABASE_URL, "

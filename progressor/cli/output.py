@@ -52,7 +52,7 @@ def note(text: str) -> None:
 
 
 def print_json(value: Any, *, machine: bool) -> None:
-    """A value as JSON: one line for machines, indented and coloured in a terminal."""
+    """Print a value as JSON: on one line for machines, indented and coloured in a terminal."""
     console = stdout()
     if machine or not console.is_terminal:
         console.print(Text(to_json(value)), soft_wrap=True)

@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 
 def ask(settings: Settings, question: Callable[[Client], Awaitable[T]]) -> T:
-    """The answer; a ProgressorError is the caller's."""
+    """Ask this of a client of the existing database, and return what it answers."""
     # Who asks wants the answer: only warnings go before it, unless more was asked for.
     level = settings.log_level if "log_level" in settings.model_fields_set else "warning"
     logs.set_up(level=level, form=settings.log_format)

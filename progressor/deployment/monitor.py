@@ -75,11 +75,11 @@ class Monitor:
         self._ask = asyncio.get_running_loop(), ask
 
     def leave(self) -> None:
-        """The service stops: nobody should count on it any more."""
+        """Say from now on that the service stops, so that nobody counts on it any more."""
         self._says, self._ask = "stopping", None
 
     def health(self) -> Health:
-        """How things are now; called in a thread."""
+        """Ask how things are now; called in a thread."""
         asked = self._ask
         if asked is None:
             return Health(False, self._says, 0, ())

@@ -23,7 +23,7 @@ class Deadlines:
         self._on_time = watched("deadlines", self._look)
 
     def begin(self, deadline: Deadline) -> None:
-        """From now on the time of this step runs."""
+        """Count the time of this step from now on."""
         loop = asyncio.get_running_loop()
         at = loop.time() + self.seconds
         self._running[deadline] = at
@@ -31,7 +31,7 @@ class Deadlines:
             self._timer = loop.call_at(at, self._on_time)
 
     def end(self, deadline: Deadline) -> None:
-        """The step has ended, or its time has."""
+        """Count it no more: the step has ended, or its time has."""
         self._running.pop(deadline, None)
 
     def _look(self) -> None:

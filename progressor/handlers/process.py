@@ -263,7 +263,7 @@ class WritableProcess(Process[StateT]):
         super().__init__(snapshot, task, wire=wire, shape=shape, draft=Draft())
 
     def intent(self, response: bytes | None) -> Intent:
-        """Everything that the handler asked for."""
+        """Gather everything that the handler asked for."""
         draft = self._drafted("intent()")
         return Intent(
             events=tuple(draft.events),

@@ -122,7 +122,7 @@ class Wait:
             self.step.lending.end(self)
 
     def lend(self, process_no: int) -> None:
-        """It has to be run by somebody: the waiting step's slot is there for it."""
+        """Let the slot of the step that waits run this process, if no other slot is free."""
         self._lends = True
         self.step.lending.begin(self, process_no)
 
@@ -136,10 +136,10 @@ class NoWait:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Nothing was begun."""
+        """Do nothing: nothing was begun."""
 
     def lend(self, process_no: int) -> None:
-        """There is no slot to lend."""
+        """Do nothing: there is no slot to lend."""
 
 
 _NO_WAIT = NoWait()
@@ -185,12 +185,12 @@ class Lending:
         self._background = Background()
 
     def begin(self, wait: Wait, process_no: int) -> None:
-        """From any thread: what runs this process would end this wait."""
+        """Lend a slot to this process, from any thread: what runs it may end this wait."""
         if wait.target.place == self.place and wait.target.namespace in self._served:
             call_in(self._loop, watched("lending", self._begin), wait, process_no)
 
     def end(self, wait: Wait) -> None:
-        """From any thread: the wait is over."""
+        """Take the slot back, from any thread: the wait is over."""
         call_in(self._loop, wait.over.set)
 
     def _begin(self, wait: Wait, process_no: int) -> None:
@@ -208,7 +208,7 @@ class Lending:
                 pause = min(pause * 2, _LOOK_AT_LAST)
 
     async def stop(self) -> bool:
-        """The steps are over, so are their loans; False if one had to be given up."""
+        """Wait for the loans of steps that are over; False if one had to be given up."""
         try:
             async with asyncio.timeout(2 * _LOOK_AT_LAST):
                 await self._background.ended()
