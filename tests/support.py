@@ -29,7 +29,7 @@ from progressor.model import (
     TaskType,
 )
 from progressor.storage.connections import Connections
-from progressor.storage.doctor.doctor import examine
+from progressor.storage.doctor import examine
 from progressor.storage.items import (
     Claimed,
     Continue,

@@ -29,7 +29,7 @@ from benchmarks.chaos.report import Report, Verdict
 from benchmarks.chaos.server import Server, now, settled
 from benchmarks.chaos.supervisor import Member
 from progressor import Client, ProgressorError
-from progressor.storage.doctor.doctor import examine
+from progressor.storage.doctor import examine
 
 _UNSETTLED = """
 SELECT (SELECT count(*) FROM progressor.schedule) + (SELECT count(*) FROM progressor.running) + (

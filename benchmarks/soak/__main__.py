@@ -25,7 +25,7 @@ from progressor import Client
 from progressor.deployment.settings import Settings
 from progressor.embedded import EmbeddedPostgres
 from progressor.storage import migrations
-from progressor.storage.doctor.doctor import examine
+from progressor.storage.doctor import examine
 
 _WARM_UP_SHARE, _LONGEST_WARM_UP = 0.2, 300.0
 

@@ -16,8 +16,7 @@ from progressor.deployment.database import existing_database
 from progressor.deployment.settings import Settings
 from progressor.errors import ProgressorError
 from progressor.storage import migrations
-from progressor.storage.doctor.checks import Finding
-from progressor.storage.doctor.doctor import Invariant, Report, examine
+from progressor.storage.doctor import Finding, Invariant, Report, examine
 
 _FINDINGS, _NOT_EXAMINED = 1, 2
 # A collector has so many rounds to collect what it must; then it is a finding.

@@ -15,7 +15,7 @@ from progressor import Client, Engine, HandlerFailed, Namespace, Process
 from progressor.storage import migrations
 from progressor.storage.beats import Beats
 from progressor.storage.connections import Connections
-from progressor.storage.doctor.doctor import examine
+from progressor.storage.doctor import examine
 from progressor.storage.operations import Storage
 from progressor.storage.schema import metadata
 from tests.docs.pages import ROOT, Block, blocks, name_of, pages, read

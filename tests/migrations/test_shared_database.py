@@ -12,7 +12,7 @@ from alembic.config import Config
 from progressor import Engine, Namespace, Process
 from progressor.errors import InvalidRequest, SchemaMismatch
 from progressor.storage import migrations
-from progressor.storage.doctor.doctor import examine
+from progressor.storage.doctor import examine
 
 _ENV = """
 from alembic import context

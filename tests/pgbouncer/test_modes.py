@@ -10,7 +10,7 @@ import pytest
 
 from progressor import Client, Engine, InvalidRequest, SyncClient
 from progressor.storage import migrations
-from progressor.storage.doctor.doctor import examine
+from progressor.storage.doctor import examine
 from tests.acceptance.conftest import MODES
 from tests.acceptance.support import NS, Act, Scripted
 from tests.pgbouncer.conftest import PgBouncer, pgbouncer

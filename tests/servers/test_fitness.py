@@ -12,7 +12,7 @@ from psycopg import sql
 
 from progressor import Client, Engine, Namespace, SchemaMismatch
 from progressor.storage import migrations, opening
-from progressor.storage.doctor.doctor import examine
+from progressor.storage.doctor import examine
 from tests.conftest import Databases
 
 

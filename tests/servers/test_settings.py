@@ -25,8 +25,7 @@ from progressor import (
 from progressor.storage import migrations, opening
 from progressor.storage.beats import Beats
 from progressor.storage.connections import Connections
-from progressor.storage.doctor import checks
-from progressor.storage.doctor.doctor import examine
+from progressor.storage.doctor import checks, examine
 from progressor.storage.operations import Storage
 from progressor.storage.reads import Reads
 from progressor.storage.statements import STATEMENTS

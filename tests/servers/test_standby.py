@@ -11,7 +11,7 @@ import pytest
 from progressor import Client, Engine, StorageUnavailable
 from progressor.storage import migrations
 from progressor.storage.connections import Connections
-from progressor.storage.doctor.doctor import examine
+from progressor.storage.doctor import examine
 from progressor.storage.items import Postpone
 from progressor.storage.operations import Storage
 from progressor.storage.reads import Reads

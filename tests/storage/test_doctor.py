@@ -17,8 +17,8 @@ from progressor.errors import SchemaMismatch, StorageUnavailable
 from progressor.model import SetTimer
 from progressor.storage import migrations
 from progressor.storage.connections import Connections
+from progressor.storage.doctor import examine
 from progressor.storage.doctor.checks import CHECKS
-from progressor.storage.doctor.doctor import examine
 from progressor.storage.items import Import
 from progressor.storage.operations import Storage
 from tests.support import (

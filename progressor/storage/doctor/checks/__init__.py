@@ -44,13 +44,20 @@ class Finding:
     found: str
 
 
-class Findings(NamedTuple):
-    """The first findings of one check, whether there are more, and how long it took."""
+@dataclass(frozen=True, slots=True)
+class Invariant:
+    """What must hold, and the first findings that contradict it; `seconds` is how long the look took."""
 
-    check: Check
-    findings: Sequence[Finding]
+    name: str
+    rule: str
+    findings: tuple[Finding, ...]
     more: bool
     seconds: float
+
+    @property
+    def holds(self) -> bool:
+        """Whether nothing contradicts it."""
+        return not self.findings
 
 
 def _read(name: str, sql: str) -> Check:
@@ -74,8 +81,8 @@ def run(
     *,
     most: int,
     schema: str = DEFAULT_SCHEMA,
-) -> Iterator[Findings]:
-    """The findings of each check, at most `most` of each, all in one snapshot of the database."""
+) -> Iterator[Invariant]:
+    """What each check finds, at most `most` of each, all in one snapshot of the database."""
     role = None
     try:
         # A standby will do as well.
@@ -89,18 +96,18 @@ def run(
             # All rows of a cursor are wanted, so the planner must not hurry to the first.
             connection.execute("SET LOCAL cursor_tuple_fraction = 1")
             for check in checks:
-                sql = in_schema(check.sql, schema)
-                yield _findings(connection, check._replace(sql=sql), params, most)
+                yield _looked_at(connection, check._replace(sql=in_schema(check.sql, schema)), params, most)
     except psycopg.Error as error:
         raise refusals.translated(error, role=role, needs=refusals.TO_LOOK) from None
 
 
-def _findings(
+def _looked_at(
     connection: psycopg.Connection[Any], check: Check, params: Mapping[str, Any], most: int
-) -> Findings:
+) -> Invariant:
     began = time.monotonic()
     # A cursor on the server: of a million findings only the first ones travel.
     with connection.cursor(name="findings", row_factory=class_row(Finding)) as cursor:
         cursor.execute(check.sql.encode(), params)
         found = cursor.fetchmany(most + 1)
-    return Findings(check, found[:most], len(found) > most, time.monotonic() - began)
+    seconds = time.monotonic() - began
+    return Invariant(check.name, check.rule, tuple(found[:most]), len(found) > most, seconds)
