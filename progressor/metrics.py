@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Iterable
 from functools import cache
+from typing import NamedTuple
 
-from prometheus_client import REGISTRY, Counter, Gauge, Histogram
+from prometheus_client import REGISTRY, Counter, Gauge, Histogram, Metric
 from prometheus_client.exposition import choose_encoder
 
 from progressor.model import Disposition
@@ -133,7 +135,53 @@ def forget_backlog(namespace: str) -> None:
         OLDEST_AGE.remove(namespace, kind)
 
 
-def exposition(accept: str = "") -> tuple[bytes, str]:
-    """All metrics as text, and its content type, for a scraper that sends this Accept header."""
+class Family(NamedTuple):
+    """One metric as it travels between OS processes: what it is, and all its samples."""
+
+    name: str
+    text: str
+    kind: str
+    unit: str
+    samples: list[Sample]
+
+
+class Sample(NamedTuple):
+    """One number of a metric."""
+
+    name: str
+    labels: dict[str, str]
+    value: float
+
+
+def families() -> list[Family]:
+    """Gather all metrics of this OS process."""
+    return [
+        Family(
+            each.name,
+            each.documentation,
+            each.type,
+            each.unit,
+            [Sample(sample.name, sample.labels, sample.value) for sample in each.samples],
+        )
+        for each in REGISTRY.collect()
+    ]
+
+
+def exposition(accept: str = "", shown: Iterable[Family] | None = None) -> tuple[bytes, str]:
+    """Write these metrics, or all of this OS process, for this Accept header; with the content type."""
     encode, content_type = choose_encoder(accept)
-    return encode(REGISTRY), content_type
+    return encode(REGISTRY if shown is None else _Shown(shown)), content_type
+
+
+class _Shown:
+    """Metrics for an encoder, which takes them from a registry."""
+
+    def __init__(self, shown: Iterable[Family]) -> None:
+        self._shown = shown
+
+    def collect(self) -> Iterable[Metric]:
+        for name, text, kind, unit, samples in self._shown:
+            metric = Metric(name, text, kind, unit)
+            for sample in samples:
+                metric.add_sample(*sample)
+            yield metric

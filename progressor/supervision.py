@@ -55,7 +55,7 @@ class Background:
         report(part, task, **self._where)
 
     async def _kept(self, part: str, run: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        pauses = _Pauses()
+        pauses = Pauses()
         while True:
             try:
                 return await run()
@@ -91,7 +91,7 @@ def keep_thread(part: str, run: Callable[[], None], *, until: threading.Event) -
     """
 
     def kept() -> None:
-        pauses = _Pauses()
+        pauses = Pauses()
         while True:
             try:
                 return run()
@@ -118,8 +118,8 @@ def watched(part: str, callback: Callable[P, object]) -> Callable[P, None]:
     return run
 
 
-class _Pauses:
-    """How long to wait after each failure of one task."""
+class Pauses:
+    """How long to wait after each failure of one thing that should run for good."""
 
     def __init__(self) -> None:
         self._pause = _FIRST_PAUSE

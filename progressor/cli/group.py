@@ -27,7 +27,7 @@ EXAMPLES = (
     "progressor trace billing.subscription acme",
     "progressor search --status error --json",
     "export PROGRESSOR_DATABASE_URL=postgresql://app@db/billing",
-    "progressor migrate && progressor worker billing.app --metrics-port 9464",
+    "progressor migrate && progressor worker billing.app --processes 4 --metrics-port 9464",
 )
 
 

@@ -34,15 +34,28 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _BEYOND_GRACE = timedelta(seconds=40)
 
 
+def leave(signum: int) -> NoReturn:
+    """End this OS process at once."""
+    os._exit(128 + signum)
+
+
 class Runner:
     """`with Runner(...) as runner: runner.run(service, ...)`; signals are its own within the block.
 
-    `stopping` is called once, at the first signal, with the signal's name, in a thread of its own.
+    `stopping` is called once, at the first signal, with the signal's name, in a thread of its own; `again`
+    at the second one, within its handler.
     """
 
-    def __init__(self, *, grace: timedelta, stopping: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        *,
+        grace: timedelta,
+        stopping: Callable[[str], None],
+        again: Callable[[int], None] = leave,
+    ) -> None:
         self._grace = grace
         self._stopping = stopping
+        self._again = again
         self._before: dict[int, Any] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
         self._asked = asyncio.Event()
@@ -85,7 +98,8 @@ class Runner:
 
     def _on_signal(self, signum: int, _frame: FrameType | None) -> None:
         if self._signal is not None:
-            _leave(signum)
+            self._again(signum)
+            return
         if self._loop is None:
             # No loop runs yet, so there is nothing to stop in order: what was there before decides.
             signal.signal(signum, self._before[signum])
@@ -103,7 +117,7 @@ class Runner:
         finally:
             if not self._left.wait((self._grace + _BEYOND_GRACE).total_seconds()):
                 log.error("not stopped in time, leaving")
-                _leave(signum)
+                leave(signum)
 
     def _begin_to_stop(self) -> None:
         self._asked.set()
@@ -113,10 +127,6 @@ class Runner:
 
 class _StoppedEarly(Exception):
     """A signal came before the service had started."""
-
-
-def _leave(signum: int) -> NoReturn:
-    os._exit(128 + signum)
 
 
 @contextmanager

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import logging
+import os
+import sys
 from collections.abc import Callable
 from contextlib import ExitStack
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, TypeVar
 
 import typer
 
@@ -13,12 +15,14 @@ from progressor.cli import apps
 from progressor.cli.banner import banner
 from progressor.cli.options import SERVING, App, Embedded, refuse_to_guess, with_settings
 from progressor.cli.output import note, stderr
-from progressor.cli.running import Runner
+from progressor.cli.running import Runner, leave
 from progressor.deployment import logs
 from progressor.deployment.database import Database, database
+from progressor.deployment.link import Link
 from progressor.deployment.monitor import Monitor
 from progressor.deployment.settings import Settings
 from progressor.deployment.standalone import Standalone, scanner_apart, zombie_collector_apart
+from progressor.deployment.supervisor import CannotStart, Supervisor
 from progressor.engine import Engine
 from progressor.handlers.namespace import Namespace
 from progressor.storage import migrations
@@ -50,6 +54,15 @@ def dev(app: App, *, settings: Settings) -> None:
 def worker(
     app: App,
     *,
+    processes: Annotated[  # noqa: ARG001 - a setting
+        int | None,
+        typer.Option(
+            "--processes",
+            metavar="N",
+            help="How many OS processes share the work; 0: one for each core that this may use.",
+            show_default="1",
+        ),
+    ] = None,
     scanner: Annotated[  # noqa: ARG001 - a setting
         bool | None,
         typer.Option("--scanner/--no-scanner", help="Scan in this process.", show_default="scan"),
@@ -67,12 +80,20 @@ def worker(
 ) -> None:
     """Run the handlers of APP, with a scanner and a zombie collector unless told otherwise."""
     refuse_to_guess(settings, embedded=embedded)
-    namespaces = _load(app, settings)
+    link = Link.inherited()
+    count = settings.processes or _usable_cores()
+    if link is None and count > 1:
+        _supervise(count, settings)
+        return
+    namespaces = _load(app, settings, link)
 
     def build(found: Database) -> Engine:
         return Engine(found.dsn, namespaces, **settings.engine_options())
 
-    _serve("worker", settings, build)
+    if link is None:
+        _serve("worker", settings, build)
+    else:
+        _serve_as_child(settings, build, link)
 
 
 @with_settings(SERVING)
@@ -99,13 +120,20 @@ def zombie_collector(*, embedded: Embedded = False, settings: Settings) -> None:
     _serve("zombie-collector", settings, build)
 
 
-def _set_up_logs(settings: Settings) -> None:
-    logs.set_up(level=settings.log_level, form=settings.log_format)
+def _usable_cores() -> int:
+    if sys.platform == "linux":
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
-def _load(app: str, settings: Settings) -> list[Namespace]:
+def _set_up_logs(settings: Settings, link: Link | None = None) -> None:
+    child = None if link is None else link.number
+    logs.set_up(level=settings.log_level, form=settings.log_format, child=child)
+
+
+def _load(app: str, settings: Settings, link: Link | None = None) -> list[Namespace]:
     # First the logs: what the user's module says while it is imported belongs there too.
-    _set_up_logs(settings)
+    _set_up_logs(settings, link)
     return apps.load(app)
 
 
@@ -140,27 +168,90 @@ def _serve(
         runner.run(build(found), started)
 
 
+def _serve_as_child(settings: Settings, build: Callable[[Database], Engine], link: Link) -> None:
+    """Serve until the supervisor says stop, which is asked for metrics and health in its place."""
+    running: list[Engine] = []
+
+    def stopping(signal_name: str) -> None:
+        link.leave()
+        steps = sum(engine.busy for engine in running)
+        log.info("finishing steps", extra=_stop_facts(signal_name, steps, settings))
+
+    def again(_signum: int) -> None:
+        """It goes on: a service manager and the supervisor may both have said stop."""
+
+    with (
+        Runner(grace=settings.stop_grace, stopping=stopping, again=again) as runner,
+        database(settings) as found,
+    ):
+
+        def started(engine: Engine) -> None:
+            running.append(engine)
+            link.watch(engine.client.health)
+
+        runner.run(build(found), started)
+
+
+def _supervise(count: int, settings: Settings) -> None:
+    """Have so many children serve until told to stop."""
+    _set_up_logs(settings)
+    supervisor = Supervisor(count)
+
+    def stopping(signal_name: str) -> None:
+        if monitor is not None:
+            monitor.leave()
+        if stderr().is_terminal:
+            note(f"stopping {count} processes, press Ctrl-C again to leave at once")
+        else:
+            log.info("stopping, a second signal leaves at once", extra={"signal": signal_name})
+
+    def again(signum: int) -> None:
+        supervisor.kill()
+        leave(signum)
+
+    def started(_: Supervisor) -> None:
+        if monitor is not None:
+            monitor.watch(supervisor.health)
+        log.info("serving", extra={"command": "worker", "processes": count, **_places(monitor)})
+
+    with ExitStack() as stack:
+        monitor = None
+        runner = stack.enter_context(Runner(grace=settings.stop_grace, stopping=stopping, again=again))
+        if settings.metrics_port is not None:
+            monitor = stack.enter_context(
+                Monitor(settings.metrics_host, settings.metrics_port, supervisor.exposition)
+            )
+        try:
+            runner.run(supervisor, started)
+        except CannotStart as failure:
+            raise typer.Exit(failure.status) from None
+
+
 def _say_started(
     command: str, found: Database, monitor: Monitor | None, namespaces: list[Namespace] | None
 ) -> None:
     if namespaces is not None and stderr().is_terminal:
         banner(namespaces, found, monitor)
         return
-    places: dict[str, Any] = {"database": found.shown}
-    if monitor is not None:
-        places |= {"metrics": f"{monitor.url}/metrics", "health": f"{monitor.url}/health"}
-    log.info("serving", extra={"command": command, **places})
+    log.info("serving", extra={"command": command, "database": found.shown, **_places(monitor)})
+
+
+def _places(monitor: Monitor | None) -> dict[str, str]:
+    if monitor is None:
+        return {}
+    return {"metrics": f"{monitor.url}/metrics", "health": f"{monitor.url}/health"}
 
 
 def _say_stopping(signal_name: str, steps: int, settings: Settings) -> None:
+    if not stderr().is_terminal:
+        facts = _stop_facts(signal_name, steps, settings)
+        log.info("finishing steps, a second signal leaves at once", extra=facts)
+        return
     seconds = settings.stop_grace.total_seconds()
-    if stderr().is_terminal:
-        awaited = (
-            f"finishing {steps} step{'s' * (steps != 1)} (at most {seconds:g} s)" if steps else "stopping"
-        )
-        note(f"{awaited}, press Ctrl-C again to leave at once")
-    else:
-        log.info(
-            "finishing steps, a second signal leaves at once",
-            extra={"signal": signal_name, "steps": steps, "at_most_seconds": seconds},
-        )
+    awaited = f"finishing {steps} step{'s' * (steps != 1)} (at most {seconds:g} s)" if steps else "stopping"
+    note(f"{awaited}, press Ctrl-C again to leave at once")
+
+
+def _stop_facts(signal_name: str, steps: int, settings: Settings) -> dict[str, object]:
+    seconds = settings.stop_grace.total_seconds()
+    return {"signal": signal_name, "steps": steps, "at_most_seconds": seconds}

@@ -46,8 +46,12 @@ def set_up(
     level: str = "info",
     form: Literal["auto", "console", "json"] = "auto",
     stream: TextIO | None = None,
+    child: int | None = None,
 ) -> None:
-    """Send all logs and warnings of this process to `stream` (stderr); what was set up before goes."""
+    """Send all logs and warnings of this process to `stream` (stderr); what was set up before goes.
+
+    Each line is one write, and names the child that this process is, so that many may share a stream.
+    """
     target = sys.stderr if stream is None else stream
     terminal = target.isatty()
     colours = terminal and "NO_COLOR" not in os.environ
@@ -55,7 +59,7 @@ def set_up(
     handler = logging.StreamHandler(target)
     handler.setFormatter(
         ProcessorFormatter(
-            foreign_pre_chain=_facts(readable=readable),
+            foreign_pre_chain=[*_facts(readable=readable), *_of_child(child)],
             processors=[
                 ProcessorFormatter.remove_processors_meta,
                 *(_console(colours=colours) if readable else _json()),
@@ -82,6 +86,14 @@ def _facts(*, readable: bool) -> list[Processor]:
         add_logger_name,
         structlog.processors.TimeStamper(fmt=fmt, utc=not readable, key="timestamp"),
     ]
+
+
+def _of_child(number: int | None) -> list[Processor]:
+    def add(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
+        event["child"] = number
+        return event
+
+    return [] if number is None else [add]
 
 
 def _json() -> list[Processor]:

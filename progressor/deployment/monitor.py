@@ -1,20 +1,17 @@
 """`/metrics` and `/health` over HTTP, for Prometheus and for whoever restarts what is ill.
 
-Rule: served by a thread of its own. A handler that blocks the event loop hides no metric, and is seen:
-`/health` asks through the loop, and a loop that does not answer in time is not healthy.
+Rule: served by a thread of its own. A handler that blocks the event loop hides no metric, and is seen.
 """
 
 from __future__ import annotations
 
-import asyncio
 import errno
 import json
 import logging
 import socket
 import sys
 import threading
-from collections.abc import Awaitable, Callable
-from concurrent.futures import TimeoutError as NoAnswer
+from collections.abc import Callable
 from dataclasses import asdict
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -23,7 +20,7 @@ from types import TracebackType
 from typing import Self
 
 from progressor import metrics
-from progressor.client.results import Health
+from progressor.deployment.health import HealthCheck
 from progressor.errors import InvalidRequest
 from progressor.outages import cause_of
 from progressor.supervision import keep_thread, say_failed
@@ -36,16 +33,17 @@ _CONNECTION_SECONDS = 10.0
 # How often the server looks whether it is to stop.
 _LOOKS_UP_SECONDS = 0.1
 
-Ask = Callable[[], Awaitable[Health]]
+# The metrics as text and its content type, for an Accept header; called in a thread.
+Expose = Callable[[str], tuple[bytes, str]]
 
 
-class Monitor:
-    """Serves from `with` on. Not healthy until `watch` says whom to ask, nor after `leave`."""
+class Monitor(HealthCheck):
+    """Serves from `with` on: `expose` says what `/metrics` shows, by default those of this OS process."""
 
-    def __init__(self, host: str, port: int) -> None:
-        self._says: str = "starting"
+    def __init__(self, host: str, port: int, expose: Expose = metrics.exposition) -> None:
+        super().__init__(_HEALTH_SECONDS)
+        self.expose = expose
         self._left = threading.Event()
-        self._ask: tuple[asyncio.AbstractEventLoop, Ask] | None = None
         try:
             self._server = _Server(host, port, self)
         except OSError as error:
@@ -70,33 +68,6 @@ class Monitor:
         self._server.shutdown()
         self._server.server_close()
 
-    def watch(self, ask: Ask) -> None:
-        """Ask this, on the running event loop, how things are."""
-        self._ask = asyncio.get_running_loop(), ask
-
-    def leave(self) -> None:
-        """Say from now on that the service stops, so that nobody counts on it any more."""
-        self._says, self._ask = "stopping", None
-
-    def health(self) -> Health:
-        """Ask how things are now; called in a thread."""
-        asked = self._ask
-        if asked is None:
-            return Health(False, self._says, 0, ())
-        loop, ask = asked
-        question = _awaited(ask)
-        try:
-            future = asyncio.run_coroutine_threadsafe(question, loop)
-        except RuntimeError:
-            question.close()
-            return Health(False, "stopping", 0, ())
-        try:
-            return future.result(_HEALTH_SECONDS)
-        except NoAnswer:
-            future.cancel()
-            says = f"no answer within {_HEALTH_SECONDS:g} s from the event loop or the database"
-            return Health(False, says, 0, ())
-
 
 def _refused(host: str, port: int, error: OSError) -> InvalidRequest:
     if isinstance(error, socket.gaierror) or error.errno == errno.EADDRNOTAVAIL:
@@ -108,10 +79,6 @@ def _refused(host: str, port: int, error: OSError) -> InvalidRequest:
         f"or PROGRESSOR_{field.upper()}",
         field=field,
     )
-
-
-async def _awaited(ask: Ask) -> Health:
-    return await ask()
 
 
 class _Server(ThreadingHTTPServer):
@@ -142,7 +109,7 @@ class _Page(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         match self.path.partition("?")[0]:
             case "/metrics":
-                body, content_type = metrics.exposition(self.headers.get("Accept", ""))
+                body, content_type = self.server.monitor.expose(self.headers.get("Accept", ""))
                 self._send(HTTPStatus.OK, content_type, body)
             case "/health":
                 health = self.server.monitor.health()

@@ -61,6 +61,8 @@ class Settings(EngineOptions, BaseSettings):
     """Where the embedded PostgreSQL keeps its data. Unset: each folder in which one works has its own."""
     postgres_bin_dir: Path | None = None
     """Where the embedded PostgreSQL's programs are, if not in one of the usual places."""
+    processes: int = Field(default=1, ge=0)
+    """How many OS processes `progressor worker` runs; 0: one for each core that it may use."""
     log_level: LogLevel = "info"
     """debug, info, warning or error."""
     log_format: LogFormat = "auto"

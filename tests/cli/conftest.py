@@ -86,6 +86,11 @@ class Running:
         return fields
 
     @property
+    def is_silent(self) -> bool:
+        """Whether nobody has its channel any more, neither it nor whom it started."""
+        return not self._reader.is_alive()
+
+    @property
     def output(self) -> str:
         return "\n".join(self.seen)
 

@@ -7,6 +7,7 @@ import json
 import logging
 import re
 import warnings
+from typing import Any, Literal
 
 import pytest
 
@@ -39,6 +40,29 @@ def test_a_file_gets_json_lines_with_all_fields() -> None:
         "level": "warning",
         "logger": "progressor.test",
     }
+
+
+@pytest.mark.parametrize("form", ["console", "json"])
+def test_each_line_names_the_child_and_is_one_write(form: Literal["console", "json"]) -> None:
+    """Where many write to one file or pipe their lines do not mix, however long they are."""
+    written: list[bytes] = []
+
+    class File(io.RawIOBase):
+        def writable(self) -> bool:
+            return True
+
+        def write(self, data: Any, /) -> int:
+            written.append(bytes(data))
+            return len(data)
+
+    logs.set_up(stream=io.TextIOWrapper(io.BufferedWriter(File()), line_buffering=True), form=form, child=3)
+    for length in (1, 5_000, 50_000):
+        log.info("claim failed", extra={"cause": "x" * length})
+    assert len(written) == 3
+    for line in written:
+        assert line.count(b"\n") == 1
+        assert line.endswith(b"\n")
+        assert (b"child=3" if form == "console" else b'"child": 3') in line
 
 
 def test_a_terminal_gets_readable_lines(monkeypatch: pytest.MonkeyPatch) -> None:

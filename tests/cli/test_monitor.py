@@ -12,7 +12,6 @@ from collections.abc import Iterator
 import pytest
 
 from progressor.client.results import Health
-from progressor.deployment import monitor as monitor_module
 from progressor.deployment.monitor import Monitor
 from progressor.errors import InvalidRequest
 
@@ -75,7 +74,7 @@ async def test_no_answer_is_503(monitor: Monitor, monkeypatch: pytest.MonkeyPatc
         await asyncio.Event().wait()
         raise AssertionError
 
-    monkeypatch.setattr(monitor_module, "_HEALTH_SECONDS", 0.05)
+    monkeypatch.setattr(monitor, "_seconds", 0.05)
     monitor.watch(never)
     status, said = await _health(monitor)
     assert status == 503

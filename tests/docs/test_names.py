@@ -19,7 +19,7 @@ _IN_CODE = re.compile(r"`([^`\n]+)`")
 _OF_A_CLASS = re.compile(r"\b([A-Z]\w+)\.(\w+)")
 _CAMEL = re.compile(r"(?<![\w.])(?:[A-Z][a-z]+){2,}\b")
 # Of systemd and pydantic, and two errors that are known by their names alone.
-_NO_CLASSES = {"TimeoutStopSec", "ConfigDict", "StepTimeout", "ResultTooLarge"}
+_NO_CLASSES = {"KillMode", "TimeoutStopSec", "ConfigDict", "StepTimeout", "ResultTooLarge"}
 _PATH = re.compile(r"^(?:progressor|tests|benchmarks|examples|docs|alembic)/[\w./-]+$")
 
 

@@ -166,7 +166,7 @@ def test_pauses_grow_and_end(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 0.0
     monkeypatch.setattr(supervision.time, "monotonic", lambda: now)
     monkeypatch.setattr(supervision.random, "uniform", lambda _least, most: most)
-    pauses = supervision._Pauses()
+    pauses = supervision.Pauses()
     assert [pauses.next() for _ in range(4)] == [0.001, 0.002, 0.004, 0.004]
     now += 1
     assert pauses.next() == 0.001

@@ -1,0 +1,215 @@
+"""The two ends of what links a child to its supervisor: a pair of sockets without a name.
+
+On it a child is asked how it is, and told to stop. Nobody else can ask, and nothing is left behind.
+Rule: the link is the life-line. When it ends, the supervisor has gone: the child finishes its steps and
+leaves, or leaves at once if it had been told to stop before.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+import logging
+import os
+import signal
+import socket
+import sys
+import threading
+from asyncio.subprocess import DEVNULL, Process
+from contextlib import suppress
+from dataclasses import asdict
+from enum import StrEnum
+from typing import Any, Self, assert_never
+
+from progressor import metrics
+from progressor.deployment.health import Ask, HealthCheck
+from progressor.deployment.merging import Figures
+from progressor.outages import cause_of
+from progressor.supervision import keep_thread
+
+log = logging.getLogger("progressor.link")
+
+# Where a child finds its number and the file descriptor of its link.
+VARIABLE = "_PROGRESSOR_CHILD"
+
+# How long an answer may be.
+_MOST_BYTES = 1 << 26
+_LAST_WORDS_SECONDS = 1.0
+# Less than the patience of the supervisor, which is less than that of those who ask it.
+_HEALTH_SECONDS = 1.5
+
+
+class Question(StrEnum):
+    """What a supervisor says, as a line of JSON: `[number, question]`. The answer is `[number, answer]`."""
+
+    HEALTH = "health"
+    METRICS = "metrics"
+    STOP = "stop"
+
+
+# The number of what a child says without being asked: that it serves.
+UNASKED = 0
+
+
+class Link(HealthCheck):
+    """The child's end: answers in a thread of its own. `number` is that of the child."""
+
+    def __init__(self, number: int, descriptor: int) -> None:
+        super().__init__(_HEALTH_SECONDS)
+        self.number = number
+        self._socket = socket.socket(fileno=descriptor)
+        # Made once: a failure between two lines loses none.
+        self._lines = self._socket.makefile()
+        self._saying = threading.Lock()
+        self._told = False
+        # Made in it: signals are handled there, and have to wake it up.
+        self._main_thread = threading.get_ident()
+        keep_thread("link", self._listen, until=threading.Event())
+
+    @classmethod
+    def inherited(cls) -> Self | None:
+        """Take the link that a supervisor gave to this OS process; whom this one starts gets none."""
+        given = os.environ.pop(VARIABLE, None)
+        if given is None:
+            return None
+        number, descriptor = map(int, given.split(":"))
+        os.set_inheritable(descriptor, False)
+        return cls(number, descriptor)
+
+    def watch(self, ask: Ask) -> None:
+        super().watch(ask)
+        self._say(UNASKED, "serves")
+
+    def _listen(self) -> None:
+        try:
+            for line in self._lines:
+                number, question = json.loads(line)
+                self._hear(number, Question(question))
+        except ConnectionError as error:
+            log.debug("link lost", extra={"cause": cause_of(error)})
+        self._end()
+
+    def _hear(self, number: int, question: Question) -> None:
+        match question:
+            case Question.HEALTH:
+                self._say(number, asdict(self.health()))
+            case Question.METRICS:
+                self._say(number, metrics.families())
+            case Question.STOP:
+                self._stop()
+            case _:
+                assert_never(question)
+
+    def _say(self, number: int, answer: Any) -> None:
+        try:
+            with self._saying:
+                self._socket.sendall(json.dumps([number, answer]).encode() + b"\n")
+        except ConnectionError as error:
+            # Its end is seen by who listens.
+            log.debug("nobody listens", extra={"cause": cause_of(error)})
+
+    def _stop(self) -> None:
+        """Do as the first signal does, whether or not the command runs already."""
+        self._told = True
+        signal.pthread_kill(self._main_thread, signal.SIGTERM)
+
+    def _end(self) -> None:
+        if self._told:
+            os._exit(128 + signal.SIGTERM)
+        log.warning("supervisor gone, finishing steps")
+        self._stop()
+
+
+class Child:
+    """The supervisor's end, and the OS process. `figures` are the last that it told."""
+
+    def __init__(
+        self,
+        number: int,
+        process: Process,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+    ) -> None:
+        self.number = number
+        self.process = process
+        self.serves = False
+        self.figures: Figures = ()
+        self._reader = reader
+        self._writer = writer
+        self._numbers = itertools.count(UNASKED + 1)
+        self._asked: dict[int, asyncio.Future[Any]] = {}
+        self._over = asyncio.Event()
+
+    @classmethod
+    async def started(cls, number: int) -> Self:
+        """Start the command that runs here once more, as this child."""
+        ours, theirs = socket.socketpair()
+        with theirs:
+            process = await asyncio.create_subprocess_exec(
+                sys.executable,
+                *sys.orig_argv[1:],
+                stdin=DEVNULL,
+                pass_fds=[theirs.fileno()],
+                env=os.environ | {VARIABLE: f"{number}:{theirs.fileno()}"},
+                start_new_session=True,
+            )
+        return cls(number, process, *await asyncio.open_unix_connection(sock=ours, limit=_MOST_BYTES))
+
+    async def listen(self, heard: asyncio.Event) -> None:
+        """Take in what it says until the link ends; `heard` is set when it serves."""
+        try:
+            async for line in self._reader:
+                number, answer = json.loads(line)
+                if number == UNASKED:
+                    log.info("child serves", extra={"child": self.number, "pid": self.process.pid})
+                    self.serves = True
+                    heard.set()
+                else:
+                    self._answered(number, answer)
+        except ConnectionError as error:
+            log.debug("link lost", extra={"cause": cause_of(error)})
+        finally:
+            self._over.set()
+            self._writer.close()
+            for number in list(self._asked):
+                self._answered(number, None)
+
+    def _answered(self, number: int, answer: Any) -> None:
+        question = self._asked.pop(number, None)
+        # It may have come too late.
+        if question is not None and not question.done():
+            question.set_result(answer)
+
+    async def ask(self, question: Question, patience: float) -> Any | None:
+        """Ask, and return its answer; None if there is none in time."""
+        if self._writer.is_closing():
+            return None
+        number = next(self._numbers)
+        answer = self._asked[number] = asyncio.get_running_loop().create_future()
+        self._tell(number, question)
+        try:
+            async with asyncio.timeout(patience):
+                return await answer
+        except TimeoutError:
+            return None
+        finally:
+            self._asked.pop(number, None)
+
+    def stop(self) -> None:
+        """Tell it to finish its steps and leave."""
+        self._tell(next(self._numbers), Question.STOP)
+
+    def _tell(self, number: int, question: Question) -> None:
+        if not self._writer.is_closing():
+            self._writer.write(json.dumps([number, question]).encode() + b"\n")
+
+    async def ended(self) -> int:
+        """Wait for its end and its last words: the exit status, or the number of its signal below 0."""
+        status = await self.process.wait()
+        # What it forked may have a copy of its end, and not say when it closes it.
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_LAST_WORDS_SECONDS):
+                await self._over.wait()
+        self._writer.close()
+        return status

@@ -1,0 +1,192 @@
+"""Starts children, each this very command again in an OS process of its own, and keeps them running.
+
+Rule: it runs no step and knows no database, so that nothing of the user's can end it. A child that ended is
+started again, a little later each time. What is wrong for good ends the command instead: whatever keeps the
+first child from serving, and what does so again and again later.
+
+Children are in sessions of their own: a Ctrl-C reaches the supervisor alone, and it tells them to stop over
+their links. Whatever ends the supervisor ends the links, which the children see (`link.py`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+from collections.abc import Mapping
+from contextlib import suppress
+from functools import partial
+from types import TracebackType
+from typing import Any, Self
+
+from progressor import metrics
+from progressor.client.results import Health
+from progressor.deployment.health import LoopEnded, answered
+from progressor.deployment.link import Child, Question
+from progressor.deployment.merging import Figures, merged, read
+from progressor.metrics import Family
+from progressor.supervision import Background, Pauses
+
+log = logging.getLogger("progressor.supervisor")
+
+# How many children of one place may end, one after the other, before they serve.
+_MOST_FAILURES = 5
+# In seconds. Health may take a child 1.5, and who asks for it waits for 2; scrapers wait for 10.
+_HEALTH_PATIENCE, _METRICS_PATIENCE = 1.8, 5.0
+
+
+class CannotStart(Exception):
+    """No child can serve; `status` is that of the command."""
+
+    def __init__(self, status: int) -> None:
+        super().__init__(f"a child ended with status {status} before it served")
+        self.status = status
+
+
+class Supervisor:
+    """`async with Supervisor(4): …` begins when the first child serves; leaving it ends all.
+
+    The first child starts alone: what is wrong is said once.
+    """
+
+    def __init__(self, processes: int) -> None:
+        self._numbers = range(1, processes + 1)
+        self._children: dict[int, Child] = {}
+        self._dead: Figures = ()
+        self._background = Background()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        # Set when a child serves for the first time, or when it is clear that none will.
+        self._begun = asyncio.Event()
+        self._told = asyncio.Event()
+        self._failure: CannotStart | None = None
+
+    async def __aenter__(self) -> Self:
+        self._loop = asyncio.get_running_loop()
+        self._begin(self._numbers[0])
+        try:
+            await self._begun.wait()
+        except BaseException:
+            await self._stop()
+            raise
+        if self._failure is not None:
+            raise self._failure
+        for number in self._numbers[1:]:
+            self._begin(number)
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self._stop()
+        if self._failure is not None:
+            raise self._failure
+
+    async def _stop(self) -> None:
+        self._told.set()
+        for child in self._children.values():
+            child.stop()
+        await self._background.ended()
+
+    def kill(self) -> None:
+        """End all children at once."""
+        for child in self._children.values():
+            with suppress(ProcessLookupError):
+                child.process.kill()
+
+    def _begin(self, number: int) -> None:
+        self._background.keep("child", partial(self._keep, number))
+
+    async def _keep(self, number: int) -> None:
+        """Run one child after the other, until told to stop."""
+        pauses, failures = Pauses(), 0
+        while not self._told.is_set():
+            child = await self._start(number)
+            status = await child.ended()
+            # At once: what it counted is never missing.
+            del self._children[number]
+            self._dead = merged([self._dead, child.figures], {})
+            if self._told.is_set():
+                return
+            # "Not now" is no reason to end those that serve.
+            failures = 0 if child.serves or status == os.EX_TEMPFAIL else failures + 1
+            if failures == _MOST_FAILURES or not self._begun.is_set():
+                self._give_up(child, status)
+                return
+            await self._pause(child, status, pauses.next())
+
+    async def _start(self, number: int) -> Child:
+        child = self._children[number] = await Child.started(number)
+        self._background.begin("link", child.listen(self._begun))
+        if self._told.is_set():
+            child.stop()
+        return child
+
+    def _give_up(self, child: Child, status: int) -> None:
+        log.error("child does not start, leaving", extra=_end_of(child, status))
+        self._failure = CannotStart(status if status >= 0 else 128 - status)
+        if self._begun.is_set():
+            # The others are stopped as if somebody had said so.
+            signal.raise_signal(signal.SIGTERM)
+        self._begun.set()
+
+    async def _pause(self, child: Child, status: int, seconds: float) -> None:
+        metrics.BACKGROUND_FAILURES.labels("child").inc()
+        facts = {**_end_of(child, status), "pause": round(seconds, 2)}
+        log.error("child ended, starting another", extra=facts)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._told.wait()
+
+    async def health(self) -> Health:
+        """Ask all children: all is well if each of them serves and is well."""
+        answers = await self._ask(Question.HEALTH, _HEALTH_PATIENCE)
+        told = {child.number: Health(**answer) for child, answer in answers}
+        ill = [
+            f"child {number}: {told[number].detail if number in told else 'no answer'}"
+            for number in self._numbers
+            if number not in told or not told[number].ok
+        ]
+        return Health(
+            not ill,
+            "; ".join(ill) or None,
+            max((each.workers for each in told.values()), default=0),
+            tuple(sorted({name for each in told.values() for name in each.namespaces})),
+        )
+
+    def exposition(self, accept: str) -> tuple[bytes, str]:
+        """Show the metrics of all as text; called in another thread than the event loop's."""
+        if self._loop is None:
+            return metrics.exposition(accept, self._known({}))
+        try:
+            figures = answered(self._figures(), self._loop, 2 * _METRICS_PATIENCE)
+        except LoopEnded:
+            figures = self._known({})
+        return metrics.exposition(accept, figures)
+
+    async def _figures(self) -> list[Family]:
+        shown: dict[int, Figures] = {}
+        for child, answer in await self._ask(Question.METRICS, _METRICS_PATIENCE):
+            child.figures = read(answer)
+            # Otherwise it has ended meanwhile, and what it had told stands among the figures of the dead.
+            if self._children.get(child.number) is child:
+                shown[child.number] = child.figures
+        return self._known(shown)
+
+    def _known(self, shown: Mapping[int, Figures]) -> list[Family]:
+        silent = (each.figures for each in self._children.values() if each.number not in shown)
+        return merged([metrics.families(), self._dead, *silent], shown)
+
+    async def _ask(self, question: Question, patience: float) -> list[tuple[Child, Any]]:
+        """Ask all children; those that answer in time, and what they say."""
+        children = list(self._children.values())
+        answers = await asyncio.gather(*(each.ask(question, patience) for each in children))
+        return [each for each in zip(children, answers, strict=True) if each[1] is not None]
+
+
+def _end_of(child: Child, status: int) -> dict[str, object]:
+    how = {"status": status} if status >= 0 else {"signal": signal.Signals(-status).name}
+    return {"child": child.number, "pid": child.process.pid, **how}
