@@ -134,7 +134,7 @@ class Session:
         try:
             return await self._send({**_OPENING, **statements, "commit": {}})
         except psycopg.Error:
-            await self._roll_back()
+            await self.roll_back()
             raise
 
     async def _send(self, statements: Transaction) -> Results:
@@ -162,25 +162,21 @@ class Session:
         return await self._send({**statements, "commit": {}})
 
     async def roll_back(self) -> None:
-        """End the open transaction: nothing of it was done."""
-        await self._roll_back()
+        """End the open transaction, of which nothing is done; if the connection ended, so did it."""
+        if self._is_quiet and not self.is_lost:
+            await self._send({"rollback": {}})
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[None]:
         """Several round trips as one transaction, for what is rare and must look before it acts."""
-        await self._send({"begin": {}} if self._keeps_state else _OPENING)
+        await self.begin({})
         try:
             yield
         except Exception:
             # A cancellation does not wait for PostgreSQL: its connection is dropped, and that rolls back.
-            await self._roll_back()
+            await self.roll_back()
             raise
-        await self._send({"commit": {}})
-
-    async def _roll_back(self) -> None:
-        """End a transaction that failed, unless the connection did."""
-        if self._is_quiet and not self.is_lost:
-            await self._send({"rollback": {}})
+        await self.commit({})
 
     async def _prepare(self, statements: Transaction) -> None:
         """In a round trip before: a statement that fails must not leave in doubt what is prepared."""
