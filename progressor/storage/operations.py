@@ -122,6 +122,7 @@ class Storage(Overview):
     async def _prepare(
         self, requests: Sequence[Request], verbs: Sequence[str], now: datetime | None
     ) -> list[Prepared]:
+        # The last statement tells what became of each.
         params = {**request_columns(requests), "now": now}
         statements = dict.fromkeys(("lock_by_name", *verbs), params)
         patience, apart = self._patience_for(requests), one_or_one_of(len(requests))
