@@ -39,16 +39,17 @@ class Function:
         name: str,
         takes_args: bool,
         around: Mapping[str, Any],
-        fused: bool | None = None,
+        manner: Manner | None = None,
     ) -> None:
         self.name = name
         is_async = _is_async(target)
-        if fused and not is_async:
+        if not is_async and manner is not None and manner.stated:
             raise InvalidRequest(f"{name} is a plain function, which runs in a thread", field="fused")
-        self.manner = Manner(stated=fused if is_async else False)
-        self.call: Callable[..., Awaitable[Any]] = (
-            partial(_watched, self.manner, target) if is_async else partial(run_in_thread, target)
-        )
+        self.manner = manner if is_async else None
+        """How it has behaved, if it may be run at once; None: it may not."""
+        self.call: Callable[..., Awaitable[Any]] = partial(run_in_thread, target)
+        if is_async:
+            self.call = target if manner is None else partial(_watched, manner, target)
         parameters, returns = _signature(target, name, takes_args=takes_args)
         resolve = partial(_resolve, target=target, name=name, around=around)
         self._has_default = len(parameters) > 1 and parameters[1].default is not _EMPTY

@@ -234,7 +234,9 @@ class Namespace:
             raise InvalidRequest(f"write @call(name={target!r})", field="name")
         label = getattr(target, "__name__", None) or type(target).__name__
         takes_args = task_type is not TaskType.TIMEOUT
-        function = Function(target, name=label, takes_args=takes_args, around=around, fused=fused)
+        # Only requests are run at once.
+        manner = Manner(stated=fused) if task_type in (TaskType.INIT, TaskType.CALL) else None
+        function = Function(target, name=label, takes_args=takes_args, around=around, manner=manner)
         if task_type is TaskType.CALL:
             if name is None and not hasattr(target, "__name__"):
                 raise InvalidRequest(f"a {label} has no name: write @call(name=...)", field="name")
