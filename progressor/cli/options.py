@@ -18,6 +18,7 @@ import typer
 from pydantic import TypeAdapter, ValidationError
 
 from progressor.cli.output import warning
+from progressor.deployment.link import is_child
 from progressor.deployment.settings import Settings, seconds_or_text, unknown_variables
 from progressor.errors import InvalidRequest
 
@@ -165,7 +166,8 @@ def with_settings(shared: Mapping[str, Any]) -> Callable[[Callable[..., None]], 
 
 def read_settings(**given: Any) -> Settings:
     """Read the settings: the environment, and over it the options that were given."""
-    for name, nearest in unknown_variables():
+    # A child has the variables of its supervisor, which has said it.
+    for name, nearest in () if is_child() else unknown_variables():
         warning(f"{name} is no setting" + (f": did you mean {nearest}?" if nearest else ""))
     try:
         return Settings(**{name: value for name, value in given.items() if value is not None})

@@ -40,6 +40,11 @@ _LAST_WORDS_SECONDS = 1.0
 _HEALTH_SECONDS = 1.5
 
 
+def is_child() -> bool:
+    """Tell whether a supervisor started this OS process, until the link is taken."""
+    return VARIABLE in os.environ
+
+
 class Question(StrEnum):
     """What a supervisor says, as a line of JSON: `[number, question]`. The answer is `[number, answer]`."""
 

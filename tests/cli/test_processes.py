@@ -233,8 +233,10 @@ def test_one_endpoint_answers_for_all(workers: Callable[..., Workers], client: S
 
 def test_what_is_wrong_with_the_command_is_said_once(dsn: str) -> None:
     """With the status that one worker alone would end with."""
-    ended = run("worker", "nowhere", "--processes", "2", PROGRESSOR_DATABASE_URL=dsn)
+    env = {"PROGRESSOR_DATABASE_URL": dsn, "PROGRESSOR_PROCESES": "4"}
+    ended = run("worker", "nowhere", "--processes", "2", **env)
     assert ended.status == 2, ended.err
+    assert ended.err.count("did you mean PROGRESSOR_PROCESSES?") == 1
     assert ended.err.count("there is no module 'nowhere'") == 1
     last = json.loads(ended.err.splitlines()[-1])
     assert (last["message"], last["status"]) == ("child does not start, leaving", 2)
