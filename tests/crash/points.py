@@ -36,7 +36,8 @@ WORKER = [
 # What a process does that asks its own engine.
 ENGINE_CLIENT = [
     *(f"prepare_init:{phase}" for phase in ("before", "sent", "after")),
-    *(f"prepare_call:{phase}" for phase in ("before", "sent", "after")),
+    *(f"fused_look:{phase}" for phase in ("before", "sent", "after")),
+    *(f"fused_save:{phase}" for phase in ("before", "sent", "after")),
 ]
 # What a client's process does.
 CLIENT = [
