@@ -129,6 +129,8 @@ def test_children_share_the_work(workers: Callable[..., Workers], client: SyncCl
     status, health = _health(both)
     assert (status, health["ok"]) == (503, False)
     assert health["detail"].startswith(f"child {number}: no answer within ")
+    group = os.getpgid(both.command.process.pid)
+    assert group not in map(os.getpgid, both.pids.values()), "a Ctrl-C would reach more than the supervisor"
     both.command.signal(signal.SIGINT)
     both.command.wait_for("a second signal leaves at once")
     both.command.signal(signal.SIGINT)
