@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -23,7 +23,6 @@ from progressor.storage import (
     Continue,
     Duplicate,
     Finished,
-    Fused,
     Kind,
     NotPrepared,
     Postpone,
@@ -46,14 +45,16 @@ class Accepting:
     def __init__(self, node: Node, pools: Pools) -> None:
         self._node = node
         self._pools = pools
-        self._fused: Mapping[TaskType, Batcher[Request, Fused]] = {
-            task_type: node.stops(batch_by_process(verb, partial(fly_fused, pools, fuse)))
-            for task_type, verb, fuse in (
-                (TaskType.INIT, "fused_init", node.storage.fused_init),
-                (TaskType.CALL, "fused_call", node.storage.fused_call),
+        storage, fly = node.storage, self._fly
+        self._fused = {
+            task_type: node.stops(
+                batch_by_process(verb, partial(fly_fused, pools, fuse, partial(self._carry, prepare)))
+            )
+            for task_type, verb, fuse, prepare in (
+                (TaskType.INIT, "fused_init", storage.fused_init, storage.prepare_init),
+                (TaskType.CALL, "fused_call", storage.fused_call, storage.prepare_call),
             )
         }
-        storage, fly = node.storage, self._fly
         self._inits = node.stops(batch_by_process("prepare_init", partial(fly, storage.prepare_init)))
         self._calls = node.stops(batch_by_key("prepare_call", partial(fly, storage.prepare_call)))
         self._repairs = node.stops(batch_by_key("prepare_repair", partial(fly, storage.prepare_repair)))
@@ -67,7 +68,7 @@ class Accepting:
         If its handler can be run behind the lock, it is run and saved in the same transaction.
         """
         if self._pools.computes(request) is not None and request.task_type in self._fused:
-            fused: Finished | Continue | None = await self._carried(self._fused[request.task_type], request)
+            fused: Accepted | None = await self._carried(self._fused[request.task_type], request)
             if fused is not None:
                 return fused
         match request.task_type:
@@ -103,7 +104,12 @@ class Accepting:
         return outcome
 
     async def _fly(self, prepare: _Prepare, requests: Sequence[Request]) -> Sequence[Prepared]:
-        slots = [self._slot_for(request) for request in requests]
+        return await self._carry(prepare, requests, [self._slot_for(request) for request in requests])
+
+    async def _carry(
+        self, prepare: _Prepare, requests: Sequence[Request], slots: Sequence[Pool | None]
+    ) -> Sequence[Prepared]:
+        """Persist requests, and go on with those that have a slot."""
         try:
             outcomes = await prepare(
                 [

@@ -8,7 +8,7 @@ from progressor.storage.batching import Batcher, batch_by_key, batch_by_process,
 from progressor.storage.beats import Beats
 from progressor.storage.connections import Connections
 from progressor.storage.dsn import parsed, with_defaults
-from progressor.storage.fused import Fused, Run
+from progressor.storage.fused import Doubtful, Fused, Run
 from progressor.storage.items import (
     ROOM,
     Beat,
@@ -47,6 +47,7 @@ __all__ = [
     "Claimed",
     "Connections",
     "Continue",
+    "Doubtful",
     "Duplicate",
     "Finished",
     "Fused",

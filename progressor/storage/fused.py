@@ -2,8 +2,7 @@
 
 Rule: a handler begins only behind the lock, when it is known that its request is neither a duplicate nor
 has to wait; what it did is committed with the request, or neither is. Whose handler is not done by the end
-of its first turn is committed as running instead, and goes on. After an error nothing is run here again:
-the requests are prepared the ordinary way, which finds what was committed.
+of its first turn is committed as running instead, and goes on. After an error nothing is run here again.
 """
 
 from __future__ import annotations
@@ -30,12 +29,16 @@ _PLAIN = (Disposition.RESUME, Disposition.REPLACE, Disposition.CANCEL)
 _MOST_BYTES = 32 << 20
 
 
+class Doubtful(Exception):
+    """A try failed: whether it was committed is found out by preparing its requests."""
+
+
 async def fused_calls(
     session: Session, again: bool, *, requests: Sequence[Request], run: Run, now: datetime | None
 ) -> list[Fused]:
     """Calls, one of each process at most."""
     if again:
-        return [None] * len(requests)
+        raise Doubtful
     params = {**request_columns(requests), "now": now}
     try:
         found = await session.begin({"lock_by_name": params, "fused_look": params})
@@ -51,7 +54,7 @@ async def fused_inits(
 ) -> list[Fused]:
     """Starts, one of each process at most."""
     if again:
-        return [None] * len(requests)
+        raise Doubtful
     params = {**request_columns(requests), "now": now}
     try:
         found = await session.begin({"fused_make": params})

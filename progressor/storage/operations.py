@@ -143,7 +143,10 @@ class Storage(Overview):
     async def fused_call(
         self, requests: Sequence[Request], run: Run, *, now: datetime | None = None
     ) -> list[Fused]:
-        """Accept calls, run and save them in one transaction; None for one that was not run here."""
+        """Accept calls, run and save them in one transaction; None for one that was not run here.
+
+        Doubtful after any error of PostgreSQL, or of the way there.
+        """
         attempt = partial(fused_calls, requests=requests, run=run, now=now)
         return await self._run("fused_call", attempt, patience=None)
 

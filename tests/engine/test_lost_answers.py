@@ -1,0 +1,91 @@
+"""A fused request whose answer was lost: what was committed is run, whoever has given up meanwhile."""
+
+import asyncio
+from typing import Any
+
+import psycopg
+import pytest
+
+from progressor import Engine, Namespace, Process
+from progressor.storage.session import Session
+from tests.support import NS, Tables, check_invariants, eventually
+
+
+@pytest.fixture
+def lost(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The next answers to commits that are lost, by the statement that stands in them."""
+    to_lose: list[str] = []
+    commit = Session.commit
+
+    async def losing(self: Session, statements: Any) -> Any:
+        told = await commit(self, statements)
+        if to_lose and to_lose[0] in statements:
+            to_lose.pop()
+            raise psycopg.OperationalError("the connection was lost at COMMIT")
+        return told
+
+    monkeypatch.setattr(Session, "commit", losing)
+    return to_lose
+
+
+@pytest.mark.parametrize("gives_up", [True, False])
+async def test_what_goes_on(lost: list[str], dsn: str, tables: Tables, gives_up: bool) -> None:
+    """It was committed as running: its flight finds that, and runs it; no collector has to."""
+    shop, runs, proceed = Namespace(NS), [], asyncio.Event()
+
+    @shop.init
+    async def begin(process: Process) -> None:
+        process.state = 0
+
+    @shop.call(fused=True)
+    async def pay(process: Process) -> int:
+        runs.append(process.task.task_id)
+        await proceed.wait()
+        process.state += 1
+        return process.state
+
+    async with Engine(dsn, [shop]) as engine:
+        await eventually(lambda: engine.pools[NS].is_idle, "its slots are free")
+        await engine.client.start(NS, "p1")
+        lost.append("fused_run")
+        call = asyncio.create_task(engine.client.call(NS, "p1", "pay", idempotency_key="key"))
+        await eventually(lambda: runs, "its handler runs")
+        if gives_up:
+            call.cancel()
+        await eventually(lambda: len(runs) == 2, "it is run again, as what it is: the same task")
+        assert len(set(runs)) == 1
+        proceed.set()
+        if not gives_up:
+            assert await call == 1
+        await eventually(lambda: tables.running("p1") is None, "it came to its end")
+        assert await engine.client.call(NS, "p1", "pay", idempotency_key="key") == 1
+        assert engine.pools[NS].free == engine.pools[NS].size
+    assert len(runs) == 2
+    check_invariants(dsn)
+
+
+async def test_what_came_to_its_end(lost: list[str], dsn: str) -> None:
+    """Its flight finds the answer that was committed; its handler does not run again."""
+    shop, runs = Namespace(NS, state=int), []
+
+    @shop.init(fused=True)
+    async def begin(process: Process[int]) -> str:
+        runs.append("begin")
+        process.state = 0
+        return "begun"
+
+    @shop.call(fused=True)
+    async def pay(process: Process[int]) -> int:
+        runs.append("pay")
+        process.state += 1
+        return process.state
+
+    async with Engine(dsn, [shop]) as engine:
+        await eventually(lambda: engine.pools[NS].is_idle, "its slots are free")
+        lost.append("fused_save")
+        assert await engine.client.start(NS, "p1") == "begun"
+        lost.append("fused_save")
+        assert await engine.client.call(NS, "p1", "pay") == 1
+        assert (runs, lost) == (["begin", "pay"], [])
+        assert engine.pools[NS].free == engine.pools[NS].size
+    check_invariants(dsn)
