@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
 from progressor import metrics
-from progressor.client.fusing import fly_fused
+from progressor.client.fusing import Prepare, fly_fused
 from progressor.client.results import not_prepared
 from progressor.model import TaskType
 from progressor.node.node import Node
@@ -34,7 +34,6 @@ from progressor.storage import (
 from progressor.worker.pool import Pool
 from progressor.worker.pools import Pools
 
-_Prepare = Callable[[Sequence[Request]], Awaitable[Sequence[Prepared]]]
 _Flights = Batcher[Request, Prepared]
 Accepted = Continue | Postpone | Duplicate | Finished
 
@@ -48,7 +47,7 @@ class Accepting:
         storage, fly = node.storage, self._fly
         self._fused = {
             task_type: node.stops(
-                batch_by_process(verb, partial(fly_fused, pools, fuse, partial(self._carry, prepare)))
+                batch_by_process(verb, partial(fly_fused, pools, fuse, prepare, self._wake))
             )
             for task_type, verb, fuse, prepare in (
                 (TaskType.INIT, "fused_init", storage.fused_init, storage.prepare_init),
@@ -103,13 +102,8 @@ class Accepting:
             raise not_prepared(request, outcome)
         return outcome
 
-    async def _fly(self, prepare: _Prepare, requests: Sequence[Request]) -> Sequence[Prepared]:
-        return await self._carry(prepare, requests, [self._slot_for(request) for request in requests])
-
-    async def _carry(
-        self, prepare: _Prepare, requests: Sequence[Request], slots: Sequence[Pool | None]
-    ) -> Sequence[Prepared]:
-        """Persist requests, and go on with those that have a slot."""
+    async def _fly(self, prepare: Prepare, requests: Sequence[Request]) -> Sequence[Prepared]:
+        slots = [self._slot_for(request) for request in requests]
         try:
             outcomes = await prepare(
                 [
@@ -140,7 +134,7 @@ class Accepting:
             self._wake(request.namespace, "calls")
 
     async def _fly_without_handler(
-        self, prepare: _Prepare, requests: Sequence[Request]
+        self, prepare: Prepare, requests: Sequence[Request]
     ) -> Sequence[Prepared]:
         outcomes = await prepare(requests)
         for request, outcome in zip(requests, outcomes, strict=True):

@@ -1,9 +1,9 @@
 """A flight of requests whose handlers run while their transaction is open.
 
 Rule: each has a slot before it is sent, and its handler one turn of the loop behind the lock. What came to
-its end is committed as finished, what goes on as running, in the same transaction. If that fails, what the
-handlers began is given up, and the flight prepares its requests: that finds out what was committed, and
-runs it, whether or not somebody still waits for it.
+its end is committed as finished, what goes on as running, in the same transaction. If that fails, or its
+answer is lost, the flight prepares its requests, whether or not somebody still waits for them: what was
+committed is found, and its handler goes on; what was not begins anew when the first handler has ended.
 """
 
 from __future__ import annotations
@@ -15,13 +15,27 @@ from typing import assert_never
 
 from progressor.errors import InvalidRequest
 from progressor.model import Decision
-from progressor.storage import Claimed, Continue, Doubtful, Finished, Fused, Prepared, Request, Run
+from progressor.storage import (
+    Claimed,
+    Continue,
+    Doubtful,
+    Duplicate,
+    Finished,
+    Fused,
+    Kind,
+    NotPrepared,
+    Postpone,
+    Prepared,
+    Request,
+    Run,
+)
 from progressor.worker.pool import Pool
 from progressor.worker.pools import Pools
 from progressor.worker.slot import Begun
 
 Fuse = Callable[[Sequence[Request], Run], Awaitable[Sequence[Fused]]]
-Carry = Callable[[Sequence[Request], Sequence[Pool]], Awaitable[Sequence[Prepared]]]
+Prepare = Callable[[Sequence[Request]], Awaitable[Sequence[Prepared]]]
+Wake = Callable[[str, Kind], None]
 
 # How long the handlers of a flight may compute together, by what is known of them, in seconds: for so long
 # the others who want the same processes, and the connection, wait.
@@ -29,10 +43,10 @@ MOST_TOGETHER = 0.002
 
 
 async def fly_fused(
-    pools: Pools, fuse: Fuse, carry: Carry, requests: Sequence[Request]
+    pools: Pools, fuse: Fuse, prepare: Prepare, wake: Wake, requests: Sequence[Request]
 ) -> Sequence[Fused | Prepared]:
-    """What became of each; None: nothing, it is to be prepared. `carry` does so for those with a slot."""
-    flight = _Flight(pools, requests)
+    """What became of each; None: nothing, it is to be prepared."""
+    flight = _Flight(pools, requests, wake)
     results: list[Fused | Prepared] = [None] * len(requests)
     if not flight.slots:
         return results
@@ -41,13 +55,12 @@ async def fly_fused(
         for place, outcome in zip(flight.requests, found, strict=True):
             flight.go_on(place, outcome)
             results[place] = outcome
-    except InvalidRequest:
-        # PostgreSQL will never take one of the results. Saved by itself, that one breaks its process.
-        return results
-    except Doubtful:
-        asked, slots = list(flight.requests.values()), flight.hand_over()
-        for place, carried in zip(flight.requests, await carry(asked, slots), strict=True):
-            results[place] = carried
+    except (Doubtful, InvalidRequest):
+        # Invalid: PostgreSQL never takes one of the results. Saved by itself, that one breaks its process.
+        prepared = await prepare(list(flight.requests.values()))
+        for place, accepted in zip(flight.requests, prepared, strict=True):
+            flight.find(place, accepted)
+            results[place] = accepted
     finally:
         flight.end()
     return results
@@ -56,8 +69,10 @@ async def fly_fused(
 class _Flight:
     """The first requests of a batch: as many as there are slots, and may compute together."""
 
-    def __init__(self, pools: Pools, requests: Sequence[Request]) -> None:
+    def __init__(self, pools: Pools, requests: Sequence[Request], wake: Wake) -> None:
         self._pools = pools
+        self._wake = wake
+        # By lease, which a request has before there is a task, and its task after.
         self._begun: dict[int, Begun] = {}
         self._decided_at = 0.0
         self.slots: dict[int, Pool] = {}
@@ -77,33 +92,47 @@ class _Flight:
         """Begin the handlers: what becomes of each that is done after its first turn."""
         tasks = [held.task for held in claimed]
         for held in claimed:
-            self._begun[held.task.task_id] = self._pools[held.task.namespace].begin(held)
+            self._begun[held.task.lease] = self._pools[held.task.namespace].begin(held)
         await asyncio.sleep(0)
         self._decided_at = time.monotonic()
-        return [self._begun[task.task_id].decided() for task in tasks]
+        return [self._begun[task.lease].decided() for task in tasks]
 
     def go_on(self, place: int, outcome: Fused) -> None:
         """It is committed: it goes on in its slot, or the slot is free."""
         match outcome:
             case Finished():
-                del self._begun[outcome.step.task.task_id]
+                del self._begun[outcome.step.task.lease]
                 self.slots.pop(place).end(outcome, since=self._decided_at)
             case Continue():
-                self.slots.pop(place).go_on(self._begun.pop(outcome.task.task_id))
+                self.slots.pop(place).go_on(self._begun.pop(outcome.task.lease))
             case None:
                 pass
             case _:
                 assert_never(outcome)
 
-    def hand_over(self) -> list[Pool]:
-        """Give up what the handlers began, and leave the slots to whoever prepares the requests."""
-        for begun in self._begun.values():
-            begun.give_up()
-        self._begun.clear()
-        slots, self.slots = list(self.slots.values()), {}
-        return slots
+    def find(self, place: int, outcome: Prepared) -> None:
+        """What a try had committed is found, or it was prepared anew: whose handler may still run."""
+        match outcome:
+            case Continue(task, process):
+                pool, begun = self.slots.pop(place), self._begun.pop(task.lease, None)
+                if begun is None:
+                    pool.run(Claimed(task, process))
+                elif task.task_id == begun.held.task.task_id:
+                    pool.go_on(begun)
+                else:
+                    pool.run_anew(Claimed(task, process), begun)
+            case Postpone():
+                self._wake(self.requests[place].namespace, "calls")
+            case Duplicate() | NotPrepared():
+                pass
+            case _:
+                assert_never(outcome)
 
     def end(self) -> None:
-        """Give back the slots that are left, and give up what was begun for nothing."""
-        for pool in self.hand_over():
-            pool.release()
+        """Give back the slots that are left, with what was begun in them for nothing."""
+        for place, pool in self.slots.items():
+            begun = self._begun.get(self.requests[place].lease)
+            if begun is None or begun.deciding.done():
+                pool.release()
+            else:
+                pool.give_up(begun)

@@ -29,7 +29,7 @@ from progressor.outages import Outage, Says, cause_of
 from progressor.storage import KINDS, ROOM, Claimed, Finished, Kind, Storage, TaskRef
 from progressor.supervision import Background, expect, report, watched
 from progressor.worker.alarm import Alarm
-from progressor.worker.slot import Begun, Slot, new_lease
+from progressor.worker.slot import Begun, Slot, new_lease, said_of, say_given_up, say_hangs
 from progressor.worker.worker import Worker
 
 log = logging.getLogger("progressor.pool")
@@ -38,8 +38,6 @@ log = logging.getLogger("progressor.pool")
 MAX_CHAIN = 64
 # How long a slot is left unused when there is no thread for it, in seconds.
 _WITHOUT_THREAD = 1.0
-# How many of the processes whose steps are given up are named.
-_MOST_NAMED = 20
 _SAYS = Says("claim failed, going on", "claims still fail", "claims work again")
 
 
@@ -78,6 +76,7 @@ class Pool:
         self._on_end = watched("step", self._chain_ended)
         self.is_open = False
         """Whether new work is begun: from the start until the stop."""
+        self._has_given_up = False
 
     @property
     def busy(self) -> int:
@@ -151,18 +150,38 @@ class Pool:
 
     def go_on(self, begun: Begun) -> None:
         """Its task is committed as running: the step goes on, and the chain after it."""
-        self._begin(self._run_chain(begun.held, begun.slot, begun.deciding), begun.held, begun.slot)
+        if self._has_given_up:
+            begun.deciding.cancel()
+        work = self._run_chain(begun.held, begun.slot, begun.deciding)
+        chain = self._begin(work, begun.held, begun.slot)
+        # A chain that is cancelled before it begins does not come to await it.
+        chain.add_done_callback(lambda _: begun.deciding.cancel())
+
+    def give_up(self, begun: Begun) -> None:
+        """Its task is not committed: the slot is free when its handler has ended."""
+        self._begin(begun.given_up(), begun.held, begun.slot)
+
+    def run_anew(self, held: Claimed, begun: Begun) -> None:
+        """What began was not committed, this was: its handler begins when the other has ended."""
+        slot = Slot()
+        self._begin(self._run_anew(held, slot, begun), held, slot)
+
+    async def _run_anew(self, held: Claimed, slot: Slot, begun: Begun) -> None:
+        await begun.given_up()
+        await (self._run_chain(held, slot) if self.is_open else self._hand_back(held))
 
     def end(self, finished: Finished, *, since: float) -> None:
         """Its task is committed with all that it did, decided at `since`: the slot is free."""
-        due = self._worker.saved_at_once(finished, since=since)
-        if due is not None:
-            self.expect(due)
-        timer = finished.step.process.timer
-        if timer is not None and timer.due <= finished.now:
-            # It was not blocked, and did not become due by anybody's word.
-            self._rung.add("timers")
-        self.release()
+        try:
+            due = self._worker.saved_at_once(finished, since=since)
+            if due is not None:
+                self.expect(due)
+            timer = finished.step.process.timer
+            if timer is not None and timer.due <= finished.now:
+                # It was not blocked, and did not become due by anybody's word.
+                self._rung.add("timers")
+        finally:
+            self.release()
 
     def run(self, held: Claimed) -> None:
         """Begin a chain of steps in a slot that was reserved."""
@@ -221,21 +240,8 @@ class Pool:
         """A sync handler runs on after its step: the slot is its own until it returns."""
         self.hung += 1
         self._slots_changed()
-        about = {
-            "namespace": task.namespace,
-            "process_id": task.process_id,
-            "task_id": task.task_id,
-            "handler": task.name or task.task_type.value,
-        }
-        log.warning(
-            "sync handler hangs, its slot is lost until it returns",
-            extra={**about, "hung": self.hung, "slots": self.size},
-        )
-        if self.hung >= self.size:
-            log.error(
-                "all slots hang: this worker runs nothing more of the namespace",
-                extra={"namespace": self.namespace.name, "slots": self.size},
-            )
+        about = said_of(task)
+        say_hangs(about, hung=self.hung, slots=self.size)
         loop = asyncio.get_running_loop()
         returned = watched("step", self._returned)
         thread.add_done_callback(watched("step", lambda _: call_in(loop, returned, about)))
@@ -383,16 +389,9 @@ class Pool:
         return True
 
     async def _give_up(self) -> None:
+        self._has_given_up = True
         await self._background.stop()
-        processes = [held.task.process_id for held in self._chains.values()]
-        log.warning(
-            "steps given up, a zombie collector will take them",
-            extra={
-                "namespace": self.namespace.name,
-                "steps": len(processes),
-                "processes": processes[:_MOST_NAMED],
-            },
-        )
+        say_given_up(self.namespace.name, [held.task.process_id for held in self._chains.values()])
         chains = list(self._chains)
         for chain in chains:
             chain.cancel()

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import secrets
 from concurrent.futures import Future
 from typing import Any, NamedTuple
 
 from progressor.model import Decision, Task
 from progressor.storage import Claimed
+
+log = logging.getLogger("progressor.pool")
+
+# How many of the processes whose steps are given up are named.
+_MOST_NAMED = 20
 
 
 def new_lease() -> int:
@@ -42,9 +48,39 @@ class Begun(NamedTuple):
         done = self.deciding.done() and not self.deciding.cancelled() and self.deciding.exception() is None
         return self.deciding.result() if done else None
 
-    def give_up(self) -> None:
-        """Its task is not committed: what the handler did is nothing."""
-        if self.deciding.done():
-            self.decided()
-        else:
-            self.deciding.cancel()
+    async def given_up(self) -> None:
+        """Its task is not committed: what the handler did is nothing. Return when it has ended."""
+        self.deciding.cancel()
+        await asyncio.wait({self.deciding})
+        self.decided()
+
+
+def said_of(task: Task) -> dict[str, Any]:
+    """What the log says of a task whose sync handler hangs."""
+    return {
+        "namespace": task.namespace,
+        "process_id": task.process_id,
+        "task_id": task.task_id,
+        "handler": task.name or task.task_type.value,
+    }
+
+
+def say_hangs(about: dict[str, Any], *, hung: int, slots: int) -> None:
+    """A sync handler runs on after its step; so many of the slots hang by now."""
+    log.warning(
+        "sync handler hangs, its slot is lost until it returns",
+        extra={**about, "hung": hung, "slots": slots},
+    )
+    if hung >= slots:
+        log.error(
+            "all slots hang: this worker runs nothing more of the namespace",
+            extra={"namespace": about["namespace"], "slots": slots},
+        )
+
+
+def say_given_up(namespace: str, processes: list[str]) -> None:
+    """A pool that stops does not wait any longer for the steps on these."""
+    log.warning(
+        "steps given up, a zombie collector will take them",
+        extra={"namespace": namespace, "steps": len(processes), "processes": processes[:_MOST_NAMED]},
+    )
