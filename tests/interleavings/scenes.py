@@ -5,13 +5,13 @@ Rule: all ids, leases, keys and times are fixed, so that two runs that did the s
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
 from progressor.model import Decision, Event, SetTimer, TaskType
-from progressor.storage.items import Import, NotPrepared, TaskRef
+from progressor.storage.items import Claimed, Import, NotPrepared, TaskRef
 from progressor.storage.operations import Storage
 from tests.interleavings.stepping import Side
 from tests.support import (
@@ -235,9 +235,42 @@ async def _live(storage: Storage, scene: Scene, side: int) -> Any:
     (begun,) = await storage.prepare_init([asked], now=_now(side))
     if isinstance(begun, NotPrepared):
         return begun
+    await _boundary(storage)
+    return (await storage.save_result([held(begun).step(resume())], now=_now(side)))[0]
+
+
+async def _boundary(storage: Storage) -> None:
     if isinstance(storage._connections, Side):
         await storage._connections.boundary()
-    return (await storage.save_result([held(begun).step(resume())], now=_now(side)))[0]
+
+
+def _fuses(kind: TaskType, *, then: Decision | None = None) -> Op:
+    """A request that is run behind its lock; with `then`, its handler goes on, and ends so later.
+
+    What cannot be run so is prepared: a transaction of its own, as is the save. The stop in the middle of
+    either comes when a request that needs no other transaction has ended.
+    """
+
+    async def act(storage: Storage, scene: Scene, side: int) -> Any:
+        async def run(claimed: Sequence[Claimed]) -> list[Decision | None]:
+            return [
+                resume(events=events(each.process.last_event_id + 1)) if then is None else None
+                for each in claimed
+            ]
+
+        asked = request("p1", kind, key=f"side-{side}", lease=side * 1000, worker_id=side, reply_to=_CLIENT)
+        fused = storage.fused_init if kind is TaskType.INIT else storage.fused_call
+        (outcome,) = await fused([asked], run, now=_now(side))
+        if outcome is None:
+            await _boundary(storage)
+            await _boundary(storage)
+            return (await prepare(storage, asked, now=_now(side)))[0]
+        if then is None:
+            return outcome
+        await _boundary(storage)
+        return (await storage.save_result([held(outcome).step(then)], now=_now(side)))[0]
+
+    return Op(act, middle=4)
 
 
 async def _hand_back(storage: Storage, scene: Scene, side: int) -> Any:
@@ -270,6 +303,9 @@ OPS: dict[str, Op] = {
     "call_waiting": _asks(TaskType.CALL, waits=True),
     "call_same_key": _asks(TaskType.CALL, key="same"),
     "call_again": _asks(TaskType.CALL, key="scene-2"),
+    "fused_init": _fuses(TaskType.INIT),
+    "fused_call": _fuses(TaskType.CALL),
+    "fused_call_and_save": _fuses(TaskType.CALL, then=resume()),
     "repair": _asks(TaskType.REPAIR),
     "simple_repair": _asks(TaskType.REPAIR, waits=True, verb="simple_repair"),
     "search_calls": Op(_search_calls, skips=True),
@@ -298,19 +334,31 @@ _SAVES = "save_resume save_replace save_replace_due save_cancel save_break save_
 _ZOMBIES = "hand_back zombie_policy zombie_error zombie_retry remove"
 # Where a pair can meet in several scenes, the first one is the one of the quick profile.
 MEETINGS: dict[str, tuple[Setting, str]] = {
-    "absent": (absent, "init init_same_key init_and_save put call repair simple_repair remove"),
-    "ended": (ended, "init init_again call call_again repair put remove drop"),
+    "absent": (
+        absent,
+        "init init_same_key init_and_save fused_init put call fused_call repair simple_repair remove",
+    ),
+    "ended": (ended, "init init_again fused_init call call_again fused_call repair put remove drop"),
     "begun_anew": (
         begun_anew,
-        "init init_again init_of_now call call_again save_resume save_remove zombie_error put remove drop",
+        (
+            "init init_again init_of_now fused_init call call_again "
+            "fused_call save_resume save_remove zombie_error put remove drop"
+        ),
     ),
     "busy": (
         busy,
-        f"init call call_same_key repair simple_repair {_CLAIMS} put {_SAVES} {_ZOMBIES}",
+        (
+            "init fused_init call call_same_key fused_call "
+            f"repair simple_repair {_CLAIMS} put {_SAVES} {_ZOMBIES}"
+        ),
     ),
     "timing": (
         timing,
-        f"call call_waiting search_timers save_retry save_resume save_replace_due save_break {_ZOMBIES}",
+        (
+            "call call_waiting fused_call search_timers "
+            f"save_retry save_resume save_replace_due save_break {_ZOMBIES}"
+        ),
     ),
     "repairing": (
         repairing,
@@ -318,17 +366,23 @@ MEETINGS: dict[str, tuple[Setting, str]] = {
     ),
     "initial": (
         initial,
-        f"init call search_calls put save_resume save_replace_due save_refusal save_break {_ZOMBIES}",
+        (
+            "init fused_init call fused_call search_calls "
+            f"put save_resume save_replace_due save_refusal save_break {_ZOMBIES}"
+        ),
     ),
-    "mailbox": (mailbox, f"call call_waiting {_CLAIMS} remove"),
+    "mailbox": (mailbox, f"call call_waiting fused_call {_CLAIMS} remove"),
     "idle": (
         idle,
-        f"init call call_waiting call_same_key repair {_CLAIMS} put remove",
+        (
+            "init fused_init call call_waiting call_same_key "
+            f"fused_call fused_call_and_save repair {_CLAIMS} put remove"
+        ),
     ),
     "alone": (
         alone,
-        f"call call_waiting search_timers {_SAVES} {_ZOMBIES}",
+        f"call call_waiting fused_call search_timers {_SAVES} {_ZOMBIES}",
     ),
-    "broken": (broken, "init put call repair simple_repair search_calls search_timers remove"),
+    "broken": (broken, "init put call fused_call repair simple_repair search_calls search_timers remove"),
     "held_back": (held_back, f"call repair simple_repair {_CLAIMS} remove"),
 }

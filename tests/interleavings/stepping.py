@@ -141,6 +141,21 @@ class _Stepped:
             await self._side.boundary()
         return results
 
+    async def begin(self, statements: Transaction) -> Results:
+        await self._session.begin({})
+        self._is_open = True
+        return await self._one_by_one(statements)
+
+    async def commit(self, statements: Transaction) -> Results:
+        results = await self._one_by_one(statements)
+        await self._session.commit({})
+        self._is_open = False
+        return results
+
+    async def roll_back(self) -> None:
+        await self._session.roll_back()
+        self._is_open = False
+
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[None]:
         async with self._session.transaction():

@@ -214,9 +214,8 @@ def test_one_after_the_other(
     monkeypatch.setattr(repetition, "_FIRST_PAUSE", 0.0)
     names = first, second
     serial = []
-    # What is two transactions may have the other in the middle.
-    for order, end in (("AB", None), ("BA", None), ("AB", OPS[first].middle), ("BA", OPS[second].middle)):
-        if (left := arena.meet(scene, names, order, end, None)) is not None:
+    for order, *ends in _serial(OPS[first].middle, OPS[second].middle):
+        if (left := arena.meet(scene, names, order, *ends, None)) is not None:
             arena.examine(left)
             serial.append(left)
     for order in ("AB", "BA"):
@@ -230,6 +229,16 @@ def test_one_after_the_other(
                 # Not as any order would have it: then one has skipped what the other held.
                 assert OPS[first].skips or OPS[second].skips, (order, boundary, left, serial)
                 assert left.again in [each.again for each in serial], (order, boundary, left, serial)
+
+
+def _serial(first: int | None, second: int | None) -> Iterator[tuple[Any, ...]]:
+    """One after the other; what is two transactions may have the other in the middle, or the half of it."""
+    for order, middle, other in (("AB", first, second), ("BA", second, first)):
+        yield order, None
+        if middle is not None:
+            yield order, middle
+            if other is not None:
+                yield order, middle, other
 
 
 def _stops(scene: str) -> Iterator[tuple[int | None, ...]]:
