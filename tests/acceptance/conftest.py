@@ -1,5 +1,7 @@
 """Engines and clients for the acceptance tests, each of which runs with signals and by scanning alone.
 
+What asks its own engine runs once more with all its requests behind their locks that can be.
+
 Rule: only what `progressor` exports is used; that the tables' invariants hold is checked at the end.
 """
 
@@ -25,13 +27,27 @@ MODES: dict[str, Options] = {
         "reply_poll_interval": timedelta(milliseconds=20),
     },
 }
-_ENGINE_ONLY = ("scan_interval",)
+_ALL_MODES = {
+    "signals": MODES["signals"],
+    "scanning": {**MODES["scanning"], "fuse": "never"},
+    "fused": {**MODES["signals"], "fuse": "always"},
+}
+_ENGINE_ONLY = ("scan_interval", "fuse")
 
 
-@pytest.fixture(params=MODES)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Only who asks its own engine is fused: of the others that mode is left out."""
+    items[:] = [item for item in items if _is_meant(getattr(item, "callspec", None))]
+
+
+def _is_meant(spec: Any) -> bool:
+    return spec is None or spec.params.get("mode") != "fused" or spec.params.get("side") == "inside"
+
+
+@pytest.fixture(params=_ALL_MODES)
 def mode(request: pytest.FixtureRequest) -> Options:
-    """The options that switch signals on or off."""
-    return MODES[request.param]
+    """The options that switch signals on or off, and what runs behind its lock."""
+    return _ALL_MODES[request.param]
 
 
 @pytest.fixture(params=["inside", "outside"])

@@ -1,4 +1,7 @@
-"""More is asked than PostgreSQL takes: who waits too long is told, and what was not sent never runs."""
+"""More is asked than PostgreSQL takes: who waits too long is told, and what was not sent never runs.
+
+Rule: nothing is fused, so that calls and notifies wait behind the same two flights.
+"""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -33,7 +36,7 @@ async def nothing_leaves(client: Client, tables: Tables) -> AsyncIterator[list[a
 
 async def test_a_call_that_was_not_sent_in_time_never_runs(serve: MakeClient, tables: Tables) -> None:
     """The caller hears StorageUnavailable; the call does not run when PostgreSQL goes on; a notify does."""
-    client = await serve(Scripted().namespace)
+    client = await serve(Scripted().namespace, fuse="never")
     await started(client)
     async with nothing_leaves(client, tables) as sent:
         with pytest.raises(StorageUnavailable):
@@ -52,7 +55,7 @@ async def test_a_call_that_was_not_sent_in_time_never_runs(serve: MakeClient, ta
 
 async def test_slots_of_withdrawn_calls_are_free_again(serve: MakeClient, tables: Tables) -> None:
     """Calls that never left hold no slot of the worker in whose process they were made."""
-    client = await serve(Scripted(concurrency=3).namespace)
+    client = await serve(Scripted(concurrency=3).namespace, fuse="never")
     await started(client)
     async with nothing_leaves(client, tables) as sent:
         for _ in range(5):
@@ -66,7 +69,7 @@ async def test_slots_of_withdrawn_calls_are_free_again(serve: MakeClient, tables
 async def test_overloaded(serve: MakeClient, tables: Tables, monkeypatch: pytest.MonkeyPatch) -> None:
     """Beyond the room for what waits, a request is refused at once; what waits is done."""
     monkeypatch.setattr(batching, "REQUESTS", Room(items=2, size=1 << 20))
-    client = await serve(Scripted().namespace)
+    client = await serve(Scripted().namespace, fuse="never")
     await started(client)
     async with nothing_leaves(client, tables) as sent:
         sent += [asyncio.create_task(client.call(NS, "p3", "act", Act(add=1))) for _ in range(2)]

@@ -50,7 +50,10 @@ async def test_get_and_search_show_the_timer(serve: MakeClient) -> None:
         client.call(NS, "p", "act", Act(gate="call", after=0, then=Act(gate="t")))
     )
     await scripted.gates["call"].entered()
-    assert await timer_of(client) == waiting._replace(status=TimerStatus.BLOCKED)
+    # A handler may begin before its task is committed.
+    blocked = waiting._replace(status=TimerStatus.BLOCKED)
+    await until(lambda: client.get(NS, "p"), lambda process: process.timer == blocked)
+    assert await timer_of(client) == blocked
     scripted.gates["call"].open()
     await calling
     await scripted.gates["t"].entered()

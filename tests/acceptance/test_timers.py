@@ -85,7 +85,8 @@ async def test_a_timer_is_blocked_under_a_call_and_keeps_its_time(serve: MakeCli
     (before,) = await timers(client, "p")
     calling = asyncio.create_task(client.call(NS, "p", "act", Act(gate="g", emit="called")))
     await scripted.gates["g"].entered()
-    (under,) = await timers(client, "p")
+    # A handler may begin before its task is committed.
+    (under,) = await until(lambda: timers(client, "p"), lambda found: found[0].status == "blocked")
     scripted.gates["g"].open()
     await calling
     (after,) = await timers(client, "p")
