@@ -11,7 +11,7 @@ from progressor import Client, Engine
 from progressor.deployment.standalone import Standalone, scanner_apart, zombie_collector_apart
 from progressor.worker.pool import Pool
 from tests.crash import points
-from tests.crash.ledger import CLIENT_OPTIONS, OPTIONS, account, use_all
+from tests.crash.ledger import CLIENT_OPTIONS, NAMESPACE, OPTIONS, account, use_all
 
 
 async def main(role: str, point: str, nth: int, dsn: str) -> None:
@@ -22,6 +22,13 @@ async def main(role: str, point: str, nth: int, dsn: str) -> None:
                 await asyncio.Event().wait()
         case "engine client":
             async with Engine(dsn, [account()], zombie_collector=False, **OPTIONS) as engine:
+                await use_all(engine.client)
+        case "fused client":
+            options = {"fuse": "always", "zombie_collector": False, **OPTIONS}
+            async with Engine(dsn, [account(deposits_wait=True)], **options) as engine:
+                # What finds no free slot is prepared.
+                while not engine.pools[NAMESPACE].is_idle:  # noqa: ASYNC110 - there is no event to wait on
+                    await asyncio.sleep(0.01)
                 await use_all(engine.client)
         case "client":
             async with Client(dsn, **CLIENT_OPTIONS) as client:

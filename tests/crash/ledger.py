@@ -22,7 +22,7 @@ OPTIONS: dict[str, Any] = {
 CLIENT_OPTIONS: dict[str, Any] = {"lease_age": OPTIONS["lease_age"]}
 
 
-def account() -> Namespace:
+def account(*, deposits_wait: bool = False) -> Namespace:
     ns = Namespace(NAMESPACE, on_zombie="retry", concurrency=10)
 
     @ns.init
@@ -34,6 +34,8 @@ def account() -> Namespace:
 
     @ns.call
     async def deposit(process: Process[Any], args: dict[str, int]) -> int:
+        if deposits_wait:
+            await asyncio.sleep(0)
         process.state["balance"] += args["amount"]
         process.emit("deposited", amount=args["amount"])
         return int(process.state["balance"])

@@ -39,6 +39,11 @@ ENGINE_CLIENT = [
     *(f"fused_look:{phase}" for phase in ("before", "sent", "after")),
     *(f"fused_save:{phase}" for phase in ("before", "sent", "after")),
 ]
+# The same with `fuse="always"`, where a start ends at once and a deposit goes on.
+FUSED_CLIENT = [
+    *(f"fused_make:{phase}" for phase in ("before", "sent", "after")),
+    *(f"fused_run:{phase}" for phase in ("before", "sent", "after")),
+]
 # What a client's process does.
 CLIENT = [
     *(f"prepare_init:{phase}" for phase in ("before", "sent", "after")),

@@ -102,6 +102,15 @@ async def test_an_engine_dies_with_its_own_requests(known: str, point: str) -> N
         await check(known)
 
 
+@pytest.mark.parametrize("point", points.FUSED_CLIENT)
+async def test_an_engine_dies_behind_the_locks_of_its_requests(known: str, point: str) -> None:
+    """What was run and not committed was not done; what was committed as running another one runs."""
+    await die("fused client", point, known, nth=1 if point.startswith("fused_make") else 2)
+    async with Engine(known, [account(deposits_wait=True)], **{**OPTIONS, "fuse": "always"}) as engine:
+        assert await use_all(engine.client) == ANSWERS
+        await check(known)
+
+
 @pytest.mark.parametrize("point", points.CLIENT)
 async def test_a_client_dies(known: str, point: str) -> None:
     """Another client that asks under the same keys gets the same answers, and nothing runs twice."""
