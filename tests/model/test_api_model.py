@@ -67,8 +67,8 @@ plain_acts = st.builds(
 class Bank:
     """An engine, and a client that shares nothing with it, as long as the machine's run."""
 
-    def __init__(self, dsn: str, runner: asyncio.Runner) -> None:
-        self.dsn, self._runner = dsn, runner
+    def __init__(self, dsn: str, runner: asyncio.Runner, **options: Any) -> None:
+        self.dsn, self._runner, self._options = dsn, runner, options
         self.engine: Engine
         self.outside = Client(dsn)
         self.run(self.start())
@@ -78,7 +78,7 @@ class Bank:
         return self._runner.run(act)
 
     async def start(self) -> None:
-        self.engine = Engine(self.dsn, [bank], scan_interval=timedelta(seconds=1))
+        self.engine = Engine(self.dsn, [bank], scan_interval=timedelta(seconds=1), **self._options)
         await self.engine.__aenter__()
 
     def client(self, side: str) -> Client:
@@ -351,17 +351,18 @@ def _is_over(entry: TraceEntry) -> bool:
 
 
 @contextmanager
-def opened(dsn: str) -> Iterator[Bank]:
+def opened(dsn: str, **options: Any) -> Iterator[Bank]:
     """A bank on this database, which must be nobody else's."""
     with asyncio.Runner() as runner:
-        made = Bank(dsn, runner)
+        made = Bank(dsn, runner, **options)
         try:
             yield made
         finally:
             made.close()
 
 
-def test_the_api_against_the_oracle(dsn: str) -> None:
+@pytest.mark.parametrize("fuse", ["learned", "always"])
+def test_the_api_against_the_oracle(dsn: str, fuse: str) -> None:
     """Whatever handlers do, and however they are asked, callers and processes get what the oracle says."""
-    with opened(dsn) as made:
+    with opened(dsn, fuse=fuse) as made:
         run_state_machine_as_test(lambda: ApiMachine(made), settings=profile(quick=15, deep=1000, steps=15))
