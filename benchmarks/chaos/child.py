@@ -73,7 +73,7 @@ async def _serve(spec: dict[str, Any]) -> None:
             async with Engine(dsn, [steady()], **STEADY_OPTIONS):
                 await told()
         case "engine":
-            async with Engine(dsn, namespaces(), **alone) as engine:
+            async with Engine(dsn, namespaces(), fuse="always", **alone) as engine:
                 await tell(engine.client)
         case "client":
             async with Client(dsn, **CLIENT_OPTIONS) as client:
