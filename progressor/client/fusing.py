@@ -81,7 +81,10 @@ class _Flight:
         for place, request in enumerate(requests):
             pool = pools[request.namespace]
             seconds = pool.computes(request.task_type, request.name)
-            if seconds is not None and together + seconds <= MOST_TOGETHER and pool.reserve():
+            if seconds is None:
+                continue
+            # One that computes for longer, by its author's will, flies alone.
+            if (not self.slots or together + seconds <= MOST_TOGETHER) and pool.reserve():
                 together += seconds
                 self.slots[place] = pool
         self.requests = {

@@ -37,7 +37,7 @@ class Manner:
         if fuse == "never" or self.stated is False:
             return None
         if fuse == "always" or self.stated:
-            return 0.0
+            return self.seconds
         return self.seconds if self.was_run and not self.waits and self.seconds <= MOST_COMPUTED else None
 
     async def watched(self, running: Awaitable[Any]) -> Any:
