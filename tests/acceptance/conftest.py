@@ -35,6 +35,11 @@ _ALL_MODES = {
 _ENGINE_ONLY = ("scan_interval", "fuse")
 
 
+def of_a_client(options: Options) -> Options:
+    """Those of them that a client of its own has too."""
+    return {name: value for name, value in options.items() if name not in _ENGINE_ONLY}
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Only who asks its own engine is fused: of the others that mode is left out."""
     items[:] = [item for item in items if _is_meant(getattr(item, "callspec", None))]
@@ -77,10 +82,9 @@ def engine(dsn: str, mode: Options, stack: AsyncExitStack) -> MakeEngine:
 @pytest.fixture
 def client(dsn: str, mode: Options, stack: AsyncExitStack) -> MakeClient:
     """`await client(namespace, …, option=…)`: a client with connections of its own."""
-    defaults = {name: value for name, value in mode.items() if name not in _ENGINE_ONLY}
 
     async def make(*namespaces: Namespace, **options: Any) -> Client:
-        return await stack.enter_async_context(Client(dsn, namespaces, **{**defaults, **options}))
+        return await stack.enter_async_context(Client(dsn, namespaces, **of_a_client(mode) | options))
 
     return make
 

@@ -73,7 +73,7 @@ def namespace_of(*, on_zombie: str, victim: bool) -> Namespace:
 def read_options(text: str) -> dict[str, Any]:
     """Engine options from JSON, numbers being seconds."""
     return {
-        name: value if isinstance(value, bool) else timedelta(seconds=value)
+        name: value if isinstance(value, bool | str) else timedelta(seconds=value)
         for name, value in json.loads(text).items()
     }
 

@@ -19,7 +19,7 @@ from progressor import (
     SyncClient,
     TaskType,
 )
-from tests.acceptance.conftest import MakeClient, MakeEngine, Options
+from tests.acceptance.conftest import MakeClient, MakeEngine, Options, of_a_client
 from tests.acceptance.support import DEADLINE, Gate, until, until_waiting
 
 NS = "ns"
@@ -115,7 +115,7 @@ async def asking(
         asking = (Functions if request.param == "threads" else Coroutines)(**options)
         running = await engine(asking.namespace)
         asking.client = running.client if request.param == "own engine" else await client()
-        options = {name: value for name, value in mode.items() if name != "scan_interval"}
+        options = of_a_client(mode)
         asking.sync_client = SyncClient(dsn, **options)
         made.append(asking.sync_client)
         for process_id in processes:

@@ -21,7 +21,7 @@ from progressor import (
     StorageUnavailable,
 )
 from progressor.storage import migrations
-from tests.acceptance.conftest import MakeEngine, Options
+from tests.acceptance.conftest import MakeEngine, Options, of_a_client
 from tests.acceptance.support import NS, Account, Act, Scripted
 
 Verb = Callable[[Client], Coroutine[Any, Any, Any]]
@@ -43,7 +43,7 @@ VERBS: dict[str, Verb] = {
 
 @pytest.fixture
 def options(mode: Options) -> Options:
-    return {name: value for name, value in mode.items() if name != "scan_interval"}
+    return of_a_client(mode)
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from progressor import HandlerFailed, ProcessBroken, ProcessStatus, TaskStatus
-from tests.acceptance.conftest import MakeClient, MakeEngine, Options
+from tests.acceptance.conftest import MakeClient, MakeEngine, Options, of_a_client
 from tests.acceptance.other_process import NS, Work, namespace_of, read_options
 from tests.acceptance.support import DEADLINE, Scripted, until, until_status, until_waiting
 
@@ -61,7 +61,7 @@ Run = Callable[..., Awaitable[Other]]
 @pytest.fixture
 def options(mode: Options) -> dict[str, object]:
     """The mode's options in seconds, as they go over a command line."""
-    return {n: v if isinstance(v, bool) else v.total_seconds() for n, v in mode.items()}
+    return {n: v.total_seconds() if isinstance(v, timedelta) else v for n, v in mode.items()}
 
 
 @pytest.fixture
@@ -112,7 +112,7 @@ async def test_a_client_in_another_process(
 ) -> None:
     """A client that shares nothing with the workers, not even the OS process, starts and calls."""
     await engine(Scripted().namespace)
-    only = {name: value for name, value in options.items() if name != "scan_interval"}
+    only = of_a_client(options)
     other = await run("ask", json.dumps(only))
     answers = json.loads(await other.says("["))
     assert sorted(answers) == [1, 2, 3, 4, 5, 6]

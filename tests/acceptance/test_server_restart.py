@@ -21,7 +21,7 @@ from progressor.embedded import lifetime
 from progressor.storage import migrations
 from progressor.storage.dsn import parsed
 from tests import postgres
-from tests.acceptance.conftest import Options
+from tests.acceptance.conftest import Options, of_a_client
 from tests.acceptance.support import DEADLINE, Act, Scripted, until
 from tests.support import check_invariants
 
@@ -72,7 +72,7 @@ async def test_a_restart_under_load(private: Server, mode: Options, how: signal.
         history=HistoryRange(limit=1, direction="backward"),
     )
     namespace, answered = scripted.name, 0
-    asker_mode = {name: value for name, value in mode.items() if name != "scan_interval"}
+    asker_mode = of_a_client(mode)
     async with (
         Engine(private.dsn, [scripted.namespace], patience=timedelta(milliseconds=200), **mode),
         Client(private.dsn, **asker_mode) as client,
@@ -124,7 +124,7 @@ async def test_a_restart_under_load(private: Server, mode: Options, how: signal.
 async def test_an_outage_is_told_and_survived(private: Server, mode: Options) -> None:
     """While PostgreSQL is away requests fail with StorageUnavailable; afterwards everything works."""
     scripted = Scripted("bank.outage")
-    asker_mode = {name: value for name, value in mode.items() if name != "scan_interval"}
+    asker_mode = of_a_client(mode)
     process_id = f"p{len(mode)}"
     async with (
         Engine(private.dsn, [scripted.namespace], **mode) as engine,

@@ -26,7 +26,7 @@ from progressor import (
     StorageUnavailable,
     SyncClient,
 )
-from tests.acceptance.conftest import MakeEngine, Options
+from tests.acceptance.conftest import MakeEngine, Options, of_a_client
 from tests.acceptance.support import NS, Account, Act, Scripted
 
 T = TypeVar("T")
@@ -34,7 +34,7 @@ T = TypeVar("T")
 
 @pytest.fixture
 def options(mode: Options) -> Options:
-    return {name: value for name, value in mode.items() if name != "scan_interval"}
+    return of_a_client(mode)
 
 
 @pytest.fixture
