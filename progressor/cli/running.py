@@ -132,7 +132,8 @@ class _StoppedEarly(Exception):
 @contextmanager
 def until_stopped(console: Console, says: str) -> Iterator[None]:
     """Ctrl-C ends the block with a line and status 130, and so does SIGTERM."""
-    before = signal.signal(signal.SIGTERM, lambda _signum, _frame: signal.raise_signal(signal.SIGINT))
+    # Not by way of SIGINT, which who runs it in the background ignores.
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         yield
     except KeyboardInterrupt:

@@ -155,7 +155,7 @@ class Pool:
         work = self._run_chain(begun.held, begun.slot, begun.deciding)
         chain = self._begin(work, begun.held, begun.slot)
         # A chain that is cancelled before it begins does not come to await it.
-        chain.add_done_callback(lambda _: begun.deciding.cancel())
+        chain.add_done_callback(watched("step", lambda _: begun.deciding.cancel()))
 
     def give_up(self, begun: Begun) -> None:
         """Its task is not committed: the slot is free when its handler has ended."""

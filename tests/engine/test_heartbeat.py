@@ -148,7 +148,7 @@ async def test_a_start_that_is_cancelled_leaves_nothing(dsn: str, tables: Tables
             await starting
     await heartbeat.stop(leave=True)
     assert tables.execute("SELECT * FROM workers") == []
-    assert not connections_of(tables)
+    await eventually(lambda: not connections_of(tables), "its connection has ended")
 
 
 async def test_a_start_that_fails_leaves_nothing(dsn: str, tables: Tables) -> None:
@@ -158,7 +158,7 @@ async def test_a_start_that_fails_leaves_nothing(dsn: str, tables: Tables) -> No
         await heartbeat.start()
     await heartbeat.stop(leave=False)
     assert tables.execute("SELECT * FROM workers") == []
-    assert not connections_of(tables)
+    await eventually(lambda: not connections_of(tables), "its connection has ended")
 
 
 def connections_of(tables: Tables) -> list[dict[str, object]]:
