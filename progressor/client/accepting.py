@@ -44,19 +44,24 @@ class Accepting:
     def __init__(self, node: Node, pools: Pools) -> None:
         self._node = node
         self._pools = pools
-        storage, fly = node.storage, self._fly
+        storage, fly, again = node.storage, self._fly, self._fly_again
         self._fused = {
             task_type: node.stops(
-                batch_by_process(verb, partial(fly_fused, pools, fuse, prepare, self._wake))
+                batch_by_process(
+                    verb, partial(fly_fused, pools, fuse, prepare, self._wake), partial(again, prepare)
+                )
             )
             for task_type, verb, fuse, prepare in (
                 (TaskType.INIT, "fused_init", storage.fused_init, storage.prepare_init),
                 (TaskType.CALL, "fused_call", storage.fused_call, storage.prepare_call),
             )
         }
-        self._inits = node.stops(batch_by_process("prepare_init", partial(fly, storage.prepare_init)))
-        self._calls = node.stops(batch_by_key("prepare_call", partial(fly, storage.prepare_call)))
-        self._repairs = node.stops(batch_by_key("prepare_repair", partial(fly, storage.prepare_repair)))
+        init, call, repair = storage.prepare_init, storage.prepare_call, storage.prepare_repair
+        self._inits = node.stops(batch_by_process("prepare_init", partial(fly, init), partial(again, init)))
+        self._calls = node.stops(batch_by_key("prepare_call", partial(fly, call), partial(again, call)))
+        self._repairs = node.stops(
+            batch_by_key("prepare_repair", partial(fly, repair), partial(again, repair))
+        )
         self._simple_repairs = node.stops(
             batch_by_process("simple_repair", partial(self._fly_without_handler, storage.simple_repair))
         )
@@ -103,7 +108,19 @@ class Accepting:
         return outcome
 
     async def _fly(self, prepare: Prepare, requests: Sequence[Request]) -> Sequence[Prepared]:
-        slots = [self._slot_for(request) for request in requests]
+        return await self._carry(prepare, requests, [self._slot_for(request) for request in requests])
+
+    async def _fly_again(self, prepare: Prepare, requests: Sequence[Request]) -> Sequence[Prepared]:
+        """Of what a flight before may have committed: that is run here, be a slot free for it or not."""
+        slots = [self._pools.get(request.namespace) for request in requests]
+        for slot in slots:
+            if slot is not None:
+                slot.take()
+        return await self._carry(prepare, requests, slots)
+
+    async def _carry(
+        self, prepare: Prepare, requests: Sequence[Request], slots: Sequence[Pool | None]
+    ) -> Sequence[Prepared]:
         try:
             outcomes = await prepare(
                 [

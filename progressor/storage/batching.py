@@ -246,15 +246,19 @@ _Prepare = Callable[[Sequence[Request]], Awaitable[Sequence[Prepared]]]
 
 
 def batch_by_process(
-    verb: str, run: Callable[[Sequence[Request]], Awaitable[Sequence[Result]]]
+    verb: str,
+    run: Callable[[Sequence[Request]], Awaitable[Sequence[Result]]],
+    run_again: Callable[[Sequence[Request]], Awaitable[Sequence[Result]]] | None = None,
 ) -> Batcher[Request, Result]:
     """Requests of which a batch has one of each process."""
-    return Batcher(verb, run, _process_of, _size_of, room=REQUESTS)
+    return Batcher(verb, run, _process_of, _size_of, room=REQUESTS, run_again=run_again)
 
 
-def batch_by_key(verb: str, prepare: _Prepare) -> Batcher[Request, Prepared]:
+def batch_by_key(
+    verb: str, prepare: _Prepare, run_again: _Prepare | None = None
+) -> Batcher[Request, Prepared]:
     """Requests of which a batch has one of each idempotency key."""
-    return Batcher(verb, prepare, _key_of, _size_of, room=REQUESTS)
+    return Batcher(verb, prepare, _key_of, _size_of, room=REQUESTS, run_again=run_again)
 
 
 def batch_steps(storage: Storage) -> Batcher[Step, Saved | LostLease]:

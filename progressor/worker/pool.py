@@ -121,6 +121,10 @@ class Pool:
         self.free -= 1
         return True
 
+    def take(self) -> None:
+        """Take a slot, beyond all others if none is free."""
+        self.free -= 1
+
     def release(self, slots: int = 1) -> None:
         """Give slots back."""
         self.free += slots
@@ -138,15 +142,12 @@ class Pool:
 
     def computes(self, task_type: TaskType, name: str | None) -> float | None:
         """For how long a handler is expected to compute, if it may be run here behind a lock; else None."""
-        if self.free <= 0 or not self.is_open:
-            return None
-        manner = self.namespace.manner_of(task_type, name)
+        manner = self.namespace.manner_of(task_type, name) if self.claims else None
         return None if manner is None else manner.computes(self._fuse)
 
     def begin(self, held: Claimed) -> Begun:
         """Begin a step in a slot that was reserved, before its task is committed."""
-        slot = Slot()
-        return Begun(held, slot, asyncio.create_task(self._worker.decided(held, slot)))
+        return Begun(held, slot := Slot(), asyncio.create_task(self._worker.decided(held, slot)))
 
     def go_on(self, begun: Begun) -> None:
         """Its task is committed as running: the step goes on, and the chain after it."""
@@ -209,7 +210,7 @@ class Pool:
         if self.free > 0 and self._room() > 0 and self.is_open:
             return False
         held: Claimed | None = None
-        self.free -= 1
+        self.take()
         try:
             held = await self._next_of(process_no)
         except ProgressorError as error:

@@ -7,6 +7,7 @@ import psycopg
 import pytest
 
 from progressor import Engine, Namespace, Process
+from progressor.storage.operations import Storage
 from progressor.storage.session import Session
 from tests.support import NS, Tables, check_invariants, eventually
 
@@ -88,4 +89,46 @@ async def test_what_came_to_its_end(lost: list[str], dsn: str) -> None:
         assert await engine.client.call(NS, "p1", "pay") == 1
         assert (runs, lost) == (["begin", "pay"], [])
         assert engine.pools[NS].free == engine.pools[NS].size
+    check_invariants(dsn)
+
+
+async def test_what_flies_again_needs_no_free_slot(
+    dsn: str, tables: Tables, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A batch was committed, and its answer could not be used: what is to run here is run at any rate."""
+    shop = Namespace(NS, state=int, concurrency=2)
+
+    @shop.init
+    async def begin(process: Process[int]) -> None:
+        process.state = 0
+
+    @shop.call
+    async def pay(process: Process[int]) -> int:
+        process.state += 1
+        return process.state
+
+    prepare, taken = Storage.prepare_call, list[int]()
+
+    async def unusable(self: Storage, requests: Any, **options: Any) -> Any:
+        told = await prepare(self, requests, **options)
+        if len(requests) > 1 and not taken:
+            # The slots that the flight gives back are others' at once.
+            for _ in requests:
+                pool.take()
+                taken.append(1)
+            raise KeyError("a defect")
+        return told
+
+    monkeypatch.setattr(Storage, "prepare_call", unusable)
+    async with Engine(dsn, [shop], fuse="never") as engine:
+        pool = engine.pools[NS]
+        for name in ("p1", "p2"):
+            await engine.client.start(NS, name)
+        await eventually(lambda: pool.is_idle, "its slots are free")
+        calls = [engine.client.call(NS, name, "pay") for name in ("p1", "p2")]
+        assert await asyncio.gather(*calls) == [1, 1]
+        assert len(taken) == 2
+        await eventually(lambda: pool.free == 0, "only those that others have are taken")
+        pool.release(2)
+    assert tables.execute("SELECT * FROM running") == []
     check_invariants(dsn)
