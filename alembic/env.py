@@ -13,7 +13,7 @@ from contextlib import ExitStack
 from alembic import context
 
 from progressor.config import DEFAULT_SCHEMA
-from progressor.storage.migrations import connect
+from progressor.storage.migrations import connect, head, statement_of_oldest
 from progressor.storage.schema import metadata
 
 with ExitStack() as stack:
@@ -42,3 +42,7 @@ with ExitStack() as stack:
                 f'THEN CREATE SCHEMA "{schema}"; END IF; END $$'
             )
         context.run_migrations()
+        offline = context.is_offline_mode()
+        revision = head() if offline else context.get_context().get_current_revision()
+        if revision is not None:
+            context.execute(statement_of_oldest(revision, schema))

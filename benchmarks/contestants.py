@@ -65,6 +65,10 @@ def _p50(name: str, contestant: str = OWN) -> Where:
     return name, "p50_ms", contestant
 
 
+def _p99(name: str) -> Where:
+    return name, "p99_ms", OWN
+
+
 def _us(name: str) -> Where:
     return name, "us", OWN
 
@@ -77,9 +81,9 @@ _AT_LEAST: tuple[tuple[str, float, Where, Where], ...] = (
     ("chain of 200 / raw ceiling", 0.4, _rate("chain-200"), _rate("chain-200", "ceiling, 1 conn")),
     ("chain of 1 / DBOS", 2, _rate("chain-1"), _rate("chain-1", "dbos")),
     ("chain of 1 / naive form", 1, _rate("chain-1"), _rate("chain-1", "naive")),
-    ("starts, 32 clients / DBOS", 6, _rate("start-32"), _rate("start-32", "dbos")),
+    ("starts, 32 clients / DBOS", 12, _rate("start-32"), _rate("start-32", "dbos")),
     ("starts, 32 clients / PgQueuer", 2.5, _rate("start-32"), _rate("start-32", "pgqueuer")),
-    ("calls, 32 clients / starts of DBOS", 6, _rate("call-32"), _rate("start-32", "dbos")),
+    ("calls, 32 clients / starts of DBOS", 12, _rate("call-32"), _rate("start-32", "dbos")),
     ("calls, 32 clients / starts of PgQueuer", 2.5, _rate("call-32"), _rate("start-32", "pgqueuer")),
 )
 _AT_MOST: tuple[tuple[str, float, Where, Where], ...] = (
@@ -94,6 +98,12 @@ _AT_MOST: tuple[tuple[str, float, Where, Where], ...] = (
         1.5,
         _p50("timers-claim-waiting"),
         _p50("timers-claim"),
+    ),
+    (
+        "calls beside a handler of 50 ms, p99 / the ordinary way",
+        2,
+        _p99("call-32-slow"),
+        _p99("call-32-slow-ordinary"),
     ),
     ("step at 30,000 events / at 10", 1.2, _us("age-30000"), _us("age-10")),
     ("step with tables of 5,000,000 rows / empty ones", 1.3, _us("age-tables"), _us("age-tables-empty")),

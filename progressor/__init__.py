@@ -1,17 +1,22 @@
 """Progressor: an Erlang-style process engine on PostgreSQL."""
 
+from progressor.bulks import BrokenGroup, Bulk, BulkPreview, BulkStatus
 from progressor.client.client import Client, ProcessHandle
-from progressor.client.results import Health, Page, TraceEntry
+from progressor.client.failures import FailureGroup
+from progressor.client.results import Health, Page, Published, TraceEntry
+from progressor.client.submitting import Receipt
 from progressor.client.sync import SyncClient
 from progressor.config import RetryPolicy
 from progressor.deployment.database import development_database
 from progressor.engine import Engine
 from progressor.errors import (
+    BulkNotFound,
     CallCycle,
     HandlerFailed,
     IdempotencyConflict,
     InvalidRequest,
     InvalidState,
+    NamespaceInUse,
     NamespaceNotFound,
     NonRetryable,
     ProcessAlreadyExists,
@@ -24,6 +29,7 @@ from progressor.errors import (
     ReplyTimeout,
     SchemaMismatch,
     StorageUnavailable,
+    TaskNotFound,
 )
 from progressor.handlers.codec import Codec
 from progressor.handlers.handler import Handler
@@ -44,6 +50,7 @@ from progressor.model import (
     UnsetTimer,
 )
 from progressor.release import VERSION
+from progressor.storage import KnownNamespace, KnownWorker, NamespaceStatus
 
 __version__ = VERSION
 
@@ -76,6 +83,16 @@ __all__ = [
     "TraceEntry",
     "Page",
     "Health",
+    "Receipt",
+    "Published",
+    "KnownNamespace",
+    "KnownWorker",
+    "NamespaceStatus",
+    "FailureGroup",
+    "Bulk",
+    "BulkStatus",
+    "BulkPreview",
+    "BrokenGroup",
     # trying things out
     "development_database",
     # errors
@@ -85,13 +102,16 @@ __all__ = [
     "IdempotencyConflict",
     "CallCycle",
     "NamespaceNotFound",
+    "NamespaceInUse",
     "ProcessNotFound",
+    "TaskNotFound",
     "ProcessAlreadyExists",
     "ProcessBroken",
     "ProcessNotBroken",
     "Rejected",
     "HandlerFailed",
     "ReplyTimeout",
+    "BulkNotFound",
     "StorageUnavailable",
     "SchemaMismatch",
     # which release this is

@@ -20,8 +20,7 @@ from pydantic import (
 from pydantic_core import to_json
 
 from progressor.errors import InvalidRequest
-from progressor.inputs import check_size, metadata_size
-from progressor.model import Event, HistoryRange, Metadata
+from progressor.model import Event, HistoryRange, Metadata, metadata_size
 
 # Where the tables live unless a user says otherwise; the SQL files name it.
 DEFAULT_SCHEMA = "progressor"
@@ -132,13 +131,13 @@ class ConnectionOptions(_Options):
     def check_value(self, field: str, value: bytes | None) -> bytes | None:
         """A value that is not too large, or InvalidRequest."""
         if value is not None:
-            check_size(field, len(value), self.max_value_bytes, "max_value_bytes")
+            _check_size(field, len(value), self.max_value_bytes, "max_value_bytes")
         return value
 
     def check_metadata(self, field: str, metadata: Metadata | None) -> Metadata | None:
         """Metadata that is not too large, or InvalidRequest."""
         if metadata:
-            check_size(field, len(to_json(metadata)), self.max_metadata_bytes, "max_metadata_bytes")
+            _check_size(field, len(to_json(metadata)), self.max_metadata_bytes, "max_metadata_bytes")
         return metadata
 
     def check_events(self, field: str, events: Sequence[Event]) -> Sequence[Event]:
@@ -148,9 +147,9 @@ class ConnectionOptions(_Options):
             if payloads > self.max_value_bytes:
                 self.check_value(f"{field}[{place}]", event.payload)
             beside = metadata_size(event.metadata)
-            check_size(f"{field}[{place}]", beside, self.max_metadata_bytes, "max_metadata_bytes")
+            _check_size(f"{field}[{place}]", beside, self.max_metadata_bytes, "max_metadata_bytes")
             size += beside
-        check_size(field, size, self.max_events_bytes, "max_events_bytes")
+        _check_size(field, size, self.max_events_bytes, "max_events_bytes")
         return events
 
 
@@ -186,3 +185,11 @@ class EngineOptions(ConnectionOptions):
                 f"not {value.total_seconds():g} s"
             )
         return value
+
+
+def _check_size(field: str, size: int, most: int, setting: str) -> None:
+    """InvalidRequest, if there are more bytes than the setting allows."""
+    if size > most:
+        raise InvalidRequest(
+            f"{field} must have at most {most:,} bytes ({setting}), not {size:,}", field=field
+        )

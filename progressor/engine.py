@@ -19,6 +19,7 @@ from progressor.model import shown_id
 from progressor.node.loop_lag import LoopLag
 from progressor.node.node import Node
 from progressor.node.witness import Witness
+from progressor.services.bulk_runner import bulk_runner_on
 from progressor.services.scanner import scanner_on
 from progressor.services.service import PeriodicService
 from progressor.services.zombie_collector import zombie_collector_on
@@ -37,6 +38,7 @@ class _Parts(NamedTuple):
     """What an engine is made of, anew each time it is entered."""
 
     node: Node
+    workers: Sequence[Worker]
     pools: Pools
     client: EngineClient
     heartbeat: Heartbeat
@@ -68,12 +70,14 @@ class Engine:
         pools = Pools()
         node = Node(self._dsn, options, ring=pools.ring)
         lending = Lending(node.place, pools, pools.run_next)
+        workers: list[Worker] = []
         alone = not options.scanner and not options.signals
         poll = options.scan_interval / 3 if alone else options.scan_interval * _LAST_NET
         for namespace in self.namespaces:
             worker = Worker(
                 namespace, node.steps, node.reads, node.replies, lending=lending, options=options
             )
+            workers.append(worker)
             pools.add(
                 Pool(
                     namespace,
@@ -90,9 +94,10 @@ class Engine:
         if options.scanner:
             services.append(scanner_on(node, options, list(pools)))
         if options.zombie_collector:
-            services.append(zombie_collector_on(node, options, witness))
+            services += (zombie_collector_on(node, options, witness), bulk_runner_on(node, options))
         return _Parts(
             node,
+            workers,
             pools,
             EngineClient(node, self.namespaces, pools),
             heartbeat_on(node, options, witness, namespaces=step_timeouts, free_slots=pools.free_slots),
@@ -128,6 +133,11 @@ class Engine:
     def busy(self) -> int:
         """How many chains of steps run."""
         return self.pools.busy
+
+    @property
+    def performed(self) -> int:
+        """How many handlers have run since it was entered."""
+        return sum(worker.performed for worker in self._parts.workers)
 
     async def __aenter__(self) -> Self:
         self._entered = self._build()

@@ -6,13 +6,16 @@ ProgressorError
 │   └── CallCycle               a handler would wait for itself
 ├── InvalidState            a state is not of the type that its namespace declares
 ├── NamespaceNotFound       no worker ever registered this namespace
+├── NamespaceInUse          it is served, or has processes: it cannot be retired
 ├── ProcessNotFound         no such process, or it was removed
+├── TaskNotFound            the process has no such task
 ├── ProcessAlreadyExists    start or put of an id that is taken
 ├── ProcessBroken           the process is in status error; repair it first
 ├── ProcessNotBroken        repair of a process that is not in status error
 ├── Rejected                the handler refused the request (the caller's side of Reject)
 ├── HandlerFailed           the handler raised, or ran out of time
 ├── ReplyTimeout            no answer in time; the task goes on
+├── BulkNotFound            no bulk of this number
 ├── StorageUnavailable      PostgreSQL cannot be reached, or does not let the role do it
 └── SchemaMismatch          the database is none that this release can use
 
@@ -25,11 +28,13 @@ from collections.abc import Sequence
 from typing import Any
 
 __all__ = [
+    "BulkNotFound",
     "CallCycle",
     "HandlerFailed",
     "IdempotencyConflict",
     "InvalidRequest",
     "InvalidState",
+    "NamespaceInUse",
     "NamespaceNotFound",
     "NonRetryable",
     "ProcessAlreadyExists",
@@ -42,6 +47,7 @@ __all__ = [
     "ReplyTimeout",
     "SchemaMismatch",
     "StorageUnavailable",
+    "TaskNotFound",
 ]
 
 
@@ -117,10 +123,43 @@ class NamespaceNotFound(ProgressorError):
         self.namespace = namespace
 
 
+class NamespaceInUse(ProgressorError):
+    """The namespace cannot be retired; `workers` serve it, `processes` (counted up to 1,001) are left."""
+
+    def __init__(self, namespace: str, *, workers: int, processes: int) -> None:
+        super().__init__(f"namespace {namespace!r} cannot be retired: {_in_use(workers, processes)}")
+        self.namespace = namespace
+        self.workers = workers
+        self.processes = processes
+
+
+# It is counted no further.
+_COUNTED = 1000
+
+
+def _in_use(workers: int, processes: int) -> str:
+    if workers:
+        return f"live workers serve it ({workers}); stop them first"
+    if processes:
+        counted = "more than 1,000" if processes > _COUNTED else str(processes)
+        return f"it has processes ({counted}); remove them first, or let a worker serve them to their end"
+    return "a worker registered it a moment ago; stop it, then wait for its lease to end"
+
+
 class ProcessNotFound(_AboutProcess):
     """There is no such process, or it was removed while the request waited."""
 
     _says = "no process {process}"
+
+
+class TaskNotFound(_AboutProcess):
+    """The process, as it lives now, has no task of this id."""
+
+    _says = "process {process} has no such task"
+
+    def __init__(self, namespace: str, process_id: str, *, task_id: int) -> None:
+        super().__init__(namespace, process_id, detail=f"task {task_id}")
+        self.task_id = task_id
 
 
 class ProcessAlreadyExists(_AboutProcess):
@@ -165,19 +204,38 @@ class HandlerFailed(_AboutProcess):
 
 
 class ReplyTimeout(ProgressorError):
-    """No answer in time. The task goes on: ask again with the same `idempotency_key`."""
+    """No answer in time. The task goes on: ask again with the same `idempotency_key`.
+
+    `paused` says whether its namespace is paused: then it goes on when an operator lets it.
+    """
 
     def __init__(
-        self, namespace: str, process_id: str, *, idempotency_key: str | None, task_id: int | None
+        self,
+        namespace: str,
+        process_id: str,
+        *,
+        idempotency_key: str | None,
+        task_id: int | None,
+        paused: bool = False,
     ) -> None:
+        why = f"; namespace {namespace!r} is paused until an operator resumes it" if paused else ""
         super().__init__(
             f"no reply from process {named(namespace, process_id)} in time; the task goes on: "
-            f"ask again with idempotency_key={idempotency_key!r}"
+            f"ask again with idempotency_key={idempotency_key!r}{why}"
         )
         self.namespace = namespace
         self.process_id = process_id
         self.idempotency_key = idempotency_key
         self.task_id = task_id
+        self.paused = paused
+
+
+class BulkNotFound(ProgressorError):
+    """No bulk of this number was ever made in this database."""
+
+    def __init__(self, bulk_id: int) -> None:
+        super().__init__(f"there is no bulk {bulk_id}")
+        self.bulk_id = bulk_id
 
 
 class StorageUnavailable(ProgressorError):

@@ -5,12 +5,9 @@ from __future__ import annotations
 import re
 from datetime import datetime
 
-from pydantic_core import to_json
-
 from progressor.errors import InvalidRequest
-from progressor.model import Metadata, in_utc
+from progressor.model import MAX_ID_LENGTH, in_utc
 
-MAX_ID_LENGTH = 256
 _NAMESPACE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 
 
@@ -56,21 +53,3 @@ def check_moment(field: str, value: object) -> datetime:
     if moment is None:
         raise InvalidRequest(f"{field} must be an aware datetime (with tzinfo)", field=field)
     return moment
-
-
-def check_size(field: str, size: int, most: int, setting: str) -> None:
-    """InvalidRequest, if there are more bytes than the setting allows."""
-    if size > most:
-        raise InvalidRequest(
-            f"{field} must have at most {most:,} bytes ({setting}), not {size:,}", field=field
-        )
-
-
-def metadata_size(metadata: Metadata | None) -> int:
-    """How large metadata are as JSON; 0 for a short name alone, which is all that most events have."""
-    if not metadata:
-        return 0
-    name = metadata.get("name")
-    if len(metadata) == 1 and isinstance(name, str) and len(name) <= MAX_ID_LENGTH:
-        return 0
-    return len(to_json(metadata))

@@ -40,6 +40,12 @@ NOTIFICATION = Histogram(
     (_NAMESPACE, "notification_type"),
     buckets=_NOTIFICATION_BUCKETS,
 )
+HTTP_REQUEST = Histogram(
+    "progressor_http_request_ms",
+    "Answering a request of the HTTP API",
+    ("method", "route", "status"),
+    buckets=(*_BUCKETS, 5000, 30000, 60000),
+)
 
 
 @cache
@@ -64,6 +70,11 @@ OLDEST_AGE = Gauge(
 LIVE_WORKERS = Gauge(
     "progressor_live_workers", "Workers that serve a namespace and have a fresh heartbeat", (_NAMESPACE,)
 )
+PAUSED = Gauge(
+    "progressor_namespace_paused",
+    "1 while an operator has paused the namespace: what is asked of it waits",
+    (_NAMESPACE,),
+)
 OLDEST_SNAPSHOT = Gauge(
     "progressor_oldest_snapshot_age_ms",
     "For how long the oldest open transaction of the database holds up the clearing of dead rows",
@@ -83,6 +94,12 @@ FUSED = Counter(
 )
 REJECTED = Counter("progressor_rejected", "Requests refused by a handler", (_NAMESPACE,))
 BROKEN = Counter("progressor_broken", "Processes that broke", (_NAMESPACE,))
+BULK_OUTCOMES = ("passed_by", "begun", "repaired", "refused", "failed", "removed")
+BULK_REPAIRS = Counter(
+    "progressor_bulk_repairs",
+    "Processes that bulks passed by, repairs that they began, and what became of these",
+    (_NAMESPACE, "outcome"),
+)
 BATCH_SIZE = Histogram(
     "progressor_batch_size",
     "Items that shared one transaction",
@@ -119,6 +136,8 @@ def expect(namespace: str) -> None:
         counter.labels(namespace)
     for disposition in (Disposition.BREAK, Disposition.HOLD, Disposition.RETRY):
         ZOMBIES.labels(namespace, disposition.value)
+    for outcome in BULK_OUTCOMES:
+        BULK_REPAIRS.labels(namespace, outcome)
 
 
 def publish_backlog(namespace: str, kind: str, *, waiting: int, oldest_age_ms: float) -> None:
@@ -130,6 +149,7 @@ def publish_backlog(namespace: str, kind: str, *, waiting: int, oldest_age_ms: f
 def forget_backlog(namespace: str) -> None:
     """No longer show a namespace that nobody serves and that has nothing to do."""
     LIVE_WORKERS.remove(namespace)
+    PAUSED.remove(namespace)
     for kind in ("calls", "timers"):
         BACKLOG.remove(namespace, kind)
         OLDEST_AGE.remove(namespace, kind)

@@ -12,6 +12,7 @@ import tempfile
 from collections.abc import AsyncIterator, Iterator
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 from uuid import uuid4
 
@@ -23,6 +24,8 @@ from progressor.errors import StorageUnavailable
 from progressor.storage import migrations
 from progressor.storage.connections import Connections
 from progressor.storage.operations import Storage
+from progressor.storage.session import Session
+from progressor.storage.statements import Transaction
 from tests import postgres
 from tests.support import NS, Tables, check_invariants
 
@@ -157,6 +160,20 @@ async def storage(dsn: str) -> AsyncIterator[Storage]:
     yield storage
     await connections.close()
     check_invariants(dsn)
+
+
+@pytest.fixture
+def sent(monkeypatch: pytest.MonkeyPatch) -> set[str]:
+    """The statements that sessions sent since it was last cleared."""
+    found: set[str] = set()
+    send = Session._send
+
+    async def noted(session: Session, statements: Transaction) -> Any:
+        found.update(statements)
+        return await send(session, statements)
+
+    monkeypatch.setattr(Session, "_send", noted)
+    return found
 
 
 @pytest.fixture

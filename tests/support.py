@@ -362,6 +362,14 @@ class Tables:
             "WHERE datname = current_database() AND wait_event_type = 'Lock'"
         )
 
+    def in_transaction(self) -> list[Row]:
+        """The transactions of others on this database, also those that are being rolled back: they hold locks yet."""
+        self.execute("SELECT pg_stat_clear_snapshot()")
+        return self.execute(
+            "SELECT pid FROM pg_stat_activity WHERE datname = current_database() "
+            "AND pid <> pg_backend_pid() AND backend_type = 'client backend' AND xact_start IS NOT NULL"
+        )
+
     def process(self, process_id: str = "p1") -> Row | None:
         found = self.execute("SELECT * FROM processes WHERE process_id = %s", process_id)
         return found[0] if found else None
@@ -487,6 +495,43 @@ class Tables:
     def set_collector(self) -> None:
         """As a collector's own heartbeat writes it: without it nobody is judged."""
         self.set_worker(COLLECTOR, seen_at=T0 + LONG, step_timeouts={})
+
+
+def left(tables: Tables, process_id: str) -> dict[str, list[Row]]:
+    """All that the tables have of a process, but for numbers, keys and leases."""
+    numbers = {
+        row["process_no"]
+        for row in tables.execute("SELECT process_no, process_id FROM processes")
+        if row["process_id"] == process_id
+    }
+    numbers |= {
+        row["process_no"]
+        for row in tables.execute("SELECT * FROM removed_processes")
+        if row["process_id"] == process_id
+    }
+    places = {
+        task: place
+        for place, task in enumerate(
+            sorted(
+                row["task_id"]
+                for row in tables.execute("SELECT process_no, task_id FROM tasks")
+                if row["process_no"] in numbers
+            )
+        )
+    }
+    own = ("process_no", "process_id", "idempotency_key", "lease")
+    return {
+        table: [
+            {
+                name: places.get(value) if name in ("task_id", "corrupted_by") else value
+                for name, value in row.items()
+                if name not in own
+            }
+            for row in rows
+            if row["process_no"] in numbers
+        ]
+        for table, rows in tables.everything().items()
+    }
 
 
 def check_invariants(dsn: str) -> None:

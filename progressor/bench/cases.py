@@ -17,6 +17,7 @@ WORKLOADS: Mapping[str, Callable[..., Coroutine[Any, Any, Figures]]] = {
     "chain": chain.chain,
     "start": requests.start,
     "call": requests.call,
+    "slow": requests.slow,
     "among": requests.among,
     "distance": requests.distance,
     "drain": timers.drain,
@@ -32,7 +33,7 @@ WORKLOADS: Mapping[str, Callable[..., Coroutine[Any, Any, Figures]]] = {
 GROUPS: Mapping[str, str] = {
     "chain": "N processes, each a sequence of steps without delay: one 64-byte event and a new state each",
     "start": "C clients start trivial processes and wait for the answer",
-    "call": "C clients call existing processes and wait for the answer; one event a call",
+    "call": "C clients call existing processes and wait; one event a call; also beside a slow handler",
     "timers": "many due at once; some that fall due beside many that wait; what a claim costs",
     "age": "the chain, with long histories and with big tables",
     "names": "call, timers, chain and start among many stored processes, with long and with short names",
@@ -80,6 +81,9 @@ def _all(sizes: Sizes, seconds: float) -> Iterator[Case]:
     for n in (1, 32):
         yield Case("call", f"call-{n}-elsewhere", "call", {"clients": n, "where": "elsewhere", **timed})
     yield Case("call", "call-32-one-process", "call", {"clients": 32, "processes": 1, **timed})
+    for how, fuse in (("", "learned"), ("-ordinary", "never")):
+        params = {"clients": 32, "slow_ms": 50, "fuse": fuse, **timed}
+        yield Case("call", f"call-32-slow{how}", "slow", params)
     yield Case("timers", "timers-drain", "drain", {"due": sizes.due})
     for by in ("worker", "others"):
         params = {"falling": sizes.falling, "seconds": max(2.0, 2 * seconds), "by": by}

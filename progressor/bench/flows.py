@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -26,6 +27,12 @@ class Count(BaseModel):
     """A state that every step changes."""
 
     n: int = 0
+
+
+class Compute(BaseModel):
+    """For how long a handler keeps the event loop to itself."""
+
+    ms: float
 
 
 class Steps:
@@ -76,6 +83,13 @@ def entity(*, concurrency: int, name: str = ENTITY) -> Namespace:
         process.state.n += 1
         process.emit("added", pad=PAD)
         return process.state.n
+
+    @namespace.call
+    async def compute(process: Process[Count], args: Compute) -> None:
+        process.state.n += 1
+        until = time.perf_counter() + args.ms / 1e3
+        while time.perf_counter() < until:
+            pass
 
     return namespace
 

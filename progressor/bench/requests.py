@@ -19,6 +19,7 @@ from progressor.bench.proxy import delayed
 from progressor.bench.rows import add_stored
 from progressor.client.client import Client
 from progressor.engine import Engine
+from progressor.handlers.manner import Fuse
 
 
 async def start(
@@ -74,6 +75,32 @@ async def among(
         loop = ClosedLoop(clients, act)
         figures = await loop.run(dsn, warmup=warmup, seconds=seconds, count=count)
     check_counts(dsn, chosen.namespace, None, "call", steps=loop.done, events=loop.done)
+    return figures
+
+
+async def slow(
+    dsn: str, *, clients: int, slow_ms: float, fuse: Fuse, seconds: float, warmup: float = 1.0
+) -> Figures:
+    """Clients call processes of their own; beside them one calls a process that computes for so long."""
+    ids = [secrets.token_hex(16) for _ in range(clients + 1)]
+    engine = Engine(dsn, [flows.entity(concurrency=flows.CONCURRENCY)], fuse=fuse)
+    async with engine, asyncio.TaskGroup() as beside:
+        client = engine.client
+        await asyncio.gather(*(client.start(flows.ENTITY, each, {}) for each in ids))
+        going = True
+
+        async def keep_busy() -> None:
+            while going:
+                await client.call(flows.ENTITY, ids[-1], "compute", flows.Compute(ms=slow_ms))
+
+        async def act(number: int) -> None:
+            await client.call(flows.ENTITY, ids[number], "add", {})
+
+        beside.create_task(keep_busy())
+        loop = ClosedLoop(clients, act)
+        figures = await loop.run(dsn, warmup=warmup, seconds=seconds)
+        going = False
+    check_counts(dsn, flows.ENTITY, ids[:-1], "call", steps=loop.done, events=loop.done)
     return figures
 
 

@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
+from progressor.cli import bulk
 from progressor.cli.options import (
     ASKING,
     Args,
@@ -30,6 +31,7 @@ from progressor.deployment.settings import Settings
 from progressor.errors import InvalidRequest
 from progressor.model import SetTimer
 
+_MANY = "Many processes"
 CallName = Annotated[str, typer.Argument(metavar="NAME", show_default=False, help="The call's name.")]
 
 
@@ -99,17 +101,79 @@ def notify(
 
 @with_settings(ASKING)
 def repair(
-    namespace: NamespaceName,
-    process_id: ProcessId,
+    namespace: Annotated[str | None, typer.Argument(metavar="NAMESPACE", show_default=False)] = None,
+    process_id: Annotated[str | None, typer.Argument(metavar="PROCESS_ID", show_default=False)] = None,
     args: Args = None,
     *,
     idempotency_key: IdempotencyKey = None,
     context: Context = None,
     timeout: Timeout = None,
+    of_namespace: Annotated[
+        str | None,
+        typer.Option("--namespace", "-n", rich_help_panel=_MANY, help="Repair all that match of this one."),
+    ] = None,
+    status: Annotated[
+        Literal["error"], typer.Option("--status", rich_help_panel=_MANY, help="Only the broken ones.")
+    ] = "error",
+    detail_like: Annotated[
+        str | None,
+        typer.Option(
+            rich_help_panel=_MANY, help="Only with such a detail: a pattern of SQL's LIKE, with % and _."
+        ),
+    ] = None,
+    handler: Annotated[
+        str | None,
+        typer.Option(rich_help_panel=_MANY, help="Only broken by this: init, timeout, or a call's name."),
+    ] = None,
+    simple: Annotated[
+        bool, typer.Option("--simple", rich_help_panel=_MANY, help="Without a handler, as simple-repair.")
+    ] = False,
+    rate: Annotated[
+        str | None,
+        typer.Option(rich_help_panel=_MANY, help="So many at most: 50/s, 90/m.", show_default="50/s"),
+    ] = None,
+    dry_run: Annotated[
+        bool,
+        typer.Option("--dry-run", rich_help_panel=_MANY, help="Say how many match, and why they broke."),
+    ] = False,
+    watch: Annotated[
+        bool,
+        typer.Option(
+            "--watch", "--wait", rich_help_panel=_MANY, help="Show its progress until it has ended."
+        ),
+    ] = False,
     json: AsJson = False,
     settings: Settings,
 ) -> None:
-    """Run the repair handler of a broken process, and print its answer."""
+    """Run the repair handler of a broken process, and print its answer; or of all that match.
+
+    With --namespace: `progressor repair --namespace NAMESPACE [ARGS]` makes a bulk, which runs in the
+    background. It repairs what is broken now and matches, and nothing that breaks later. First try
+
+        progressor repair --namespace billing.subscription --detail-like 'GatewayDown%' --dry-run
+    """
+    del status  # there is nothing else to repair; who says so is understood
+    wanted = {"detail_like": detail_like, "handler": handler}
+    if of_namespace is not None:
+        _refuse(
+            process_id is None and context is None and timeout is None,
+            "with --namespace it takes ARGS, no NAMESPACE and PROCESS_ID, --context or --timeout",
+        )
+        if dry_run:
+            bulk.preview(settings, of_namespace, wanted, machine=json)
+            return
+        pace = {} if rate is None else {"rate": bulk.read_rate(rate)}
+        how = {"simple": simple, "idempotency_key": idempotency_key}
+        # What stands first is then no namespace.
+        given = read_json(namespace, "ARGS")
+        bulk.begin(settings, of_namespace, given, {**wanted, **how, **pace}, watch=watch, machine=json)
+        return
+    of_many = any(wanted.values()) or simple or rate is not None or dry_run or watch
+    _refuse(not of_many, "for many processes, say of which namespace")
+    if namespace is None or process_id is None:
+        raise typer.BadParameter(
+            "give NAMESPACE and PROCESS_ID for one process, or --namespace for all that match"
+        )
     given = read_json(args, "ARGS")
     common = _common(idempotency_key, context, timeout)
     answer = ask(settings, lambda client: client.repair(namespace, process_id, given, **common))
@@ -188,6 +252,11 @@ def remove(
     confirm(f"Delete {visible(namespace)}/{visible(process_id)} with its whole history?", yes=yes)
     ask(settings, lambda client: client.remove(namespace, process_id))
     _print_answer(None, f"removed {namespace}/{process_id}", machine=json)
+
+
+def _refuse(is_right: bool, text: str) -> None:
+    if not is_right:
+        raise typer.BadParameter(text, param_hint="--namespace")
 
 
 def _common(idempotency_key: str | None, context: str | None, timeout: str | None) -> dict[str, Any]:

@@ -13,9 +13,11 @@ import typer
 from progressor.cli.output import error_line, to_json
 from progressor.deployment.logs import without_passwords
 from progressor.errors import (
+    BulkNotFound,
     HandlerFailed,
     IdempotencyConflict,
     InvalidRequest,
+    NamespaceInUse,
     NamespaceNotFound,
     ProcessAlreadyExists,
     ProcessBroken,
@@ -39,10 +41,12 @@ EXIT_STATUS = (
 
 _HINTS: Mapping[type[ProgressorError], str] = {
     NamespaceNotFound: "`progressor worker APP` is one",
+    NamespaceInUse: "`progressor workers` and `progressor search --namespace NAME` list them",
     ProcessNotFound: "`progressor search` lists those that there are",
     ProcessAlreadyExists: "take another id, or look at it with `progressor get`",
     ProcessBroken: "see why with `progressor trace`, then `progressor repair` or `simple-repair`",
     ProcessNotBroken: "there is nothing to repair",
+    BulkNotFound: "`progressor bulks` lists those that there are",
     HandlerFailed: "see `progressor trace` and the log of the worker",
 }
 

@@ -26,6 +26,8 @@ EXAMPLES = (
     """progressor call billing.subscription acme pay '{"amount": 10}'""",
     "progressor trace billing.subscription acme",
     "progressor search --status error --json",
+    "progressor status --watch",
+    "progressor pause billing.subscription",
     "export PROGRESSOR_DATABASE_URL=postgresql://app@db/billing",
     "progressor migrate && progressor worker billing.app --processes 4 --metrics-port 9464",
 )

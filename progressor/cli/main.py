@@ -7,7 +7,21 @@ from typing import Annotated
 import typer
 
 from progressor import __version__
-from progressor.cli import bench, change, demo, doctor, maintain, read, serve
+from progressor.cli import (
+    api,
+    bench,
+    bulk,
+    change,
+    demo,
+    doctor,
+    errors,
+    maintain,
+    oversee,
+    read,
+    serve,
+    status,
+    token,
+)
 from progressor.cli.group import ASK, LOOK, MAINTAIN, RUN, Commands
 
 app = typer.Typer(
@@ -23,6 +37,7 @@ for _panel, _commands in {
         "worker": serve.worker,
         "scanner": serve.scanner,
         "zombie-collector": serve.zombie_collector,
+        "api": api.api,
     },
     ASK: {
         "start": change.start,
@@ -30,14 +45,32 @@ for _panel, _commands in {
         "notify": change.notify,
         "repair": change.repair,
         "simple-repair": change.simple_repair,
+        "stop-bulk": bulk.stop_bulk,
         "put": change.put,
         "remove": change.remove,
     },
-    LOOK: {"get": read.get, "trace": read.trace, "search": read.search},
-    MAINTAIN: {"migrate": maintain.migrate, "doctor": doctor.doctor, "bench": bench.bench},
+    LOOK: {
+        "get": read.get,
+        "trace": read.trace,
+        "search": read.search,
+        "status": status.status,
+        "errors": errors.errors,
+        "workers": oversee.workers,
+        "bulk": bulk.bulk,
+        "bulks": bulk.bulks,
+    },
+    MAINTAIN: {
+        "pause": oversee.pause,
+        "resume": oversee.resume,
+        "retire": oversee.retire,
+        "migrate": maintain.migrate,
+        "doctor": doctor.doctor,
+        "bench": bench.bench,
+    },
 }.items():
     for _name, _command in _commands.items():
         app.command(_name, rich_help_panel=_panel)(_command)
+app.add_typer(token.app, name="token", rich_help_panel=MAINTAIN)
 
 
 def _print_version(wanted: bool) -> None:

@@ -45,8 +45,7 @@ def migrate(
         before: str | None
         after: str | None
         if check:
-            migrations.check(found.dsn, schema=schema)
-            before = after = migrations.head()
+            before = after = migrations.check(found.dsn, schema=schema)
         else:
             _ask_before_going_down(found, revision, settings, yes=yes)
             before, after = migrations.upgrade(found.dsn, revision, schema=schema)

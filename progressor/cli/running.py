@@ -42,15 +42,15 @@ def leave(signum: int) -> NoReturn:
 class Runner:
     """`with Runner(...) as runner: runner.run(service, ...)`; signals are its own within the block.
 
-    `stopping` is called once, at the first signal, with the signal's name, in a thread of its own; `again`
-    at the second one, within its handler.
+    `stopping` is called at the first signal, with the signal's name, or at `stop`, with None, in a thread
+    of its own; `again` at the second signal, within its handler.
     """
 
     def __init__(
         self,
         *,
         grace: timedelta,
-        stopping: Callable[[str], None],
+        stopping: Callable[[str | None], None],
         again: Callable[[int], None] = leave,
     ) -> None:
         self._grace = grace
@@ -106,18 +106,26 @@ class Runner:
             signal.raise_signal(signum)
             return
         self._signal = signum
-        # A thread says so: this may have interrupted a write to the same stream.
-        threading.Thread(target=self._see_through, args=[signum], daemon=True).start()
-        if not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(self._begin_to_stop)
+        self._stop(self._loop, signum)
 
-    def _see_through(self, signum: int) -> None:
+    def stop(self) -> None:
+        """Stop as at a signal; the first that comes after it is no second one. Called on the event loop."""
+        if self._signal is None:
+            self._stop(asyncio.get_running_loop(), None)
+
+    def _stop(self, loop: asyncio.AbstractEventLoop, signum: int | None) -> None:
+        # A thread says so: a signal may have interrupted a write to the same stream.
+        threading.Thread(target=self._see_through, args=[signum], daemon=True).start()
+        if not loop.is_closed():
+            loop.call_soon_threadsafe(self._begin_to_stop)
+
+    def _see_through(self, signum: int | None) -> None:
         try:
-            self._stopping(signal.Signals(signum).name)
+            self._stopping(None if signum is None else signal.Signals(signum).name)
         finally:
             if not self._left.wait((self._grace + _BEYOND_GRACE).total_seconds()):
                 log.error("not stopped in time, leaving")
-                leave(signum)
+                leave(signal.SIGTERM if signum is None else signum)
 
     def _begin_to_stop(self) -> None:
         self._asked.set()

@@ -6,7 +6,7 @@ import logging
 import os
 import sys
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import AbstractAsyncContextManager, ExitStack
 from typing import Annotated, TypeVar
 
 import typer
@@ -20,6 +20,7 @@ from progressor.deployment import logs
 from progressor.deployment.database import Database, database
 from progressor.deployment.link import Link
 from progressor.deployment.monitor import Monitor
+from progressor.deployment.recycling import Recycling
 from progressor.deployment.settings import Settings
 from progressor.deployment.standalone import Standalone, scanner_apart, zombie_collector_apart
 from progressor.deployment.supervisor import CannotStart, Supervisor
@@ -39,7 +40,7 @@ def dev(app: App, *, settings: Settings) -> None:
         settings = settings.model_copy(update={"metrics_port": 0})
     namespaces = _load(app, settings)
 
-    def build(found: Database) -> Engine:
+    def build(found: Database, _runner: Runner) -> Engine:
         before, after = migrations.upgrade(found.dsn, schema=settings.database_schema)
         if before != after:
             log.info("database migrated", extra={"before": before, "after": after})
@@ -75,10 +76,31 @@ def worker(
             show_default="collect",
         ),
     ] = None,
+    max_steps: Annotated[  # noqa: ARG001 - a setting
+        int | None,
+        typer.Option(
+            "--max-steps",
+            metavar="N",
+            help="After so many steps at most, finish and end with status 0, to be started anew.",
+            show_default="never",
+        ),
+    ] = None,
+    max_age: Annotated[  # noqa: ARG001 - a setting
+        str | None,
+        typer.Option(
+            "--max-age",
+            metavar="DURATION",
+            help="The same after so long, at most: seconds, ISO 8601 (P1D) or hh:mm:ss.",
+            show_default="never",
+        ),
+    ] = None,
     embedded: Embedded = False,
     settings: Settings,
 ) -> None:
-    """Run the handlers of APP, with a scanner and a zombie collector unless told otherwise."""
+    """Run the handlers of APP, with a scanner and a zombie collector unless told otherwise.
+
+    Example: progressor worker billing.app --processes 4 --max-age 12:00:00 --metrics-port 9464
+    """
     refuse_to_guess(settings, embedded=embedded)
     link = Link.inherited()
     count = settings.processes or _usable_cores()
@@ -87,8 +109,11 @@ def worker(
         return
     namespaces = _load(app, settings, link)
 
-    def build(found: Database) -> Engine:
-        return Engine(found.dsn, namespaces, **settings.engine_options())
+    recycling = Recycling(max_steps=settings.max_steps, max_age=settings.max_age)
+
+    def build(found: Database, runner: Runner) -> AbstractAsyncContextManager[Engine]:
+        engine = Engine(found.dsn, namespaces, **settings.engine_options())
+        return recycling.of(engine, runner.stop if link is None else link.spent)
 
     if link is None:
         _serve("worker", settings, build)
@@ -102,7 +127,7 @@ def scanner(*, embedded: Embedded = False, settings: Settings) -> None:
     refuse_to_guess(settings, embedded=embedded)
     _set_up_logs(settings)
 
-    def build(found: Database) -> Standalone:
+    def build(found: Database, _runner: Runner) -> Standalone:
         return Standalone(found.dsn, scanner_apart, **settings.engine_options())
 
     _serve("scanner", settings, build)
@@ -114,7 +139,7 @@ def zombie_collector(*, embedded: Embedded = False, settings: Settings) -> None:
     refuse_to_guess(settings, embedded=embedded)
     _set_up_logs(settings)
 
-    def build(found: Database) -> Standalone:
+    def build(found: Database, _runner: Runner) -> Standalone:
         return Standalone(found.dsn, zombie_collector_apart, **settings.engine_options())
 
     _serve("zombie-collector", settings, build)
@@ -140,7 +165,7 @@ def _load(app: str, settings: Settings, link: Link | None = None) -> list[Namesp
 def _serve(
     command: str,
     settings: Settings,
-    build: Callable[[Database], S],
+    build: Callable[[Database, Runner], AbstractAsyncContextManager[S]],
     *,
     namespaces: list[Namespace] | None = None,
 ) -> None:
@@ -149,7 +174,7 @@ def _serve(
         monitor: Monitor | None = None
         running: list[S] = []
 
-        def stopping(signal_name: str) -> None:
+        def stopping(signal_name: str | None) -> None:
             if monitor is not None:
                 monitor.leave()
             _say_stopping(signal_name, sum(service.busy for service in running), settings)
@@ -165,14 +190,16 @@ def _serve(
                 monitor.watch(service.client.health)
             _say_started(command, found, monitor, namespaces)
 
-        runner.run(build(found), started)
+        runner.run(build(found, runner), started)
 
 
-def _serve_as_child(settings: Settings, build: Callable[[Database], Engine], link: Link) -> None:
+def _serve_as_child(
+    settings: Settings, build: Callable[[Database, Runner], AbstractAsyncContextManager[Engine]], link: Link
+) -> None:
     """Serve until the supervisor says stop, which is asked for metrics and health in its place."""
     running: list[Engine] = []
 
-    def stopping(signal_name: str) -> None:
+    def stopping(signal_name: str | None) -> None:
         link.leave()
         steps = sum(engine.busy for engine in running)
         log.info("finishing steps", extra=_stop_facts(signal_name, steps, settings))
@@ -189,7 +216,7 @@ def _serve_as_child(settings: Settings, build: Callable[[Database], Engine], lin
             running.append(engine)
             link.watch(engine.client.health)
 
-        runner.run(build(found), started)
+        runner.run(build(found, runner), started)
 
 
 def _supervise(count: int, settings: Settings) -> None:
@@ -197,7 +224,7 @@ def _supervise(count: int, settings: Settings) -> None:
     _set_up_logs(settings)
     supervisor = Supervisor(count)
 
-    def stopping(signal_name: str) -> None:
+    def stopping(signal_name: str | None) -> None:
         if monitor is not None:
             monitor.leave()
         if stderr().is_terminal:
@@ -211,7 +238,7 @@ def _supervise(count: int, settings: Settings) -> None:
 
     def started(_: Supervisor) -> None:
         if monitor is not None:
-            monitor.watch(supervisor.health)
+            monitor.watch(supervisor.health, supervisor.life)
         log.info("serving", extra={"command": "worker", "processes": count, **_places(monitor)})
 
     with ExitStack() as stack:
@@ -242,7 +269,7 @@ def _places(monitor: Monitor | None) -> dict[str, str]:
     return {"metrics": f"{monitor.url}/metrics", "health": f"{monitor.url}/health"}
 
 
-def _say_stopping(signal_name: str, steps: int, settings: Settings) -> None:
+def _say_stopping(signal_name: str | None, steps: int, settings: Settings) -> None:
     if not stderr().is_terminal:
         facts = _stop_facts(signal_name, steps, settings)
         log.info("finishing steps, a second signal leaves at once", extra=facts)
@@ -252,6 +279,7 @@ def _say_stopping(signal_name: str, steps: int, settings: Settings) -> None:
     note(f"{awaited}, press Ctrl-C again to leave at once")
 
 
-def _stop_facts(signal_name: str, steps: int, settings: Settings) -> dict[str, object]:
+def _stop_facts(signal_name: str | None, steps: int, settings: Settings) -> dict[str, object]:
     seconds = settings.stop_grace.total_seconds()
-    return {"signal": signal_name, "steps": steps, "at_most_seconds": seconds}
+    told = {} if signal_name is None else {"signal": signal_name}
+    return {**told, "steps": steps, "at_most_seconds": seconds}

@@ -57,11 +57,17 @@ class Accepting:
             )
         }
         init, call, repair = storage.prepare_init, storage.prepare_call, storage.prepare_repair
-        self._inits = node.stops(batch_by_process("prepare_init", partial(fly, init), partial(again, init)))
-        self._calls = node.stops(batch_by_key("prepare_call", partial(fly, call), partial(again, call)))
-        self._repairs = node.stops(
-            batch_by_key("prepare_repair", partial(fly, repair), partial(again, repair))
-        )
+        calls = node.stops(batch_by_key("prepare_call", partial(fly, call), partial(again, call)))
+        self._flights = {
+            TaskType.INIT: node.stops(
+                batch_by_process("prepare_init", partial(fly, init), partial(again, init))
+            ),
+            TaskType.CALL: calls,
+            TaskType.NOTIFY: calls,
+            TaskType.REPAIR: node.stops(
+                batch_by_key("prepare_repair", partial(fly, repair), partial(again, repair))
+            ),
+        }
         self._simple_repairs = node.stops(
             batch_by_process("simple_repair", partial(self._fly_without_handler, storage.simple_repair))
         )
@@ -71,20 +77,11 @@ class Accepting:
 
         If its handler can be run behind the lock, it is run and saved in the same transaction.
         """
-        if self._pools.computes(request) is not None and request.task_type in self._fused:
-            fused: Accepted | None = await self._carried(self._fused[request.task_type], request)
-            if fused is not None:
-                return fused
-        match request.task_type:
-            case TaskType.INIT:
-                flights = self._inits
-            case TaskType.CALL | TaskType.NOTIFY:
-                flights = self._calls
-            case TaskType.REPAIR:
-                flights = self._repairs
-            case _:
-                raise AssertionError(f"{request.task_type} is not a request")
-        accepted: Accepted = await self._carried(flights, request)
+        accepted: Accepted | None = None
+        if request.task_type in self._fused and self._pools.computes(request) is not None:
+            accepted = await self._carried(self._fused[request.task_type], request)
+        if accepted is None:
+            accepted = await self._carried(self._flights[request.task_type], request)
         return accepted
 
     async def simple_repair(self, request: Request) -> None:

@@ -14,29 +14,32 @@ from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any
 
-from progressor.client.accepting import Accepting
+from progressor.client.accepting import Accepted, Accepting
 from progressor.client.results import response_of
 from progressor.errors import (
     InvalidRequest,
     NamespaceNotFound,
     ProcessNotFound,
+    ProgressorError,
     ReplyTimeout,
     StorageUnavailable,
 )
 from progressor.handlers.codec import RAW, Wire, encode
 from progressor.handlers.namespace import Namespace
-from progressor.handlers.waits import NoWait, Wait, waiting_for
+from progressor.handlers.waits import waiting_for
 from progressor.inputs import check_namespace as _check_name
 from progressor.inputs import check_text
 from progressor.model import ProcessStatus, Snapshot, TaskType
 from progressor.node.node import Node
-from progressor.storage import Continue, Duplicate, Finished, Postpone, Request, Standing, TaskRef
+from progressor.storage import Continue, Duplicate, Finished, Postpone, Request, TaskRef
 from progressor.worker.pools import Pools
 from progressor.worker.slot import new_lease
 
 Timeout = float | timedelta | None
 
 _INIT_POLL, _LONGEST_INIT_POLL = 0.005, 0.25
+# How long who gave up waiting is kept to be told why.
+_WHY_SECONDS = 2.0
 
 
 class Asker:
@@ -93,13 +96,23 @@ class Asker:
             self._wires.setdefault(namespace, RAW if row.options.get("raw") else self._wire)
             self._known.add(namespace)
 
+    async def is_paused(self, namespace: str) -> bool:
+        """Whether an operator has paused it, as far as that can be found out in a moment."""
+        try:
+            async with asyncio.timeout(_WHY_SECONDS):
+                row = await self._node.reads.namespace(namespace)
+        except (TimeoutError, ProgressorError):
+            # That the answer did not come is told all the same.
+            return False
+        return row is not None and row.paused
+
     async def wire_of(self, namespace: str) -> Wire:
         """How values stand in this namespace's rows; NamespaceNotFound if neither we nor they know it."""
         if namespace not in self._wires:
             await self.check_namespace(namespace)
         return self._wires[namespace]
 
-    async def _sealed(self, request: Request) -> Request:
+    async def sealed(self, request: Request) -> Request:
         """The request as it is stored: only its namespace says how."""
         await self._node.connected()
         await self.check_namespace(request.namespace)
@@ -123,49 +136,52 @@ class Asker:
 
         CallCycle if a handler would wait for itself.
         """
-        with waiting_for(self._node.place, request.namespace, request.process_id) as wait:
-            answer = await self._answer(request, timeout, wait)
-        return response_of(request, answer, self._wires[request.namespace])
-
-    async def _answer(self, request: Request, timeout: Timeout, wait: Wait | NoWait) -> Standing:
         seconds = self.seconds(timeout)
         began = asyncio.get_running_loop().time()
         patience = min(seconds, self._patience)
         ref: TaskRef | None = None
-        try:
-            async with asyncio.timeout_at(began + patience) as scope:
-                accepted = await self._accepting.accept(await self._sealed(request))
-                match accepted:
-                    case Finished():
-                        return accepted.answer
-                    case Duplicate(_, answer) if answer.status is None or answer.status.is_final:
-                        return answer
-                    case Continue(task, _):
-                        ref = TaskRef(task.namespace, task.process_no, task.task_id)
-                    case Postpone(ref) | Duplicate(ref, _):
-                        wait.lend(ref.process_no)
-                if patience < seconds:
-                    scope.reschedule(began + seconds)
-                return await self._node.replies.wait(ref)
-        except (TimeoutError, StorageUnavailable) as error:
-            if ref is not None:
-                # Out of patience, or closed meanwhile: either way it was accepted and goes on.
-                raise ReplyTimeout(
-                    request.namespace,
-                    request.process_id,
-                    idempotency_key=request.idempotency_key,
-                    task_id=ref.task_id,
-                ) from None
-            if isinstance(error, TimeoutError):
-                raise _not_accepted(request, patience) from None
-            raise
+        with waiting_for(self._node.place, request.namespace, request.process_id) as wait:
+            try:
+                async with asyncio.timeout_at(began + patience) as scope:
+                    match await self._accepting.accept(await self.sealed(request)):
+                        case Finished(answer=answer):
+                            pass
+                        case Duplicate(_, answer) if answer.status is None or answer.status.is_final:
+                            pass
+                        case Continue(task, _):
+                            ref = TaskRef(task.namespace, task.process_no, task.task_id)
+                        case Postpone(ref) | Duplicate(ref, _):
+                            wait.lend(ref.process_no)
+                    if ref is not None:
+                        if patience < seconds:
+                            scope.reschedule(began + seconds)
+                        answer = await self._node.replies.wait(ref)
+            except (TimeoutError, StorageUnavailable) as error:
+                if ref is not None:
+                    # Out of patience, or closed meanwhile: either way it was accepted and goes on.
+                    raise await self._no_reply(request, ref, error) from None
+                if isinstance(error, TimeoutError):
+                    raise _not_accepted(request, patience) from None
+                raise
+        wire = self._wires[request.namespace]
+        return response_of(request.namespace, request.process_id, answer, wire)
 
-    async def accept(self, request: Request, timeout: Timeout) -> None:
-        """Accept the request; nobody waits for its answer."""
+    async def _no_reply(self, request: Request, ref: TaskRef, error: Exception) -> ReplyTimeout:
+        namespace = request.namespace
+        return ReplyTimeout(
+            namespace,
+            request.process_id,
+            idempotency_key=request.idempotency_key,
+            task_id=ref.task_id,
+            paused=isinstance(error, TimeoutError) and await self.is_paused(namespace),
+        )
+
+    async def accept(self, request: Request, timeout: Timeout) -> Accepted:
+        """Accept the request, and do not wait for its answer."""
         patience = min(self.seconds(timeout), self._patience)
         try:
             async with asyncio.timeout(patience):
-                await self._accepting.accept(await self._sealed(request))
+                return await self._accepting.accept(await self.sealed(request))
         except TimeoutError:
             raise _not_accepted(request, patience) from None
 
@@ -174,7 +190,7 @@ class Asker:
         seconds = self.seconds(timeout)
         try:
             async with asyncio.timeout(seconds):
-                await self._accepting.simple_repair(await self._sealed(request))
+                await self._accepting.simple_repair(await self.sealed(request))
         except TimeoutError:
             raise _not_accepted(request, seconds) from None
 

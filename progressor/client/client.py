@@ -17,8 +17,13 @@ from typing import Any, Concatenate, Literal, ParamSpec, Self, TypeVar, get_args
 
 from progressor import metrics
 from progressor.client.asking import Asker, Timeout
+from progressor.client.bulk_repair import BulkRepairing
 from progressor.client.importing import import_of
+from progressor.client.overseeing import Overseeing
 from progressor.client.results import Health, Page, TraceEntry
+from progressor.client.submitting import Submitting
+from progressor.client.timing import Timing
+from progressor.client.tokens import Tokens
 from progressor.config import ConnectionOptions
 from progressor.errors import (
     InvalidRequest,
@@ -49,7 +54,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
-class Client:
+class Client(Submitting, Timing, Overseeing, BulkRepairing):
     """The processes of one database: `async with Client("postgresql://…") as client: …`.
 
     It connects when it is entered, or else at its first request, on the event loop of that request; `close`
@@ -80,6 +85,7 @@ class Client:
         self._node = node
         self._namespaces = {namespace.name: namespace for namespace in namespaces}
         self._asker = Asker(node, self._namespaces, Wire(codec), pools)
+        self.tokens = Tokens(node)
 
     async def __aenter__(self) -> Self:
         try:
@@ -123,11 +129,7 @@ class Client:
         timeout: Timeout = None,
     ) -> Any:
         """Create a process and run its init; the init handler's answer."""
-        request = self._asker.make(TaskType.INIT, namespace, process_id, args, idempotency_key, context)
-        if metadata is not None:
-            plain = json_object(metadata, field="metadata")
-            checked = self._node.options.check_metadata("metadata", plain)
-            request = request._replace(process_metadata=checked)
+        request = self._start(namespace, process_id, args, idempotency_key, context, metadata)
         return await self._asker.ask(request, timeout)
 
     async def call(
@@ -217,7 +219,10 @@ class Client:
                     snapshot = snapshot._replace(history=events)
                 return await self._view(snapshot)
         except TimeoutError:
-            raise ReplyTimeout(namespace, process_id, idempotency_key=None, task_id=None) from None
+            paused = await self._asker.is_paused(namespace)
+            raise ReplyTimeout(
+                namespace, process_id, idempotency_key=None, task_id=None, paused=paused
+            ) from None
 
     async def _view(self, snapshot: Snapshot) -> Process[Any]:
         known = self._namespaces.get(snapshot.namespace)
@@ -289,6 +294,7 @@ class Client:
         self,
         *,
         namespace: str | None = None,
+        namespaces: Sequence[str] | None = None,
         status: str | None = None,
         metadata: Metadata | None = None,
         timer: TimerFilter | None = None,
@@ -298,10 +304,10 @@ class Client:
         cursor: str | None = None,
     ) -> Page:
         """Processes by namespace, then creation. `metadata` matches what contains all of it.
+        `namespaces` are patterns, in which * stands for any characters: what others have is not found.
 
         `timer="overdue"` and `"held"` find those whose timer is so, the overdue ones by namespace, then due
         time; `"none"` those that have none: of that, a page may be short, or empty, before the end.
-
         Raises NamespaceNotFound if a namespace is named that no worker ever served.
         """
         if namespace is not None:
@@ -316,6 +322,7 @@ class Client:
         await self._node.connected()
         wanted = Wanted(
             namespace=namespace,
+            namespaces=await self._node.storage.namespaces_fitting(namespaces),
             status=status,
             metadata=None if metadata is None else json_object(metadata, field="metadata"),
             created_after=since,
@@ -378,7 +385,15 @@ class ProcessHandle:
     call = _on(Client.call)
     notify = _on(Client.notify)
     repair = _on(Client.repair)
+    submit_start = _on(Client.submit_start)
+    submit_call = _on(Client.submit_call)
+    submit_notify = _on(Client.submit_notify)
+    submit_repair = _on(Client.submit_repair)
+    result = _on(Client.result)
     simple_repair = _on(Client.simple_repair)
+    set_timer = _on(Client.set_timer)
+    unset_timer = _on(Client.unset_timer)
+    fire_timer = _on(Client.fire_timer)
     get = _on(Client.get)
     put = _on(Client.put)
     trace = _on(Client.trace)

@@ -82,12 +82,28 @@ class Page:
 
 @dataclass(frozen=True, slots=True)
 class Health:
-    """Whether the database answers with the right schema, and who serves what on it."""
+    """Whether the database answers with the right schema, who serves what on it, and what is paused."""
 
     ok: bool
     detail: str | None
     workers: int
     namespaces: tuple[str, ...]
+    paused: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Published:
+    """What the workers that serve a namespace have written of it, for whoever has not its code."""
+
+    name: str
+    paused: bool
+    options: dict[str, Any]
+    schemas: dict[str, Any]
+
+    @property
+    def is_raw(self) -> bool:
+        """Whether a raw handler serves it, in bytes."""
+        return bool(self.options.get("raw"))
 
 
 def not_prepared(request: Request, outcome: NotPrepared) -> ProgressorError:
@@ -110,9 +126,8 @@ def not_prepared(request: Request, outcome: NotPrepared) -> ProgressorError:
             assert_never(outcome.reason)
 
 
-def response_of(request: Request, answer: Standing, wire: Wire) -> Any:
-    """The response of a final task, or its error raised."""
-    namespace, process_id = request.namespace, request.process_id
+def response_of(namespace: str, process_id: str, answer: Standing, wire: Wire) -> Any:
+    """The response of a final task of this process, or its error raised."""
     if answer.status is None:
         raise ProcessNotFound(
             namespace, process_id, detail="it was removed before this request was answered"

@@ -1,6 +1,7 @@
 """How a service is, asked through its event loop from another thread.
 
-Rule: a loop that does not answer in time is not healthy.
+Rule: a loop that does not answer in time is not healthy. Whether a service lives is asked of its loop
+alone: an outage of PostgreSQL must restart nobody, because it would end what only waits for it.
 """
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
 from concurrent.futures import TimeoutError as NoAnswer
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from progressor.client.results import Health
 
@@ -17,17 +18,34 @@ T = TypeVar("T")
 Ask = Callable[[], Awaitable[Health]]
 
 
+class Life(NamedTuple):
+    """Whether a service lives; if not, why."""
+
+    ok: bool
+    detail: str | None = None
+
+
+async def lives() -> Life:
+    """What an event loop says that runs: it lives."""
+    return Life(True)
+
+
 class HealthCheck:
-    """Waits so long for an answer. Not healthy until `watch` says whom to ask, nor after `leave`."""
+    """Waits so long for an answer. Not healthy until `watch` says whom to ask, nor after `leave`.
+
+    What starts or stops lives: both are bounded by those who do them.
+    """
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
         self._says: str = "starting"
         self._ask: tuple[asyncio.AbstractEventLoop, Ask] | None = None
+        self._alive: tuple[asyncio.AbstractEventLoop, Callable[[], Awaitable[Life]]] | None = None
 
-    def watch(self, ask: Ask) -> None:
-        """Ask this, on the running event loop, how things are."""
-        self._ask = asyncio.get_running_loop(), ask
+    def watch(self, ask: Ask, alive: Callable[[], Awaitable[Life]] = lives) -> None:
+        """Ask these, on the running event loop, how things are and whether there is life."""
+        loop = asyncio.get_running_loop()
+        self._ask, self._alive = (loop, ask), (loop, alive)
 
     def leave(self) -> None:
         """Say from now on that the service stops, so that nobody counts on it any more."""
@@ -47,12 +65,24 @@ class HealthCheck:
         except LoopEnded:
             return Health(False, "stopping", 0, ())
 
+    def life(self) -> Life:
+        """Ask whether the event loop answers; called in a thread."""
+        if self._alive is None:
+            return Life(True, "starting")
+        loop, alive = self._alive
+        try:
+            return answered(_awaited(alive), loop, self._seconds)
+        except NoAnswer:
+            return Life(False, f"no answer within {self._seconds:g} s from the event loop")
+        except LoopEnded:
+            return Life(True, "stopping")
+
 
 class LoopEnded(Exception):
     """The event loop is closed."""
 
 
-async def _awaited(ask: Ask) -> Health:
+async def _awaited(ask: Callable[[], Awaitable[T]]) -> T:
     return await ask()
 
 

@@ -17,13 +17,14 @@ import socket
 import sys
 import threading
 from asyncio.subprocess import DEVNULL, Process
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import asdict
 from enum import StrEnum
 from typing import Any, Self, assert_never
 
 from progressor import metrics
-from progressor.deployment.health import Ask, HealthCheck
+from progressor.deployment.health import Ask, HealthCheck, Life, lives
 from progressor.deployment.merging import Figures
 from progressor.outages import cause_of
 from progressor.supervision import keep_thread
@@ -38,6 +39,9 @@ _MOST_BYTES = 1 << 26
 _LAST_WORDS_SECONDS = 1.0
 # Less than the patience of the supervisor, which is less than that of those who ask it.
 _HEALTH_SECONDS = 1.5
+# For threads that are not begun again when they fail.
+_ONCE = threading.Event()
+_ONCE.set()
 
 
 def is_child() -> bool:
@@ -49,12 +53,20 @@ class Question(StrEnum):
     """What a supervisor says, as a line of JSON: `[number, question]`. The answer is `[number, answer]`."""
 
     HEALTH = "health"
+    LIFE = "life"
     METRICS = "metrics"
     STOP = "stop"
 
 
-# The number of what a child says without being asked: that it serves.
+# The number of what a child says without being asked.
 UNASKED = 0
+
+
+class News(StrEnum):
+    """What a child says by itself: it serves; it has done its share, and serves until it is relieved."""
+
+    SERVES = "serves"
+    SPENT = "spent"
 
 
 class Link(HealthCheck):
@@ -82,9 +94,13 @@ class Link(HealthCheck):
         os.set_inheritable(descriptor, False)
         return cls(number, descriptor)
 
-    def watch(self, ask: Ask) -> None:
-        super().watch(ask)
-        self._say(UNASKED, "serves")
+    def watch(self, ask: Ask, alive: Callable[[], Awaitable[Life]] = lives) -> None:
+        super().watch(ask, alive)
+        self._say(UNASKED, News.SERVES)
+
+    def spent(self) -> None:
+        """Ask to be relieved: this has done its share, and serves until another does."""
+        self._say(UNASKED, News.SPENT)
 
     def _listen(self) -> None:
         try:
@@ -98,13 +114,19 @@ class Link(HealthCheck):
     def _hear(self, number: int, question: Question) -> None:
         match question:
             case Question.HEALTH:
-                self._say(number, asdict(self.health()))
+                self._say_apart(number, lambda: asdict(self.health()))
+            case Question.LIFE:
+                self._say_apart(number, lambda: self.life()._asdict())
             case Question.METRICS:
                 self._say(number, metrics.families())
             case Question.STOP:
                 self._stop()
             case _:
                 assert_never(question)
+
+    def _say_apart(self, number: int, answer: Callable[[], Any]) -> None:
+        # One question may wait for a database that is away. Who only asks for life must not wait behind it.
+        keep_thread("link", lambda: self._say(number, answer()), until=_ONCE)
 
     def _say(self, number: int, answer: Any) -> None:
         try:
@@ -139,6 +161,7 @@ class Child:
         self.number = number
         self.process = process
         self.serves = False
+        self.is_spent = False
         self.figures: Figures = ()
         self._reader = reader
         self._writer = writer
@@ -161,15 +184,13 @@ class Child:
             )
         return cls(number, process, *await asyncio.open_unix_connection(sock=ours, limit=_MOST_BYTES))
 
-    async def listen(self, heard: asyncio.Event) -> None:
-        """Take in what it says until the link ends; `heard` is set when it serves."""
+    async def listen(self, heard: Callable[[Self, News], None]) -> None:
+        """Take in what it says until the link ends; `heard` is called with what it says by itself."""
         try:
             async for line in self._reader:
                 number, answer = json.loads(line)
                 if number == UNASKED:
-                    log.info("child serves", extra={"child": self.number, "pid": self.process.pid})
-                    self.serves = True
-                    heard.set()
+                    heard(self, News(answer))
                 else:
                     self._answered(number, answer)
         except ConnectionError as error:

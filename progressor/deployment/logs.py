@@ -23,7 +23,8 @@ _CHATTY = ("alembic", "asyncio", "sqlalchemy", "psycopg")
 # A URL's password may hold anything up to the last @ before the host; in key=value it may be quoted.
 _PASSWORDS = re.compile(
     r"(?P<url>\b[a-z][a-z0-9+.-]*://[^\s:/@]*:)[^\s/]+(?=@)"
-    r"|(?P<key>\b(?:ssl)?password\s*=\s*)(?:'(?:[^'\\]|\\.)*'|[^\s'&]+)",
+    r"|(?P<key>\b(?:ssl)?password\s*=\s*)(?:'(?:[^'\\]|\\.)*'|[^\s'&]+)"
+    r"|(?P<token>\bprg_[0-9a-f]{16}_)[0-9a-f]+",
     re.IGNORECASE,
 )
 _LEVELS = {
@@ -37,8 +38,8 @@ _DIM, _BOLD, _CYAN, _RESET = "\x1b[2m", "\x1b[1m", "\x1b[36m", "\x1b[0m"
 
 
 def without_passwords(text: str) -> str:
-    """A text in which the passwords of connection strings are struck out."""
-    return _PASSWORDS.sub(lambda found: (found["url"] or found["key"]) + "***", text)
+    """A text in which the passwords of connection strings and the secrets of tokens are struck out."""
+    return _PASSWORDS.sub(lambda found: (found["url"] or found["key"] or found["token"]) + "***", text)
 
 
 def set_up(

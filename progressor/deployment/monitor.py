@@ -1,5 +1,7 @@
 """`/metrics` and `/health` over HTTP, for Prometheus and for whoever restarts what is ill.
 
+`/health/live` is for who restarts (does the event loop answer?), `/health/ready` for who waits until it can
+work, `/health` tells people all that is known.
 Rule: served by a thread of its own. A handler that blocks the event loop hides no metric, and is seen.
 """
 
@@ -11,7 +13,7 @@ import logging
 import socket
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -32,6 +34,7 @@ _HEALTH_SECONDS = 2.0
 _CONNECTION_SECONDS = 10.0
 # How often the server looks whether it is to stop.
 _LOOKS_UP_SECONDS = 0.1
+_PAGES = b"there are /metrics, /health, /health/live and /health/ready\n"
 
 # The metrics as text and its content type, for an Accept header; called in a thread.
 Expose = Callable[[str], tuple[bytes, str]]
@@ -113,10 +116,19 @@ class _Page(BaseHTTPRequestHandler):
                 self._send(HTTPStatus.OK, content_type, body)
             case "/health":
                 health = self.server.monitor.health()
-                status = HTTPStatus.OK if health.ok else HTTPStatus.SERVICE_UNAVAILABLE
-                self._send(status, "application/json", json.dumps(asdict(health)).encode())
+                self._send_health(health.ok, asdict(health))
+            case "/health/ready":
+                health = self.server.monitor.health()
+                self._send_health(health.ok, {"ok": health.ok, "detail": health.detail})
+            case "/health/live":
+                life = self.server.monitor.life()
+                self._send_health(life.ok, life._asdict())
             case _:
-                self._send(HTTPStatus.NOT_FOUND, "text/plain", b"there are /metrics and /health\n")
+                self._send(HTTPStatus.NOT_FOUND, "text/plain", _PAGES)
+
+    def _send_health(self, ok: bool, said: Mapping[str, object]) -> None:
+        status = HTTPStatus.OK if ok else HTTPStatus.SERVICE_UNAVAILABLE
+        self._send(status, "application/json", json.dumps(said).encode())
 
     def do_HEAD(self) -> None:
         self.do_GET()

@@ -12,12 +12,13 @@ import re
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple, get_args
 
 from pydantic import Field, SecretStr, ValidationError, ValidationInfo, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from progressor.config import ConnectionOptions, EngineOptions
+from progressor.deployment.http_settings import HttpSettings
 from progressor.errors import InvalidRequest
 
 PREFIX = "PROGRESSOR_"
@@ -39,7 +40,7 @@ class Variable(NamedTuple):
     description: str
 
 
-class Settings(EngineOptions, BaseSettings):
+class Settings(EngineOptions, HttpSettings, BaseSettings):
     """What the environment says, and what a command line overrides.
 
     Durations are seconds (`1.5`), ISO 8601 (`PT1.5S`) or `hh:mm:ss`. InvalidRequest names the variable.
@@ -63,6 +64,10 @@ class Settings(EngineOptions, BaseSettings):
     """Where the embedded PostgreSQL's programs are, if not in one of the usual places."""
     processes: int = Field(default=1, ge=0)
     """How many OS processes `progressor worker` runs; 0: one for each core that it may use."""
+    max_steps: int | None = Field(default=None, ge=1)
+    """After so many steps at most, a worker finishes what runs and ends with status 0. Unset: never."""
+    max_age: timedelta | None = Field(default=None, gt=timedelta(0), le=timedelta(days=3650))
+    """After so long at most, a worker finishes what runs and ends with status 0. Unset: never."""
     log_level: LogLevel = "info"
     """debug, info, warning or error."""
     log_format: LogFormat = "auto"
@@ -86,8 +91,8 @@ class Settings(EngineOptions, BaseSettings):
     @classmethod
     def _seconds(cls, value: Any, info: ValidationInfo) -> Any:
         """Read a duration that is written as a number, which pydantic takes from numbers only."""
-        field = cls.model_fields[str(info.field_name)]
-        if field.annotation is not timedelta or not isinstance(value, str):
+        kind = cls.model_fields[str(info.field_name)].annotation
+        if timedelta not in (kind, *get_args(kind)) or not isinstance(value, str):
             return value
         return seconds_or_text(value)
 
@@ -107,8 +112,9 @@ class Settings(EngineOptions, BaseSettings):
     @classmethod
     def variables(cls) -> Iterator[Variable]:
         """All variables with their defaults, never with their values; the most asked for first."""
-        own = [name for name in cls.model_fields if name not in EngineOptions.model_fields]
-        for name in (*own, *EngineOptions.model_fields):
+        lower = (*EngineOptions.model_fields, *HttpSettings.model_fields)
+        own = [name for name in cls.model_fields if name not in lower]
+        for name in (*own, *lower):
             field = cls.model_fields[name]
             text = " ".join((field.description or "").split())
             yield Variable(f"{PREFIX}{name.upper()}", _shown(field.default), text)

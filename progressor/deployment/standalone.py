@@ -15,6 +15,7 @@ from progressor.config import EngineOptions
 from progressor.errors import InvalidRequest
 from progressor.node.node import Node
 from progressor.node.witness import Witness
+from progressor.services.bulk_runner import bulk_runner_on
 from progressor.services.scanner import scanner_on
 from progressor.services.service import PeriodicService
 from progressor.services.zombie_collector import zombie_collector_on
@@ -29,6 +30,7 @@ class Apart(NamedTuple):
 
     service: PeriodicService
     heartbeat: Heartbeat | None = None
+    beside: PeriodicService | None = None
 
 
 Build = Callable[[Node, EngineOptions], Apart]
@@ -40,10 +42,13 @@ def scanner_apart(node: Node, options: EngineOptions) -> Apart:
 
 
 def zombie_collector_apart(node: Node, options: EngineOptions) -> Apart:
-    """A zombie collector, and a row of its own in `workers` by which it sees that writes get through."""
+    """A zombie collector, and a row of its own in `workers` by which it sees that writes get through.
+
+    A bulk runner runs beside it.
+    """
     witness = Witness(node.node_id, lease_age=options.lease_age)
     own = heartbeat_on(node, options, witness, namespaces={}, free_slots=dict)
-    return Apart(zombie_collector_on(node, options, witness), own)
+    return Apart(zombie_collector_on(node, options, witness), own, bulk_runner_on(node, options))
 
 
 class _Parts(NamedTuple):
@@ -91,7 +96,7 @@ class Standalone:
         return 0
 
     async def __aenter__(self) -> Self:
-        node, _, (service, heartbeat) = self._entered = self._build()
+        node, _, (service, heartbeat, beside) = self._entered = self._build()
         try:
             await node.connected()
             facts = {"service": service.name} | await node.facts()
@@ -101,6 +106,8 @@ class Standalone:
             await node.stop()
             raise
         service.start()
+        if beside is not None:
+            beside.start()
         log.info("service started", extra=facts)
         return self
 
@@ -110,8 +117,10 @@ class Standalone:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        node, _, (service, heartbeat) = self._parts
+        node, _, (service, heartbeat, beside) = self._parts
         await service.stop()
+        if beside is not None:
+            await beside.stop()
         if heartbeat is not None:
             await heartbeat.stop(leave=True)
         await node.stop()

@@ -4,6 +4,9 @@ Rule: it runs no step and knows no database, so that nothing of the user's can e
 started again, a little later each time. What is wrong for good ends the command instead: whatever keeps the
 first child from serving, and what does so again and again later.
 
+A child that has done its share says so, and goes on: another one is started in its place, and when that one
+serves, the first is told to stop. So there is no moment at which fewer serve.
+
 Children are in sessions of their own: a Ctrl-C reaches the supervisor alone, and it tells them to stop over
 their links. Whatever ends the supervisor ends the links, which the children see (`link.py`).
 """
@@ -18,12 +21,12 @@ from collections.abc import Mapping
 from contextlib import suppress
 from functools import partial
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, assert_never
 
 from progressor import metrics
 from progressor.client.results import Health
-from progressor.deployment.health import LoopEnded, answered
-from progressor.deployment.link import Child, Question
+from progressor.deployment.health import Life, LoopEnded, answered
+from progressor.deployment.link import Child, News, Question
 from progressor.deployment.merging import Figures, merged, read
 from progressor.metrics import Family
 from progressor.supervision import Background, Pauses
@@ -52,7 +55,8 @@ class Supervisor:
 
     def __init__(self, processes: int) -> None:
         self._numbers = range(1, processes + 1)
-        self._children: dict[int, Child] = {}
+        # In the order in which they began; two of one number while one relieves the other.
+        self._children: list[Child] = []
         self._dead: Figures = ()
         self._background = Background()
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -87,13 +91,13 @@ class Supervisor:
 
     async def _stop(self) -> None:
         self._told.set()
-        for child in self._children.values():
+        for child in self._children:
             child.stop()
         await self._background.ended()
 
     def kill(self) -> None:
         """End all children at once."""
-        for child in self._children.values():
+        for child in self._children:
             with suppress(ProcessLookupError):
                 child.process.kill()
 
@@ -101,14 +105,18 @@ class Supervisor:
         self._background.keep("child", partial(self._keep, number))
 
     async def _keep(self, number: int) -> None:
-        """Run one child after the other, until told to stop."""
+        """Run one child after the other, until told to stop, or until somebody else does."""
         pauses, failures = Pauses(), 0
         while not self._told.is_set():
             child = await self._start(number)
             status = await child.ended()
             # At once: what it counted is never missing.
-            del self._children[number]
+            self._children.remove(child)
             self._dead = merged([self._dead, child.figures], {})
+            if child.is_spent:
+                # Whoever relieves it is kept already.
+                _say_relieved(child, status)
+                return
             if self._told.is_set():
                 return
             # "Not now" is no reason to end those that serve.
@@ -119,11 +127,29 @@ class Supervisor:
             await self._pause(child, status, pauses.next())
 
     async def _start(self, number: int) -> Child:
-        child = self._children[number] = await Child.started(number)
-        self._background.begin("link", child.listen(self._begun))
+        child = await Child.started(number)
+        self._children.append(child)
+        self._background.begin("link", child.listen(self._hear))
         if self._told.is_set():
             child.stop()
         return child
+
+    def _hear(self, child: Child, news: News) -> None:
+        facts = {"child": child.number, "pid": child.process.pid}
+        match news:
+            case News.SERVES:
+                log.info("child serves", extra=facts)
+                child.serves = True
+                self._begun.set()
+                for each in self._children:
+                    if each is not child and each.number == child.number and each.is_spent:
+                        each.stop()
+            case News.SPENT:
+                log.info("child has done its share, starting another in its place", extra=facts)
+                child.is_spent = True
+                self._begin(child.number)
+            case _:
+                assert_never(news)
 
     def _give_up(self, child: Child, status: int) -> None:
         log.error("child does not start, leaving", extra=_end_of(child, status))
@@ -144,7 +170,11 @@ class Supervisor:
     async def health(self) -> Health:
         """Ask all children: all is well if each of them serves and is well."""
         answers = await self._ask(Question.HEALTH, _HEALTH_PATIENCE)
-        told = {child.number: Health(**answer) for child, answer in answers}
+        told: dict[int, Health] = {}
+        for child, answer in answers:
+            # Of two, one of which leaves or is not there yet, one that is well is enough.
+            if child.number not in told or not told[child.number].ok:
+                told[child.number] = Health(**answer)
         ill = [
             f"child {number}: {told[number].detail if number in told else 'no answer'}"
             for number in self._numbers
@@ -155,7 +185,20 @@ class Supervisor:
             "; ".join(ill) or None,
             max((each.workers for each in told.values()), default=0),
             tuple(sorted({name for each in told.values() for name in each.namespaces})),
+            tuple(sorted({name for each in told.values() for name in each.paused})),
         )
+
+    async def life(self) -> Life:
+        """Ask all children that serve: each of them must answer from its event loop."""
+        serving = [child for child in self._children if child.serves]
+        told = {child: Life(**answer) for child, answer in await self._ask(Question.LIFE, _HEALTH_PATIENCE)}
+        silent = [
+            f"child {child.number}: {told[child].detail if child in told else 'no answer'}"
+            for child in serving
+            # It may have ended meanwhile: then another is begun anyway.
+            if child in self._children and not (child in told and told[child].ok)
+        ]
+        return Life(not silent, "; ".join(silent) or None)
 
     def exposition(self, accept: str) -> tuple[bytes, str]:
         """Show the metrics of all as text; called in another thread than the event loop's."""
@@ -168,23 +211,31 @@ class Supervisor:
         return metrics.exposition(accept, figures)
 
     async def _figures(self) -> list[Family]:
-        shown: dict[int, Figures] = {}
+        shown: dict[int, Child] = {}
         for child, answer in await self._ask(Question.METRICS, _METRICS_PATIENCE):
             child.figures = read(answer)
             # Otherwise it has ended meanwhile, and what it had told stands among the figures of the dead.
-            if self._children.get(child.number) is child:
-                shown[child.number] = child.figures
+            if child in self._children:
+                shown[child.number] = child
         return self._known(shown)
 
-    def _known(self, shown: Mapping[int, Figures]) -> list[Family]:
-        silent = (each.figures for each in self._children.values() if each.number not in shown)
-        return merged([metrics.families(), self._dead, *silent], shown)
+    def _known(self, shown: Mapping[int, Child]) -> list[Family]:
+        others = (each.figures for each in self._children if shown.get(each.number) is not each)
+        newest = {number: child.figures for number, child in shown.items()}
+        return merged([metrics.families(), self._dead, *others], newest)
 
     async def _ask(self, question: Question, patience: float) -> list[tuple[Child, Any]]:
         """Ask all children; those that answer in time, and what they say."""
-        children = list(self._children.values())
+        children = list(self._children)
         answers = await asyncio.gather(*(each.ask(question, patience) for each in children))
         return [each for each in zip(children, answers, strict=True) if each[1] is not None]
+
+
+def _say_relieved(child: Child, status: int) -> None:
+    if status == 0:
+        log.info("child recycled", extra=_end_of(child, status))
+    else:
+        log.error("child ended while it was relieved", extra=_end_of(child, status))
 
 
 def _end_of(child: Child, status: int) -> dict[str, object]:

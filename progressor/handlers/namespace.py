@@ -19,6 +19,7 @@ from progressor.handlers.handler import Handler, InvalidCall
 from progressor.handlers.limits import checked
 from progressor.handlers.manner import Manner
 from progressor.handlers.process import Process, WritableProcess
+from progressor.handlers.timer_calls import PREFIX, TIMER_CALLS, carry_out
 from progressor.inputs import check_namespace, check_text
 from progressor.model import HistoryRange, Intent, Snapshot, Task, TaskType
 
@@ -147,6 +148,8 @@ class Namespace:
 
     async def process(self, task: Task, process: Process[Any], /) -> Intent:
         """Run the function that serves the task; this is what makes a namespace a Handler."""
+        if task.name in TIMER_CALLS:
+            return carry_out(task, process.snapshot, self.wire)
         if self._handler is not None:
             return checked(await self._manner.watched(self._handler.process(task, process)))
         function = self._function(task)
@@ -241,6 +244,8 @@ class Namespace:
             if name is None and not hasattr(target, "__name__"):
                 raise InvalidRequest(f"a {label} has no name: write @call(name=...)", field="name")
             name = check_text("call name", label if name is None else name)
+            if name.startswith(PREFIX):
+                raise InvalidRequest(f"names of calls must not begin with {PREFIX!r}", field="name")
             _add(self._calls, name, function, what=f"namespace {self.name}: call {name!r}")
         else:
             what = f"namespace {self.name}: {task_type}"

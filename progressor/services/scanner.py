@@ -83,16 +83,18 @@ class Scanner(PeriodicService):
         backlog = await self._storage.backlog(namespace, most=_MOST)
         waiting: dict[Kind, Waiting] = {"calls": backlog.calls, "timers": backlog.timers}
         is_idle = not any(each.tasks for each in waiting.values())
-        if self._namespaces is None and not workers and is_idle and backlog.next_due is None:
+        is_quiet = is_idle and backlog.next_due is None and not backlog.paused
+        if self._namespaces is None and not workers and is_quiet:
             # It was served once, and has nothing to do.
             self._forget({namespace})
             return None
         self._published.add(namespace)
         metrics.LIVE_WORKERS.labels(namespace).set(workers)
+        metrics.PAUSED.labels(namespace).set(backlog.paused)
         for kind, (tasks, age) in waiting.items():
             oldest_age_ms = age.total_seconds() * 1000
             metrics.publish_backlog(namespace, kind, waiting=tasks, oldest_age_ms=oldest_age_ms)
-        if workers and not is_idle:
+        if workers and not is_idle and not backlog.paused:
             await self._wake_workers(namespace, waiting)
         return backlog.next_due
 

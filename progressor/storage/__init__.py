@@ -6,6 +6,7 @@ Rule: what stands here is what other rooms may use; how it is done is known in h
 
 from progressor.storage.batching import Batcher, batch_by_key, batch_by_process, batch_steps
 from progressor.storage.beats import Beats
+from progressor.storage.bulks import Round
 from progressor.storage.connections import Connections
 from progressor.storage.dsn import parsed, with_defaults
 from progressor.storage.fused import Doubtful, Fused, Run
@@ -19,6 +20,7 @@ from progressor.storage.items import (
     Finished,
     Import,
     LostLease,
+    NewBulk,
     NotPrepared,
     Postpone,
     Prepared,
@@ -32,6 +34,14 @@ from progressor.storage.items import (
 )
 from progressor.storage.opening import refuse_lent_sessions
 from progressor.storage.operations import Storage
+from progressor.storage.oversight import (
+    MOST_COUNTED,
+    Failed,
+    KnownNamespace,
+    KnownWorker,
+    Left,
+    NamespaceStatus,
+)
 from progressor.storage.overview import LiveWorker, Waiting
 from progressor.storage.reach import place_of
 from progressor.storage.reads import Reads, TaskRow
@@ -52,12 +62,19 @@ __all__ = [
     "Finished",
     "Fused",
     "Evidence",
+    "Failed",
     "Import",
     "KINDS",
     "Kind",
+    "KnownNamespace",
+    "KnownWorker",
+    "Left",
     "LiveWorker",
     "LostLease",
+    "MOST_COUNTED",
     "MOST_ITEMS",
+    "NamespaceStatus",
+    "NewBulk",
     "NotPrepared",
     "Postpone",
     "Prepared",
@@ -65,6 +82,7 @@ __all__ = [
     "Reads",
     "Reason",
     "Request",
+    "Round",
     "Run",
     "Saved",
     "Signals",

@@ -39,24 +39,29 @@ class Array:
     def __init__(self, values: Sequence[Any]) -> None:
         self.values = values
 
-    def elements(self) -> list[bytes]:
-        """Each element as its length and its bytes."""
+    def elements(self, values: Sequence[Any]) -> list[bytes]:
+        """Each of these as its length and its bytes."""
         raise NotImplementedError
 
     def dump(self) -> bytes:
-        count = len(self.values)
+        values = self.values
+        count = len(values)
         if not count:
             return _HEADER(0, 0, self.element_oid, 0, 0)[:12]
-        return _HEADER(1, 1, self.element_oid, count, 1) + b"".join(self.elements())
+        header = _HEADER(1, 1, self.element_oid, count, 1)
+        # Most columns of a batch have one value in all rows.
+        if values.count(values[0]) == count:
+            return header + b"".join(self.elements(values[:1])) * count
+        return header + b"".join(self.elements(values))
 
 
 class TextArray(Array):
     __slots__ = ()
     element_oid, array_oid = 25, 1009
 
-    def elements(self) -> list[bytes]:
+    def elements(self, values: Sequence[Any]) -> list[bytes]:
         parts = []
-        for value in self.values:
+        for value in values:
             if value is None:
                 parts.append(_NULL)
             else:
@@ -69,9 +74,9 @@ class BytesArray(Array):
     __slots__ = ()
     element_oid, array_oid = 17, 1001
 
-    def elements(self) -> list[bytes]:
+    def elements(self, values: Sequence[Any]) -> list[bytes]:
         parts = []
-        for value in self.values:
+        for value in values:
             if value is None:
                 parts.append(_NULL)
             else:
@@ -83,21 +88,21 @@ class BigintArray(Array):
     __slots__ = ()
     element_oid, array_oid = 20, 1016
 
-    def elements(self) -> list[bytes]:
-        return [_NULL if value is None else _BIGINT(8, value) for value in self.values]
+    def elements(self, values: Sequence[Any]) -> list[bytes]:
+        return [_NULL if value is None else _BIGINT(8, value) for value in values]
 
 
 class BooleanArray(Array):
     __slots__ = ()
     element_oid, array_oid = 16, 1000
 
-    def elements(self) -> list[bytes]:
-        return [b"\0\0\0\1\1" if value else b"\0\0\0\1\0" for value in self.values]
+    def elements(self, values: Sequence[Any]) -> list[bytes]:
+        return [b"\0\0\0\1\1" if value else b"\0\0\0\1\0" for value in values]
 
 
 class TimestampArray(Array):
     __slots__ = ()
     element_oid, array_oid = 1184, 1185
 
-    def elements(self) -> list[bytes]:
-        return [_NULL if value is None else _BIGINT(8, timestamp(value)) for value in self.values]
+    def elements(self, values: Sequence[Any]) -> list[bytes]:
+        return [_NULL if value is None else _BIGINT(8, timestamp(value)) for value in values]

@@ -18,7 +18,7 @@ from typing import Generic, NamedTuple, TypeVar
 
 from progressor import metrics
 from progressor.errors import SchemaMismatch, StorageUnavailable
-from progressor.inputs import metadata_size
+from progressor.model import metadata_size
 from progressor.storage.items import LostLease, Prepared, Request, Saved, Step
 from progressor.storage.operations import Storage
 from progressor.storage.refusals import BatchRefused

@@ -10,7 +10,6 @@ from typing import Literal, NamedTuple
 
 from pydantic_core import from_json, to_json
 
-from progressor.inputs import metadata_size
 from progressor.model import (
     Decision,
     Disposition,
@@ -24,6 +23,7 @@ from progressor.model import (
     TaskStatus,
     TaskType,
     Timer,
+    metadata_size,
 )
 
 # How many bytes of values are read at once: of tasks that are claimed, answers, states. One may be larger.
@@ -141,6 +141,9 @@ class Standing(NamedTuple):
         return Rejection(**from_json(self.response))
 
 
+_ENDS_ALONE = (Disposition.RESUME, Disposition.REPLACE, Disposition.CANCEL)
+
+
 class Step(NamedTuple):
     """The end of a step, to be saved. `keeps_slot` False gives the worker's slot back: no continuation."""
 
@@ -148,6 +151,11 @@ class Step(NamedTuple):
     process: Snapshot
     decision: Decision
     keeps_slot: bool = True
+
+    @property
+    def ends_alone(self) -> bool:
+        """Whether it ended well, and ends its own task and no other."""
+        return self.decision.disposition in _ENDS_ALONE and self.decision.reply.error is None
 
     @property
     def size(self) -> int:
@@ -268,6 +276,23 @@ class Import:
     metadata: Metadata | None = None
     events: Sequence[Event] = ()
     timer: SetTimer | None = None
+
+
+class NewBulk(NamedTuple):
+    """A bulk to make. `request_hash` is that of each repair, `bulk_hash` that of the whole request.
+
+    `pace` is the time from one repair to the next.
+    """
+
+    namespace: str
+    detail_like: str | None
+    handler: str | None
+    simple: bool
+    args: bytes | None
+    request_hash: bytes
+    idempotency_key: str
+    bulk_hash: bytes
+    pace: timedelta
 
 
 class Removed(NamedTuple):

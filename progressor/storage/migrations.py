@@ -4,6 +4,10 @@ The migrations stand in `alembic/` at the top of the source tree and inside the 
 `progressor/alembic`. All of an upgrade is one transaction under one advisory lock, so any number of
 processes may migrate at once: the first does the work, the others find it done.
 
+A migration that only adds says so (`additive`). Which is the oldest release that can work with the tables
+as they are, stands in the database, as a comment on the version table: so a release that has never heard of
+the newest migration can read it.
+
 Rule: all that is ours stands in one schema, the version table too. Other tables of the database, other
 migrations and their versions among them, are neither read nor touched.
 """
@@ -11,6 +15,8 @@ migrations and their versions among them, are neither read nor touched.
 from __future__ import annotations
 
 import io
+import logging
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -31,6 +37,11 @@ from progressor.errors import InvalidRequest, ProgressorError, SchemaMismatch
 from progressor.storage import opening, refusals
 from progressor.storage.statements import STATEMENTS
 
+log = logging.getLogger("progressor.migrations")
+
+# Releases that are older than the tables look for this: its words are never changed.
+_SAYS = "Revision {} works with releases from revision {} on."
+_SAID = re.compile(r"Revision (\w+) works with releases from revision (\w+) on\.")
 # Any constant will do; this one spells "prg".
 MIGRATION_LOCK = 0x707267
 
@@ -57,6 +68,23 @@ def head() -> str:
     if not known:
         raise SchemaMismatch("this installation of progressor has no migrations: reinstall it")
     return known[-1]
+
+
+def oldest_served(revision: str) -> str:
+    """The oldest revision whose release can work with the tables of this one."""
+    script = ScriptDirectory.from_config(_config())
+    while True:
+        migration = script.get_revision(revision)
+        before = migration.down_revision
+        if not getattr(migration.module, "additive", False) or not isinstance(before, str):
+            return revision
+        revision = before
+
+
+def statement_of_oldest(revision: str, schema: str) -> str:
+    """The SQL that writes into a database at this revision which releases can work with it."""
+    says = _SAYS.format(revision, oldest_served(revision))
+    return f"COMMENT ON TABLE \"{schema}\".alembic_version IS '{says}'"
 
 
 def sql(*, schema: str = DEFAULT_SCHEMA) -> str:
@@ -120,7 +148,9 @@ def upgrade(
     with _connected(dsn, needs=refusals.TO_MIGRATE) as connection, connection.begin():
         connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({MIGRATION_LOCK})")
         before = _revision(connection, schema)
-        _refuse_newer(before)
+        if _is_newer(connection, before, schema, wanted=revision):
+            # Whoever starts beside a newer release, and migrates first as always.
+            return before, before
         if not inspect(connection).has_schema(schema):
             # Asked first: the right to make one is not needed where somebody has made it.
             connection.execute(CreateSchema(schema))
@@ -155,21 +185,26 @@ def descent(dsn: str, revision: str, *, schema: str = DEFAULT_SCHEMA) -> Descent
     order = _order(revision)
     with _connected(dsn, needs=refusals.TO_LOOK) as connection:
         before = _revision(connection, schema)
-        _refuse_newer(before)
+        if _is_newer(connection, before, schema, wanted=revision):
+            return None
         if before is None or order.index(revision) >= order.index(before):
             return None
         count = select(func.count()).select_from(table("processes", schema=schema))
         return Descent(before, connection.execute(count).scalar_one())
 
 
-def check(dsn: str, *, schema: str = DEFAULT_SCHEMA) -> None:
-    """Raise SchemaMismatch unless the database has exactly the tables of this release."""
+def check(dsn: str, *, schema: str = DEFAULT_SCHEMA) -> str:
+    """The revision of the database; SchemaMismatch unless this release can work with its tables."""
     with _connected(dsn, needs=refusals.TO_LOOK) as connection:
         found = _revision(connection, schema)
-    _refuse_newer(found)
+        is_newer = _is_newer(connection, found, schema, wanted="head")
+    if found is not None and is_newer:
+        log.info("schema is newer, and serves this release", extra={"revision": found, "needs": head()})
+        return found
     if found != head():
         says = f"has no progressor tables (schema {schema})" if found is None else f"is at revision {found}"
         raise SchemaMismatch(f"the database {says}, this release needs {head()}: run `progressor migrate`")
+    return head()
 
 
 def _revision(connection: Connection, schema: str) -> str | None:
@@ -177,9 +212,20 @@ def _revision(connection: Connection, schema: str) -> str | None:
     return context.get_current_revision()
 
 
-def _refuse_newer(found: str | None) -> None:
-    if found is not None and found not in _revisions():
-        raise SchemaMismatch(
-            f"the database is at revision {found}, which this release does not know (it needs "
-            f"{head()}): upgrade the progressor package of this process"
-        )
+def _is_newer(connection: Connection, found: str | None, schema: str, *, wanted: str) -> bool:
+    """Whether a release after this one migrated the database, in a way that serves this one too.
+
+    SchemaMismatch if it does not, and for whoever wants another revision than the newest.
+    """
+    known = _revisions()
+    if found is None or found in known:
+        return False
+    comment = select(func.obj_description(func.to_regclass(f'"{schema}".alembic_version'), "pg_class"))
+    said = _SAID.search(connection.execute(comment).scalar_one() or "")
+    # What we know reaches up to our own revision: what is among it is not newer than that.
+    if wanted == "head" and said is not None and said[1] == found and said[2] in known:
+        return True
+    raise SchemaMismatch(
+        f"the database is at revision {found}, which this release does not know (it needs "
+        f"{head()}): upgrade the progressor package of this process"
+    )

@@ -14,19 +14,18 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
 
-from progressor.model import Disposition, Task
+from progressor.model import Task
 from progressor.storage.arrays import BigintArray
+from progressor.storage.bulks import Bulks
 from progressor.storage.claims import Unread, accepted, claim, loaded, one_by_one, readable
 from progressor.storage.columns import (
-    ending_columns,
     import_columns,
     life_columns,
     release_columns,
     request_columns,
-    step_columns,
 )
 from progressor.storage.connections import Connections
-from progressor.storage.fused import Fused, Run, fused_calls, fused_inits
+from progressor.storage.fused import CALLS, INITS, Fused, Run, fuse
 from progressor.storage.items import (
     ROOM,
     Claimed,
@@ -43,27 +42,27 @@ from progressor.storage.items import (
     TaskRef,
     Zombie,
 )
-from progressor.storage.overview import Overview
+from progressor.storage.oversight import Oversight
 from progressor.storage.refusals import BatchRefused, Unreadable
 from progressor.storage.repetition import always, damage, one_of, one_or_one_of
 from progressor.storage.rows import (
     claimed_of,
     grouped,
     is_gone,
-    outcomes_of,
     prepared_of,
     standing_of,
     started_of,
 )
+from progressor.storage.saving import save
 from progressor.storage.session import Session
-from progressor.storage.statements import Params
+from progressor.storage.tokens import Tokens
 from progressor.storage.zombies import bury, evidence_columns, find
 
 # Of removed processes, in one transaction.
 _MOST_ROWS = 10_000
 
 
-class Storage(Overview):
+class Storage(Bulks, Oversight, Tokens):
     """The operations on processes.
 
     What puts tasks into a worker's hands, or takes them out of them, is repeated for as long as it takes:
@@ -147,14 +146,14 @@ class Storage(Overview):
 
         Doubtful after any error of PostgreSQL, or of the way there.
         """
-        attempt = partial(fused_calls, requests=requests, run=run, now=now)
+        attempt = partial(fuse, look=CALLS, requests=requests, run=run, now=now)
         return await self._run("fused_call", attempt, patience=None)
 
     async def fused_init(
         self, requests: Sequence[Request], run: Run, *, now: datetime | None = None
     ) -> list[Fused]:
         """The same of starts."""
-        attempt = partial(fused_inits, requests=requests, run=run, now=now)
+        attempt = partial(fuse, look=INITS, requests=requests, run=run, now=now)
         return await self._run("fused_init", attempt, patience=None)
 
     async def prepare_repair(
@@ -176,23 +175,7 @@ class Storage(Overview):
 
         `tried`: they were in a batch before, of which a try may have got through.
         """
-        params = {**step_columns(steps), "now": now}
-        saving: dict[str, Params] = {}
-        for verb, disposition in (
-            ("cancel_waiting", Disposition.BREAK),
-            ("remove", Disposition.REMOVE),
-        ):
-            ended = [step for step in steps if step.decision.disposition is disposition]
-            if ended:
-                saving[verb] = {**ending_columns(ended), "now": now}
-        saving["save_result"] = params
-
-        async def attempt(session: Session, again: bool) -> list[Saved | LostLease]:
-            # The first try may still be under way, on a connection that only we lost. Behind the lock it is
-            # there or it is not, and what is there the fence does not do again.
-            earlier = {"saved": params} if again or tried else {}
-            return outcomes_of(steps, await session.transact({"lock": params, **earlier, **saving}))
-
+        attempt = partial(save, steps=steps, now=now, tried=tried)
         return await self._run(
             "save_result", attempt, patience=None, apart=one_of(len(steps)), holds=always
         )

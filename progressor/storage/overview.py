@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
+from progressor.rights import check_patterns, fitting
 from progressor.storage.arrays import TextArray
 from progressor.storage.statements import Row
 from progressor.storage.transactions import Transactions
@@ -20,10 +21,11 @@ class LiveWorker(NamedTuple):
 
 
 class Serving(NamedTuple):
-    """How many workers live, and what they serve."""
+    """How many workers live, what they serve, and which namespaces are paused."""
 
     workers: int
     namespaces: tuple[str, ...]
+    paused: tuple[str, ...]
 
 
 class Waiting(NamedTuple):
@@ -39,6 +41,7 @@ class Backlog(NamedTuple):
     calls: Waiting
     timers: Waiting
     next_due: timedelta | None
+    paused: bool = False
 
 
 class Overview(Transactions):
@@ -55,6 +58,12 @@ class Overview(Transactions):
     async def namespace_names(self) -> list[str]:
         """Every namespace that any worker ever served."""
         return [row["name"] for row in await self._rows("namespace_names")]
+
+    async def namespaces_fitting(self, patterns: Sequence[str] | None) -> tuple[str, ...] | None:
+        """Those of them that a pattern fits; None: any. InvalidRequest, if one is no pattern."""
+        if patterns is None:
+            return None
+        return fitting(check_patterns("namespaces", patterns), await self.namespace_names())
 
     async def served_namespaces(self, lease_age: timedelta) -> dict[str, int]:
         """How many live workers serve each namespace that is served."""
@@ -73,9 +82,9 @@ class Overview(Transactions):
         return longest
 
     async def health(self, lease_age: timedelta) -> Serving:
-        """How many workers live, and what they serve."""
+        """How many workers live, what they serve, and which namespaces are paused."""
         (row,) = await self._rows("health", lease_age=lease_age)
-        return Serving(row["workers"], tuple(row["namespaces"] or ()))
+        return Serving(row["workers"], tuple(row["namespaces"] or ()), tuple(row["paused"] or ()))
 
     async def backlog(self, namespace: str, *, most: int, now: datetime | None = None) -> Backlog:
         """What waits in a namespace, counted up to `most`."""
@@ -85,6 +94,7 @@ class Overview(Transactions):
             _waiting(row, "calls"),
             _waiting(row, "timers"),
             None if next_due is None else next_due - row["now"],
+            row["paused"],
         )
 
     async def oldest_snapshot(self) -> timedelta | None:

@@ -220,6 +220,34 @@ def saved_of(step: Step, row: Row, cancelled: tuple[TaskRef, ...]) -> Saved:
     return Saved(row["now"], continuation, due, cancelled, timer)
 
 
+def lite_outcomes_of(steps: Sequence[Step], rows: Iterable[Row]) -> list[Saved | None]:
+    """What became of each step that save_lite ended; None of the others."""
+    outcomes: list[Saved | None] = [None] * len(steps)
+    for row in rows:
+        place = row["ord"] - 1
+        outcomes[place] = _lite_saved_of(steps[place], row)
+    return outcomes
+
+
+def _lite_saved_of(step: Step, row: Row) -> Saved:
+    task, timer, now, due = step.task, step.decision.timer, row["now"], row["due"]
+    if timer is None or row["next_id"] is None:
+        return Saved(now, due=due)
+    kind = TaskType.REMOVE if timer.remove else TaskType.TIMEOUT
+    following = Task(
+        task.namespace,
+        task.process_id,
+        row["next_id"],
+        kind,
+        scheduled_time=due,
+        running_time=now,
+        process_no=task.process_no,
+        worker_id=task.worker_id,
+        lease=task.lease + 1,
+    )
+    return Saved(now, following, timer=Timer(kind, due, TimerStatus.RUNNING))
+
+
 def grouped(rows: Iterable[Row], namespaces: Mapping[int, str]) -> dict[int, tuple[TaskRef, ...]]:
     """Cancelled tasks that somebody waits for, by the number of their process; `namespaces` by the same."""
     found: dict[int, list[TaskRef]] = {}

@@ -294,3 +294,74 @@ events = Table(
     PrimaryKeyConstraint("process_no", "event_id"),
     CheckConstraint("event_id >= 1", name="event_id"),
 )
+
+tokens = Table(
+    "tokens",
+    metadata,
+    Column("token_id", _KeyText, primary_key=True),
+    # SHA-256 of the secret part; the secret itself is nowhere.
+    Column("secret_hash", LargeBinary, nullable=False),
+    Column("name", Text, nullable=False),
+    Column("scopes", ARRAY(Text), nullable=False),
+    Column("namespaces", ARRAY(Text), nullable=False),
+    _timestamp("created_at"),
+    _timestamp("expires_at", nullable=True),
+    _timestamp("revoked_at", nullable=True),
+    _timestamp("last_used_at", nullable=True),
+    CheckConstraint("length(secret_hash) = 32", name="secret_hash"),
+    CheckConstraint("cardinality(scopes) > 0", name="scopes"),
+    CheckConstraint("cardinality(namespaces) > 0", name="namespaces"),
+    comment="Bearer tokens of the HTTP API. A revoked one keeps its row: where there is one, all need one.",
+)
+
+bulks = Table(
+    "bulks",
+    metadata,
+    Column("bulk_id", BigInteger, Identity(always=True), primary_key=True),
+    # The bound: of PostgreSQL's clock and of the tasks' numbers. What broke later is not touched.
+    _timestamp("created_at"),
+    Column("until_task", BigInteger, nullable=False),
+    Column("namespace", _KeyText, nullable=False),
+    Column("detail_like", Text),
+    Column("handler", Text),
+    Column("simple", Boolean, nullable=False),
+    Column("args", LargeBinary),
+    # Of the request that each process gets, and of the one that made the bulk.
+    Column("request_hash", LargeBinary, nullable=False),
+    Column("idempotency_key", _KeyText, nullable=False),
+    Column("bulk_hash", LargeBinary, nullable=False),
+    # How long from one repair to the next.
+    Column("pace", Interval, nullable=False),
+    Column("status", Text, nullable=False, server_default=text("'running'")),
+    _timestamp("ended_at", nullable=True),
+    # Where it goes on, in the order of the index of broken processes.
+    _timestamp("cursor_at", nullable=True),
+    Column("cursor_no", BigInteger, nullable=False, server_default=text("0")),
+    Column("at_end", Boolean, nullable=False, server_default=text("false")),
+    # Until when its pace is used up; when somebody should look at it again.
+    _timestamp("paced_at"),
+    _timestamp("next_at"),
+    *(
+        Column(name, BigInteger, nullable=False, server_default=text("0"))
+        for name in ("looked_at", "passed_by", "begun", "repaired", "refused", "failed", "removed")
+    ),
+    Column("last_error", Text),
+    UniqueConstraint("idempotency_key", name="bulks_idempotency_key"),
+    CheckConstraint("status IN ('running', 'stopping', 'stopped', 'finished')", name="status"),
+    CheckConstraint("(ended_at IS NOT NULL) = (status IN ('stopped', 'finished'))", name="ended_at"),
+    CheckConstraint("pace > interval '0'", name="pace"),
+    Index("bulks_next", "next_at", "bulk_id", postgresql_where=text("ended_at IS NULL")),
+    comment="Repairs of all processes that match: which, how far they are, what came of them.",
+    postgresql_with={"fillfactor": "50"},
+)
+
+bulk_repairs = Table(
+    "bulk_repairs",
+    metadata,
+    Column("bulk_id", BigInteger, nullable=False),
+    Column("process_no", BigInteger, nullable=False),
+    Column("task_id", BigInteger, nullable=False),
+    PrimaryKeyConstraint("bulk_id", "process_no"),
+    comment="Repairs that a bulk has begun and of which it has not seen the end.",
+    postgresql_with=_HOT,
+)

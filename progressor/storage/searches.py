@@ -68,6 +68,8 @@ class Wanted:
     """Which processes a search is for; None: any."""
 
     namespace: str | None = None
+    namespaces: tuple[str, ...] | None = None
+    """Of these alone, whichever is wanted of them."""
     status: str | None = None
     metadata: Metadata | None = None
     created_after: datetime | None = None
@@ -121,7 +123,9 @@ class Wanted:
             wanted.append(processes.c.created_at < self.created_before)
         return wanted
 
-    def _in_order(self, *columns: Any, after: tuple[Any, ...] | None) -> Select[Any]:
+    def _in_order(self, *columns: Any, after: tuple[Any, ...] | None, limit: int) -> Select[Any]:
+        if self.namespaces is not None:
+            return self._of_each(*columns, after=after, limit=limit)
         wanted = self._conditions()
         if self.namespace is not None:
             wanted.append(processes.c.namespace_no == number_of(self.namespace))
@@ -131,11 +135,37 @@ class Wanted:
             # A row that begins with a column of which only one value is wanted is no place to begin at.
             wanted.append(processes.c.namespace_no == after[0])
             wanted.append(tuple_(*_BY_CREATION[1:]) > tuple_(*after[1:]))
-        return select(*columns).where(*wanted).order_by(*_BY_CREATION)
+        return select(*columns).where(*wanted).order_by(*_BY_CREATION).limit(limit)
+
+    def _of_each(self, *columns: Any, after: tuple[Any, ...] | None, limit: int) -> Select[Any]:
+        """The same of some namespaces: a page of each at most, in place of all that stands between them."""
+        wanted = self._conditions()
+        if after is not None:
+            wanted.append(tuple_(*_BY_CREATION) > tuple_(*after))
+        one = (
+            select(*columns)
+            .where(processes.c.namespace_no == namespaces.c.namespace_no, *wanted)
+            .correlate(namespaces)
+            .order_by(*_BY_CREATION[1:])
+            .limit(limit)
+            .lateral("one")
+        )
+        found = select(one).select_from(namespaces.join(one, true())).where(*self._wanted_namespaces(after))
+        return found.order_by(one.c.namespace_no, one.c.created_at, one.c.process_no).limit(limit)
+
+    def _wanted_namespaces(self, after: tuple[Any, ...] | None) -> list[ColumnElement[bool]]:
+        wanted: list[ColumnElement[bool]] = []
+        if self.namespace is not None:
+            wanted.append(namespaces.c.name == self.namespace)
+        elif after is not None:
+            wanted.append(namespaces.c.namespace_no >= after[0])
+        if self.namespaces is not None:
+            wanted.append(namespaces.c.name.in_(self.namespaces))
+        return wanted
 
     def _by_creation(self, limit: int, after: tuple[Any, ...] | None) -> Select[Any]:
         at, no = processes.c.created_at.label("at"), processes.c.process_no.label("no")
-        return self._in_order(*_FOUND, at, no, after=after).limit(limit + 1)
+        return self._in_order(*_FOUND, at, no, after=after, limit=limit + 1)
 
     def _overdue(self, limit: int, after: tuple[Any, ...] | None) -> Select[Any]:
         """Earliest due first, by the index that claims use: a page of each namespace at most."""
@@ -160,16 +190,12 @@ class Wanted:
             .limit(limit + 1)
             .lateral("one")
         )
-        found = select(one).select_from(namespaces.join(one, true()))
-        if self.namespace is not None:
-            found = found.where(namespaces.c.name == self.namespace)
-        elif after is not None:
-            found = found.where(namespaces.c.namespace_no >= after[0])
+        found = select(one).select_from(namespaces.join(one, true())).where(*self._wanted_namespaces(after))
         return found.order_by(one.c.namespace_no, one.c.at, one.c.no).limit(limit + 1)
 
     def _without_timer(self, limit: int, after: tuple[Any, ...] | None) -> Select[Any]:
         """Those of the next so many that have none, and where that ends: no index says what is not."""
-        looked = self._in_order(*_BY_CREATION, after=after).limit(MOST_LOOKED_AT).cte("looked")
+        looked = self._in_order(*_BY_CREATION, after=after, limit=MOST_LOOKED_AT).cte("looked")
         key = (looked.c.namespace_no, looked.c.created_at, looked.c.process_no)
         end = (
             select(

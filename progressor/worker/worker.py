@@ -25,7 +25,6 @@ from progressor.model import (
     Disposition,
     Failure,
     HistoryRange,
-    Outcome,
     Rejection,
     Snapshot,
     Task,
@@ -84,6 +83,8 @@ class Worker:
         self._replies = replies
         self._lending = lending
         self._options = options
+        self.performed = 0
+        """How many handlers it has run."""
         self._outage = Outage(log, _SAYS, namespace=namespace.name)
 
     async def step(self, held: Claimed, slot: Slot) -> Stepped:
@@ -97,7 +98,10 @@ class Worker:
         if wanted is not None:
             process = await self._with_history(process, wanted)
         with RunningStep(self._lending, task.namespace, task.process_id) as running:
-            outcome = await self._perform(task, process)
+            began = time.monotonic()
+            self.performed += 1
+            outcome = bounded(await perform(self._namespace, process, task, self._deadlines), self._options)
+            metrics.took(metrics.TASK_PROCESSING, began, task.namespace, task.task_type.value)
         if running.left_behind is not None:
             # Its handler keeps the slot: what comes next on the process is for others.
             slot.hung, slot.goes_on = (task, running.left_behind), False
@@ -137,12 +141,6 @@ class Worker:
             else:
                 self._outage.worked()
                 return process._replace(history=events)
-
-    async def _perform(self, task: Task, process: Snapshot) -> Outcome:
-        began = time.monotonic()
-        outcome = await perform(self._namespace, process, task, self._deadlines)
-        metrics.took(metrics.TASK_PROCESSING, began, task.namespace, task.task_type.value)
-        return bounded(outcome, self._options)
 
     async def _save(self, step: Step) -> Saved | LostLease:
         began = time.monotonic()

@@ -9,6 +9,7 @@ import json
 import os
 import queue
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -47,6 +48,8 @@ class Running:
     def __init__(self, *args: str, cwd: Path = HERE, **env: str) -> None:
         self._lines: queue.SimpleQueue[str | None] = queue.SimpleQueue()
         self.seen: list[str] = []
+        # A shell that starts the tests in the background would make it deaf to SIGINT.
+        ours = signal.signal(signal.SIGINT, signal.default_int_handler)
         self.process = subprocess.Popen(
             [sys.executable, "-m", "progressor", *args],
             stdin=subprocess.DEVNULL,
@@ -56,6 +59,7 @@ class Running:
             cwd=cwd,
             env=environment(**env),
         )
+        signal.signal(signal.SIGINT, ours)
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
 

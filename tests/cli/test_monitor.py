@@ -38,8 +38,14 @@ async def _health(monitor: Monitor) -> tuple[int, dict[str, object]]:
     return status, json.loads(body)
 
 
+async def _asked(monitor: Monitor, page: str) -> tuple[int, dict[str, object]]:
+    status, content_type, body = await asyncio.to_thread(_get, f"{monitor.url}/health/{page}")
+    assert content_type == "application/json"
+    return status, json.loads(body)
+
+
 async def _well() -> Health:
-    return Health(True, None, 2, ("shop",))
+    return Health(True, None, 2, ("shop",), ("till",))
 
 
 async def test_health_through_the_life_of_a_service(monitor: Monitor) -> None:
@@ -49,11 +55,64 @@ async def test_health_through_the_life_of_a_service(monitor: Monitor) -> None:
     monitor.watch(_well)
     assert await _health(monitor) == (
         200,
-        {"ok": True, "detail": None, "workers": 2, "namespaces": ["shop"]},
+        {"ok": True, "detail": None, "workers": 2, "namespaces": ["shop"], "paused": ["till"]},
     )
     monitor.leave()
     status, said = await _health(monitor)
     assert (status, said["detail"]) == (503, "stopping")
+
+
+async def test_life_and_readiness_through_the_life_of_a_service(monitor: Monitor) -> None:
+    """It lives from its start to its end; it is ready in between."""
+    assert await _asked(monitor, "live") == (200, {"ok": True, "detail": "starting"})
+    assert await _asked(monitor, "ready") == (503, {"ok": False, "detail": "starting"})
+    monitor.watch(_well)
+    for page in ("live", "ready"):
+        assert await _asked(monitor, page) == (200, {"ok": True, "detail": None})
+    monitor.leave()
+    assert await _asked(monitor, "live") == (200, {"ok": True, "detail": None})
+    assert await _asked(monitor, "ready") == (503, {"ok": False, "detail": "stopping"})
+
+
+async def test_a_database_that_is_away_kills_nobody(
+    monitor: Monitor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whether it says no or nothing at all: not ready, but alive."""
+    answers = asyncio.Event()
+
+    async def away() -> Health:
+        await answers.wait()
+        return Health(False, "PostgreSQL did not answer", 0, ())
+
+    monitor.watch(away)
+    with monkeypatch.context() as short:
+        short.setattr(monitor, "_seconds", 0.05)
+        assert (await _asked(monitor, "ready"))[0] == 503
+    assert (await _asked(monitor, "live"))[0] == 200
+    answers.set()
+    assert await _asked(monitor, "ready") == (503, {"ok": False, "detail": "PostgreSQL did not answer"})
+    assert (await _asked(monitor, "live"))[0] == 200
+
+
+async def test_a_blocked_loop_does_not_live(monitor: Monitor, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Asked while it is blocked, by this very test; it lives again when it goes on."""
+    monitor.watch(_well)
+    with monkeypatch.context() as short:
+        short.setattr(monitor, "_seconds", 0.05)
+        status, _, body = _get(f"{monitor.url}/health/live")
+    assert (status, json.loads(body)["detail"]) == (503, "no answer within 0.05 s from the event loop")
+    assert (await _asked(monitor, "live"))[0] == 200
+
+
+def test_a_loop_that_has_ended_is_about_to_leave(monitor: Monitor) -> None:
+    """Its OS process ends: there is nothing to restart."""
+
+    async def watch() -> None:
+        monitor.watch(_well)
+
+    asyncio.run(watch())
+    assert _get(f"{monitor.url}/health/live")[0] == 200
+    assert _get(f"{monitor.url}/health/ready")[0] == 503
 
 
 async def test_ill_is_503(monitor: Monitor) -> None:

@@ -129,6 +129,11 @@ def test_children_share_the_work(workers: Callable[..., Workers], client: SyncCl
     status, health = _health(both)
     assert (status, health["ok"]) == (503, False)
     assert health["detail"].startswith(f"child {number}: no answer within ")
+    status, text = _get(f"{both.places['health']}/live")
+    assert (status, json.loads(text)) == (
+        503,
+        {"ok": False, "detail": f"child {number}: no answer within 1.5 s from the event loop"},
+    )
     group = os.getpgid(both.command.process.pid)
     assert group not in map(os.getpgid, both.pids.values()), "a Ctrl-C would reach more than the supervisor"
     both.command.signal(signal.SIGINT)
@@ -181,6 +186,27 @@ def test_a_child_that_is_killed_is_replaced(
     assert (process.state, process.last_event_id, client.trace(NS, "p1")[-1].response) == (1, 1, again)
     both.command.signal(signal.SIGTERM)
     assert both.command.end() == 0
+
+
+def test_children_are_recycled_and_no_step_is_lost(
+    workers: Callable[..., Workers], client: SyncClient
+) -> None:
+    """Each after its share, while the others and its successor serve: every call is run once."""
+    both = workers("--max-steps", "20", "--metrics-port", "0")
+    client.start(NS, "p1")
+    ran_in: list[int] = []
+
+    def successors_ran() -> bool:
+        ran_in.append(client.call(NS, "p1", "add"))
+        return len(set(ran_in)) > 3
+
+    _eventually(successors_ran)
+    assert client.get(NS, "p1").state == len(ran_in)
+    assert {entry.attempts_count for entry in client.trace(NS, "p1")} == {0}
+    assert both.command.fields_of("child recycled")["status"] == 0
+    both.command.signal(signal.SIGTERM)
+    assert both.end() == 0, both.command.output
+    assert "error" not in both.command.output
 
 
 def test_children_outlive_their_supervisor_only_to_finish(

@@ -10,9 +10,11 @@ import signal
 import subprocess
 import sys
 import time
+import urllib.error
 import urllib.request
 from collections.abc import Callable
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 
 import psycopg
@@ -21,8 +23,10 @@ import pytest
 from progressor.client.sync import SyncClient
 from progressor.deployment.monitor import Monitor
 from progressor.model import SetTimer
+from progressor.storage import migrations
 from tests import postgres
 from tests.cli.conftest import DEADLINE_SECONDS, HERE, NS, Ended, Running, environment, run
+from tests.clusters import clusters
 
 Spawn = Callable[..., Running]
 Command = Callable[..., Ended]
@@ -31,6 +35,13 @@ Command = Callable[..., Ended]
 def _get(url: str) -> tuple[int, str]:
     with urllib.request.urlopen(url, timeout=DEADLINE_SECONDS) as answer:
         return answer.status, answer.read().decode()
+
+
+def _eventually(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + DEADLINE_SECONDS
+    while not condition():
+        assert time.monotonic() < deadline, "it never came to be"
+        time.sleep(0.01)
 
 
 def _begin_step(dsn: str, call: str, args: object = None) -> None:
@@ -111,7 +122,81 @@ def test_worker_serves_metrics_and_health(spawn: Spawn, dsn: str) -> None:
         "detail": None,
         "workers": 1,
         "namespaces": ["shop.cart", "shop.order"],
+        "paused": [],
     }
+
+
+def _is(url: str, status: int) -> bool:
+    try:
+        return _get(url)[0] == status
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code == status
+
+
+def test_every_service_lives_while_its_database_is_away(spawn: Spawn) -> None:
+    """Ready with it, not ready without it, never dead; and its logs are JSON when they are asked for."""
+    commands = [
+        ["worker", "shop"],
+        ["worker", "till", "--processes", "2"],
+        ["scanner"],
+        ["zombie-collector"],
+    ]
+    with clusters(1) as (server,):
+        server.initialise()
+        server.start()
+        migrations.upgrade(server.dsn)
+        env = {"PROGRESSOR_DATABASE_URL": server.dsn, "PROGRESSOR_LOG_FORMAT": "json"}
+        services = [spawn(*command, "--metrics-port", "0", **env) for command in commands]
+        for service in [*services, spawn("dev", "shop", **env)]:
+            health = service.fields_of('"serving"')["health"]
+            _eventually(partial(_is, f"{health}/ready", 200))
+            assert _is(f"{health}/live", 200)
+        pages = [json.loads(service.seen[-1])["health"] for service in services]
+        server.stop()
+        for health in pages:
+            _eventually(partial(_is, f"{health}/ready", 503))
+            assert _is(f"{health}/live", 200)
+        server.start()
+        for health in pages:
+            _eventually(partial(_is, f"{health}/ready", 200))
+        for service in services:
+            service.signal(signal.SIGTERM)
+            assert service.end() == 0, service.output
+            for line in service.seen:
+                assert {"message", "level", "timestamp"} <= json.loads(line).keys()
+
+
+def test_a_worker_ends_after_its_share(spawn: Spawn, dsn: str, tmp_path: Path) -> None:
+    """By itself, with status 0, and not before what runs has ended: the next one goes on."""
+    env = {"PROGRESSOR_DATABASE_URL": dsn}
+    # The limit that it draws is 3: a fifth less, in whole steps.
+    worker = spawn("worker", "shop:orders", "--max-steps", "4", **env)
+    worker.wait_for("serving")
+    gate = tmp_path / "gate"
+    _begin_step(dsn, "wait", str(gate))
+    worker.wait_for("step begun")
+    with SyncClient(dsn) as client:
+        client.start(NS, "p2", {"item": "tea"})
+        assert worker.fields_of("worker has done its share")["reason"] == "steps"
+        assert "signal" not in worker.fields_of("finishing steps")
+        client.notify(NS, "p2", "pay", {"amount": 1})
+        # Of a service manager: it is the first signal, and ends nothing at once.
+        worker.signal(signal.SIGTERM)
+        assert worker.fields_of("finishing steps")["signal"] == "SIGTERM"
+        gate.touch()
+        assert worker.end() == 0, worker.output
+        spawn("worker", "shop:orders", **env).wait_for("serving")
+        assert client.call(NS, "p2", "pay", {"amount": 1}) == 2
+        assert client.trace(NS, "p1")[-1].response == "waited"
+        assert {task.attempts_count for task in client.trace(NS, "p1")} == {0}
+
+
+def test_a_worker_ends_at_its_age(spawn: Spawn, dsn: str) -> None:
+    """Also if it has nothing to do."""
+    worker = spawn("worker", "shop:orders", PROGRESSOR_DATABASE_URL=dsn, PROGRESSOR_MAX_AGE="0.5")
+    assert worker.fields_of("worker has done its share")["reason"] == "age"
+    assert worker.end() == 0, worker.output
 
 
 def test_scanner_wakes_a_worker_without_one(spawn: Spawn, dsn: str) -> None:

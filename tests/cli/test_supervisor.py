@@ -97,11 +97,60 @@ async def test_a_stop_while_a_child_is_awaited(children: Children) -> None:
     children("import time\nif number == 1: serve()\nelse: link.makefile().readline()")
     async with Supervisor(3) as supervisor:
         await eventually(lambda: len(_begun()) == 3, "all have begun")
-        pids = [each.process.pid for each in supervisor._children.values()]
+        pids = [each.process.pid for each in supervisor._children]
     for pid in pids:
         with pytest.raises(ProcessLookupError):
             os.kill(pid, 0)
     assert len(_begun()) == 3
+
+
+# Serves as the n-th that begins, says so in a file, and after "spent" goes on until it is told to stop.
+_RELIEVED = """
+mine = begun(1)
+def note(what):
+    with open("notes", "a") as file: print(what, mine, file=file)
+def say(news):
+    link.sendall(b'[0, "%s"]\\n' % news)
+def serve_once():
+    note("serves"); say(b"serves"); say(b"spent")
+    for line in link.makefile():
+        if "stop" in line: break
+    note("leaves")
+"""
+
+
+def _notes() -> list[str]:
+    return Path("notes").read_text().splitlines()
+
+
+async def test_who_has_done_its_share_is_relieved(children: Children) -> None:
+    """It serves until another one does in its place, and is told to stop then; not a moment without."""
+    children(_RELIEVED + "if mine < 4: serve_once()\nelse: note('serves'); serve()")
+    async with Supervisor(1) as supervisor:
+        await eventually(lambda: len(_begun()) == 4 and len(supervisor._children) == 1, "the last is alone")
+    order = _notes()
+    assert all(order.index(f"serves {n + 1}") < order.index(f"leaves {n}") for n in (1, 2, 3)), order
+
+
+async def test_who_is_to_be_relieved_goes_on_while_nobody_can(children: Children) -> None:
+    """Those that end before they serve are tried again, as always."""
+    children(
+        _RELIEVED + "if mine == 1: serve_once()\nelif mine < 4: sys.exit(3)\nelse: note('serves'); serve()"
+    )
+    async with Supervisor(1) as supervisor:
+        await eventually(lambda: len(_begun()) == 4 and len(supervisor._children) == 1, "the last is alone")
+    assert _notes() == ["serves 1", "serves 4", "leaves 1"]
+
+
+async def test_who_dies_before_it_is_relieved_has_one_successor(
+    children: Children, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The one that has begun already."""
+    children(_RELIEVED + "say(b'serves')\nif mine == 1: say(b'spent'); sys.exit(3)\nelse: serve()")
+    async with Supervisor(1) as supervisor:
+        await eventually(lambda: len(_begun()) == 2 and len(supervisor._children) == 1, "one is left")
+    assert _begun() == [1, 1]
+    assert "child ended while it was relieved" in caplog.messages
 
 
 async def test_what_a_child_told_last_is_kept(children: Children) -> None:

@@ -23,9 +23,10 @@ async def main(role: str, point: str, nth: int, dsn: str) -> None:
         case "engine client":
             async with Engine(dsn, [account()], zombie_collector=False, **OPTIONS) as engine:
                 await use_all(engine.client)
-        case "fused client":
+        case "fused client" | "fused client, at once":
             options = {"fuse": "always", "zombie_collector": False, **OPTIONS}
-            async with Engine(dsn, [account(deposits_wait=True)], **options) as engine:
+            served = account(deposits_wait=role == "fused client")
+            async with Engine(dsn, [served], **options) as engine:
                 # What finds no free slot is prepared.
                 while not engine.pools[NAMESPACE].is_idle:  # noqa: ASYNC110 - there is no event to wait on
                     await asyncio.sleep(0.01)

@@ -36,10 +36,13 @@ WORKER = [
 # What a process does that asks its own engine.
 ENGINE_CLIENT = [
     *(f"prepare_init:{phase}" for phase in ("before", "sent", "after")),
+]
+# The same with `fuse="always"`, where a start ends at once, and a deposit too.
+FUSED_AT_ONCE = [
     *(f"fused_look:{phase}" for phase in ("before", "sent", "after")),
     *(f"fused_save:{phase}" for phase in ("before", "sent", "after")),
 ]
-# The same with `fuse="always"`, where a start ends at once and a deposit goes on.
+# And where a deposit goes on.
 FUSED_CLIENT = [
     *(f"fused_make:{phase}" for phase in ("before", "sent", "after")),
     *(f"fused_run:{phase}" for phase in ("before", "sent", "after")),

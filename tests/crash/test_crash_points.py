@@ -95,9 +95,18 @@ async def test_a_worker_dies(known: str, point: str) -> None:
 @pytest.mark.parametrize("point", points.ENGINE_CLIENT)
 async def test_an_engine_dies_with_its_own_requests(known: str, point: str) -> None:
     """Who asks again under the same keys gets the answers of what had been done, and the rest is done."""
-    # The starts share one transaction; of the deposits, the first are done when a later one dies.
-    await die("engine client", point, known, nth=1 if point.startswith("prepare_init") else 2)
+    await die("engine client", point, known, nth=1)
     async with Engine(known, [account()], **OPTIONS) as engine:
+        assert await use_all(engine.client) == ANSWERS
+        await check(known)
+
+
+@pytest.mark.parametrize("point", points.FUSED_AT_ONCE)
+async def test_an_engine_dies_behind_the_locks_of_what_ends_at_once(known: str, point: str) -> None:
+    """What was committed was done with its acceptance, and is not done again; the rest was not done."""
+    # The starts share one transaction; of the deposits, the first are done when a later one dies.
+    await die("fused client, at once", point, known, nth=2 if point.startswith("fused_look") else 3)
+    async with Engine(known, [account()], **{**OPTIONS, "fuse": "always"}) as engine:
         assert await use_all(engine.client) == ANSWERS
         await check(known)
 

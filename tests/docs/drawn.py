@@ -14,11 +14,16 @@ from typing import Any
 
 from prometheus_client.metrics import MetricWrapperBase
 
-from progressor import errors, metrics
+from progressor import Client, errors, metrics
 from progressor.config import ConnectionOptions, EngineOptions
 from progressor.deployment.settings import Settings
+from progressor.http.access import OpenAccess
+from progressor.http.app import make_app
+from progressor.http.problems import OF_HTTP, TABLE
+from progressor.http.routing import Route
 from progressor.storage.doctor.checks import CHECKS
 from progressor.storage.refusals import TABLE as REJECTIONS
+from tests.deploy.manifests import rules
 from tests.docs import state_machine
 from tests.docs.pages import ROOT, read
 from tests.docs.state_machine import table
@@ -84,10 +89,49 @@ def refusals() -> str:
     return table(["SQLSTATE", "What", "The operation", "Ends sessions"], rows)
 
 
+def problems() -> str:
+    """The table of problems, and those that are about HTTP alone."""
+    rows = [
+        [f"`{kind.name}`", str(int(kind.status)), f"`{error.__name__}`", kind.title]
+        for error, kind in TABLE.items()
+    ]
+    rows += [[f"`{kind.name}`", str(int(kind.status)), "", kind.title] for kind in OF_HTTP]
+    return table(["Type", "Status", "Error", "Title"], rows)
+
+
+def alerts() -> str:
+    """Every rule, as Prometheus reads it."""
+    rows = [
+        [
+            f"[{rule['annotations']['summary']}](#{rule['annotations']['runbook_url'].partition('#')[2]})",
+            f"`{rule['expr']}`",
+            rule["for"].replace("0m", ""),
+            rule["labels"]["severity"],
+        ]
+        for rule in rules()
+    ]
+    return table(["Alert", "Expression", "Lasts", "Severity"], rows)
+
+
+def routes() -> str:
+    """Every route with its scope."""
+    app = make_app(Client("postgresql://"), access=OpenAccess())
+    rows = [
+        [f"`{method} {route.path}`", f"`{route.scope}`", route.summary]
+        for route in app.routes
+        if isinstance(route, Route) and route.include_in_schema
+        for method in sorted(route.methods)
+    ]
+    return table(["Route", "Scope", "What it does"], rows)
+
+
 DRAWN: dict[tuple[str, str], Callable[[], str]] = {
     ("docs/reference/configuration.md", "settings"): settings,
     ("docs/reference/metrics.md", "metrics"): all_metrics,
     ("docs/reference/schema.md", "invariants"): invariants,
+    ("docs/reference/http.md", "routes"): routes,
+    ("docs/reference/http.md", "problems"): problems,
+    ("docs/how-to/alerts.md", "alerts"): alerts,
     ("docs/reference/errors.md", "tree"): error_tree,
     ("docs/reference/errors.md", "postgresql"): refusals,
     ("docs/explanation/state-machine.md", "diagram"): state_diagram,

@@ -7,6 +7,7 @@ import asyncio
 import inspect
 import os
 import re
+import shlex
 import subprocess
 import sys
 import threading
@@ -17,8 +18,10 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
-from progressor import Client, Engine, Namespace, Page
+from progressor import Client, Engine, Namespace, Page, SyncClient
+from progressor.cli.main import app
 from tests.docs.pages import ROOT, Block, blocks, name_of, pages, read
 
 _URL = re.compile(r"postgresql://[^\"'\s]+")
@@ -119,6 +122,26 @@ def test_the_example_runs_as_it_stands(page: str, dsn: str, tmp_path: Path) -> N
     )
     assert ran.stdout in [block.code for block in blocks(ROOT / page, "text")]
     assert ran.stderr == ""
+
+
+def test_the_commands_of_the_night(dsn: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every command of the page succeeds in its order; in the end what it is about is repaired, no more."""
+    page = ROOT / "docs/how-to/repair-at-three.md"
+    monkeypatch.setenv("PROGRESSOR_DATABASE_URL", dsn)
+    served, broken = blocks(page, "python")
+    module = _execute_all([served], dsn)
+    with _served(module, dsn):
+        asyncio.run(_execute(broken, module, dsn))
+        for block in blocks(page, "sh"):
+            for line in block.code.splitlines():
+                result = CliRunner().invoke(app, shlex.split(line)[1:])
+                assert result.exit_code == 0, (line, result.output)
+    with SyncClient(dsn) as client:
+        found = client.search(namespace="billing.subscription")
+        bulk = client.bulk(1)
+    by_status = {process.process_id: str(process.status) for process in found.items}
+    assert by_status == {"acme": "running", "initech": "running", "hooli": "error"}
+    assert (str(bulk.status), bulk.repaired, bulk.begun) == ("finished", 2, 2)
 
 
 def test_what_is_not_run_says_why() -> None:

@@ -25,8 +25,11 @@ from tests.docs.pages import marked, read
 PUBLIC = """
     Engine Namespace Handler Process Task TaskType TaskStatus ProcessStatus Event HistoryRange Intent
     Timer TimerStatus SetTimer UnsetTimer Remove Reject NonRetryable RetryPolicy Codec
-    Client SyncClient ProcessHandle TraceEntry Page Health
-    ProgressorError InvalidRequest IdempotencyConflict NamespaceNotFound ProcessNotFound
+    Client SyncClient ProcessHandle TraceEntry Page Health Receipt Published KnownNamespace KnownWorker
+    NamespaceStatus FailureGroup
+    Bulk BulkStatus BulkPreview BrokenGroup BulkNotFound
+    ProgressorError InvalidRequest IdempotencyConflict NamespaceNotFound NamespaceInUse ProcessNotFound
+    TaskNotFound
     ProcessAlreadyExists ProcessBroken ProcessNotBroken Rejected HandlerFailed ReplyTimeout
     StorageUnavailable SchemaMismatch InvalidState CallCycle
     development_database __version__
@@ -55,7 +58,8 @@ def test_what_is_drawn_is_up_to_date(page: str, mark: str) -> None:
 
 
 def _methods(of: type) -> list[str]:
-    return [name for name, value in vars(of).items() if callable(value) and not name.startswith("_")]
+    listed = {name: value for each in reversed(of.__mro__[:-1]) for name, value in vars(each).items()}
+    return [name for name, value in listed.items() if callable(value) and not name.startswith("_")]
 
 
 def _parameters(function: Callable[..., Any], *, skip: int) -> str:

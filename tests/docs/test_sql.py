@@ -11,7 +11,7 @@ import pytest
 from psycopg import sql
 from psycopg.conninfo import make_conninfo
 
-from progressor import Client, Engine, HandlerFailed, Namespace, Process
+from progressor import Client, Engine, HandlerFailed, Namespace, Process, StorageUnavailable
 from progressor.storage import migrations
 from progressor.storage.beats import Beats
 from progressor.storage.connections import Connections
@@ -23,7 +23,7 @@ from tests.support import SECOND
 
 _SCHEMA = "docs/reference/schema.md"
 _SHARE = "docs/how-to/share-a-database.md"
-_ROLE = re.compile(r"\bprogressor_(owner|app|reader)\b")
+_ROLE = re.compile(r"\bprogressor_(owner|app|api|reader)\b")
 
 billing = Namespace("billing.subscription")
 
@@ -57,6 +57,7 @@ async def busy(dsn: str) -> str:
     async with Client(dsn) as client:
         await client.notify("billing.subscription", "acme", "pay", 1)
         await client.notify("billing.subscription", "late", "pay", 1)
+        await client.tokens.create("web-shop", scopes=["all"], namespaces=["*"], lifetime=None)
     connections = Connections(dsn, limit=2)
     storage = Storage(connections, patience=10 * SECOND)
     beats = Beats(dsn, worker_id=7, host="here", namespaces={}, lease_age=15 * SECOND)
@@ -122,7 +123,7 @@ class Roles:
         self.dsn = dsn
         self._prefix = f"prg_test_{uuid4().hex[:12]}_"
         self._admin = psycopg.connect(dsn, autocommit=True)
-        self.names = [self._prefix + name for name in ("owner", "app", "reader")]
+        self.names = [self._prefix + name for name in ("owner", "app", "api", "reader")]
 
     def run(self, block: Block) -> None:
         """As the DBA, or as the owner."""
@@ -130,7 +131,9 @@ class Roles:
         if block.note == "as dba":
             self._admin.execute(code.encode())
             # The page leaves it to the reader to make this one.
-            self._admin.execute(sql.SQL("CREATE ROLE {} LOGIN").format(sql.Identifier(self.names[2])))
+            self._admin.execute(sql.SQL("CREATE ROLE {} LOGIN").format(sql.Identifier(self.names[3])))
+        elif block.note == "as dba, too":
+            self._admin.execute(code.encode())
         else:
             self._admin.execute(sql.SQL("SET ROLE {}").format(sql.Identifier(self.names[0])))
             self._admin.execute(code.encode())
@@ -188,6 +191,7 @@ async def test_the_grants_of_the_page_are_enough(roles: Roles) -> None:
         assert len(await client.trace("billing.subscription", "acme")) == 3
         await client.remove("billing.subscription", "imported")
     assert examine(roles.url("app")).is_clean
+    await _check_the_api_apart(roles)
     with psycopg.connect(roles.url("reader")) as connection:
         for view in re.findall(r"^### (v_\w+)$", read(_SCHEMA), re.MULTILINE):
             connection.execute(sql.SQL("SELECT * FROM progressor.{}").format(sql.Identifier(view)))
@@ -196,6 +200,27 @@ async def test_the_grants_of_the_page_are_enough(roles: Roles) -> None:
             connection.execute("SELECT * FROM progressor.tasks")
     with psycopg.connect(roles.dsn) as connection:
         assert connection.execute("TABLE public.alembic_version").fetchall() == [("ours",)]
+
+
+async def _check_the_api_apart(roles: Roles) -> None:
+    """The API's role looks at tokens that the owner makes, and makes none; workers see none."""
+    rights = {"scopes": ["all"], "namespaces": ["*"], "lifetime": None}
+    async with Client(roles.url("owner"), signals=False) as owner:
+        token, _ = await owner.tokens.create("web-shop", **rights)
+    async with Client(roles.url("api"), signals=False) as api:
+        await api.tokens.note_use(token.token_id)
+        found = await api.tokens.find(token.token_id)
+        assert found is not None
+        assert found.last_used_at is not None
+        assert len((await api.search()).items) == 1
+        await api.remove("billing.subscription", "acme")
+        with pytest.raises(StorageUnavailable, match="permission denied for table tokens"):
+            await api.tokens.create("mine", **rights)
+        with pytest.raises(StorageUnavailable, match="permission denied for table tokens"):
+            await api.tokens.revoke(token.token_id)
+    async with Client(roles.url("app"), signals=False) as app:
+        with pytest.raises(StorageUnavailable, match="permission denied for table tokens"):
+            await app.tokens.find(token.token_id)
 
 
 def test_the_printed_sql_needs_no_right_on_the_database(roles: Roles) -> None:

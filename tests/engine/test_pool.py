@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import Future
-from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -265,7 +264,7 @@ async def test_what_a_request_brings_while_stopping_is_handed_back(
     (late,) = await claim_calls(storage)
     stopping = asyncio.create_task(pool.stop(30 * SECOND))
     await asyncio.sleep(0)
-    pool.run(Claimed(replace(late.task), late.process))
+    pool.run(Claimed(late.task._replace(), late.process))
     await eventually(lambda: tables.running("late") is None, "handed back")
     assert steps.begun == ["p0"]
     steps.gate.set()

@@ -231,6 +231,29 @@ async def test_blocked_timers_and_calls_behind_others_are_no_work(
     assert (gauge("backlog", "calls"), gauge("backlog", "timers")) == (1, 0)
 
 
+async def test_a_paused_namespace_is_published_and_wakes_nobody(
+    scanner: Scanned, storage: Storage, tables: Tables
+) -> None:
+    """What waits in it is shown; it is shown also while nobody serves it and nothing waits."""
+
+    def paused() -> float | None:
+        return REGISTRY.get_sample_value("progressor_namespace_paused", {"prg_namespace": NS})
+
+    set_slots(tables, WORKER, 10)
+    await wait(storage, init(worker_id=None), now=PAST)
+    tables.execute("UPDATE namespaces SET paused = TRUE")
+    await scanner.run_once()
+    assert (paused(), gauge("backlog", "calls"), scanner.woken) == (1, 1, [])
+    tables.execute("DELETE FROM workers")
+    await storage.remove(NS, "p1")
+    scanner._namespaces = None
+    await scanner.run_once()
+    assert paused() == 1
+    tables.execute("UPDATE namespaces SET paused = FALSE")
+    await scanner.run_once()
+    assert paused() is None
+
+
 async def test_the_backlog_is_published(scanner: Scanned, storage: Storage, tables: Tables) -> None:
     """Gauges say how much waits, and for how long the oldest has."""
     for number in range(3):

@@ -61,6 +61,19 @@ def of(process_id: LiteralString) -> LiteralString:
 
 
 DAMAGES: dict[str, Damage] = {
+    "a bulk that lost a repair": (
+        (NS, None),
+        (
+            f"""
+            INSERT INTO bulks (
+                created_at, until_task, namespace, simple, request_hash, idempotency_key,
+                bulk_hash, pace, paced_at, next_at, looked_at, begun
+            )
+            VALUES (now(), 1, '{NS}', TRUE, '', 'key', '', interval '1 s', now(), now(), 1, 1)
+            """,
+        ),
+        {"bulks_add_up"},
+    ),
     "two run": (
         at("busy"),
         (

@@ -28,7 +28,6 @@ from tests.support import (
     SECOND,
     T0,
     LossyConnections,
-    Row,
     Tables,
     break_process,
     cancel,
@@ -37,6 +36,7 @@ from tests.support import (
     held,
     hold,
     init,
+    left,
     prepare,
     refuse,
     refuse_init,
@@ -92,43 +92,6 @@ TIMERS: dict[str, SetTimer | None] = {
     "a later timer": SetTimer(at=NOW + 60 * SECOND),
     "a removal": SetTimer(at=NOW + 60 * SECOND, remove=True),
 }
-
-
-def left(tables: Tables, process_id: str) -> dict[str, list[Row]]:
-    """All that the tables have of a process, but for numbers, keys and leases."""
-    numbers = {
-        row["process_no"]
-        for row in tables.execute("SELECT process_no, process_id FROM processes")
-        if row["process_id"] == process_id
-    }
-    numbers |= {
-        row["process_no"]
-        for row in tables.execute("SELECT * FROM removed_processes")
-        if row["process_id"] == process_id
-    }
-    places = {
-        task: place
-        for place, task in enumerate(
-            sorted(
-                row["task_id"]
-                for row in tables.execute("SELECT process_no, task_id FROM tasks")
-                if row["process_no"] in numbers
-            )
-        )
-    }
-    own = ("process_no", "process_id", "idempotency_key", "lease")
-    return {
-        table: [
-            {
-                name: places.get(value) if name in ("task_id", "corrupted_by") else value
-                for name, value in row.items()
-                if name not in own
-            }
-            for row in rows
-            if row["process_no"] in numbers
-        ]
-        for table, rows in tables.everything().items()
-    }
 
 
 async def in_two(storage: Storage, asked: Request, decision: Decision) -> Standing | None:

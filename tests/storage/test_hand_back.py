@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from progressor.storage.items import LostLease
 from progressor.storage.operations import Storage
 from tests.support import (
@@ -93,7 +91,7 @@ async def test_repair_goes_back(storage: Storage) -> None:
 async def test_is_fenced(storage: Storage, tables: Tables) -> None:
     """A lease that is not held any more hands nothing back; who handed back saves nothing."""
     step = await hold(storage, init())
-    await storage.hand_back([replace(step.task, lease=step.task.lease + 1)])
+    await storage.hand_back([step.task._replace(lease=step.task.lease + 1)])
     assert tables.outline() == [("init", "running")]
     await storage.hand_back([step.task])
     assert await storage.save_result([step.step(resume())], now=T0) == [LostLease()]

@@ -159,12 +159,12 @@ async def test_health_names_what_is_served(dsn: str, storage: Storage, tables: T
     """A namespace that was served once is not for ever; nor is one whose workers are dead."""
     tables.set_namespace("shop.past")
     tables.set_worker(7, seen_at=datetime(2020, 1, 1, tzinfo=UTC))
-    assert await storage.health(AGE) == (0, ())
+    assert await storage.health(AGE) == (0, (), ())
     # A collector apart has a row too, and serves nothing: it is no worker.
     for beats in (_beats(dsn, 1, NS), _beats(dsn, 2)):
         beats.beat({})
         beats.close()
-    assert await storage.health(AGE) == (1, (NS,))
+    assert await storage.health(AGE) == (1, (NS,), ())
 
 
 async def test_registering_keeps_the_pause(storage: Storage, tables: Tables) -> None:

@@ -16,7 +16,7 @@ import pytest
 
 from progressor.model import Decision, Event, SetTimer
 from progressor.storage.connections import Connections
-from progressor.storage.items import Claimed, Import
+from progressor.storage.items import Claimed, Import, NewBulk
 from progressor.storage.operations import Storage
 from progressor.storage.session import Session, _encode, _oid, numbered
 from progressor.storage.statements import STATEMENTS, Params
@@ -62,8 +62,12 @@ OTHER_STATEMENTS = {
 } | {
     *("heartbeat", "deregister", "live_workers", "served_namespaces", "register_namespace"),
     *("oldest_snapshot", "longest_lease", "server_version"),
+    *("create_token", "find_tokens", "revoke_token", "use_token", "tokens_exist"),
+    *("set_paused", "known_namespaces", "all_workers", "retire_patience"),
+    *("make_bulk", "bulk_of_key", "bulks", "stop_bulk", "next_bulk", "lock_bulk", "note_bulk"),
     # Locks whole tables, as every statement that writes to them does.
     "lock_saved_tables",
+    "lock_processes",
 }
 BIG = {"processes", "tasks", "events", "schedule", "running", "removed_processes"}
 # What finds the rows of one process, by its number or by its name, and no more of them than are wanted.
@@ -88,6 +92,14 @@ OTHERS = {
     ("due_calls", "schedule"): "namespace_no",
     ("due_timers", "schedule"): "scheduled_time",
     ("backlog", "schedule"): "namespace_no",
+    # Of a namespace: whether it has any, and up to a bound how many.
+    ("left_in_namespace", "processes"): "namespace_no",
+    ("retire", "processes"): "namespace_no",
+    # Up to a bound, each in a range of an index.
+    ("namespace_figures", "processes"): "namespace_no",
+    ("namespace_figures", "schedule"): "namespace_no",
+    ("broken_processes", "processes"): "namespace_no",
+    ("failed_timers", "schedule"): "namespace_no",
     # All that a process has, or had.
     ("remove", "tasks"): "process_no",
     ("remove", "events"): "process_no =",
@@ -97,7 +109,11 @@ OTHERS = {
     ("drop_removed", "events"): "process_no =",
     ("drop_rows", "removed_processes"): "kept_until",
     ("drop_removed", "removed_processes"): "kept_until",
+    # A page of the broken ones.
+    ("look_bulk", "processes"): "ROW(",
+    ("broken_groups", "processes"): "ROW(",
     # As many rows as all workers have slots: by a repeated claim, and once per collection.
+    ("running_steps", "running"): None,
     ("claimed", "running"): None,
     ("claimed_keys", "running"): None,
     ("drop_workers", "running"): None,
@@ -232,7 +248,11 @@ async def tour(dsn: str) -> None:
     await storage.drop_leftovers(evidence(T0), lease_age=SECOND, now=T0)
     await fused(storage)
     await storage.backlog(NS, most=10, now=T0)
+    await storage.retire(NS, lease_age=SECOND)
+    await storage.status()
+    await storage.failed(NS)
     await storage.next_task(1)
+    await bulks(storage)
     async with connections.acquire() as session:
         mine = {"process_no": 1, "worker_id": WORKER, "lease": 1, "now": T0}
         await session.transact({"claimed_keys": mine})
@@ -240,11 +260,27 @@ async def tour(dsn: str) -> None:
         due = {"namespace": NS, "limit": 10, "now": T0}
         await session.transact({"due_calls": due, "due_timers": due})
         await session.transact({"take_unseen": {**mine, "task_id": 1}})
+        await session.transact({"retire": {"name": "nobody.knows", "lease_age": SECOND}})
     # A policy that retries, for what the collector then sends.
     await storage.register_namespace(NS, options={"on_zombie": "retry"}, schemas={})
     await hold(storage, init("p7"))
     await collect(storage, T0 + long)
     await connections.close()
+
+
+async def bulks(storage: Storage) -> None:
+    """A bulk that begins a repair, one that needs no handler, a preview, and what is asked of them."""
+    await break_process(storage, "p9")
+    await break_process(storage, "p10")
+    await storage.preview_bulk(NS, detail_like=None, handler=None)
+    late = T0 + timedelta(minutes=1)
+    for key, simple in (("first", False), ("second", True)):
+        item = NewBulk(NS, None, None, simple, None, b"hash", key, b"hash", SECOND)
+        made = await storage.make_bulk(item, now=T0 + SECOND)
+        await storage.run_bulk(now=late, most=1)
+        await storage.bulk(made.bulk.bulk_id)
+        await storage.stop_bulk(made.bulk.bulk_id)
+    await storage.next_bulk()
 
 
 async def fused(storage: Storage) -> None:
@@ -422,6 +458,58 @@ async def test_cost_of_a_claim(dsn: str, hot: dict[str, Params], tables: Tables,
     ]
     assert max(read) >= 10
     assert max(read) <= 30, read
+
+
+BROKEN: LiteralString = """
+UPDATE processes SET status = 'error', detail = 'it broke', corrupted_by = 10 * process_no
+WHERE process_no % 2 = 0
+"""
+
+
+@pytest.mark.parametrize("name", ["look_bulk", "broken_groups"])
+@pytest.mark.parametrize("analyzed", [False, True], ids=["new", "analyzed"])
+async def test_cost_of_a_round_of_a_bulk(
+    dsn: str, hot: dict[str, Params], tables: Tables, name: str, analyzed: bool
+) -> None:
+    """It reads so many broken processes as it is to look at, from where it stands."""
+    fill(tables)
+    tables.connection.execute(BROKEN)
+    if analyzed:
+        tables.execute("ANALYZE")
+    values = {
+        "namespace": f"'{NS}'",
+        "detail_like": "'%other%'",
+        "handler": "'init'",
+        "cursor_at": f"'{T0}'",
+        "cursor_no": str(ROWS // 2),
+        "until": f"'{T0}'",
+        "until_task": str(100 * ROWS),
+        "looks": "20",
+        "room": "10",
+        "groups": "5",
+    }
+    read, buffers = await measured(dsn, name, hot[name], values)
+    assert max(read) == 20
+    # By the place where it begins, not from the first on.
+    assert buffers <= 200
+
+
+async def measured(dsn: str, name: str, params: Params, values: dict[str, str]) -> tuple[list[float], int]:
+    """How many rows each scan of a prepared statement reads, and how many pages it touches."""
+    connections = Connections(dsn, limit=1)
+    async with connections.acquire() as session:
+        await session._prepare({name: params})
+        arguments = ", ".join(values[each] for each in numbered(name)[1])
+        sql = f'EXPLAIN (ANALYZE, BUFFERS, TIMING OFF, FORMAT JSON) EXECUTE "{name}" ({arguments})'
+        session._pgconn.send_query_params(sql.encode(), [])
+        (row,) = (await session._synced(["EXPLAIN"]))["EXPLAIN"]
+    await connections.close()
+    plan = row["QUERY PLAN"][0]["Plan"]
+    read = [
+        scan["Actual Loops"] * (scan["Actual Rows"] + scan.get("Rows Removed by Filter", 0))
+        for scan in scans(plan)
+    ]
+    return read, plan["Shared Hit Blocks"] + plan["Shared Read Blocks"]
 
 
 # What steps change again and again, by table.

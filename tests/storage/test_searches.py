@@ -44,14 +44,19 @@ def filled(tables: Tables) -> Tables:
     return tables
 
 
-@pytest.mark.parametrize("timer", ["overdue", "held", "none"])
+@pytest.mark.parametrize("timer", ["overdue", "held", "none", None])
 @pytest.mark.parametrize("namespace", [NS, None])
+@pytest.mark.parametrize("namespaces", [None, (NS, "other")])
 def test_a_page_reads_what_it_hands_out(
-    filled: Tables, monkeypatch: pytest.MonkeyPatch, timer: TimerFilter, namespace: str | None
+    filled: Tables,
+    monkeypatch: pytest.MonkeyPatch,
+    timer: TimerFilter | None,
+    namespace: str | None,
+    namespaces: tuple[str, ...] | None,
 ) -> None:
     """Of a search by timer, with those that it looks at where no index says what is not there."""
     monkeypatch.setattr(searches, "MOST_LOOKED_AT", 200)
-    wanted, cursor = Wanted(namespace=namespace, timer=timer), None
+    wanted, cursor = Wanted(namespace=namespace, namespaces=namespaces, timer=timer), None
     for _ in range(3):
         compiled = wanted.statement(LIMIT, cursor).compile(
             dialect=PGDialect_psycopg(), compile_kwargs={"literal_binds": True}

@@ -11,7 +11,7 @@ import pytest
 
 from progressor import Namespace
 from progressor.handlers.manner import MOST_COMPUTED, Fuse, Manner
-from progressor.model import Intent, TaskType
+from progressor.model import Intent, Task, TaskType
 
 Run = Callable[[list[str]], Coroutine[Any, Any, Any]]
 Await = Callable[[Coroutine[Any, Any, Any]], Awaitable[Any]]
@@ -211,12 +211,12 @@ class Answering:
         return answer
 
 
-async def test_what_is_no_coroutine_is_awaited() -> None:
+async def test_what_is_no_coroutine_is_awaited(make_task: Callable[..., Task]) -> None:
     """A raw handler may answer with any awaitable; nothing is known of it, so it counts as waiting."""
     handler: Any = Answering()
     namespace = Namespace("shop.order", handler=handler)
-    task, process = (None, None)
-    assert await namespace.process(task, process) == Intent()  # type: ignore[arg-type]
+    process: Any = None
+    assert await namespace.process(make_task(), process) == Intent()
     manner = namespace.manner_of(TaskType.CALL, None)
     assert manner is not None
     assert manner.waits

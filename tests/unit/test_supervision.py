@@ -179,6 +179,7 @@ _OWNERS = {
     "storage.batching": "flights, many a millisecond; each ends in `report`",
     "node.node": "connecting: whoever asks awaits it, and hears how it ended",
     "handlers.threads": "what a handler raises in its thread belongs to its caller",
+    "http.waiting": "whether a caller leaves, cancelled with the wait; each ends in `report`",
     "cli.running": "ends with the OS process, which it is there to end",
 }
 _STARTS = {"create_task", "ensure_future", "Thread", "start_new_thread", "TaskGroup"}

@@ -1,7 +1,8 @@
--- What a scanner needs of one namespace: a bounded count of the calls and timers that can be claimed now,
+-- What a scanner needs of one namespace: whether it is paused, a bounded count of the calls and timers that can be claimed now,
 -- how long the oldest of each has waited, and when the next timer is due. Index reads of a bounded number of rows.
 SELECT
     at.now,
+    coalesce((SELECT n.paused FROM progressor.namespaces AS n WHERE n.name = %(namespace)s::text), FALSE) AS paused,
     calls.waiting AS calls_waiting,
     calls.oldest AS calls_oldest,
     timers.waiting AS timers_waiting,

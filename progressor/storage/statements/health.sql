@@ -1,4 +1,4 @@
--- How many workers live, and what they serve.
+-- How many workers live, what they serve, and which namespaces are paused.
 SELECT
     (
         SELECT count(*) FROM progressor.workers AS w
@@ -8,4 +8,5 @@ SELECT
         SELECT array_agg(DISTINCT served.name ORDER BY served.name)
         FROM progressor.workers AS w, unnest(w.namespaces) AS served (name)
         WHERE w.seen_at > now() - %(lease_age)s::interval
-    ) AS namespaces
+    ) AS namespaces,
+    (SELECT array_agg(n.name ORDER BY n.name) FROM progressor.namespaces AS n WHERE n.paused) AS paused

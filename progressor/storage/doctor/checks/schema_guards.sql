@@ -22,7 +22,8 @@ FROM (
     ('schedule_pkey', 'process_no, task_id'),
     ('schedule_one_timer', '(process_no + 0)'),
     ('running_pkey', 'process_no'),
-    ('events_pkey', 'process_no, event_id')
+    ('events_pkey', 'process_no, event_id'),
+    ('tokens_pkey', 'token_id')
 ) AS guard (name, keys)
 LEFT JOIN pg_index AS i ON i.indexrelid = to_regclass('progressor.' || guard.name)
 CROSS JOIN LATERAL (
@@ -34,13 +35,14 @@ UNION ALL
 SELECT NULL, NULL, NULL, format('%%s is missing or not valid', guard.name)
 FROM unnest(ARRAY[
     'processes_process_id_check', 'processes_detail_check', 'processes_last_event_id_check',
-    'tasks_finished_time_check', 'events_event_id_check'
+    'tasks_finished_time_check', 'events_event_id_check', 'tokens_secret_hash_check',
+    'tokens_scopes_check', 'tokens_namespaces_check'
 ]) AS guard (name)
 LEFT JOIN pg_constraint AS c
     ON
         c.conname = guard.name
         AND c.conrelid IN (
             to_regclass('progressor.processes'), to_regclass('progressor.tasks'),
-            to_regclass('progressor.events')
+            to_regclass('progressor.events'), to_regclass('progressor.tokens')
         )
 WHERE c.convalidated IS NOT TRUE

@@ -1,0 +1,225 @@
+"""The commands on many broken processes: what `repair --namespace` does, and bulks, bulk, stop-bulk.
+
+Rule: a bulk runs in the background, whoever watches; leaving a watch leaves the bulk alone, and says so.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from dataclasses import asdict
+from typing import Annotated, Any
+
+import typer
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from progressor.bulks import Bulk, BulkPreview, BulkStatus
+from progressor.cli.failures import REFUSED
+from progressor.cli.options import ASKING, AsJson, with_settings
+from progressor.cli.output import clock, note, print_json, short, stderr, stdout, visible
+from progressor.cli.question import ask
+from progressor.client.client import Client
+from progressor.deployment.settings import Settings
+
+_RATE = re.compile(r"(\d+(?:\.\d+)?)(?:/(s|m|h))?")
+_SECONDS = {None: 1, "s": 1, "m": 60, "h": 3600}
+# In seconds: how often a bulk that is watched is looked at.
+_LOOKS = 0.5
+
+BulkId = Annotated[int, typer.Argument(metavar="BULK", show_default=False, help="Its number.")]
+Watch = Annotated[
+    bool,
+    typer.Option(
+        "--watch", "--wait", help="Show its progress until it has ended; Ctrl-C leaves it running."
+    ),
+]
+
+
+def read_rate(text: str) -> float:
+    """Repairs a second, of `50/s`, `90/m`, `100/h` or a plain number."""
+    found = _RATE.fullmatch(text)
+    if found is None:
+        raise typer.BadParameter("it must be like 50/s, 90/m or 100/h", param_hint="--rate")
+    return float(found[1]) / _SECONDS[found[2]]
+
+
+def preview(settings: Settings, namespace: str, wanted: dict[str, str | None], *, machine: bool) -> None:
+    """Say what a bulk would repair."""
+    found = ask(settings, lambda client: client.preview_repair_all(namespace, **wanted))
+    if machine:
+        print_json(asdict(found), machine=True)
+        return
+    if found.groups:
+        stdout().print(_groups_view(found))
+    stdout().print(_preview_line(found), soft_wrap=True)
+    pattern = wanted["detail_like"]
+    if not found.processes and pattern is not None and "%" not in pattern:
+        note(f"the pattern is compared with the whole detail: '%{pattern}%' finds it anywhere in it")
+
+
+def _preview_line(found: BulkPreview) -> str:
+    many = f"at least {found.processes:,}" if found.has_more else f"{found.processes:,}"
+    of = f"of the first {found.looked_at:,}" if found.has_more else f"of {found.looked_at:,}"
+    return f"{many} {of} broken processes would be repaired; nothing was written"
+
+
+def _groups_view(found: BulkPreview) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for name in ("processes", "handler", "detail", "first broken", "last broken", "for example"):
+        table.add_column(name, justify="right" if name == "processes" else "left")
+    for group in found.groups:
+        table.add_row(
+            f"{group.processes:,}",
+            short(group.handler or "-", 30),
+            short(group.detail, 60),
+            clock(group.first_broken),
+            clock(group.last_broken),
+            short(", ".join(group.examples), 40),
+        )
+    return table
+
+
+def begin(
+    settings: Settings, namespace: str, args: Any, given: dict[str, Any], *, watch: bool, machine: bool
+) -> None:
+    """Make a bulk, and watch it if wanted."""
+    made = ask(settings, lambda client: client.repair_all(namespace, args, **given))
+    if watch:
+        note(f"bulk {made.bulk_id} is stored; Ctrl-C leaves it running")
+        _watched(settings, made.bulk_id, machine=machine)
+    elif machine:
+        print_json(plain(made), machine=True)
+    else:
+        stdout().print(
+            f"bulk {made.bulk_id} repairs {visible(namespace)} in the background", soft_wrap=True
+        )
+        note(
+            f"progressor bulk {made.bulk_id} --watch shows it, progressor stop-bulk {made.bulk_id} stops it"
+        )
+
+
+@with_settings(ASKING)
+def bulks(
+    *,
+    limit: Annotated[int, typer.Option(help="At most so many, up to 1000.")] = 20,
+    json: AsJson = False,
+    settings: Settings,
+) -> None:
+    """List the newest bulks: repairs of many processes."""
+    found = ask(settings, lambda client: client.bulks(limit=limit))
+    if json:
+        print_json([plain(each) for each in found], machine=True)
+    elif found:
+        stdout().print(_list_view(found))
+    else:
+        note("no bulk was ever made")
+
+
+@with_settings(ASKING)
+def bulk(bulk_id: BulkId, *, watch: Watch = False, json: AsJson = False, settings: Settings) -> None:
+    """Show a bulk: how far it is, what became of its repairs, what is left.
+
+    With --watch the status is 1 unless every repair that was begun went well.
+    """
+    if watch:
+        _watched(settings, bulk_id, machine=json)
+    else:
+        _show(ask(settings, lambda client: client.bulk(bulk_id)), machine=json)
+
+
+@with_settings(ASKING)
+def stop_bulk(bulk_id: BulkId, *, json: AsJson = False, settings: Settings) -> None:
+    """Stop a bulk: it begins no more repairs. Those under way go on; those done stay done."""
+    _show(ask(settings, lambda client: client.stop_bulk(bulk_id)), machine=json)
+
+
+def plain(bulk: Bulk) -> dict[str, Any]:
+    """A bulk for machines."""
+    return {**asdict(bulk), "under_way": bulk.under_way}
+
+
+def _show(bulk: Bulk, *, machine: bool) -> None:
+    if machine:
+        print_json(plain(bulk), machine=True)
+    else:
+        stdout().print(_view(bulk))
+
+
+def _watched(settings: Settings, bulk_id: int, *, machine: bool) -> None:
+    """Look again and again until it has ended; then show it."""
+    try:
+        ended = ask(settings, lambda client: _until_ended(client, bulk_id, quiet=machine))
+    except KeyboardInterrupt:
+        note(f"bulk {bulk_id} goes on: progressor bulk {bulk_id} --watch, progressor stop-bulk {bulk_id}")
+        raise
+    _show(ended, machine=machine)
+    if ended.status is BulkStatus.STOPPED or ended.failed or ended.refused:
+        raise typer.Exit(REFUSED)
+
+
+async def _until_ended(client: Client, bulk_id: int, *, quiet: bool) -> Bulk:
+    console = stderr()
+    with Live(console=console, transient=True, auto_refresh=False) as live:
+        while True:
+            found = await client.bulk(bulk_id)
+            if found.status.is_final:
+                return found
+            if console.is_terminal and not quiet:
+                live.update(_view(found), refresh=True)
+            await asyncio.sleep(_LOOKS)
+
+
+def _view(bulk: Bulk) -> Table:
+    table = Table.grid(padding=(0, 2))
+    table.add_column(style="bold")
+    table.add_column()
+    for name, value in _lines(bulk):
+        table.add_row(name, value)
+    return table
+
+
+def _lines(bulk: Bulk) -> list[tuple[str, Text]]:
+    lines = [
+        ("bulk", f"{bulk.bulk_id} of {bulk.namespace}, {bulk.status}"),
+        ("wanted", _filter(bulk)),
+        ("broken before", clock(bulk.created_at)),
+        ("looked at", f"{bulk.looked_at:,}, {bulk.passed_by:,} passed by"),
+        ("begun", f"{bulk.begun:,}, {bulk.under_way:,} under way, at {bulk.rate:g}/s"),
+        ("repaired", f"{bulk.repaired:,}"),
+        ("refused", f"{bulk.refused:,}"),
+        ("failed", f"{bulk.failed:,}"),
+        ("removed", f"{bulk.removed:,}"),
+    ]
+    if bulk.left is not None:
+        lines.append(("left", f"{bulk.left:,}" + (" or more" if bulk.has_more else "")))
+    if bulk.last_error is not None:
+        lines.append(("last error", short(bulk.last_error, 200)))
+    if bulk.ended_at is not None:
+        lines.append(("ended", clock(bulk.ended_at)))
+    return [(name, Text(visible(value))) for name, value in lines]
+
+
+def _filter(bulk: Bulk) -> str:
+    wanted = [] if bulk.detail_like is None else [f"detail like {bulk.detail_like!r}"]
+    wanted += [] if bulk.handler is None else [f"broken by {bulk.handler}"]
+    how = "without a handler" if bulk.simple else "by the repair handler"
+    return f"{' and '.join(wanted) or 'all that are broken'}, {how}"
+
+
+def _list_view(found: list[Bulk]) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    counted = ("begun", "repaired", "refused", "failed")
+    for name in ("bulk", "namespace", "status", "wanted", "made", *counted):
+        table.add_column(name, justify="right" if name in counted else "left")
+    for each in found:
+        table.add_row(
+            str(each.bulk_id),
+            short(each.namespace, 40),
+            each.status.value,
+            short(_filter(each), 60),
+            clock(each.created_at),
+            *(f"{getattr(each, name):,}" for name in counted),
+        )
+    return table

@@ -1,0 +1,84 @@
+"""The command that shows what fails, in groups, with what shows or repairs one of each."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from dataclasses import asdict
+from datetime import datetime, timedelta
+from typing import Annotated
+
+import typer
+from rich.console import Group, RenderableType
+from rich.padding import Padding
+from rich.text import Text
+
+from progressor.cli.options import ASKING, AsJson, read_duration, read_moment, with_settings
+from progressor.cli.output import clock, note, print_json, stdout, visible
+from progressor.cli.question import ask
+from progressor.client.failures import FailureGroup
+from progressor.deployment.settings import Settings
+
+_BROKEN = "broken"
+
+
+@with_settings(ASKING)
+def errors(
+    *,
+    namespace: Annotated[str | None, typer.Option("--namespace", "-n", help="Only of this one.")] = None,
+    since: Annotated[
+        str | None,
+        typer.Option(
+            help="Only what failed since this time (ISO 8601), or in this last time (PT1H, 3600)."
+        ),
+    ] = None,
+    json: AsJson = False,
+    settings: Settings,
+) -> None:
+    """Group what fails by namespace, handler and message: broken processes, and timers that are retried.
+
+    Numbers, ids and quoted values are left out of messages. Each group has an example, and the command that
+    shows it. `progressor errors --since PT1H`
+    """
+    begin = _begin(since)
+    found = ask(settings, lambda client: client.errors(namespace=namespace, since=begin))
+    if json:
+        print_json([{**asdict(each), "show": show(each)} for each in found], machine=True)
+    elif found:
+        stdout().print(_view(found), soft_wrap=True)
+    else:
+        note("nothing fails")
+
+
+def _begin(since: str | None) -> datetime | timedelta | None:
+    """A time, or how long ago."""
+    if since is None:
+        return None
+    # Only a time has a month.
+    is_moment = since[:1].isdigit() and "-" in since
+    return read_moment(since, "--since") if is_moment else read_duration(since, "--since")
+
+
+def show(group: FailureGroup) -> str:
+    """The command that shows the example."""
+    return f"progressor trace {group.namespace} {shlex.quote(group.process_id)} --last 5"
+
+
+def _view(found: Sequence[FailureGroup]) -> RenderableType:
+    lines: list[RenderableType] = []
+    for each in found:
+        is_broken = each.status == _BROKEN
+        more = "+" if each.at_least else ""
+        style = "bold red" if is_broken else "bold yellow"
+        lines.append(
+            Text.assemble(
+                (f"{each.count:,}{more} {each.status}", style),
+                (f"  {visible(each.namespace)}  {visible(each.handler)}", "bold"),
+                (f"  first {clock(each.first_seen)}, last {clock(each.last_seen)}", "dim"),
+            )
+        )
+        lines.append(Padding(Text(visible(each.message)), (0, 0, 0, 4)))
+        lines.append(Padding(Text(visible(show(each)), style="cyan"), (0, 0, 0, 4)))
+    if any(each.status == _BROKEN for each in found):
+        lines.append(Text("repair one: progressor repair|simple-repair NAMESPACE PROCESS_ID", style="dim"))
+    return Group(*lines)

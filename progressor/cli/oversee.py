@@ -1,0 +1,94 @@
+"""The commands for whole namespaces and for who serves them: pause, resume, retire, workers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from datetime import timedelta
+from typing import Any
+
+from rich.console import RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from progressor.cli.options import ASKING, AsJson, NamespaceName, with_settings
+from progressor.cli.output import clock, note, print_json, stdout, visible
+from progressor.cli.question import ask
+from progressor.deployment.settings import Settings
+from progressor.storage import KnownWorker
+
+
+@with_settings(ASKING)
+def pause(namespace: NamespaceName, *, json: AsJson = False, settings: Settings) -> None:
+    """Begin no more steps of a namespace, on any worker, until it is resumed.
+
+    Steps that run finish. Requests are still accepted, and wait; timers wait too. It is kept in the
+    database: restarts and deploys change nothing of it. `progressor pause billing.subscription`
+    """
+    ask(settings, lambda client: client.pause(namespace))
+    _say(f"paused {namespace}: what runs finishes, all else waits for `progressor resume`", machine=json)
+
+
+@with_settings(ASKING)
+def resume(namespace: NamespaceName, *, json: AsJson = False, settings: Settings) -> None:
+    """Let a paused namespace go on: its workers are woken for what waits.
+
+    Timers that fell due meanwhile run at once. `progressor resume billing.subscription`
+    """
+    ask(settings, lambda client: client.resume(namespace))
+    _say(f"resumed {namespace}", machine=json)
+
+
+@with_settings(ASKING)
+def retire(namespace: NamespaceName, *, json: AsJson = False, settings: Settings) -> None:
+    """Forget a namespace that nobody serves any more and that has no processes.
+
+    It leaves status, metrics and health. Otherwise it is refused, and the line says what is left. A worker
+    that serves it again makes it known again. `progressor retire billing.old`
+    """
+    ask(settings, lambda client: client.retire(namespace))
+    _say(f"retired {namespace}", machine=json)
+
+
+@with_settings(ASKING)
+def workers(*, json: AsJson = False, settings: Settings) -> None:
+    """List the workers and zombie collectors that live, and those that fell silent.
+
+    A worker that is killed stays, silent, until a collector has dealt with what it left.
+    """
+    found = ask(settings, lambda client: client.workers())
+    if json:
+        print_json([worker_plain(each) for each in found], machine=True)
+    elif found:
+        stdout().print(_workers_view(found))
+    else:
+        note("no worker: `progressor worker APP` is one")
+
+
+def worker_plain(worker: KnownWorker) -> dict[str, Any]:
+    """All fields, for machines."""
+    return {**asdict(worker), "is_live": worker.is_live}
+
+
+def _workers_view(found: Sequence[KnownWorker]) -> RenderableType:
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
+    for title in ("WORKER", "HOST", "STARTED", "SEEN", "SERVES (FREE SLOTS)"):
+        table.add_column(title, no_wrap=title != "SERVES (FREE SLOTS)")
+    for each in found:
+        served = [f"{name} ({each.free_slots.get(name, 0)})" for name in each.namespaces]
+        seen = f"{each.silent_for / timedelta(seconds=1):.0f} s ago"
+        table.add_row(
+            Text(each.worker_id),
+            Text(visible(each.host)),
+            Text(clock(each.started_at)),
+            Text(seen) if each.is_live else Text(f"{seen}, silent", style="bold red"),
+            Text(visible(", ".join(served)) or "nothing: a zombie collector"),
+        )
+    return table
+
+
+def _say(done: str, *, machine: bool) -> None:
+    if machine:
+        print_json(None, machine=True)
+    else:
+        stdout().print(visible(done), soft_wrap=True)

@@ -1,0 +1,169 @@
+"""The commands of the HTTP API's tokens: token create, token list, token revoke.
+
+Rule: a secret is printed once, on stdout, when it is made. No command takes one as an argument: arguments
+stand in the list of processes.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Annotated, Any
+
+import typer
+from rich.table import Table
+from rich.text import Text
+
+from progressor.cli.options import ASKING, AsJson, Yes, confirm, read_duration, with_settings
+from progressor.cli.output import clock, note, print_json, stdout, visible
+from progressor.cli.question import ask
+from progressor.deployment.settings import Settings
+from progressor.rights import Scope, Token
+
+app = typer.Typer(
+    no_args_is_help=True,
+    help="The tokens with which callers come to the HTTP API.",
+    epilog="progressor token create web-shop --scope processes:read,processes:call --namespace 'billing.*'",
+)
+
+_SPAN = re.compile(r"(\d{1,6})([dhm])")
+_UNITS = {"d": "days", "h": "hours", "m": "minutes"}
+_STYLES = {"live": "green", "expired": "dim", "revoked": "dim"}
+TokenId = Annotated[
+    str, typer.Argument(metavar="ID", show_default=False, help="As `progressor token list` shows it.")
+]
+
+
+@app.command()
+@with_settings(ASKING)
+def create(
+    name: Annotated[
+        str, typer.Argument(metavar="NAME", show_default=False, help="Who will use it; need not be unique.")
+    ],
+    *,
+    scope: Annotated[
+        list[str],
+        typer.Option(
+            "--scope",
+            show_default=False,
+            help=f"What its bearer may do; again for more, or with commas: {', '.join(Scope)}; "
+            "all: each of them.",
+        ),
+    ],
+    namespace: Annotated[
+        list[str],
+        typer.Option(
+            "--namespace",
+            "-n",
+            show_default=False,
+            help="Where; again for more. * stands for any characters: 'billing.*', or '*' for all.",
+        ),
+    ],
+    expires: Annotated[
+        str, typer.Option(help="In how long it ends: 90d, 12h, 30m, ISO 8601; or never.")
+    ] = "90d",
+    json: AsJson = False,
+    settings: Settings,
+) -> None:
+    """Make a token, and print it: once, for only its hash is kept.
+
+    Example: progressor token create web-shop --scope processes:read,processes:call -n 'billing.*'
+    """
+    scopes = [part.strip() for text in scope for part in text.split(",")]
+    lifetime = _read_lifetime(expires)
+    token, bearer = ask(
+        settings,
+        lambda client: client.tokens.create(name, scopes=scopes, namespaces=namespace, lifetime=lifetime),
+    )
+    if json:
+        print_json({"token": bearer.text, **_plain(token)}, machine=True)
+        return
+    # Alone on stdout, for a pipe into whatever keeps secrets.
+    stdout().print(bearer.text, soft_wrap=True)
+    end = "does not end" if token.expires_at is None else f"ends {clock(token.expires_at)}"
+    note(f"This is token {token.token_id} ({token.name}), which {end}. It is not shown again: keep it now.")
+
+
+@app.command("list")
+@with_settings(ASKING)
+def list_(
+    *,
+    json: AsJson = False,
+    settings: Settings,
+) -> None:
+    """Show all tokens, without their secrets; when one was last used is known to some five minutes.
+
+    Example: progressor token list --json
+    """
+    tokens = ask(settings, lambda client: client.tokens.listed())
+    if json:
+        print_json([_plain(token) for token in tokens], machine=True)
+    elif tokens:
+        stdout().print(_view(tokens))
+    else:
+        note("there are no tokens: `progressor token create` makes one")
+
+
+@app.command()
+@with_settings(ASKING)
+def revoke(
+    token_id: TokenId,
+    *,
+    yes: Yes = False,
+    json: AsJson = False,
+    settings: Settings,
+) -> None:
+    """End a token. Asks first. A server lets it in for a few seconds more.
+
+    Example: progressor token revoke 4f0c2a7b9d1e3856
+    """
+    confirm("End this token for good?", yes=yes)
+    token = ask(settings, lambda client: client.tokens.revoke(token_id))
+    if json:
+        print_json(_plain(token), machine=True)
+    else:
+        stdout().print(f"revoked {token.token_id} ({visible(token.name)})", soft_wrap=True)
+
+
+def _read_lifetime(text: str) -> timedelta | None:
+    if text == "never":
+        return None
+    if span := _SPAN.fullmatch(text):
+        return timedelta(**{_UNITS[span[2]]: int(span[1])})
+    return read_duration(text, "--expires")
+
+
+def _plain(token: Token) -> dict[str, Any]:
+    """A token in the words of JSON; not even its hash."""
+    return {
+        "token_id": token.token_id,
+        "name": token.name,
+        "status": token.status,
+        "scopes": sorted(token.rights.scopes),
+        "namespaces": list(token.rights.namespaces),
+        "created_at": token.created_at,
+        "expires_at": token.expires_at,
+        "revoked_at": token.revoked_at,
+        "last_used_at": token.last_used_at,
+    }
+
+
+def _view(tokens: Sequence[Token]) -> Table:
+    table = Table(
+        *("id", "name", "status", "ends", "last used", "scopes", "namespaces"),
+        box=None,
+        header_style="dim",
+        pad_edge=False,
+    )
+    for token in tokens:
+        table.add_row(
+            token.token_id,
+            Text(visible(token.name), style="bold"),
+            Text(token.status, style=_STYLES[token.status]),
+            clock(token.expires_at) or "never",
+            clock(token.last_used_at) or "never",
+            Text("\n".join(sorted(token.rights.scopes))),
+            Text("\n".join(token.rights.namespaces)),
+        )
+    return table

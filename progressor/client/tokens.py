@@ -1,0 +1,85 @@
+"""The tokens of a database, for who administers it and for the server that lets their bearers in.
+
+Rule: a secret is handed out once, when it is made, and kept nowhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import timedelta
+from typing import NamedTuple
+
+from progressor.errors import InvalidRequest
+from progressor.inputs import check_text
+from progressor.node.node import Node
+from progressor.rights import Bearer, Rights, Token, check_patterns, check_scopes
+
+LONGEST = timedelta(days=3650)
+
+
+class NewToken(NamedTuple):
+    """A token that was just made, and the text that its bearer shows."""
+
+    token: Token
+    bearer: Bearer
+
+
+class Tokens:
+    """Bearer tokens of the HTTP API."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+
+    async def create(
+        self,
+        name: str,
+        *,
+        scopes: Iterable[str],
+        namespaces: Iterable[str],
+        lifetime: timedelta | None,
+    ) -> NewToken:
+        """Make a token; `namespaces` are patterns in which * stands for any characters."""
+        check_text("name", name)
+        rights = Rights(check_scopes("scopes", scopes), check_patterns("namespaces", namespaces))
+        if lifetime is not None and not timedelta() < lifetime <= LONGEST:
+            raise InvalidRequest(
+                f"lifetime must be more than nothing and at most {LONGEST.days} days, or None: no end",
+                field="lifetime",
+            )
+        await self._node.connected()
+        while True:
+            bearer = Bearer.drawn()
+            token = await self._node.storage.create_token(bearer, name, rights, lifetime=lifetime)
+            if token.has_secret(bearer.secret):
+                return NewToken(token, bearer)
+
+    async def listed(self) -> Sequence[Token]:
+        """All tokens, oldest first, those that hold no more among them."""
+        await self._node.connected()
+        return await self._node.storage.tokens()
+
+    async def revoke(self, token_id: str) -> Token:
+        """End a token now; a server may let it in for as long as it keeps what it has read."""
+        check_text("token_id", token_id)
+        # Whoever hands in the whole token means it; what it was is not repeated, for it may be a secret.
+        whole = Bearer.read(token_id)
+        await self._node.connected()
+        token = await self._node.storage.revoke_token(token_id if whole is None else whole.token_id)
+        if token is None:
+            raise InvalidRequest("token_id is that of no token here", field="token_id")
+        return token
+
+    async def find(self, token_id: str) -> Token | None:
+        """A token as it stands now."""
+        await self._node.connected()
+        return await self._node.storage.find_token(token_id)
+
+    async def note_use(self, token_id: str) -> None:
+        """Say that a token is in use; most of the time that writes nothing."""
+        await self._node.connected()
+        await self._node.storage.use_token(token_id)
+
+    async def exist(self) -> bool:
+        """Whether any token was ever made in this database."""
+        await self._node.connected()
+        return await self._node.storage.tokens_exist()

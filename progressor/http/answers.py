@@ -1,0 +1,156 @@
+"""Answers of the API as the values and errors that the Client gives for the same.
+
+Rule: a problem's type says which error it is, its members are that error's attributes.
+"""
+
+from __future__ import annotations
+
+from base64 import b64decode
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+import httpx
+from pydantic import TypeAdapter
+from pydantic_core import to_json
+
+from progressor import errors
+from progressor.client.results import Health, TraceEntry
+from progressor.errors import InvalidRequest, ProgressorError, StorageUnavailable
+from progressor.handlers.codec import RAW, decode
+from progressor.handlers.process import Process
+from progressor.http import headers, problems
+from progressor.model import Event, ProcessStatus, Snapshot, TaskStatus, TaskType, Timer, TimerStatus
+
+_MOMENT: TypeAdapter[datetime] = TypeAdapter(datetime)
+_CLASSES = {kind.type: error for error, kind in problems.TABLE.items()}
+_CLASSES[problems.INVALID_ARGS.type] = InvalidRequest
+
+
+def value_of(answer: httpx.Response) -> Any:
+    """A handler's answer."""
+    if headers.media_type_of_text(answer.headers.get("Content-Type")) == headers.BYTES:
+        return answer.content
+    return decode(answer.content, field="answer")
+
+
+def error_of(answer: httpx.Response) -> ProgressorError:
+    """The error that a problem stands for."""
+    try:
+        document = answer.json()
+        kind, detail = document["type"], document["detail"]
+    except (ValueError, KeyError, TypeError):
+        return StorageUnavailable(f"the API answered {answer.status_code}, and does not say why")
+    error = _CLASSES.get(kind)
+    if error is None:
+        return _without_class(answer.status_code, detail)
+    made = error.__new__(error)
+    made.args = (detail,)
+    facts = {name: value for name, value in document.items() if name not in _OF_PROBLEMS}
+    if issubclass(error, InvalidRequest):
+        facts.setdefault("field", None)
+    if issubclass(error, errors.CallCycle):
+        facts["processes"] = tuple(facts.get("processes", ()))
+    if "process_id" in facts and issubclass(error, errors.ProcessNotFound.__mro__[1]):
+        facts["detail"] = facts.pop("cause", None)
+    vars(made).update(facts)
+    return made
+
+
+# What a problem has beside the attributes of its error.
+_OF_PROBLEMS = frozenset({"type", "title", "status", "detail", "errors"})
+
+
+def _without_class(status: int, detail: str) -> ProgressorError:
+    if status >= httpx.codes.INTERNAL_SERVER_ERROR or status == httpx.codes.TOO_MANY_REQUESTS:
+        return StorageUnavailable(detail)
+    return InvalidRequest(detail)
+
+
+def health_of(answer: httpx.Response) -> Health:
+    """What the API says of itself and its database."""
+    try:
+        facts = answer.json()
+        return Health(
+            facts["ok"],
+            facts["detail"],
+            facts["workers"],
+            tuple(facts["namespaces"]),
+            tuple(facts["paused"]),
+        )
+    except (ValueError, KeyError, TypeError):
+        return Health(False, f"the API answered {answer.status_code}, and not how it is", 0, ())
+
+
+def process_of(facts: Mapping[str, Any], history: Sequence[Mapping[str, Any]]) -> Process[Any]:
+    """A process as `Client.get` shows it without the namespace's type."""
+    state = facts.get("state")
+    raw = _is_bytes(state)
+    timer, before = facts["timer"], facts["previous_status"]
+    snapshot = Snapshot(
+        process_no=0,
+        namespace=facts["namespace"],
+        process_id=facts["process_id"],
+        status=ProcessStatus(facts["status"]),
+        previous_status=None if before is None else ProcessStatus(before),
+        status_changed_at=_MOMENT.validate_python(facts["status_changed_at"]),
+        created_at=_MOMENT.validate_python(facts["created_at"]),
+        detail=facts["detail"],
+        aux_state=_plain(state) if raw else None if state is None else to_json(state),
+        metadata=facts["metadata"],
+        corrupted_by=facts["corrupted_by"],
+        last_event_id=facts["last_event_id"],
+        timer=None if timer is None else _timer(timer),
+        history=tuple(event_of(each, stored=True) for each in history),
+    )
+    return Process(snapshot, wire=RAW, shape=None) if raw else Process(snapshot)
+
+
+def _timer(facts: Mapping[str, Any]) -> Timer:
+    due = _MOMENT.validate_python(facts["due"])
+    return Timer(TaskType(facts["task_type"]), due, TimerStatus(facts["status"]))
+
+
+def event_of(facts: Mapping[str, Any], *, stored: bool = False) -> Event:
+    """An event; `stored`: with its payload in bytes, as a snapshot holds it."""
+    at = facts["timestamp"]
+    payload = _plain(facts["payload"])
+    if stored and not isinstance(payload, bytes):
+        payload = to_json(payload)
+    return Event(
+        payload,
+        facts["metadata"],
+        facts["event_id"],
+        None if at is None else _MOMENT.validate_python(at),
+        facts["task_id"],
+    )
+
+
+def entry_of(facts: Mapping[str, Any]) -> TraceEntry:
+    """A task of a trace."""
+    interval = facts["last_retry_interval"]
+    moments = {
+        name: None if facts[name] is None else _MOMENT.validate_python(facts[name])
+        for name in ("scheduled_time", "running_time", "finished_time")
+    }
+    values = {name: _plain(facts[name]) for name in ("args", "response", "context")}
+    return TraceEntry(
+        **{
+            **facts,
+            **moments,
+            **values,
+            "task_type": TaskType(facts["task_type"]),
+            "status": TaskStatus(facts["status"]),
+            "last_retry_interval": None if interval is None else timedelta(seconds=interval),
+            "events": tuple(event_of(each) for each in facts["events"]),
+        }
+    )
+
+
+def _is_bytes(value: Any) -> bool:
+    return isinstance(value, dict) and value.keys() == {"base64"}
+
+
+def _plain(value: Any) -> Any:
+    """A value; what stands as {"base64": …} as its bytes."""
+    return b64decode(value["base64"]) if _is_bytes(value) else value

@@ -1,0 +1,148 @@
+"""The API as an ASGI application over one client.
+
+Rule: it holds no state of requests: any number of them may stand behind one balancer.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.responses import Response
+from starlette.routing import Match
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from progressor.client.client import Client
+from progressor.errors import InvalidRequest, ProgressorError
+from progressor.http import (
+    asking,
+    bulks,
+    describing,
+    keeping,
+    looking,
+    overseeing,
+    problems,
+    timing,
+    watching,
+)
+from progressor.http.access import Access
+from progressor.http.admission import Admission
+from progressor.http.options import HttpOptions
+from progressor.http.problems import Refusal, problem, problem_of
+from progressor.http.publications import Publications
+from progressor.http.routing import Server, reads_failures
+from progressor.http.waiting import Waits
+from progressor.http.watching import Watching
+from progressor.release import VERSION
+
+log = logging.getLogger("progressor.http")
+
+
+def make_app(client: Client, *, access: Access, options: HttpOptions | None = None) -> FastAPI:
+    """The API of the processes that this client reaches; whoever makes the client closes it."""
+    app = FastAPI(
+        title="Progressor",
+        version=VERSION,
+        # Their pages load scripts from elsewhere.
+        docs_url=None,
+        redoc_url=None,
+        openapi_url=None,
+        redirect_slashes=False,
+    )
+    app.state.access = access
+    app.state.server = Server(client, options or HttpOptions(), Publications(client), Waits())
+    for room in (asking, keeping, timing, looking, overseeing, bulks, describing, watching):
+        # Flat, so that whoever walks over the routes sees each of them with its scope.
+        app.router.routes.extend(room.routes.routes)
+    app.add_exception_handler(ProgressorError, _of_error)
+    app.add_exception_handler(Refusal, _of_refusal)
+    app.add_exception_handler(RequestValidationError, _of_parameters)
+    app.add_exception_handler(HTTPException, _of_http)
+    app.add_exception_handler(Exception, _of_defect)
+    app.add_middleware(Admission, most=app.state.server.options.max_requests)
+    app.add_middleware(Watching)
+    # Around all: what it changes, all others see.
+    app.add_middleware(Plain)
+    return app
+
+
+class Plain:
+    """Routes see the path as it was sent, and HEAD as GET without its body.
+
+    What stands in a segment is decoded by whoever reads it.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        raw = scope.get("raw_path")
+        seen = scope if raw is None else {**scope, "path": raw.decode("latin-1")}
+        if scope["method"] != "HEAD":
+            await self._app(seen, receive, send)
+            return
+
+        async def send_head(message: Message) -> None:
+            if message["type"] == "http.response.body":
+                message = {**message, "body": b""}
+            await send(message)
+
+        await self._app({**seen, "method": "GET"}, receive, send_head)
+
+
+async def _of_error(request: Request, error: Any) -> Response:
+    caller = getattr(request.state, "caller", None)
+    namespace = getattr(error, "namespace", None)
+    shows = caller is not None and reads_failures(caller, namespace)
+    answer = problem_of(error, shows_failures=shows)
+    answer.headers.update(getattr(request.state, "said", {}))
+    return answer
+
+
+async def _of_refusal(_request: Request, refusal: Any) -> Response:
+    return problem(refusal.kind, refusal.detail, members=refusal.members, headers=refusal.headers)
+
+
+async def _of_parameters(_request: Request, error: Any) -> Response:
+    """What is wrong with the parameters of a path or a query, without their values."""
+    faults = [
+        {"pointer": "/" + "/".join(map(str, each["loc"][1:])), "rule": each["msg"]}
+        for each in error.errors()
+    ]
+    field = str(error.errors()[0]["loc"][-1])
+    kind = problems.TABLE[InvalidRequest]
+    return problem(kind, f"{field}: {faults[0]['rule']}", members={"field": field, "errors": faults})
+
+
+async def _of_http(request: Request, error: Any) -> Response:
+    if error.status_code != problems.NO_METHOD.status:
+        return problem(problems.NO_ROUTE, "there is no such path in this API: see /openapi.json")
+    allowed = ", ".join(sorted(_methods_of(request)))
+    if request.method == "OPTIONS":
+        return Response(status_code=204, headers={"Allow": allowed})
+    return problem(
+        problems.NO_METHOD,
+        f"this path does not know {request.method}, but {allowed}",
+        headers={"Allow": allowed},
+    )
+
+
+def _methods_of(request: Request) -> set[str]:
+    """All methods that the path of this request knows."""
+    known = {"OPTIONS"}
+    for route in request.app.routes:
+        found, _ = route.matches(request.scope)
+        if found is not Match.NONE:
+            known |= route.methods
+    return known | ({"HEAD"} if "GET" in known else set())
+
+
+async def _of_defect(request: Request, error: Any) -> Response:
+    log.error("request failed", extra={"method": request.method}, exc_info=error)
+    return problem(problems.DEFECT, "a defect of the API, which its log describes")

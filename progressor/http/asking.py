@@ -1,0 +1,290 @@
+"""Start, call, notify and repair: a request is accepted, waited for as long as is wanted, and answered.
+
+Rule: what was accepted is never answered with an error of time. Its answer is there, or the address of its
+task.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Awaitable, Callable
+from http import HTTPStatus
+from typing import Annotated, Any
+
+from fastapi import Query, Request
+from starlette.responses import Response
+
+from progressor.client.results import Published
+from progressor.client.submitting import Receipt
+from progressor.errors import InvalidRequest, ProgressorError, ReplyTimeout
+from progressor.http import bodies, headers
+from progressor.http.access import Caller, needs
+from progressor.http.bodies import AcceptedBody
+from progressor.http.documented import ANSWER, ANY_TIME, STARTS, TAKES_ARGS, WITH_BODY, answers
+from progressor.http.routing import (
+    CallName,
+    NamespaceName,
+    ProcessId,
+    Server,
+    TheServer,
+    router,
+)
+from progressor.http.segments import segment_of
+from progressor.model import TaskType
+
+routes = router()
+
+_PROCESS = "/v1/namespaces/{namespace}/processes/{process_id}"
+_ANSWER = "The handler's answer, null for none."
+_ACCEPTED = "Accepted; no answer yet. Location is its task's address."
+_PROBLEMS = (*ANY_TIME, *WITH_BODY, 404, 409)
+_RETRY_AFTER = "1"
+# As long as one look takes.
+_AT_ONCE = 0.001
+
+
+class Asked:
+    """One request on its way: what it says beside its body, and the namespace that it is for."""
+
+    def __init__(
+        self, request: Request, server: Server, published: Published, namespace: str, process_id: str
+    ) -> None:
+        self._request = request
+        self._server = server
+        self._raw = published.is_raw
+        self._namespace = namespace
+        self._process_id = process_id
+        self._preferences = headers.preferences_of(request.headers)
+        self.idempotency_key = headers.idempotency_key_of(request.headers)
+        self.context = headers.json_of(request.headers, headers.CONTEXT, "context")
+
+    @classmethod
+    async def read(
+        cls,
+        request: Request,
+        server: Server,
+        namespace: str,
+        process_id: str,
+        *,
+        answers_json: bool = False,
+    ) -> Asked:
+        """Look at what a request says, and whether its answer would be welcome."""
+        published = await server.publications.of(namespace)
+        bodies.require_acceptable(request, headers.JSON if answers_json else bodies.answer_type(published))
+        return cls(request, server, published, namespace, process_id)
+
+    def require_key(self) -> None:
+        """InvalidRequest, if there is no key and the server wants one."""
+        if self.idempotency_key is None and self._server.options.require_idempotency_key:
+            raise InvalidRequest(
+                f"the header {headers.IDEMPOTENCY_KEY} is missing, which this server requires",
+                field="idempotency_key",
+            )
+
+    async def args(self, task_type: TaskType, name: str | None = None) -> bytes | None:
+        """The arguments in the body, checked against what the namespace publishes."""
+        body = await bodies.read_body(self._request, self._server.options.max_value_bytes)
+        args = bodies.args_of(self._request, body, raw=self._raw)
+        await self._server.publications.check(self._namespace, task_type, name, args)
+        return args
+
+    async def answered(self, submitted: Awaitable[Receipt], *, created: bool = False) -> Response:
+        """The answer of what was submitted, or where to ask for it."""
+        receipt = await submitted
+        said = _of_receipt(receipt)
+        client, preferences = self._server.client, self._preferences
+        try:
+            value = await waited(
+                self._request,
+                self._server,
+                preferences,
+                lambda seconds: client.answer(receipt, timeout=seconds),
+                said,
+            )
+        except (ReplyTimeout, TimeoutError):
+            return accepted(receipt, said)
+        except ProgressorError as error:
+            # Of an accepted request, so what it was accepted under is said too.
+            self._request.state.said = said
+            raise error from None
+        is_new = created and not receipt.replayed
+        if is_new:
+            said["Location"] = process_url(receipt.namespace, receipt.process_id)
+        return bodies.answer(value, HTTPStatus.CREATED if is_new else HTTPStatus.OK, said)
+
+
+async def waited(
+    request: Request,
+    server: Server,
+    preferences: headers.Preferences,
+    answer: Callable[[float], Awaitable[Any]],
+    said: dict[str, str],
+    *,
+    default: float | None = None,
+) -> Any:
+    """An answer within the time that is preferred, and the server's drain; what was applied is said.
+
+    ReplyTimeout or TimeoutError if there is none by then.
+    """
+    options = server.options
+    seconds = min(options.wait if default is None else default, options.longest_wait)
+    if preferences.wait is not None:
+        seconds = min(float(preferences.wait), options.longest_wait)
+    if preferences.respond_async:
+        seconds = 0.0
+    applied = preferences.applied(options.longest_wait)
+    if applied is not None:
+        said["Preference-Applied"] = applied
+    async with server.waits.waiting(request.receive):
+        return await answer(max(seconds, _AT_ONCE))
+
+
+def _of_receipt(receipt: Receipt) -> dict[str, str]:
+    said = {headers.IDEMPOTENCY_KEY: headers.shown_key(receipt.idempotency_key)}
+    if receipt.replayed:
+        said[headers.REPLAYED] = "true"
+    return said
+
+
+def accepted(receipt: Receipt, said: dict[str, str]) -> Response:
+    """202: the request is accepted, and its task can be asked."""
+    namespace, process_id, task_id, key, *_ = receipt
+    return still_under_way(namespace, process_id, task_id, key, said)
+
+
+def still_under_way(
+    namespace: str, process_id: str, task_id: int, key: str | None, said: dict[str, str]
+) -> Response:
+    """202: this task has no answer yet."""
+    body = {"namespace": namespace, "process_id": process_id, "task_id": task_id, "idempotency_key": key}
+    said["Location"] = f"{process_url(namespace, process_id)}/tasks/{task_id}"
+    said["Retry-After"] = _RETRY_AFTER
+    return bodies.shown(body, HTTPStatus.ACCEPTED, said)
+
+
+def process_url(namespace: str, process_id: str) -> str:
+    """Where a process is, from the root of the API."""
+    return f"/v1/namespaces/{namespace}/processes/{segment_of(process_id)}"
+
+
+@routes.post(
+    _PROCESS,
+    operation_id="start",
+    summary="Create a process and run its init",
+    status_code=201,
+    response_model=None,
+    openapi_extra=STARTS,
+    responses=answers(
+        {
+            201: (_ANSWER, ANSWER),
+            200: ("The answer of the start that this one repeats.", ANSWER),
+            202: (_ACCEPTED, AcceptedBody),
+        },
+        _PROBLEMS,
+    ),
+)
+async def start(
+    request: Request,
+    server: TheServer,
+    namespace: NamespaceName,
+    process_id: ProcessId,
+    caller: Annotated[Caller, needs("processes:start")],  # noqa: ARG001 - that it is admitted is enough
+) -> Response:
+    """The body is what the init handler takes. Metadata stand as JSON in `Progressor-Metadata`."""
+    asked = await Asked.read(request, server, namespace, process_id)
+    metadata = headers.json_of(request.headers, headers.METADATA, "metadata")
+    args = await asked.args(TaskType.INIT)
+    submitted = server.client.submit_start(
+        namespace,
+        process_id,
+        args,
+        idempotency_key=asked.idempotency_key,
+        context=asked.context,
+        metadata=metadata,
+    )
+    return await asked.answered(submitted, created=True)
+
+
+@routes.post(
+    _PROCESS + "/calls/{name}",
+    operation_id="call",
+    summary="Run a call on a process",
+    response_model=None,
+    openapi_extra=TAKES_ARGS,
+    responses=answers({200: (_ANSWER, ANSWER), 202: (_ACCEPTED, AcceptedBody)}, _PROBLEMS),
+)
+async def call(
+    request: Request,
+    server: TheServer,
+    namespace: NamespaceName,
+    process_id: ProcessId,
+    name: CallName,
+    caller: Annotated[Caller, needs("processes:call")],  # noqa: ARG001 - that it is admitted is enough
+) -> Response:
+    """The body is what the call takes; it runs after those that were accepted before it."""
+    asked = await Asked.read(request, server, namespace, process_id)
+    asked.require_key()
+    args = await asked.args(TaskType.CALL, name)
+    submitted = server.client.submit_call(
+        namespace, process_id, name, args, idempotency_key=asked.idempotency_key, context=asked.context
+    )
+    return await asked.answered(submitted)
+
+
+@routes.post(
+    _PROCESS + "/notices/{name}",
+    operation_id="notify",
+    summary="Put a call into the mailbox of a process",
+    status_code=202,
+    response_model=None,
+    openapi_extra=TAKES_ARGS,
+    responses=answers({202: (_ACCEPTED, AcceptedBody)}, _PROBLEMS),
+)
+async def notify(
+    request: Request,
+    server: TheServer,
+    namespace: NamespaceName,
+    process_id: ProcessId,
+    name: CallName,
+    caller: Annotated[Caller, needs("processes:call")],  # noqa: ARG001 - that it is admitted is enough
+) -> Response:
+    """The body is what the call takes. The answer comes once it is accepted, and not what it returns."""
+    asked = await Asked.read(request, server, namespace, process_id, answers_json=True)
+    asked.require_key()
+    args = await asked.args(TaskType.NOTIFY, name)
+    receipt = await server.client.submit_notify(
+        namespace, process_id, name, args, idempotency_key=asked.idempotency_key, context=asked.context
+    )
+    return accepted(receipt, _of_receipt(receipt))
+
+
+@routes.post(
+    _PROCESS + "/repairs",
+    operation_id="repair",
+    summary="Repair a broken process",
+    response_model=None,
+    openapi_extra=TAKES_ARGS,
+    responses=answers({200: (_ANSWER, ANSWER), 202: (_ACCEPTED, AcceptedBody)}, _PROBLEMS),
+)
+async def repair(
+    request: Request,
+    server: TheServer,
+    namespace: NamespaceName,
+    process_id: ProcessId,
+    caller: Annotated[Caller, needs("processes:repair")],  # noqa: ARG001 - that it is admitted is enough
+    simple: Annotated[bool, Query(description="Without a handler: put it back to running.")] = False,
+) -> Response:
+    """The body is what the repair handler takes; a simple repair takes none."""
+    asked = await Asked.read(request, server, namespace, process_id)
+    asked.require_key()
+    if not simple:
+        args = await asked.args(TaskType.REPAIR)
+        submitted = server.client.submit_repair(
+            namespace, process_id, args, idempotency_key=asked.idempotency_key, context=asked.context
+        )
+        return await asked.answered(submitted)
+    if await bodies.read_body(request, server.options.max_value_bytes):
+        raise InvalidRequest("a simple repair takes no arguments: send no body", field="args")
+    key = asked.idempotency_key or secrets.token_urlsafe(9)
+    await server.client.simple_repair(namespace, process_id, idempotency_key=key, context=asked.context)
+    return bodies.answer(None, headers={headers.IDEMPOTENCY_KEY: headers.shown_key(key)})

@@ -1,0 +1,348 @@
+"""What goes over the wire: arguments as they come in, and processes, tasks and events as they are shown.
+
+Rule: arguments are the body itself, and an answer is the handler's answer itself. JSON is passed on as it
+was written, but for white space: a number keeps all its digits.
+"""
+
+from __future__ import annotations
+
+import re
+from base64 import b64decode, b64encode
+from datetime import datetime, timedelta
+from typing import Any, Literal, TypeVar
+
+from fastapi import Request
+from pydantic import AwareDatetime, BaseModel, Field, ValidationError
+from pydantic_core import to_json
+from starlette.responses import Response
+
+from progressor.client.results import Published, TraceEntry
+from progressor.errors import InvalidRequest
+from progressor.handlers.codec import decode, first_fault
+from progressor.handlers.process import Process
+from progressor.http.headers import BYTES, JSON, accepts, is_json, media_type_of
+from progressor.http.problems import INVALID_ARGS, NOT_ACCEPTABLE, TOO_LARGE, WRONG_MEDIA_TYPE, Refusal
+from progressor.model import Event, ProcessStatus, SetTimer, TaskStatus, TaskType, TimerStatus
+
+# A string, which is kept, or white space outside of any.
+_SPACE = re.compile(rb'("(?:[^"\\]|\\.)*")|[ \t\r\n]+')
+
+
+class TimerBody(BaseModel):
+    """A process's timer."""
+
+    task_type: TaskType
+    due: datetime
+    status: TimerStatus
+
+
+class EventBody(BaseModel):
+    """One entry of a process's history."""
+
+    event_id: int
+    name: str | None
+    timestamp: datetime | None
+    task_id: int | None
+    metadata: dict[str, Any]
+    payload: Any
+
+
+class ProcessBody(BaseModel):
+    """A process. Without the scope `errors:read` its `detail` is null."""
+
+    namespace: str
+    process_id: str
+    status: ProcessStatus
+    previous_status: ProcessStatus | None
+    status_changed_at: datetime
+    created_at: datetime
+    detail: str | None
+    corrupted_by: int | None
+    timer: TimerBody | None
+    last_event_id: int
+    metadata: dict[str, Any]
+    state: Any = Field(default=None, description="Only where it is asked for.")
+    history: list[EventBody] | None = Field(default=None, description="Only where it is asked for.")
+
+
+class TaskBody(BaseModel):
+    """One task of a trace. Without the scope `errors:read` its `error` is null."""
+
+    task_id: int
+    task_type: TaskType
+    status: TaskStatus
+    name: str | None
+    args: Any
+    response: Any
+    error: str | None
+    idempotency_key: str | None
+    context: Any
+    scheduled_time: datetime
+    running_time: datetime | None
+    finished_time: datetime | None
+    attempts_count: int
+    last_retry_interval: float | None = Field(description="In seconds.")
+    worker_id: str | None
+    events: list[EventBody]
+
+
+class EventsBody(BaseModel):
+    """A range of a history; `after` asks for what comes behind it, null at the end."""
+
+    events: list[EventBody]
+    after: int | None
+
+
+class TraceBody(BaseModel):
+    """Tasks in their order; `after` asks for what comes behind them, null at the end."""
+
+    tasks: list[TaskBody]
+    after: int | None
+
+
+class PageBody(BaseModel):
+    """A page of processes; `cursor` asks for the next one, null at the end."""
+
+    processes: list[ProcessBody]
+    cursor: str | None
+
+
+class NamespaceBody(BaseModel):
+    """What the workers that serve a namespace have written of it."""
+
+    name: str
+    paused: bool
+    options: dict[str, Any]
+    schemas: dict[str, Any]
+
+
+class AcceptedBody(BaseModel):
+    """A request that was accepted, and has no answer yet: its task can be asked."""
+
+    namespace: str
+    process_id: str
+    task_id: int
+    idempotency_key: str | None
+
+
+class ErrorBody(BaseModel):
+    """What breaks a rule: a JSON pointer to it, and the rule."""
+
+    pointer: str
+    rule: str
+
+
+class ProblemBody(BaseModel, extra="allow"):
+    """A problem document (RFC 9457); further members are those of its type."""
+
+    type: str
+    title: str
+    status: int
+    detail: str
+    errors: list[ErrorBody] = []
+
+
+class ImportedEvent(BaseModel, extra="forbid"):
+    """An event of a history that is imported."""
+
+    payload: Any
+    name: str | None = None
+    timestamp: AwareDatetime | None = None
+    metadata: dict[str, Any] = {}
+
+
+class NewTimer(BaseModel, extra="forbid"):
+    """A timer to be set: at a time, or after so many seconds."""
+
+    at: AwareDatetime | None = None
+    after: float | None = None
+    remove: bool = False
+
+
+class ImportBody(BaseModel, extra="forbid"):
+    """A process as it is to be imported."""
+
+    state: Any = None
+    events: list[ImportedEvent] = []
+    metadata: dict[str, Any] | None = None
+    status: Literal["running", "error"] = "running"
+    timer: NewTimer | None = None
+
+
+async def read_body(request: Request, most: int) -> bytes:
+    """The body of a request; Refusal if it is larger than `most`."""
+    stated = request.headers.get("Content-Length", "")
+    if stated.isdecimal() and int(stated) > most:
+        raise _too_large(most)
+    parts, size = [], 0
+    async for part in request.stream():
+        size += len(part)
+        if size > most:
+            raise _too_large(most)
+        parts.append(part)
+    return b"".join(parts)
+
+
+def _too_large(most: int) -> Refusal:
+    return Refusal(TOO_LARGE, f"a body may have {most:,} bytes at most (max_value_bytes)")
+
+
+def args_of(request: Request, body: bytes, *, raw: bool) -> bytes | None:
+    """The arguments that a body holds, checked to be what they say; None without any."""
+    media_type = media_type_of(request.headers)
+    if raw:
+        if body and media_type != BYTES:
+            raise _wrong_type(media_type, BYTES, "the namespace has a raw handler, which takes bytes")
+        return body or None
+    if not body:
+        return None
+    if not is_json(media_type):
+        raise _wrong_type(media_type, JSON, "arguments are JSON")
+    plain = _SPACE.sub(rb"\1", body)
+    decode(plain, field="args")
+    return None if plain == b"null" else plain
+
+
+def _wrong_type(media_type: str | None, wanted: str, why: str) -> Refusal:
+    said = f"not {media_type}" if media_type else "and the body has no Content-Type"
+    return Refusal(WRONG_MEDIA_TYPE, f"{why}: send it as {wanted}, {said}", headers={"Accept-Post": wanted})
+
+
+M = TypeVar("M", bound=BaseModel)
+
+
+def model_in(request: Request, body: bytes, model: type[M]) -> M:
+    """What a body says, which is read by hand; Refusal that names what is wrong."""
+    media_type = media_type_of(request.headers)
+    if not is_json(media_type):
+        raise _wrong_type(media_type, JSON, "the body is JSON")
+    value = decode(body, field="args")
+    try:
+        return model.model_validate(value)
+    except ValidationError as error:
+        faults = [
+            {"pointer": "".join(f"/{part}" for part in each["loc"]), "rule": each["msg"]}
+            for each in error.errors(include_url=False, include_context=False, include_input=False)
+        ]
+        raise Refusal(
+            INVALID_ARGS,
+            f"{first_fault(error, 'args')}: {faults[0]['rule']}",
+            members={"field": first_fault(error, "args"), "errors": faults},
+        ) from None
+
+
+def timer_of(given: NewTimer) -> SetTimer:
+    """The timer that a body states."""
+    try:
+        after = None if given.after is None else timedelta(seconds=given.after)
+        return SetTimer(at=given.at, after=after, remove=given.remove)
+    except (OverflowError, ValueError) as error:
+        # InvalidRequest is a ValueError, too.
+        raise InvalidRequest(f"timer: {error}", field="args.timer") from None
+
+
+def unplain(value: Any) -> Any:
+    """Bytes that stand as {"base64": …}, for namespaces whose values are bytes."""
+    match value:
+        case None:
+            return None
+        case {"base64": str(text)} if len(value) == 1:
+            try:
+                return b64decode(text, validate=True)
+            except ValueError:
+                pass
+    raise InvalidRequest('the values of a raw namespace must be {"base64": …}', field="args.state")
+
+
+def require_acceptable(request: Request, media_type: str) -> None:
+    """Refusal if the answer would be of a type that is not welcome: before anything is done."""
+    if not accepts(request.headers, media_type):
+        raise Refusal(NOT_ACCEPTABLE, f"the answer is {media_type}")
+
+
+def answer_type(published: Published) -> str:
+    """The media type of a namespace's answers."""
+    return BYTES if published.is_raw else JSON
+
+
+def answer(value: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
+    """An answer of a handler: bytes as they are, all else as JSON."""
+    if isinstance(value, bytes):
+        return Response(value, status, headers, BYTES)
+    return shown(value, status, headers)
+
+
+def shown(value: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
+    """JSON of a value; bytes in it are {"base64": …}."""
+    return Response(to_json(value, fallback=str), status, headers, JSON)
+
+
+def _plain(value: Any) -> Any:
+    """A value as JSON has it: bytes, which a raw handler or a codec wrote, as {"base64": …}."""
+    return {"base64": b64encode(value).decode()} if isinstance(value, bytes) else value
+
+
+def shown_process(process: Process[Any], *, state: bool, history: bool, failures: bool) -> dict[str, Any]:
+    """A process as ProcessBody has it."""
+    timer = process.timer
+    facts: dict[str, Any] = {
+        "namespace": process.namespace,
+        "process_id": process.process_id,
+        "status": process.status,
+        "previous_status": process.previous_status,
+        "status_changed_at": process.status_changed_at,
+        "created_at": process.created_at,
+        "detail": process.detail if failures else None,
+        "corrupted_by": process.corrupted_by,
+        "timer": None if timer is None else timer._asdict(),
+        "last_event_id": process.last_event_id,
+        "metadata": process.metadata,
+    }
+    if state:
+        facts["state"] = _plain(_state(process))
+    if history:
+        facts["history"] = [shown_event(event) for event in process.history]
+    return facts
+
+
+def _state(process: Process[Any]) -> Any:
+    """The state, or its bytes if it cannot be read as what it is declared to be."""
+    try:
+        return process.state
+    except ValueError:
+        return process.aux_state
+
+
+def shown_event(event: Event) -> dict[str, Any]:
+    """An event as EventBody has it."""
+    return {
+        "event_id": event.event_id,
+        "name": event.name,
+        "timestamp": event.timestamp,
+        "task_id": event.task_id,
+        "metadata": event.metadata,
+        "payload": _plain(event.payload),
+    }
+
+
+def shown_task(entry: TraceEntry, *, failures: bool) -> dict[str, Any]:
+    """A task as TaskBody has it."""
+    interval = entry.last_retry_interval
+    return {
+        "task_id": entry.task_id,
+        "task_type": entry.task_type,
+        "status": entry.status,
+        "name": entry.name,
+        "args": _plain(entry.args),
+        "response": _plain(entry.response),
+        "error": entry.error if failures else None,
+        "idempotency_key": entry.idempotency_key,
+        "context": _plain(entry.context),
+        "scheduled_time": entry.scheduled_time,
+        "running_time": entry.running_time,
+        "finished_time": entry.finished_time,
+        "attempts_count": entry.attempts_count,
+        "last_retry_interval": None if interval is None else interval.total_seconds(),
+        "worker_id": entry.worker_id,
+        "events": [shown_event(event) for event in entry.events],
+    }

@@ -1,0 +1,218 @@
+"""Bulks: repairs of all broken processes that match, made, looked at and stopped.
+
+Rule: a bulk belongs to one namespace. Who may not do so there does not learn that there is one.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import Path, Query, Request
+from pydantic import AwareDatetime, BaseModel
+from starlette.responses import Response
+
+from progressor.bulks import Bulk, BulkStatus
+from progressor.errors import BulkNotFound
+from progressor.handlers.codec import encode
+from progressor.http import bodies, headers
+from progressor.http.access import Caller, needs, require
+from progressor.http.documented import ANY_TIME, KEYED, WITH_BODY, answers, takes
+from progressor.http.routing import TheServer, router
+from progressor.model import LAST_ID, TaskType
+
+routes = router()
+
+_BULK = "/v1/bulk/{bulk_id}"
+_SHOWN = 100
+BulkId = Annotated[int, Path(ge=1, le=LAST_ID, description="The bulk's number.")]
+
+
+class NewBulkBody(BaseModel, extra="forbid"):
+    """What to repair: all processes of a namespace that are broken now and match."""
+
+    namespace: str
+    detail_like: str | None = None
+    handler: str | None = None
+    simple: bool = False
+    args: Any = None
+    rate: float = 50.0
+    dry_run: bool = False
+
+
+class BulkBody(BaseModel):
+    """A bulk: what it looked at and began, and what became of that."""
+
+    bulk_id: int
+    namespace: str
+    status: BulkStatus
+    created_at: AwareDatetime
+    ended_at: AwareDatetime | None
+    rate: float
+    simple: bool
+    detail_like: str | None
+    handler: str | None
+    looked_at: int
+    passed_by: int
+    begun: int
+    under_way: int
+    repaired: int
+    refused: int
+    failed: int
+    removed: int
+    last_error: str | None
+    left: int | None
+    has_more: bool
+
+
+class BulksBody(BaseModel):
+    """The newest bulks, without what is left of them."""
+
+    bulks: list[BulkBody]
+
+
+class GroupBody(BaseModel):
+    """Broken processes of one handler and one message, which is empty without `errors:read`."""
+
+    handler: str | None
+    detail: str
+    processes: int
+    first_broken: AwareDatetime
+    last_broken: AwareDatetime
+    examples: list[str]
+
+
+class PreviewBody(BaseModel):
+    """What a bulk would repair: `processes`, out of `looked_at`; more if `has_more`."""
+
+    processes: int
+    looked_at: int
+    has_more: bool
+    groups: list[GroupBody]
+
+
+@routes.post(
+    "/v1/bulk",
+    operation_id="repair_all",
+    summary="Repair all broken processes that match",
+    status_code=202,
+    response_model=None,
+    openapi_extra={**takes(NewBulkBody), **KEYED},
+    responses=answers(
+        {
+            202: ("It is stored, and carried out in the background. Location is its address.", BulkBody),
+            200: ("What it would repair, of a dry run.", PreviewBody),
+        },
+        (*ANY_TIME, *WITH_BODY, 404),
+    ),
+)
+async def repair_all(
+    request: Request,
+    server: TheServer,
+    caller: Annotated[Caller, needs("bulk")],
+) -> Response:
+    """In the background, so many a second. With a key that was used before for the same: that bulk."""
+    bodies.require_acceptable(request, headers.JSON)
+    body = await bodies.read_body(request, server.options.max_value_bytes)
+    given = bodies.model_in(request, body, NewBulkBody)
+    require(caller, "bulk", given.namespace)
+    published = await server.publications.of(given.namespace)
+    wanted = {"detail_like": given.detail_like, "handler": given.handler}
+    if given.dry_run:
+        found = await server.client.preview_repair_all(given.namespace, **wanted)
+        preview = PreviewBody.model_validate(found, from_attributes=True)
+        _hide_errors(caller, given.namespace, preview)
+        return bodies.shown(preview.model_dump(mode="json"))
+    args = bodies.unplain(given.args) if published.is_raw else given.args
+    if not given.simple:
+        plain = encode(args, field="args")
+        await server.publications.check(given.namespace, TaskType.REPAIR, None, plain)
+    made = await server.client.repair_all(
+        given.namespace,
+        args,
+        **wanted,
+        simple=given.simple,
+        rate=given.rate,
+        idempotency_key=headers.idempotency_key_of(request.headers),
+    )
+    return _shown(caller, made, 202, {"Location": f"/v1/bulk/{made.bulk_id}"})
+
+
+@routes.get(
+    "/v1/bulk",
+    operation_id="bulks",
+    summary="The newest bulks",
+    response_model=None,
+    responses=answers({200: ("The bulks.", BulksBody)}, ANY_TIME),
+)
+async def bulks(
+    request: Request,
+    server: TheServer,
+    caller: Annotated[Caller, needs("bulk")],
+    limit: Annotated[int, Query(ge=1, le=1000, description="Of the newest, at most so many.")] = _SHOWN,
+) -> Response:
+    """Those of namespaces that the caller sees."""
+    bodies.require_acceptable(request, headers.JSON)
+    found = await server.client.bulks(limit=limit)
+    seen = [_body(caller, each) for each in found if caller.may("bulk", each.namespace)]
+    return bodies.shown(BulksBody(bulks=seen).model_dump(mode="json"))
+
+
+@routes.get(
+    _BULK,
+    operation_id="bulk",
+    summary="How a bulk stands",
+    response_model=None,
+    responses=answers({200: ("The bulk, with what is left.", BulkBody)}, (*ANY_TIME, 404)),
+)
+async def bulk(
+    request: Request,
+    server: TheServer,
+    bulk_id: BulkId,
+    caller: Annotated[Caller, needs("bulk")],
+) -> Response:
+    """What it repaired, what was refused, what failed, and how many are to come."""
+    bodies.require_acceptable(request, headers.JSON)
+    found = await server.client.bulk(bulk_id)
+    _require_seen(caller, found)
+    return _shown(caller, found, 200)
+
+
+@routes.post(
+    _BULK + "/stop",
+    operation_id="stop_bulk",
+    summary="Stop a bulk",
+    response_model=None,
+    responses=answers({200: ("It begins no more repairs.", BulkBody)}, (*ANY_TIME, 404)),
+)
+async def stop_bulk(
+    request: Request,
+    server: TheServer,
+    bulk_id: BulkId,
+    caller: Annotated[Caller, needs("bulk")],
+) -> Response:
+    """What it began goes on; what is repaired stays so. Stopped twice is stopped."""
+    bodies.require_acceptable(request, headers.JSON)
+    _require_seen(caller, await server.client.bulk(bulk_id))
+    return _shown(caller, await server.client.stop_bulk(bulk_id), 200)
+
+
+def _require_seen(caller: Caller, found: Bulk) -> None:
+    if not caller.may("bulk", found.namespace):
+        raise BulkNotFound(found.bulk_id)
+
+
+def _body(caller: Caller, found: Bulk) -> BulkBody:
+    body = BulkBody.model_validate(found, from_attributes=True)
+    if not caller.may("errors:read", found.namespace):
+        body.last_error = None
+    return body
+
+
+def _hide_errors(caller: Caller, namespace: str, preview: PreviewBody) -> None:
+    if not caller.may("errors:read", namespace):
+        for group in preview.groups:
+            group.detail = ""
+
+
+def _shown(caller: Caller, found: Bulk, status: int, said: dict[str, str] | None = None) -> Response:
+    return bodies.shown(_body(caller, found).model_dump(mode="json"), status, said or {})

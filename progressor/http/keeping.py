@@ -1,0 +1,77 @@
+"""Put and remove: processes come and go as they are, without a handler."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import Request
+from starlette.responses import Response
+
+from progressor.http import bodies
+from progressor.http.access import Caller, needs
+from progressor.http.asking import process_url
+from progressor.http.bodies import ImportBody
+from progressor.http.documented import ANY_TIME, WITH_BODY, answers, takes
+from progressor.http.routing import NamespaceName, ProcessId, TheServer, router
+
+routes = router()
+
+_PROCESS = "/v1/namespaces/{namespace}/processes/{process_id}"
+
+
+@routes.put(
+    _PROCESS,
+    operation_id="put",
+    summary="Import a process as it is",
+    status_code=201,
+    response_model=None,
+    openapi_extra=takes(ImportBody),
+    responses=answers({201: ("It is there.", None)}, (*ANY_TIME, *WITH_BODY, 404, 409)),
+)
+async def put(
+    request: Request,
+    server: TheServer,
+    namespace: NamespaceName,
+    process_id: ProcessId,
+    caller: Annotated[Caller, needs("processes:put")],  # noqa: ARG001 - that it is admitted is enough
+) -> Response:
+    """No handler runs. The values of a raw namespace are `{"base64": …}`."""
+    published = await server.publications.of(namespace)
+    body = await bodies.read_body(request, server.options.max_import_bytes)
+    given = bodies.model_in(request, body, ImportBody)
+    value = bodies.unplain if published.is_raw else _as_it_is
+    await server.client.put(
+        namespace,
+        process_id,
+        state=value(given.state),
+        events=[
+            each.model_dump(exclude_none=True) | {"payload": value(each.payload)} for each in given.events
+        ],
+        action=None if given.timer is None else bodies.timer_of(given.timer),
+        metadata=given.metadata,
+        status=given.status,
+    )
+    return bodies.shown(None, 201, {"Location": process_url(namespace, process_id)})
+
+
+def _as_it_is(value: Any) -> Any:
+    return value
+
+
+@routes.delete(
+    _PROCESS,
+    operation_id="remove",
+    summary="Remove a process with all that it has",
+    status_code=204,
+    response_model=None,
+    responses=answers({204: ("It is gone.", None)}, (*ANY_TIME, 404)),
+)
+async def remove(
+    server: TheServer,
+    namespace: NamespaceName,
+    process_id: ProcessId,
+    caller: Annotated[Caller, needs("processes:remove")],  # noqa: ARG001 - that it is admitted is enough
+) -> Response:
+    """Now, whatever it does; whoever waits for it hears that it is gone."""
+    await server.client.remove(namespace, process_id)
+    return Response(status_code=204)

@@ -1,0 +1,299 @@
+"""What is only looked at: processes, their events and tasks, searches, namespaces.
+
+Rule: nothing here changes anything, and every list comes in pages.
+"""
+
+from __future__ import annotations
+
+import re
+from hashlib import blake2b
+from typing import Annotated, Literal
+
+from fastapi import Query, Request
+from pydantic import AwareDatetime, BaseModel, Field
+from starlette.responses import Response
+
+from progressor.errors import InvalidRequest, ReplyTimeout
+from progressor.handlers.codec import decode
+from progressor.http import bodies, headers
+from progressor.http.access import Caller, needs, require
+from progressor.http.asking import still_under_way, waited
+from progressor.http.bodies import AcceptedBody, EventsBody, NamespaceBody, PageBody, ProcessBody, TraceBody
+from progressor.http.documented import ANSWER, ANY_TIME, WAITS, answers
+from progressor.http.routing import (
+    NamespaceName,
+    ProcessId,
+    TaskId,
+    TheServer,
+    reads_failures,
+    router,
+)
+from progressor.model import LAST_ID, HistoryRange, ProcessStatus
+from progressor.storage import MOST_ITEMS, TimerFilter
+
+routes = router()
+
+_PROCESS = "/v1/namespaces/{namespace}/processes/{process_id}"
+_RANGE = re.compile(r"(first|last):([0-9]{1,5})")
+
+HistoryOf = Annotated[
+    str | None,
+    Query(
+        pattern="^(none|(first|last):[0-9]{1,5})$",
+        description="Which events to show: none, first:N or last:N.",
+        examples=["last:20"],
+    ),
+]
+After = Annotated[int, Query(ge=0, le=LAST_ID, description="The id to begin behind.")]
+Limit = Annotated[int, Query(ge=1, le=MOST_ITEMS, description="How many at most.")]
+ShowState = Annotated[bool, Query(description="Whether to show the state; it needs state:read.")]
+
+
+class Search(BaseModel, extra="forbid"):
+    """What a search is for; what is not known is refused, so that a slip does not find everything."""
+
+    namespace: str | None = None
+    status: ProcessStatus | None = None
+    metadata: str | None = Field(None, description="A JSON object; what contains all of it is found.")
+    timer: TimerFilter | None = None
+    created_after: AwareDatetime | None = None
+    created_before: AwareDatetime | None = None
+    state: bool = Field(default=False, description="Whether to show states; it needs state:read.")
+    limit: int = Field(default=100, ge=1, le=MOST_ITEMS)
+    cursor: str | None = Field(None, description="From the page before.")
+
+
+@routes.get(
+    _PROCESS,
+    operation_id="get",
+    summary="A process as it is now",
+    response_model=None,
+    responses=answers(
+        {200: ("The process.", ProcessBody), 304: ("It is as If-None-Match says.", None)},
+        (*ANY_TIME, 404),
+    ),
+)
+async def get(
+    request: Request,
+    server: TheServer,
+    namespace: NamespaceName,
+    process_id: ProcessId,
+    caller: Annotated[Caller, needs("processes:read")],
+    history: HistoryOf = None,
+    state: ShowState = True,
+) -> Response:
+    """It waits for a running init."""
+    bodies.require_acceptable(request, headers.JSON)
+    wanted = _range(history)
+    if state or wanted is not None:
+        require_state(caller, namespace)
+    process = await server.client.get(namespace, process_id, range=wanted, timeout=server.options.wait)
+    body = bodies.shown(
+        bodies.shown_process(
+            process,
+            state=state,
+            history=wanted is not None,
+            failures=reads_failures(caller, namespace),
+        )
+    )
+    return tagged(request, body)
+
+
+@routes.get(
+    _PROCESS + "/events",
+    operation_id="events",
+    summary="A range of a process's history",
+    response_model=None,
+    responses=answers({200: ("The events.", EventsBody)}, (*ANY_TIME, 404)),
+)
+async def events(
+    request: Request,
+    server: TheServer,
+    namespace: NamespaceName,
+    process_id: ProcessId,
+    caller: Annotated[Caller, needs("state:read")],  # noqa: ARG001 - that it is admitted is enough
+    after: After = 0,
+    limit: Limit = 100,
+    direction: Annotated[Literal["forward", "backward"], Query()] = "forward",
+) -> Response:
+    """Oldest first, or backward; `after` is the event to begin behind, 0 the first or the last one."""
+    bodies.require_acceptable(request, headers.JSON)
+    wanted = HistoryRange(after, limit, direction)
+    process = await server.client.get(namespace, process_id, range=wanted, timeout=server.options.wait)
+    found = process.history
+    last = process.last_event_id if direction == "forward" else 1
+    more = bool(found) and found[-1].event_id != last
+    body = {
+        "events": [bodies.shown_event(event) for event in found],
+        "after": found[-1].event_id if more else None,
+    }
+    return bodies.shown(body)
+
+
+@routes.get(
+    _PROCESS + "/trace",
+    operation_id="trace",
+    summary="The tasks of a process, in their order",
+    response_model=None,
+    responses=answers({200: ("The tasks.", TraceBody)}, (*ANY_TIME, 404)),
+)
+async def trace(
+    request: Request,
+    server: TheServer,
+    namespace: NamespaceName,
+    process_id: ProcessId,
+    caller: Annotated[Caller, needs("state:read")],
+    after: After = 0,
+    limit: Limit = 100,
+) -> Response:
+    """Those behind the id `after`, each with its events."""
+    bodies.require_acceptable(request, headers.JSON)
+    entries = await server.client.trace(namespace, process_id, after=after, limit=limit + 1)
+    failures = reads_failures(caller, namespace)
+    listed = entries[:limit]
+    body = {
+        "tasks": [bodies.shown_task(entry, failures=failures) for entry in listed],
+        "after": listed[-1].task_id if len(entries) > limit else None,
+    }
+    return bodies.shown(body)
+
+
+@routes.get(
+    _PROCESS + "/tasks/{task_id}",
+    operation_id="result",
+    summary="The answer of a task",
+    response_model=None,
+    openapi_extra=WAITS,
+    responses=answers(
+        {200: ("The answer, null for none.", ANSWER), 202: ("No answer yet.", AcceptedBody)},
+        (*ANY_TIME, 404, 409, 422),
+    ),
+)
+async def result(
+    request: Request,
+    server: TheServer,
+    namespace: NamespaceName,
+    process_id: ProcessId,
+    task_id: TaskId,
+    caller: Annotated[Caller, needs("processes:read")],  # noqa: ARG001 - that it is admitted is enough
+) -> Response:
+    """Answered as its request would be: with the answer, or its problem. `Prefer: wait=N` waits for it."""
+    published = await server.publications.of(namespace)
+    bodies.require_acceptable(request, bodies.answer_type(published))
+    said: dict[str, str] = {}
+    try:
+        value = await waited(
+            request,
+            server,
+            headers.preferences_of(request.headers),
+            lambda seconds: server.client.result(namespace, process_id, task_id, timeout=seconds),
+            said,
+            default=0.0,
+        )
+    except ReplyTimeout as error:
+        return still_under_way(namespace, process_id, task_id, error.idempotency_key, said)
+    except TimeoutError:
+        return still_under_way(namespace, process_id, task_id, None, said)
+    return bodies.answer(value, headers=said)
+
+
+@routes.get(
+    "/v1/processes",
+    operation_id="search",
+    summary="Processes by what is known of them",
+    response_model=None,
+    responses=answers({200: ("A page of processes.", PageBody)}, (*ANY_TIME, 404)),
+)
+async def search(
+    request: Request,
+    server: TheServer,
+    caller: Annotated[Caller, needs("processes:read")],
+    wanted: Annotated[Search, Query()],
+) -> Response:
+    """By namespace, then creation, a page at a time. The states are shown if `state` is true."""
+    bodies.require_acceptable(request, headers.JSON)
+    if wanted.namespace is not None:
+        require(caller, "processes:read", wanted.namespace)
+    if wanted.state:
+        require_state(caller, wanted.namespace)
+    page = await server.client.search(
+        namespace=wanted.namespace,
+        namespaces=seen_by(caller),
+        status=wanted.status,
+        metadata=decode(None if wanted.metadata is None else wanted.metadata.encode(), field="metadata"),
+        timer=wanted.timer,
+        created_after=wanted.created_after,
+        created_before=wanted.created_before,
+        limit=wanted.limit,
+        cursor=wanted.cursor,
+    )
+    body = {
+        "processes": [
+            bodies.shown_process(
+                each,
+                state=wanted.state,
+                history=False,
+                failures=reads_failures(caller, each.namespace),
+            )
+            for each in page.items
+        ],
+        "cursor": page.cursor,
+    }
+    return bodies.shown(body)
+
+
+@routes.get(
+    "/v1/namespaces/{namespace}",
+    operation_id="namespace",
+    summary="What the workers that serve a namespace have written of it",
+    response_model=None,
+    responses=answers({200: ("The namespace.", NamespaceBody)}, (*ANY_TIME, 404)),
+)
+async def namespace_(
+    request: Request,
+    server: TheServer,
+    namespace: NamespaceName,
+    caller: Annotated[Caller, needs("processes:read")],  # noqa: ARG001 - that it is admitted is enough
+) -> Response:
+    """Its options, and the JSON schemas of its state and of what its handlers take and return."""
+    bodies.require_acceptable(request, headers.JSON)
+    found = await server.client.published(namespace)
+    body = {
+        "name": found.name,
+        "paused": found.paused,
+        "options": found.options,
+        "schemas": found.schemas,
+    }
+    return tagged(request, bodies.shown(body))
+
+
+def seen_by(caller: Caller) -> tuple[str, ...] | None:
+    """The patterns of what is listed for this caller; None: all."""
+    return None if "*" in caller.namespaces else caller.namespaces
+
+
+def require_state(caller: Caller, namespace: str | None) -> None:
+    """Refusal unless this caller may read what processes hold."""
+    require(caller, "state:read", namespace)
+
+
+def _range(text: str | None) -> HistoryRange | None:
+    if text is None or text == "none":
+        return None
+    found = _RANGE.fullmatch(text)
+    limit = int(found[2]) if found else 0
+    if found is None or not 1 <= limit <= MOST_ITEMS:
+        raise InvalidRequest(
+            f"history must be none, first:N or last:N, N from 1 to {MOST_ITEMS}", field="history"
+        )
+    return HistoryRange(limit=limit, direction="forward" if found[1] == "first" else "backward")
+
+
+def tagged(request: Request, answer: Response) -> Response:
+    """The answer with its tag, or 304 if whoever asks has it."""
+    tag = f'W/"{blake2b(answer.body, digest_size=12).hexdigest()}"'
+    has = [each.strip() for each in ",".join(request.headers.getlist("If-None-Match")).split(",")]
+    if tag in has or "*" in has:
+        return Response(status_code=304, headers={"ETag": tag})
+    answer.headers["ETag"] = tag
+    return answer

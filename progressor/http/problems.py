@@ -1,0 +1,209 @@
+"""Every answer that is none: the problem documents of RFC 9457, one table for errors, docs and OpenAPI.
+
+Rule: a problem's type says which class of error it is, and its members are the attributes of that class, so
+that whoever reads it can raise the same error. What a handler's failure says is for those who may read it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from http import HTTPStatus
+from typing import Any, NamedTuple
+
+from pydantic_core import to_json
+from starlette.responses import Response
+
+from progressor.errors import (
+    BulkNotFound,
+    CallCycle,
+    HandlerFailed,
+    IdempotencyConflict,
+    InvalidRequest,
+    InvalidState,
+    NamespaceInUse,
+    NamespaceNotFound,
+    ProcessAlreadyExists,
+    ProcessBroken,
+    ProcessNotBroken,
+    ProcessNotFound,
+    ProgressorError,
+    Rejected,
+    ReplyTimeout,
+    SchemaMismatch,
+    StorageUnavailable,
+    TaskNotFound,
+)
+
+MEDIA_TYPE = "application/problem+json"
+# Stable: clients tell problems apart by it. It is a name, and need not be a page.
+TYPES = "urn:progressor:problem:"
+RETRY_AFTER_SECONDS = 1
+
+
+class Kind(NamedTuple):
+    """One kind of problem: its type, its HTTP status, and its title."""
+
+    name: str
+    status: HTTPStatus
+    title: str
+
+    @property
+    def type(self) -> str:
+        """The URI by which clients know it."""
+        return TYPES + self.name
+
+
+# Of the error's own class, or of the nearest one above it.
+TABLE: Mapping[type[ProgressorError], Kind] = {
+    ProgressorError: Kind("error", HTTPStatus.INTERNAL_SERVER_ERROR, "The request failed"),
+    InvalidRequest: Kind("invalid-request", HTTPStatus.BAD_REQUEST, "The request breaks a rule"),
+    IdempotencyConflict: Kind(
+        "idempotency-conflict",
+        HTTPStatus.UNPROCESSABLE_ENTITY,
+        "The idempotency key was used for another request",
+    ),
+    CallCycle: Kind("call-cycle", HTTPStatus.CONFLICT, "A handler would wait for itself"),
+    InvalidState: Kind(
+        "invalid-state",
+        HTTPStatus.INTERNAL_SERVER_ERROR,
+        "The state is not of the type that its namespace declares",
+    ),
+    NamespaceNotFound: Kind(
+        "namespace-not-found", HTTPStatus.NOT_FOUND, "No worker ever served this namespace"
+    ),
+    NamespaceInUse: Kind(
+        "namespace-in-use", HTTPStatus.CONFLICT, "The namespace is served, or has processes"
+    ),
+    ProcessNotFound: Kind("process-not-found", HTTPStatus.NOT_FOUND, "There is no such process"),
+    TaskNotFound: Kind("task-not-found", HTTPStatus.NOT_FOUND, "The process has no such task"),
+    BulkNotFound: Kind("bulk-not-found", HTTPStatus.NOT_FOUND, "There is no such bulk"),
+    ProcessAlreadyExists: Kind("process-already-exists", HTTPStatus.CONFLICT, "The id is taken"),
+    ProcessBroken: Kind("process-broken", HTTPStatus.CONFLICT, "The process is broken"),
+    ProcessNotBroken: Kind("process-not-broken", HTTPStatus.CONFLICT, "The process is not broken"),
+    Rejected: Kind("rejected", HTTPStatus.UNPROCESSABLE_ENTITY, "The handler refused the request"),
+    HandlerFailed: Kind("handler-failed", HTTPStatus.INTERNAL_SERVER_ERROR, "The handler failed"),
+    ReplyTimeout: Kind(
+        "reply-timeout", HTTPStatus.SERVICE_UNAVAILABLE, "No answer in time; the task goes on"
+    ),
+    StorageUnavailable: Kind(
+        "storage-unavailable", HTTPStatus.SERVICE_UNAVAILABLE, "PostgreSQL is not available"
+    ),
+    SchemaMismatch: Kind(
+        "schema-mismatch",
+        HTTPStatus.SERVICE_UNAVAILABLE,
+        "The database is none that this release can use",
+    ),
+}
+# What has no error of the engine: it is about HTTP alone.
+INVALID_ARGS = Kind(
+    "invalid-args", HTTPStatus.UNPROCESSABLE_ENTITY, "The arguments are not what the namespace takes"
+)
+UNAUTHORIZED = Kind("unauthorized", HTTPStatus.UNAUTHORIZED, "Say who you are")
+FORBIDDEN = Kind("forbidden", HTTPStatus.FORBIDDEN, "You may not do this")
+NO_ROUTE = Kind("no-route", HTTPStatus.NOT_FOUND, "There is nothing at this path")
+NO_METHOD = Kind("no-method", HTTPStatus.METHOD_NOT_ALLOWED, "This path has not this method")
+NOT_ACCEPTABLE = Kind(
+    "not-acceptable", HTTPStatus.NOT_ACCEPTABLE, "The answer has none of the media types that you accept"
+)
+TOO_LARGE = Kind("too-large", HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "The body is too large")
+WRONG_MEDIA_TYPE = Kind(
+    "wrong-media-type", HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "The body is not of a type that is read here"
+)
+TOO_MANY_REQUESTS = Kind("too-many-requests", HTTPStatus.TOO_MANY_REQUESTS, "Ask less often")
+UNVERIFIED = Kind("unverified", HTTPStatus.SERVICE_UNAVAILABLE, "Who you are cannot be verified just now")
+OVERLOADED = Kind("overloaded", HTTPStatus.SERVICE_UNAVAILABLE, "Too much is under way here")
+DEFECT = Kind("defect", HTTPStatus.INTERNAL_SERVER_ERROR, "A defect of the API; its log says more")
+
+OF_HTTP = (
+    INVALID_ARGS,
+    UNAUTHORIZED,
+    FORBIDDEN,
+    NO_ROUTE,
+    NO_METHOD,
+    NOT_ACCEPTABLE,
+    TOO_LARGE,
+    WRONG_MEDIA_TYPE,
+    TOO_MANY_REQUESTS,
+    UNVERIFIED,
+    OVERLOADED,
+    DEFECT,
+)
+# The attributes of errors that say what a handler's failure said.
+_OF_FAILURES = ("error", "cause")
+
+
+class Refusal(Exception):
+    """A request that HTTP itself refuses: raised anywhere in here, answered as its kind of problem."""
+
+    def __init__(
+        self,
+        kind: Kind,
+        detail: str,
+        *,
+        headers: Mapping[str, str] | None = None,
+        members: Mapping[str, Any] | None = None,
+    ) -> None:
+        super().__init__(detail)
+        self.kind = kind
+        self.detail = detail
+        self.headers = dict(headers or {})
+        self.members = dict(members or {})
+
+
+def kind_of(error: ProgressorError) -> Kind:
+    """The kind of an error: of its class, or of the nearest one above it."""
+    if isinstance(error, InvalidRequest) and type(error) is InvalidRequest and _is_of_args(error.field):
+        return INVALID_ARGS
+    return next(TABLE[each] for each in type(error).__mro__ if each in TABLE)
+
+
+def _is_of_args(field: str | None) -> bool:
+    return field is not None and (field == "args" or field.startswith("args."))
+
+
+def members_of(error: ProgressorError) -> dict[str, Any]:
+    """What an error carries: its attributes. `detail` is the text of a problem, so it is `cause` here."""
+    facts = {name: value for name, value in vars(error).items() if not name.startswith("_")}
+    if "detail" in facts:
+        facts["cause"] = facts.pop("detail")
+    return facts
+
+
+def problem_of(error: ProgressorError, *, shows_failures: bool) -> Response:
+    """The problem of an error; without `shows_failures` it does not say what a handler's failure said."""
+    kind, members, detail = kind_of(error), members_of(error), str(error)
+    if not shows_failures and isinstance(error, HandlerFailed | ProcessBroken | ProcessNotBroken):
+        detail = f"{kind.title}; what failed is for those with the scope errors:read"
+        members = {name: value for name, value in members.items() if name not in _OF_FAILURES}
+    if not members.get("errors") and isinstance(error, InvalidRequest) and error.field is not None:
+        members["errors"] = [{"pointer": _pointer(error.field), "rule": detail}]
+    headers = {}
+    if kind.status is HTTPStatus.SERVICE_UNAVAILABLE:
+        headers["Retry-After"] = str(RETRY_AFTER_SECONDS)
+    return problem(kind, detail, members=members, headers=headers)
+
+
+def _pointer(field: str) -> str:
+    """A field as a JSON pointer: into the body, where it is of the arguments."""
+    parts = field.split(".")
+    if parts[0] == "args":
+        parts = parts[1:]
+    return "".join("/" + part.replace("~", "~0").replace("/", "~1") for part in parts)
+
+
+def problem(
+    kind: Kind,
+    detail: str,
+    *,
+    members: Mapping[str, Any] | None = None,
+    headers: Mapping[str, str] | None = None,
+) -> Response:
+    """A problem document of this kind, with further members."""
+    document = {
+        **(members or {}),
+        "type": kind.type,
+        "title": kind.title,
+        "status": int(kind.status),
+        "detail": detail,
+    }
+    return Response(to_json(document), int(kind.status), dict(headers or {}), MEDIA_TYPE)

@@ -1,0 +1,133 @@
+"""The API on a socket, from when it is entered until it is left.
+
+Rule: a stop answers what is under way. Who waits gets the answer or, after a moment, where to ask for it;
+then connections are closed, and last the client.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import TracebackType
+from typing import Self
+
+import uvicorn
+from fastapi import FastAPI
+
+from progressor.client.client import Client
+from progressor.errors import InvalidRequest
+from progressor.http.access import Access
+from progressor.http.routing import Server
+from progressor.supervision import Background
+
+log = logging.getLogger("progressor.http")
+
+_BACKLOG = 2048
+# Longer than balancers keep a connection that is idle: else one closes under a request of theirs.
+_KEEP_ALIVE = 75
+# What the connections may take to close beyond the waits.
+_BEYOND_DRAIN = 5.0
+
+
+class Serving:
+    """Serves an application of `make_app` over its client from `async with` on."""
+
+    def __init__(self, client: Client, app: FastAPI, *, host: str, port: int) -> None:
+        self.client = client
+        self._socket = _bound(host, port)
+        self._app = app
+        self._host = host
+        self._background = Background()
+        shown = f"[{host}]" if ":" in host else host
+        self.url = f"http://{shown}:{self._socket.getsockname()[1]}"
+
+    @property
+    def _shared(self) -> Server:
+        server: Server = self._app.state.server
+        return server
+
+    @property
+    def _access(self) -> Access:
+        access: Access = self._app.state.access
+        return access
+
+    @property
+    def busy(self) -> int:
+        """How many requests wait for an answer."""
+        return self._shared.waits.count
+
+    async def __aenter__(self) -> Self:
+        options = self._shared.options
+        config = uvicorn.Config(
+            self._app,
+            log_config=None,
+            # What it says of itself is said here; what goes wrong in it is not.
+            log_level="warning",
+            access_log=False,
+            lifespan="off",
+            server_header=False,
+            # Whose certificate counts depends on who asks, and a header could say that it is another one.
+            proxy_headers=False,
+            ws="none",
+            timeout_keep_alive=_KEEP_ALIVE,
+            timeout_graceful_shutdown=int(options.drain + _BEYOND_DRAIN),
+        )
+        self._server = _Uvicorn(config)
+        try:
+            await self.client.__aenter__()
+            await self._access.begin(self._host)
+        except BaseException:
+            self._socket.close()
+            await self.client.close()
+            raise
+        self._background.begin("http server", self._server.serve([self._socket]))
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        shared = self._shared
+        shared.waits.drain(shared.options.drain)
+        self._server.should_exit = True
+        await self._background.ended()
+        await self._access.close()
+        await self.client.close()
+        log.info("api stopped")
+
+
+class _Uvicorn(uvicorn.Server):
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Leave the signals to whoever runs this."""
+        yield
+
+
+def _bound(host: str, port: int) -> socket.socket:
+    """A socket that listens already: who connects before the server has begun waits for it."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((host, port))
+        listener.listen(_BACKLOG)
+        listener.setblocking(False)
+    except OSError as error:
+        listener.close()
+        raise _refused(host, port, error) from None
+    return listener
+
+
+def _refused(host: str, port: int, error: OSError) -> InvalidRequest:
+    if isinstance(error, socket.gaierror) or error.errno == errno.EADDRNOTAVAIL:
+        field, remedy = "host", "give an address of this machine with --host (0.0.0.0: all)"
+    else:
+        field, remedy = "port", "choose another port with --port (0: any free one)"
+    return InvalidRequest(
+        f"the API cannot be served on {host}:{port} ({error.strerror or error}): {remedy}", field=field
+    )

@@ -1,0 +1,71 @@
+"""How long answers are waited for, and what ends waits: a caller who leaves, a server that stops.
+
+Rule: who waits is told in time where to ask again. A wait that ends stops nothing of its task.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from starlette.types import Receive
+
+from progressor.supervision import report, watched
+
+
+class Waits:
+    """The waits of one server, each within a time-out that a stop may shorten."""
+
+    def __init__(self) -> None:
+        self._scopes: set[asyncio.Timeout] = set()
+        self._until: float | None = None
+
+    @property
+    def is_draining(self) -> bool:
+        """Whether the server stops."""
+        return self._until is not None
+
+    @property
+    def count(self) -> int:
+        """How many requests wait for an answer."""
+        return len(self._scopes)
+
+    @asynccontextmanager
+    async def waiting(self, receive: Receive) -> AsyncIterator[None]:
+        """Within the block a request waits, whose body was read from `receive`.
+
+        TimeoutError once its caller has left, or the server waits no longer.
+        """
+        async with asyncio.timeout(None) as scope:
+            self._scopes.add(scope)
+            self._shorten(scope)
+            leaving = asyncio.create_task(_until_left(receive, scope))
+            leaving.add_done_callback(watched("leaving", _say_failed))
+            try:
+                yield
+            finally:
+                leaving.cancel()
+                self._scopes.discard(scope)
+
+    def drain(self, seconds: float) -> None:
+        """Let no wait last longer than so many seconds from now."""
+        self._until = asyncio.get_running_loop().time() + seconds
+        for scope in list(self._scopes):
+            self._shorten(scope)
+
+    def _shorten(self, scope: asyncio.Timeout) -> None:
+        when = scope.when()
+        if self._until is not None and (when is None or when > self._until) and not scope.expired():
+            scope.reschedule(self._until)
+
+
+async def _until_left(receive: Receive, scope: asyncio.Timeout) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+    if not scope.expired():
+        scope.reschedule(asyncio.get_running_loop().time())
+
+
+def _say_failed(leaving: asyncio.Task[None]) -> None:
+    report("leaving", leaving)

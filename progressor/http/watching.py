@@ -1,0 +1,131 @@
+"""What the API says of itself: a line and a measurement for each request, health, metrics.
+
+Rule: a request is known by its route, never by its path, and nothing of its query, body or token is said.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from dataclasses import asdict
+from typing import Annotated
+
+from fastapi import Request
+from starlette.responses import Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from progressor import metrics
+from progressor.client.results import Health
+from progressor.http import bodies
+from progressor.http.access import Caller, needs, public
+from progressor.http.documented import ANY_TIME, OBJECT, answers
+from progressor.http.routing import TheServer, router
+
+log = logging.getLogger("progressor.http")
+
+routes = router()
+
+_HEALTH_SECONDS = 2.0
+_UNKNOWN = "other"
+_METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH"})
+
+
+class Watching:
+    """Counts, measures and logs each request."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        began, status = time.monotonic(), 500
+
+        async def send_seen(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+            await send(message)
+
+        # Whoever is asked next writes into it what it found: the route, the caller.
+        scope.setdefault("state", {})
+        try:
+            await self._app(scope, receive, send_seen)
+        finally:
+            _say(scope, status, began)
+
+
+def _say(scope: Scope, status: int, began: float) -> None:
+    route = getattr(scope.get("route"), "path", _UNKNOWN)
+    method = scope["method"] if scope["method"] in _METHODS else _UNKNOWN
+    metrics.took(metrics.HTTP_REQUEST, began, method, route, str(status))
+    if log.isEnabledFor(logging.INFO):
+        caller = scope["state"].get("caller")
+        facts = {
+            "method": method,
+            "route": route,
+            "status": status,
+            "took_ms": round((time.monotonic() - began) * 1000, 1),
+            "caller": None if caller is None else caller.name,
+        }
+        log.info("request answered", extra=facts)
+
+
+@routes.get("/health/live", include_in_schema=False, dependencies=[public])
+async def live() -> Response:
+    """The event loop answers: that is all that a restart could mend."""
+    return bodies.shown({"ok": True})
+
+
+@routes.get("/health/ready", include_in_schema=False, dependencies=[public])
+async def ready(server: TheServer) -> Response:
+    """Whether it can take requests: not while it stops, nor without the database."""
+    health = await _health(server)
+    return bodies.shown({"ok": health.ok}, 200 if health.ok else 503)
+
+
+@routes.get(
+    "/health",
+    operation_id="health",
+    summary="How the API and its database are",
+    response_model=None,
+    responses=answers(
+        {200: ("It can work.", OBJECT), 503: ("It cannot.", OBJECT)}, (400, 401, 403, 429, 500)
+    ),
+)
+async def health(
+    server: TheServer,
+    caller: Annotated[Caller, needs("admin")],
+) -> Response:
+    """Whether the database answers, with the right schema, and who serves what."""
+    found = await _health(server)
+    seen = [namespace for namespace in found.namespaces if caller.may("admin", namespace)]
+    return bodies.shown({**asdict(found), "namespaces": seen}, 200 if found.ok else 503)
+
+
+async def _health(server: TheServer) -> Health:
+    if server.waits.is_draining:
+        return Health(False, "stopping", 0, ())
+    try:
+        async with asyncio.timeout(_HEALTH_SECONDS):
+            return await server.client.health()
+    except TimeoutError:
+        return Health(False, f"no answer within {_HEALTH_SECONDS:g} s from the database", 0, ())
+
+
+@routes.get(
+    "/metrics",
+    operation_id="metrics",
+    summary="Metrics of this OS process, for Prometheus",
+    response_model=None,
+    responses=answers({200: ("As text.", {"text/plain": {"schema": {"type": "string"}}})}, ANY_TIME),
+)
+async def all_metrics(
+    request: Request,
+    caller: Annotated[Caller, needs("admin")],  # noqa: ARG001 - that it is admitted is enough
+) -> Response:
+    """In the format that the Accept header asks for."""
+    text, content_type = metrics.exposition(request.headers.get("Accept", ""))
+    return Response(text, media_type=content_type)

@@ -1,0 +1,72 @@
+"""Carries out bulks: begins their repairs, at their rate, and counts what became of them.
+
+Rule: it keeps nothing. A round begins and ends with what is stored, so that any runner goes on where
+another one was stopped or killed. Any number of them may run; workers do the repairs.
+"""
+
+from __future__ import annotations
+
+import logging
+from datetime import timedelta
+
+from progressor import metrics
+from progressor.bulks import Bulk
+from progressor.config import EngineOptions
+from progressor.node.node import Node
+from progressor.services.service import PeriodicService
+from progressor.storage import Kind, Round
+
+log = logging.getLogger("progressor.bulk_runner")
+
+# How often it looks for new bulks, at least.
+_LONGEST_INTERVAL = timedelta(seconds=1)
+
+
+class BulkRunner(PeriodicService):
+    """A round of the bulk that is due first, and the next when one is due."""
+
+    name = "bulk runner"
+
+    def __init__(self, node: Node, *, interval: timedelta) -> None:
+        super().__init__(interval)
+        self._node = node
+        self._storage = node.storage
+
+    async def run_once(self) -> timedelta | None:
+        """One round, if one is due; the time until the next is."""
+        due_in = await self._storage.next_bulk()
+        if due_in is None or due_in > timedelta():
+            return due_in
+        done = await self._storage.run_bulk()
+        if done is None:
+            # Somebody else runs it.
+            return None
+        self._tell(done)
+        return await self._storage.next_bulk()
+
+    def _tell(self, done: Round) -> None:
+        bulk, new = done
+        for outcome in metrics.BULK_OUTCOMES:
+            metrics.BULK_REPAIRS.labels(bulk.namespace, outcome).inc(new[outcome])
+        if new["begun"]:
+            # Those repairs wait; of a simple one it is the timer that is back.
+            kind: Kind = "timers" if bulk.simple else "calls"
+            self._node.ring(bulk.namespace, kind)
+            self._node.wake(bulk.namespace, kind)
+        if bulk.status.is_final:
+            log.info("bulk ended", extra=_facts(bulk))
+
+
+def _facts(bulk: Bulk) -> dict[str, object]:
+    counts = ("looked_at", "passed_by", "begun", "repaired", "refused", "failed", "removed")
+    return {
+        "bulk_id": bulk.bulk_id,
+        "namespace": bulk.namespace,
+        "status": bulk.status.value,
+        **{name: getattr(bulk, name) for name in counts},
+    }
+
+
+def bulk_runner_on(node: Node, options: EngineOptions) -> BulkRunner:
+    """A runner of all bulks."""
+    return BulkRunner(node, interval=min(options.zombie_interval, _LONGEST_INTERVAL))

@@ -1,0 +1,57 @@
+-- What a bulk would repair, or has left: the broken processes that match, of the next so many, in groups by
+-- handler and message, the largest first. Numbers in messages are one and the same.
+WITH looked AS MATERIALIZED (
+    SELECT p.process_no, p.process_id, p.status, p.status_changed_at, p.corrupted_by, p.detail
+    FROM progressor.processes AS p
+    WHERE
+        p.namespace_no = (
+            SELECT n.namespace_no FROM progressor.namespaces AS n WHERE n.name = %(namespace)s::text
+        )
+        AND p.detail IS NOT NULL
+        AND (p.created_at, p.process_no)
+        > (coalesce(%(cursor_at)s::timestamptz, '-infinity'::timestamptz), %(cursor_no)s::bigint)
+        AND p.created_at <= coalesce(%(until)s::timestamptz, 'infinity'::timestamptz)
+    ORDER BY p.created_at, p.process_no
+    LIMIT %(looks)s::bigint
+),
+
+matching AS (
+    SELECT
+        l.process_id, l.status_changed_at,
+        CASE WHEN t.task_type IN ('call', 'notify') THEN t.name ELSE t.task_type::text END AS handler,
+        regexp_replace(left(l.detail, 200), '[0-9]+', '#', 'g') AS detail
+    FROM looked AS l
+    LEFT JOIN LATERAL (
+        SELECT t.task_type, t.name
+        FROM progressor.tasks AS t
+        WHERE t.process_no = l.process_no AND t.task_id = l.corrupted_by
+        OFFSET 0
+    ) AS t ON TRUE
+    WHERE
+        l.status = 'error'
+        AND l.status_changed_at <= coalesce(%(until)s::timestamptz, 'infinity'::timestamptz)
+        AND (l.corrupted_by IS NULL OR l.corrupted_by <= coalesce(%(until_task)s::bigint, l.corrupted_by))
+        AND (%(detail_like)s::text IS NULL OR l.detail LIKE %(detail_like)s::text)
+        AND (
+            %(handler)s::text IS NULL
+            OR %(handler)s::text
+            = CASE WHEN t.task_type IN ('call', 'notify') THEN t.name ELSE t.task_type::text END
+        )
+)
+
+SELECT
+    (SELECT count(*) FROM looked) AS looked_at,
+    (SELECT count(*) FROM matching) AS matching,
+    g.handler, g.detail, g.processes, g.first_broken, g.last_broken, g.examples
+FROM (VALUES (1)) AS one (row)
+LEFT JOIN (
+    SELECT
+        m.handler, m.detail, count(*) AS processes,
+        min(m.status_changed_at) AS first_broken, max(m.status_changed_at) AS last_broken,
+        (array_agg(m.process_id))[1:3] AS examples
+    FROM matching AS m
+    GROUP BY m.handler, m.detail
+    ORDER BY count(*) DESC, m.detail, m.handler
+    LIMIT %(groups)s::bigint
+) AS g ON TRUE
+ORDER BY g.processes DESC, g.detail, g.handler

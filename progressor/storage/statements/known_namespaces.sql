@@ -1,0 +1,18 @@
+-- Every namespace, or one, with who serves it by the leases that the workers themselves keep.
+SELECT
+    n.name,
+    n.paused,
+    n.updated_at,
+    served.workers,
+    served.free_slots,
+    served.workers * (n.options ->> 'concurrency')::bigint AS slots
+FROM progressor.namespaces AS n
+CROSS JOIN LATERAL (
+    SELECT
+        count(*) AS workers,
+        coalesce(sum((w.free_slots ->> n.name)::bigint), 0)::bigint AS free_slots
+    FROM progressor.workers AS w
+    WHERE n.name = ANY (w.namespaces) AND w.seen_at > now() - w.lease_age
+) AS served
+WHERE %(name)s::text IS NULL OR n.name = %(name)s::text
+ORDER BY n.name

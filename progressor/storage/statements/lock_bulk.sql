@@ -1,0 +1,12 @@
+-- run_bulk, first: a bulk that is due is this transaction's until it ends, however it ends; one that somebody
+-- else runs is passed by. Before any process: nobody who holds a process waits for a bulk.
+SELECT
+    b.bulk_id, b.created_at, b.namespace, b.detail_like, b.handler, b.simple, b.pace, b.status, b.ended_at,
+    b.looked_at, b.passed_by, b.begun, b.repaired, b.refused, b.failed, b.removed, b.last_error,
+    b.until_task, b.cursor_at, b.cursor_no, b.at_end, b.args, b.request_hash, b.paced_at,
+    coalesce(%(now)s::timestamptz, statement_timestamp()) AS now
+FROM progressor.bulks AS b
+WHERE b.ended_at IS NULL AND b.next_at <= coalesce(%(now)s::timestamptz, now())
+ORDER BY b.next_at, b.bulk_id
+LIMIT 1
+FOR NO KEY UPDATE OF b SKIP LOCKED

@@ -1,0 +1,53 @@
+-- run_bulk, behind its lock: the next broken processes that match, so many as there is `room` for, out of the
+-- next `looks`; and where that ends. Of these few it is known only behind their own locks whether they still
+-- do.
+WITH looked AS MATERIALIZED (
+    SELECT
+        p.process_no, p.process_id, p.created_at, p.status, p.status_changed_at, p.corrupted_by, p.detail,
+        row_number() OVER (ORDER BY p.created_at, p.process_no) AS place
+    FROM (
+        SELECT p.*
+        FROM progressor.processes AS p
+        WHERE
+            p.namespace_no = (
+                SELECT n.namespace_no FROM progressor.namespaces AS n WHERE n.name = %(namespace)s::text
+            )
+            AND p.detail IS NOT NULL
+            AND (p.created_at, p.process_no)
+            > (coalesce(%(cursor_at)s::timestamptz, '-infinity'::timestamptz), %(cursor_no)s::bigint)
+            AND p.created_at <= %(until)s::timestamptz
+        ORDER BY p.created_at, p.process_no
+        LIMIT %(looks)s::bigint
+    ) AS p
+),
+
+matching AS (
+    SELECT l.process_no, l.process_id, l.created_at, l.place
+    FROM looked AS l
+    LEFT JOIN LATERAL (
+        SELECT t.task_type, t.name
+        FROM progressor.tasks AS t
+        WHERE t.process_no = l.process_no AND t.task_id = l.corrupted_by
+        OFFSET 0
+    ) AS t ON TRUE
+    WHERE
+        l.status = 'error'
+        AND l.status_changed_at <= %(until)s::timestamptz
+        AND (l.corrupted_by IS NULL OR l.corrupted_by <= %(until_task)s::bigint)
+        AND (%(detail_like)s::text IS NULL OR l.detail LIKE %(detail_like)s::text)
+        AND (
+            %(handler)s::text IS NULL
+            OR %(handler)s::text
+            = CASE WHEN t.task_type IN ('call', 'notify') THEN t.name ELSE t.task_type::text END
+        )
+    ORDER BY l.place
+    LIMIT %(room)s::bigint
+)
+
+SELECT m.process_no, m.process_id, m.created_at, m.place, TRUE AS matches
+FROM matching AS m
+UNION ALL
+SELECT l.process_no, l.process_id, l.created_at, l.place, FALSE
+FROM looked AS l
+WHERE l.place = (SELECT count(*) FROM looked)
+ORDER BY place, matches

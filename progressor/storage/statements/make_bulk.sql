@@ -1,0 +1,12 @@
+-- make_bulk: the filter, and the bound. Of the clock, and of the numbers of tasks: one that is drawn here, so
+-- every task that is made later has a greater one, also that of a step whose transaction began before.
+INSERT INTO progressor.bulks (
+    created_at, until_task, namespace, detail_like, handler, simple, args,
+    request_hash, idempotency_key, bulk_hash, pace, paced_at, next_at
+)
+SELECT
+    i.now, nextval('progressor.tasks_task_id_seq'), %(namespace)s::text, %(detail_like)s::text,
+    %(handler)s::text, %(simple)s::boolean, %(args)s::bytea, %(request_hash)s::bytea,
+    %(idempotency_key)s::text, %(bulk_hash)s::bytea, %(pace)s::interval, i.now, i.now
+FROM (SELECT coalesce(%(now)s::timestamptz, now()) AS now) AS i
+ON CONFLICT (idempotency_key) DO NOTHING

@@ -1,0 +1,16 @@
+-- Forget a namespace that nobody serves and that has no process, behind `lock_processes`. A worker that
+-- registers it at the same time waits for this or is waited for: then its row is young again.
+DELETE FROM progressor.namespaces AS n
+WHERE
+    n.name = %(name)s::text
+    AND n.updated_at <= now() - %(lease_age)s::interval
+    AND NOT EXISTS (
+        SELECT FROM progressor.workers AS w
+        WHERE
+            n.name = ANY (w.namespaces)
+            AND w.seen_at > now() - greatest(w.lease_age, %(lease_age)s::interval)
+    )
+    AND NOT EXISTS (
+        SELECT FROM progressor.processes AS p WHERE p.namespace_no = n.namespace_no OFFSET 0
+    )
+RETURNING n.name

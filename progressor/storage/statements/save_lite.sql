@@ -1,0 +1,158 @@
+-- save_lite, after the lock: what save_result does with the steps that are the most by far, in fewer parts.
+-- They ended well and leave their process running, with a new timer or none; and nothing waits on it, no call
+-- and no timer that was blocked. Of a step that found something waiting, or lost its lease, there is no row,
+-- and nothing of it was done: save_result tells which it was. Parts of the same names do the same there.
+--
+--   item     the step, behind the fence; due: when its new timer is due
+--   placed   next_id: its new timer, if that runs at once
+--
+--   process, event                                      what the handler changed
+--   ended_task, new_timer_task                          what became of the tasks
+--   scheduled                                           who waits now
+--   continued, released                                 who runs now
+WITH item AS MATERIALIZED (
+    SELECT
+        i.*,
+        coalesce(%(now)s::timestamptz, statement_timestamp()) AS now,
+        r.place AS running_place,
+        p.place AS process_place,
+        p.namespace_no,
+        p.namespace_no = ANY (
+            ARRAY(SELECT n.namespace_no FROM progressor.namespaces AS n WHERE n.paused)
+        ) AS paused,
+        i.timer_type::progressor.task_type AS new_timer_type,
+        CASE WHEN i.timer_type IS NOT NULL THEN nextval('progressor.tasks_task_id_seq') END AS new_timer_id,
+        CASE
+            WHEN i.timer_type IS NOT NULL THEN coalesce(
+                i.timer_at,
+                coalesce(%(now)s::timestamptz, statement_timestamp()) + i.delay * interval '1 microsecond'
+            )
+        END AS due
+    FROM unnest(
+        %(process_no)s::bigint[], %(task_id)s::bigint[], %(worker_id)s::bigint[], %(lease)s::bigint[],
+        %(status)s::text[], %(aux_state)s::bytea[], %(process_metadata)s::jsonb[],
+        %(last_event_id)s::bigint[], %(response)s::bytea[], %(timer_type)s::text[],
+        %(timer_at)s::timestamptz[], %(delay)s::bigint[], %(keeps_slot)s::boolean[]
+    ) WITH ORDINALITY AS i (
+        process_no, task_id, worker_id, lease,
+        status, aux_state, metadata,
+        last_event_id, response, timer_type,
+        timer_at, delay, keeps_slot, ord
+    )
+    CROSS JOIN LATERAL (
+        SELECT r.ctid AS place
+        FROM progressor.running AS r
+        WHERE
+            r.process_no = i.process_no AND r.task_id = i.task_id AND r.lease = i.lease
+            -- Not "=": the planner must look the row up by its key, not by its worker.
+            AND r.worker_id IS NOT DISTINCT FROM i.worker_id
+        OFFSET 0
+    ) AS r
+    CROSS JOIN LATERAL (
+        SELECT p.ctid AS place, p.namespace_no
+        FROM progressor.processes AS p
+        WHERE p.process_no = i.process_no
+        OFFSET 0
+    ) AS p
+    WHERE
+        NOT EXISTS (
+            SELECT FROM progressor.schedule AS s WHERE s.process_no = i.process_no OFFSET 0
+        )
+),
+
+placed AS MATERIALIZED (
+    SELECT
+        item.*,
+        CASE WHEN keeps_slot AND NOT paused AND due <= now THEN new_timer_id END AS next_id
+    FROM item
+),
+
+process AS (
+    UPDATE progressor.processes AS p
+    SET
+        status = i.status::progressor.process_status,
+        previous_status = CASE
+            WHEN p.status = i.status::progressor.process_status THEN p.previous_status
+            ELSE p.status
+        END,
+        status_changed_at = CASE
+            WHEN p.status = i.status::progressor.process_status THEN p.status_changed_at
+            ELSE i.now
+        END,
+        detail = NULL,
+        corrupted_by = NULL,
+        aux_state = coalesce(i.aux_state, p.aux_state),
+        metadata = coalesce(i.metadata, p.metadata),
+        last_event_id = i.last_event_id
+    FROM item AS i
+    WHERE
+        p.ctid = i.process_place
+        -- A step that only looked, or only answered, leaves the row as it is.
+        AND (
+            p.status <> i.status::progressor.process_status OR p.last_event_id <> i.last_event_id
+            OR i.aux_state IS NOT NULL OR i.metadata IS NOT NULL
+        )
+),
+
+event AS (
+    INSERT INTO progressor.events (process_no, event_id, task_id, timestamp, metadata, payload)
+    SELECT
+        e.process_no, e.event_id, e.task_id,
+        coalesce(%(now)s::timestamptz, statement_timestamp()), e.metadata, e.payload
+    FROM unnest(
+        %(event_process_no)s::bigint[], %(event_task_id)s::bigint[], %(event_id)s::bigint[],
+        %(event_metadata)s::jsonb[], %(event_payload)s::bytea[]
+    ) AS e (process_no, task_id, event_id, metadata, payload)
+    WHERE e.process_no = ANY (ARRAY(SELECT i.process_no FROM item AS i))
+),
+
+ended_task AS (
+    UPDATE progressor.tasks AS t
+    -- A timer that was tried before has an error until now.
+    SET status = 'finished', finished_time = i.now, response = i.response, error = NULL
+    FROM item AS i
+    WHERE
+        t.ctid = (
+            SELECT o.ctid FROM progressor.tasks AS o
+            WHERE o.process_no = i.process_no AND o.task_id = i.task_id
+        )
+),
+
+new_timer_task AS (
+    INSERT INTO progressor.tasks (
+        process_no, task_id, task_type, status, scheduled_time, running_time, worker_id, lease
+    )
+    SELECT
+        process_no, new_timer_id, new_timer_type,
+        CASE WHEN next_id IS NULL THEN 'waiting' ELSE 'running' END::progressor.task_status,
+        due,
+        CASE WHEN next_id IS NOT NULL THEN now END,
+        CASE WHEN next_id IS NOT NULL THEN worker_id END,
+        CASE WHEN next_id IS NOT NULL THEN lease + 1 END
+    FROM placed
+    WHERE new_timer_id IS NOT NULL
+),
+
+scheduled AS (
+    INSERT INTO progressor.schedule (
+        process_no, task_id, namespace_no, task_type, scheduled_time, claimable
+    )
+    SELECT process_no, new_timer_id, namespace_no, new_timer_type, due, TRUE
+    FROM placed
+    WHERE new_timer_id IS NOT NULL AND next_id IS NULL
+),
+
+continued AS (
+    UPDATE progressor.running AS r
+    SET task_id = i.next_id, task_type = i.new_timer_type, lease = r.lease + 1, running_time = i.now
+    FROM placed AS i
+    WHERE i.next_id IS NOT NULL AND r.ctid = i.running_place
+),
+
+released AS (
+    DELETE FROM progressor.running AS r
+    USING placed AS i
+    WHERE i.next_id IS NULL AND r.ctid = i.running_place
+)
+
+SELECT ord, now, due, next_id FROM placed

@@ -1,0 +1,12 @@
+-- stop_bulk: whoever runs it holds the row for a whole round, so from the commit on nothing more is begun.
+-- How many are under way the row itself says: a newer one than the snapshot's, if this had to wait.
+UPDATE progressor.bulks AS b
+SET
+    status = CASE
+        WHEN b.begun > b.repaired + b.refused + b.failed + b.removed THEN 'stopping' ELSE 'stopped'
+    END,
+    ended_at = CASE
+        WHEN b.begun > b.repaired + b.refused + b.failed + b.removed THEN NULL
+        ELSE coalesce(%(now)s::timestamptz, clock_timestamp())
+    END
+WHERE b.bulk_id = %(bulk_id)s::bigint AND b.status = 'running'

@@ -1,0 +1,9 @@
+-- Note that a token is in use, unless that was noted lately: no write per request.
+UPDATE progressor.tokens AS t
+SET last_used_at = coalesce(%(now)s::timestamptz, now())
+WHERE
+    t.token_id = %(token_id)s::text
+    AND (
+        t.last_used_at IS NULL
+        OR t.last_used_at < coalesce(%(now)s::timestamptz, now()) - %(granularity)s::interval
+    )

@@ -1,0 +1,117 @@
+"""pause, resume, retire, workers, status, as people and machines read them."""
+
+from __future__ import annotations
+
+import json
+import signal
+from collections.abc import Callable
+from datetime import timedelta
+
+from progressor.cli.status import count, duration
+from tests.cli.conftest import Ended, Running
+
+Ask = Callable[..., Ended]
+NS, OTHER = "shop.order", "shop.cart"
+
+
+def test_pausing_and_resuming(ask: Ask, order: str) -> None:
+    """What is asked meanwhile waits, and its caller is told why."""
+    paused = ask("pause", NS)
+    assert paused.status == 0
+    assert paused.out.startswith(f"paused {NS}: ")
+    late = Ended(75, "", "")
+    while "the task goes on" not in late.err:
+        # On a slow machine it is not yet accepted then.
+        late = ask("start", NS, order, '{"item": "tea"}', "--timeout", "1", "--idempotency-key", order)
+        assert late.status == 75
+    assert f"namespace '{NS}' is paused until an operator resumes it" in late.err
+    assert ask("resume", NS, "--json") == (0, "null\n", "")
+    assert ask("call", NS, order, "pay", '{"amount": 1}').out == "1\n"
+
+
+def test_a_namespace_in_use_is_not_retired(ask: Ask) -> None:
+    """It says what is left, and what lists it."""
+    refused = ask("retire", OTHER)
+    assert refused.status == 1
+    assert "live workers serve it (1); stop them first" in refused.err
+    assert "`progressor workers`" in refused.err
+
+
+def test_nobody_knows_it(ask: Ask) -> None:
+    """A misspelt name is refused by each of them."""
+    for command in ("pause", "resume", "retire"):
+        refused = ask(command, "nobody.knows")
+        assert (refused.status, "is not known in this database" in refused.err) == (1, True)
+
+
+def test_workers(ask: Ask) -> None:
+    """Each with what it serves and how many slots are free."""
+    (worker,) = [each for each in ask("workers", "--json").json if NS in each["namespaces"]]
+    assert worker["is_live"]
+    assert worker["free_slots"][NS] > 0
+    shown = ask("workers").out
+    assert worker["worker_id"] in shown
+    assert f"{NS} (" in shown
+
+
+def test_status(ask: Ask, order: str) -> None:
+    """A line for each namespace; what is broken stands out, and machines get all fields."""
+    assert ask("start", NS, order, '{"item": "tea"}').status == 0
+    (seen,) = ask("status", "--namespace", NS, "--json").json
+    assert (seen["name"], seen["paused"], seen["workers"]) == (NS, False, 1)
+    assert seen["started"] >= 1
+    assert set(seen["calls"]) == {"tasks", "age"}
+    shown = ask("status").out
+    assert shown.index(OTHER) < shown.index(NS)
+    assert "NEXT TIMER" in shown
+
+
+def test_status_of_a_paused_namespace(ask: Ask) -> None:
+    """It is said beside its name."""
+    ask("pause", OTHER)
+    assert f"{OTHER}  paused" in ask("status").out
+    ask("resume", OTHER)
+    assert "paused" not in ask("status", "-n", OTHER).out
+
+
+def test_status_of_nobody(ask: Ask) -> None:
+    """A misspelt namespace is refused."""
+    assert ask("status", "-n", "nobody.knows").status == 1
+
+
+def test_status_is_shown_again(spawn: Callable[..., Running], shop: str) -> None:
+    """Until Ctrl-C: one line of JSON each time."""
+    watching = spawn("status", "--watch", "--json", "-n", NS, PROGRESSOR_DATABASE_URL=shop)
+    for _ in range(2):
+        assert json.loads(watching.wait_for(NS))[0]["name"] == NS
+    watching.signal(signal.SIGINT)
+    assert watching.end() == 130
+
+
+def test_errors(ask: Ask, order: str) -> None:
+    """A group with its count, its message, and the command that shows one of it."""
+    assert ask("start", NS, order, '{"item": "tea"}').status == 0
+    assert ask("call", NS, order, "lose").status == 1
+    (group,) = ask("errors", "-n", NS, "--json").json
+    assert (group["status"], group["namespace"], group["message"]) == (
+        "broken",
+        NS,
+        "ValueError: the parcel is lost",
+    )
+    assert group["count"] >= 1
+    assert group["show"] == f"progressor trace {NS} {group['process_id']} --last 5"
+    shown = ask("errors", "--since", "PT1H").out
+    assert f"{group['count']} broken" in shown
+    assert group["show"] in shown
+    assert ask(*group["show"].split()[1:]).status == 0
+    assert ask("errors", "--since", "2100-01-01T00:00:00+00:00") == (0, "", "nothing fails\n")
+    assert ask("errors", "--since", "-5").status == 2
+    assert ask("errors", "--since", "lately").status == 2
+    assert ask("errors", "-n", "nobody.knows").status == 1
+
+
+def test_how_numbers_are_shown() -> None:
+    """A count that stopped says so; a duration has the unit that says enough."""
+    assert [count(number) for number in (0, 999, 1000, 1001)] == ["0", "999", "1,000", "1,000+"]
+    ages = (timedelta(seconds=5), timedelta(minutes=3), timedelta(hours=5), timedelta(days=9))
+    assert [duration(age) for age in ages] == ["5 s", "3 min", "5 h", "9 d"]

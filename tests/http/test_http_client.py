@@ -1,0 +1,249 @@
+"""HttpClient asks as Client does, and raises the same errors."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from datetime import timedelta
+from typing import Any
+
+import httpx
+import pytest
+
+from progressor import errors
+from progressor.http import HttpClient
+from progressor.http.access import OpenAccess
+from progressor.http.answers import error_of
+from progressor.http.app import make_app
+from progressor.http.problems import TABLE, problem_of
+from progressor.model import HistoryRange, SetTimer
+from tests.acceptance.support import Gate
+from tests.http import shop
+from tests.http.conftest import Serve
+from tests.http.shop import NS
+
+ERRORS = [
+    errors.ProgressorError("anything"),
+    errors.InvalidRequest("limit must be 1 or more", field="limit"),
+    errors.InvalidRequest("args.amount: too small", field="args.amount"),
+    errors.IdempotencyConflict(NS, "o1", "key"),
+    errors.CallCycle(["a", "b"]),
+    errors.InvalidState("not of its type"),
+    errors.NamespaceNotFound(NS),
+    errors.NamespaceInUse(NS, workers=1, processes=2),
+    errors.ProcessNotFound(NS, "a/ü", detail="it was removed"),
+    errors.TaskNotFound(NS, "o1", task_id=17),
+    errors.ProcessAlreadyExists(NS, "o1"),
+    errors.ProcessBroken(NS, "o1", detail="why"),
+    errors.ProcessNotBroken(NS, "o1"),
+    errors.BulkNotFound(7),
+    errors.Rejected(NS, "o1", reason="no", details={"day": 1}),
+    errors.HandlerFailed(NS, "o1", error="KeyError: 1"),
+    errors.ReplyTimeout(NS, "o1", idempotency_key="key", task_id=3),
+    errors.StorageUnavailable("away"),
+    errors.SchemaMismatch("too old"),
+]
+
+
+def test_every_error_is_tried() -> None:
+    """Each class of the table has an example here."""
+    assert {type(each) for each in ERRORS} == set(TABLE)
+
+
+@pytest.mark.parametrize("error", ERRORS, ids=lambda each: type(each).__name__)
+def test_an_error_survives_the_way(error: errors.ProgressorError) -> None:
+    """As a problem and back: the same class, text and attributes."""
+    answer = problem_of(error, shows_failures=True)
+    back = error_of(httpx.Response(answer.status_code, content=bytes(answer.body)))
+    assert (type(back), str(back), vars(back)) == (type(error), str(error), vars(error))
+
+
+@pytest.mark.parametrize("error", [each for each in ERRORS if hasattr(each, "detail")], ids=repr)
+def test_a_failures_text_is_for_those_who_may_read_it(error: Any) -> None:
+    """Others hear which kind of failure it was."""
+    hidden = problem_of(error, shows_failures=False).body.decode()
+    said = type(error) not in (errors.HandlerFailed, errors.ProcessBroken)
+    assert (error.detail is None) or (str(error.detail) in hidden) == said
+
+
+@pytest.fixture
+async def client(serve: Serve, gate: Gate) -> AsyncIterator[HttpClient]:
+    api = await serve(shop.make(gate))
+    async with HttpClient("http://api", transport=api._transport) as client:
+        yield client
+
+
+@pytest.fixture
+def gate() -> Gate:
+    return Gate()
+
+
+async def test_it_asks_as_the_client_does(client: HttpClient) -> None:
+    """Start, call, notify, repair, get, trace, search, put, remove."""
+    answer = await client.start(NS, "a/ü", {"item": "tea"}, metadata={"shop": "Köln 💶"}, context="ctx")
+    assert answer == "1 x tea"
+    assert await client.call(NS, "a/ü", "pay", {"amount": "2.5"}, idempotency_key="schlüssel") == "2.5"
+    assert await client.call(NS, "a/ü", "pay", {"amount": "2.5"}, idempotency_key="schlüssel") == "2.5"
+    await client.notify(NS, "a/ü", "pay", {"amount": 1})
+    assert await client.call(NS, "a/ü", "echo") is None
+    process = await client.get(NS, "a/ü")
+    assert (process.state, process.metadata) == ({"item": "tea", "paid": "3.5"}, {"shop": "Köln 💶"})
+    assert [(each.event_id, each.name) for each in process.history] == [
+        (1, "placed"),
+        (2, "paid"),
+        (3, "paid"),
+    ]
+    last = await client.get(NS, "a/ü", range=HistoryRange(limit=2, direction="backward"))
+    assert [(each.event_id, each.payload) for each in last.history] == [
+        (3, {"amount": "1"}),
+        (2, {"amount": "2.5"}),
+    ]
+    trace = await client.trace(NS, "a/ü")
+    assert [each.name or each.task_type for each in trace] == ["init", "pay", "pay", "echo"]
+    assert (trace[0].context, trace[1].idempotency_key) == ("ctx", "schlüssel")
+    assert trace[1].events[0].name == "paid"
+    (found,) = (await client.search(namespace=NS, metadata={"shop": "Köln 💶"})).items
+    assert found.process_id == "a/ü"
+    assert await client.result(NS, "a/ü", trace[1].task_id) == "2.5"
+    await client.put(NS, "put", state={"item": "x"}, events=[{"name": "e", "payload": 1}], status="error")
+    assert await client.repair(NS, "put", {"amount": 1}) == "mended"
+    await client.remove(NS, "put")
+    assert (await client.published(NS)).schemas["calls"]["pay"]["args"]["required"] == ["amount"]
+    health = await client.health()
+    assert (health.ok, health.namespaces) == (True, (NS,))
+
+
+async def test_it_raises_what_the_client_does(client: HttpClient) -> None:
+    """With the attributes of each."""
+    with pytest.raises(errors.ProcessNotFound) as missing:
+        await client.get(NS, "o1")
+    assert (missing.value.namespace, missing.value.process_id) == (NS, "o1")
+    await client.start(NS, "o1", {"item": "tea"})
+    with pytest.raises(errors.Rejected) as refused:
+        await client.call(NS, "o1", "refuse")
+    assert (refused.value.reason, refused.value.details) == ("not today", {"day": "Sunday"})
+    with pytest.raises(errors.InvalidRequest, match="amount") as wrong:
+        await client.call(NS, "o1", "pay", {"amount": -1})
+    assert wrong.value.field == "args.amount"
+    with pytest.raises(errors.HandlerFailed, match="a secret"):
+        await client.call(NS, "o1", "break")
+    with pytest.raises(errors.ProcessBroken):
+        await client.call(NS, "o1", "echo")
+    await client.simple_repair(NS, "o1")
+    with pytest.raises(errors.ProcessAlreadyExists):
+        await client.put(NS, "o1")
+
+
+async def test_it_waits_for_as_long_as_there_is_patience(client: HttpClient, gate: Gate) -> None:
+    """Then ReplyTimeout has the task and the key; the same key gets the answer, and so does the task."""
+    await client.start(NS, "o1", {"item": "tea"})
+    with pytest.raises(errors.ReplyTimeout) as late:
+        await client.call(NS, "o1", "wait", timeout=0.1)
+    key, task_id = late.value.idempotency_key, late.value.task_id
+    assert key is not None
+    assert task_id is not None
+    asked = asyncio.ensure_future(client.call(NS, "o1", "wait", idempotency_key=key))
+    await gate.entered()
+    gate.open()
+    assert await asked == "waited"
+    assert await client.result(NS, "o1", task_id) == "waited"
+
+
+class Losing(httpx.AsyncBaseTransport):
+    """Loses every other answer, after the request was carried out."""
+
+    def __init__(self, inner: httpx.AsyncBaseTransport) -> None:
+        self._inner = inner
+        self.lost = 0
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        answer = await self._inner.handle_async_request(request)
+        if self.lost % 2 == 0:
+            self.lost += 1
+            raise httpx.ReadError("the connection is gone", request=request)
+        self.lost += 1
+        return answer
+
+
+async def test_a_lost_answer_is_asked_for_again(serve: Serve) -> None:
+    """Under the same key: one step, and its answer."""
+    api = await serve(shop.make())
+    transport = Losing(api._transport)
+    async with HttpClient("http://api", transport=transport) as client:
+        assert await client.start(NS, "o1", {"item": "tea"}) == "1 x tea"
+        assert await client.call(NS, "o1", "pay", {"amount": 3}) == "3"
+        assert len(await client.trace(NS, "o1")) == 2
+    assert transport.lost == 6
+
+
+async def test_an_api_that_is_away_is_said_after_the_patience() -> None:
+    """StorageUnavailable, which says that the same key is safe to repeat."""
+    async with HttpClient("http://127.0.0.1:1") as client:
+        with pytest.raises(errors.StorageUnavailable, match="cannot be reached"):
+            await client.call(NS, "o1", "pay", timeout=0.2)
+        assert not (await client.health()).ok
+
+
+async def test_timers_are_put(client: HttpClient) -> None:
+    """As SetTimer says."""
+    await client.put(NS, "o1", state={"item": "x"}, action=SetTimer(after=timedelta(hours=1), remove=True))
+    process = await client.get(NS, "o1", range=None)
+    assert process.timer is not None
+    assert process.timer.task_type == "remove"
+
+
+def test_the_application_needs_scopes() -> None:
+    """Each route has one; none can be built without."""
+    app = make_app(None, access=OpenAccess())
+    assert [route.path for route in app.routes if not hasattr(route, "scope")] == []
+
+
+async def test_timers_are_set_fired_and_unset(client: HttpClient) -> None:
+    """As by the Client; what is no timer is refused before it is sent."""
+    await client.start(NS, "o1", {"item": "tea"})
+    with pytest.raises(errors.InvalidRequest, match="SetTimer"):
+        await client.set_timer(NS, "o1")
+    await client.set_timer(NS, "o1", after=timedelta(hours=1), remove=True)
+    timer = (await client.get(NS, "o1")).timer
+    assert timer is not None
+    assert timer.task_type == "remove"
+    await client.unset_timer(NS, "o1")
+    assert (await client.get(NS, "o1")).timer is None
+    with pytest.raises(errors.Rejected, match="has no timer"):
+        await client.fire_timer(NS, "o1")
+
+
+async def test_broken_processes_are_repaired_in_bulk(client: HttpClient) -> None:
+    """Looked at first, made once under its key, seen to its end, and stopped where it has ended."""
+    for process_id in ("o1", "o2", "o3"):
+        await client.start(NS, process_id, {"item": "tea"})
+        if process_id != "o3":
+            with pytest.raises(errors.HandlerFailed):
+                await client.call(NS, process_id, "break")
+    preview = await client.preview_repair_all(NS)
+    assert (preview.processes, preview.groups[0].processes) == (2, 2)
+    with pytest.raises(errors.InvalidRequest):
+        await client.repair_all(NS, {"amount": []})
+    made, again = [
+        await client.repair_all(NS, simple=True, rate=1000, idempotency_key="tonight") for _ in range(2)
+    ]
+    assert again.bulk_id == made.bulk_id
+    found = made
+    async with asyncio.timeout(60):
+        while not found.status.is_final:
+            found = await client.bulk(made.bulk_id)
+    assert (found.repaired, found.left) == (2, 0)
+    assert [each.bulk_id for each in await client.bulks()] == [made.bulk_id]
+    assert (await client.stop_bulk(made.bulk_id)).status == "finished"
+    with pytest.raises(errors.BulkNotFound):
+        await client.bulk(made.bulk_id + 1)
+
+
+async def test_a_namespace_is_paused_and_resumed(client: HttpClient) -> None:
+    """Its calls wait until it is resumed."""
+    await client.start(NS, "o1", {"item": "tea"})
+    await client.pause(NS)
+    with pytest.raises(errors.ReplyTimeout):
+        await client.call(NS, "o1", "echo", 1, idempotency_key="k", timeout=1)
+    await client.resume(NS)
+    assert await client.call(NS, "o1", "echo", 1, idempotency_key="k") == 1

@@ -1,0 +1,110 @@
+"""The API on a socket: what it says of itself, and how it stops."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+from contextlib import AsyncExitStack
+
+import httpx
+import pytest
+
+from progressor import Client, Engine, InvalidRequest
+from progressor.http.access import OpenAccess
+from progressor.http.app import make_app
+from progressor.http.options import HttpOptions
+from progressor.http.serving import Serving
+from tests.acceptance.support import Gate
+from tests.http import shop
+from tests.support import eventually
+
+ORDER = "/v1/namespaces/shop.order/processes/o1"
+
+
+def serving(dsn: str, *, drain: float = 5.0, port: int = 0) -> Serving:
+    client = Client(dsn)
+    app = make_app(client, access=OpenAccess(), options=HttpOptions(drain=drain))
+    return Serving(client, app, host="127.0.0.1", port=port)
+
+
+async def test_a_stop_tells_who_waits_where_to_ask(dsn: str) -> None:
+    """202 for what has no answer yet; the task goes on, and another server gives the answer."""
+    gate = Gate()
+    async with Engine(dsn, [shop.make(gate)]), httpx.AsyncClient(timeout=60) as http:
+        async with AsyncExitStack() as stack:
+            first = await stack.enter_async_context(serving(dsn, drain=0.1))
+            await http.post(first.url + ORDER, json={"item": "tea"})
+            waiting = asyncio.ensure_future(http.post(f"{first.url}{ORDER}/calls/wait"))
+            await gate.entered()
+            assert first.busy == 1
+        answer = await waiting
+        assert answer.status_code == 202
+        assert first.busy == 0
+        gate.open()
+        async with serving(dsn) as second:
+            task = second.url + answer.headers["Location"]
+            assert (await http.get(task, headers={"Prefer": "wait=30"})).json() == "waited"
+
+
+async def test_a_stop_lets_answers_come(dsn: str) -> None:
+    """Who waits gets the answer if it comes in time; who asks whether it is ready hears that it stops."""
+    gate = Gate()
+    async with Engine(dsn, [shop.make(gate)]), httpx.AsyncClient(timeout=60) as http:
+        one = serving(dsn, drain=30)
+        await one.__aenter__()
+        await http.post(one.url + ORDER, json={"item": "tea"})
+        waiting = asyncio.ensure_future(http.post(f"{one.url}{ORDER}/calls/wait"))
+        await gate.entered()
+        stopping = asyncio.ensure_future(one.__aexit__(None, None, None))
+        gate.open()
+        assert (await waiting).json() == "waited"
+        await stopping
+
+
+async def test_a_caller_who_leaves_stops_nothing(dsn: str) -> None:
+    """Its task goes on, and nobody waits for it any more."""
+    gate = Gate()
+    async with Engine(dsn, [shop.make(gate)]), serving(dsn) as one:
+        async with httpx.AsyncClient(timeout=60) as http:
+            await http.post(one.url + ORDER, json={"item": "tea"})
+            waiting = asyncio.ensure_future(http.post(f"{one.url}{ORDER}/calls/wait"))
+            await gate.entered()
+            waiting.cancel()
+        await eventually(lambda: one.busy == 0, "nobody waits")
+        gate.open()
+        trace = await one.client.trace("shop.order", "o1")
+        assert await one.client.result("shop.order", "o1", trace[-1].task_id) == "waited"
+
+
+async def test_it_says_how_it_is(dsn: str, caplog: pytest.LogCaptureFixture) -> None:
+    """Alive, ready, with metrics; and a line for each request that holds nothing of it but its route."""
+    caplog.set_level(logging.INFO, "progressor.http")
+    async with Engine(dsn, [shop.make()]), serving(dsn) as one, httpx.AsyncClient(base_url=one.url) as http:
+        await http.post(ORDER, json={"item": "a-secret"}, headers={"Authorization": "Bearer a-secret"})
+        await http.get("/v1/processes", params={"metadata": '{"a-secret": 1}'})
+        await http.get("/a-secret")
+        assert (await http.get("/health/live")).json() == {"ok": True}
+        assert (await http.get("/health/ready")).status_code == 200
+        assert (await http.get("/health")).json()["namespaces"] == ["shop.order"]
+        text = (await http.get("/metrics")).text
+    route = 'route="/v1/namespaces/{namespace}/processes/{process_id}",status="201"'
+    assert f'progressor_http_request_ms_count{{method="POST",{route}}}' in text
+    assert 'route="other",status="404"' in text
+    assert "a-secret" not in text
+    lines = [vars(each) for each in caplog.records if each.message == "request answered"]
+    assert [(each["method"], each["status"]) for each in lines[:3]] == [
+        ("POST", 201),
+        ("GET", 200),
+        ("GET", 404),
+    ]
+    assert not any("a-secret" in str(each) for each in lines)
+
+
+async def test_an_address_that_is_taken_is_refused(dsn: str) -> None:
+    """With the option to change."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        with pytest.raises(InvalidRequest, match="--port"):
+            serving(dsn, port=taken.getsockname()[1])

@@ -1,0 +1,236 @@
+"""Static tokens at the door: who shows one that holds is let in, for no longer than is stated."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from datetime import timedelta
+
+import httpx
+import psycopg
+import pytest
+
+from progressor import Client
+from progressor.client.tokens import NewToken
+from progressor.http import bearers, guard
+from progressor.http.app import make_app
+from progressor.http.guard import AccessOptions, Guard
+from progressor.rights import Bearer
+from tests.http import shop
+from tests.http.conftest import Serve, asking
+
+PROCESS = f"/v1/namespaces/{shop.NS}/processes/a"
+
+
+class Clock:
+    """The monotonic clock that the test moves."""
+
+    def __init__(self) -> None:
+        self.offset = 0.0
+        self._real = time.monotonic
+
+    def monotonic(self) -> float:
+        return self._real() + self.offset
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    clock = Clock()
+    monkeypatch.setattr(bearers, "time", clock)
+    return clock
+
+
+@pytest.fixture
+async def client(dsn: str) -> AsyncIterator[Client]:
+    async with Client(dsn) as client:
+        yield client
+
+
+@pytest.fixture
+async def api(serve: Serve, client: Client) -> httpx.AsyncClient:
+    """A guarded API of the shop's orders, on a public address."""
+    return await serve(shop.make(), access=Guard(client.tokens, AccessOptions()))
+
+
+async def made(client: Client, *scopes: str, lifetime: timedelta | None = None) -> NewToken:
+    return await client.tokens.create("test", scopes=scopes, namespaces=["shop.*"], lifetime=lifetime)
+
+
+def shown(new: NewToken) -> dict[str, str]:
+    return {"Authorization": f"Bearer {new.bearer.text}"}
+
+
+async def test_its_bearer_does_what_was_granted(api: httpx.AsyncClient, client: Client) -> None:
+    """And nothing else, by a problem that names what is missing."""
+    token = await made(client, "processes:start")
+    started = await api.post(PROCESS, json={"item": "tea"}, headers=shown(token))
+    assert (started.status_code, started.json()) == (201, "1 x tea")
+    refused = await api.get(PROCESS, headers=shown(token))
+    assert refused.status_code == 403
+    assert refused.headers["Content-Type"] == "application/problem+json"
+    assert refused.json()["scope"] == "processes:read"
+    assert 'error="insufficient_scope", scope="processes:read"' in refused.headers["WWW-Authenticate"]
+    elsewhere = await api.post("/v1/namespaces/other/processes/a", headers=shown(token))
+    assert (elsewhere.status_code, elsewhere.json()["namespace"]) == (403, "other")
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        None,
+        "",
+        "Bearer",
+        "Bearer ",
+        "Basic dTpw",
+        "Bearer garbage",
+        "Bearer prg_",
+        f"Bearer {Bearer('0' * 16, '0' * 64).text}",
+        "Bearer eyJhbGciOiJub25lIn0.e30.",
+        "Bearer " + "x" * 7000,
+    ],
+)
+async def test_nothing_that_holds_is_401(api: httpx.AsyncClient, header: str | None) -> None:
+    """With a challenge, and without what was shown."""
+    answer = await api.get(PROCESS, headers={} if header is None else {"Authorization": header})
+    assert answer.status_code == 401
+    assert answer.headers["WWW-Authenticate"].startswith('Bearer realm="progressor"')
+    assert ("invalid_token" in answer.headers["WWW-Authenticate"]) is (header is not None)
+    assert not header or header.split()[-1] not in answer.text or header == "Bearer"
+
+
+async def test_two_headers_are_none(api: httpx.AsyncClient, client: Client) -> None:
+    """Of two it would not be clear which one a proxy has looked at."""
+    token = await made(client, "all")
+    header = ("Authorization", f"Bearer {token.bearer.text}")
+    assert (await api.get(PROCESS, headers=[header, header])).status_code == 401
+
+
+async def test_a_wrong_secret(api: httpx.AsyncClient, client: Client) -> None:
+    """The id alone is worth nothing."""
+    token = await made(client, "all")
+    wrong = Bearer(token.token.token_id, "0" * 64)
+    answer = await api.get(PROCESS, headers={"Authorization": f"Bearer {wrong.text}"})
+    assert (answer.status_code, answer.json()["detail"]) == (401, "there is no such token")
+
+
+async def test_a_revoked_token_lives_on_as_long_as_is_stated(
+    api: httpx.AsyncClient, client: Client, clock: Clock
+) -> None:
+    """What was read before is used until it is too old, and not a moment longer."""
+    token = await made(client, "all")
+    assert (await api.get(PROCESS, headers=shown(token))).status_code == 404
+    await client.tokens.revoke(token.token.token_id)
+    assert (await api.get(PROCESS, headers=shown(token))).status_code == 404
+    clock.offset += AccessOptions().token_kept_for.total_seconds()
+    answer = await api.get(PROCESS, headers=shown(token))
+    assert (answer.status_code, answer.json()["detail"]) == (401, "this token was revoked")
+
+
+async def test_a_token_ends_though_it_is_kept(api: httpx.AsyncClient, client: Client, clock: Clock) -> None:
+    """Its end is known when it is read."""
+    token = await made(client, "all", lifetime=timedelta(seconds=3))
+    assert (await api.get(PROCESS, headers=shown(token))).status_code == 404
+    clock.offset += 3
+    answer = await api.get(PROCESS, headers=shown(token))
+    assert (answer.status_code, answer.json()["detail"]) == (401, "this token has ended")
+
+
+async def test_use_is_noted_once_in_a_while(
+    api: httpx.AsyncClient, client: Client, clock: Clock, dsn: str
+) -> None:
+    """Of many requests the first one writes."""
+    token = await made(client, "all")
+
+    def noted() -> object:
+        with psycopg.connect(dsn) as connection:
+            return connection.execute("SELECT last_used_at, xmin::text FROM progressor.tokens").fetchone()
+
+    before = noted()
+    await api.get(PROCESS, headers=shown(token))
+    first = noted()
+    assert first != before
+    for _ in range(3):
+        clock.offset += 10
+        await api.get(PROCESS, headers=shown(token))
+    assert noted() == first
+
+
+async def test_what_failed_is_for_errors_read(api: httpx.AsyncClient, client: Client) -> None:
+    """Without that scope neither an answer nor a process tells what a handler said."""
+    simple = await made(client, "processes:start", "processes:call", "processes:read", "state:read")
+    everything = await made(client, "all")
+    await api.post(PROCESS, json={"item": "tea"}, headers=shown(simple))
+    failed = await api.post(PROCESS + "/calls/break", headers=shown(simple))
+    assert failed.status_code == 500
+    seen = await api.get(PROCESS, headers=shown(simple))
+    again = await api.post(PROCESS + "/calls/echo", headers=shown(simple))
+    assert (seen.status_code, again.status_code) == (200, 409)
+    for answer in (failed, seen, again):
+        assert "a secret of the handler" not in answer.text
+    for path in (PROCESS,):
+        assert "a secret of the handler" in (await api.get(path, headers=shown(everything))).text
+    broken = await api.post(PROCESS + "/calls/echo", headers=shown(everything))
+    assert "a secret of the handler" in broken.text
+
+
+async def test_no_database_is_not_a_wrong_token(
+    api: httpx.AsyncClient, client: Client, dsn: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """503 with Retry-After: the token may hold."""
+    token = await made(client, "all")
+    monkeypatch.setattr(guard, "_LOOK_SECONDS", 0.05)
+    with psycopg.connect(dsn) as connection:
+        connection.execute("LOCK TABLE progressor.tokens")
+        answer = await api.get(PROCESS, headers=shown(token))
+        assert (answer.status_code, answer.headers["Retry-After"]) == (503, "1")
+        assert answer.json()["type"].endswith(":storage-unavailable")
+    assert (await api.get(PROCESS, headers=shown(token))).status_code == 404
+
+
+async def test_open_on_loopback_until_there_is_a_token(
+    dsn: str, client: Client, serve: Serve, clock: Clock
+) -> None:
+    """The first one closes it, and its revocation does not open it again."""
+    access = Guard(client.tokens, AccessOptions())
+    await access.begin("127.0.0.1")
+    api = await serve(shop.make(), access=access)
+    here = {"Host": "localhost:8080"}
+    assert (await api.get(PROCESS, headers=here)).status_code == 404
+    for name, value in (("Host", "evil.example"), ("Origin", "https://evil.example"), ("Origin", "null")):
+        assert (await api.get(PROCESS, headers={**here, name: value})).status_code == 403
+    assert (await api.get(PROCESS, headers={**here, "Origin": "http://localhost"})).status_code == 404
+    assert (await api.get(PROCESS, headers={**here, "Authorization": "Bearer x"})).status_code == 401
+    token = await made(client, "all")
+    clock.offset += AccessOptions().token_kept_for.total_seconds()
+    assert (await api.get(PROCESS, headers=here)).status_code == 401
+    await client.tokens.revoke(token.token.token_id)
+    clock.offset += 60
+    assert (await api.get(PROCESS, headers=here)).status_code == 401
+
+
+async def test_everybody_is_let_in_if_that_was_said(client: Client, serve: Serve) -> None:
+    """Whatever they show."""
+    access = Guard(client.tokens, AccessOptions(insecure_no_auth=True))
+    await access.begin("0.0.0.0")
+    api = await serve(shop.make(), access=access)
+    assert (await api.get(PROCESS, headers={"Authorization": "Basic x"})).status_code == 404
+
+
+async def test_no_secret_is_logged(
+    client: Client, stack: AsyncExitStack, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Not at the lowest level, of whatever library."""
+    caplog.set_level(logging.DEBUG)
+    app = make_app(client, access=Guard(client.tokens, AccessOptions()))
+    api = await stack.enter_async_context(asking(app))
+    token = await made(client, "processes:read")
+    strange = Bearer.drawn()
+    for text in (token.bearer.text, strange.text, token.bearer.text + "0"):
+        await api.get(PROCESS, headers={"Authorization": f"Bearer {text}"})
+        await api.post(PROCESS, headers={"Authorization": f"Bearer {text}"})
+    said = [repr(vars(record)) for record in caplog.records]
+    assert said
+    for secret in (token.bearer.secret, strange.secret):
+        assert not [text for text in said if secret in text]
