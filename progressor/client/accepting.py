@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any
 
 from progressor import metrics
-from progressor.client.fusing import Prepare, fly_fused
+from progressor.client.fusing import Fuse, FusedFlight, Prepare
 from progressor.client.results import not_prepared
 from progressor.model import TaskType
 from progressor.node.node import Node
@@ -23,6 +23,7 @@ from progressor.storage import (
     Continue,
     Duplicate,
     Finished,
+    Fused,
     Kind,
     NotPrepared,
     Postpone,
@@ -34,7 +35,8 @@ from progressor.storage import (
 from progressor.worker.pool import Pool
 from progressor.worker.pools import Pools
 
-_Flights = Batcher[Request, Prepared]
+# With Prepared of each request, or with Fused too.
+_Way = Batcher[Request, Any]
 Accepted = Continue | Postpone | Duplicate | Finished
 
 
@@ -45,20 +47,23 @@ class Accepting:
         self._node = node
         self._pools = pools
         storage, fly, again = node.storage, self._fly, self._fly_again
-        self._fused = {
-            task_type: node.stops(
+
+        def fused(verb: str, fuse: Fuse, prepare: Prepare) -> _Way:
+            return node.stops(
                 batch_by_process(
-                    verb, partial(fly_fused, pools, fuse, prepare, self._wake), partial(again, prepare)
+                    verb,
+                    lambda requests: FusedFlight(pools, self._wake).fly(fuse, prepare, requests),
+                    partial(again, prepare),
                 )
             )
-            for task_type, verb, fuse, prepare in (
-                (TaskType.INIT, "fused_init", storage.fused_init, storage.prepare_init),
-                (TaskType.CALL, "fused_call", storage.fused_call, storage.prepare_call),
-            )
+
+        self._fused: dict[TaskType, _Way] = {
+            TaskType.INIT: fused("fused_init", storage.fused_init, storage.prepare_init),
+            TaskType.CALL: fused("fused_call", storage.fused_call, storage.prepare_call),
         }
         init, call, repair = storage.prepare_init, storage.prepare_call, storage.prepare_repair
         calls = node.stops(batch_by_key("prepare_call", partial(fly, call), partial(again, call)))
-        self._flights = {
+        self._flights: dict[TaskType, _Way] = {
             TaskType.INIT: node.stops(
                 batch_by_process("prepare_init", partial(fly, init), partial(again, init))
             ),
@@ -68,41 +73,37 @@ class Accepting:
                 batch_by_key("prepare_repair", partial(fly, repair), partial(again, repair))
             ),
         }
-        self._simple_repairs = node.stops(
+        self._simple_repairs: _Way = node.stops(
             batch_by_process("simple_repair", partial(self._fly_without_handler, storage.simple_repair))
         )
 
-    async def accept(self, request: Request) -> Accepted:
-        """Persist a request for a handler; its error if it is refused, or there is no room for it.
+    async def accept(self, request: Request, *, is_simple: bool = False) -> Accepted:
+        """Persist a request; its error if it is refused, or there is no room for it.
 
-        If its handler can be run behind the lock, it is run and saved in the same transaction.
+        If its handler can be run behind the lock, it is run and saved in the same transaction. A simple
+        request, which is a repair, has no handler: it is done when it is accepted.
         """
-        accepted: Accepted | None = None
+        way = self._simple_repairs if is_simple else self._flights[request.task_type]
         if request.task_type in self._fused and self._pools.computes(request) is not None:
-            accepted = await self._carried(self._fused[request.task_type], request)
-        if accepted is None:
-            accepted = await self._carried(self._flights[request.task_type], request)
-        return accepted
-
-    async def simple_repair(self, request: Request) -> None:
-        """Repair without a handler: done when it is accepted."""
-        await self._carried(self._simple_repairs, request)
-
-    async def _carried(self, flights: Batcher[Request, Any], request: Request) -> Any:
-        began = time.monotonic()
-        sent = flights.submit(request)
-        try:
-            outcome = await sent
-        except asyncio.CancelledError:
-            # Out of patience, or gone: what was not sent yet must not run later on. But for the end of a
-            # notify nobody waits in any case.
-            if request.task_type is not TaskType.NOTIFY:
-                flights.withdraw(sent)
-            raise
-        metrics.took(metrics.REQUEST_PREPARING, began, request.namespace, request.task_type.value)
-        if isinstance(outcome, NotPrepared):
-            raise not_prepared(request, outcome)
-        return outcome
+            way = self._fused[request.task_type]
+        while True:
+            began = time.monotonic()
+            sent = way.submit(request)
+            try:
+                outcome: Fused | Prepared = await sent
+            except asyncio.CancelledError:
+                # Out of patience, or gone: what was not sent yet must not run later on. But for the end of
+                # a notify nobody waits in any case.
+                if request.task_type is not TaskType.NOTIFY:
+                    way.withdraw(sent)
+                raise
+            metrics.took(metrics.REQUEST_PREPARING, began, request.namespace, request.task_type.value)
+            if isinstance(outcome, NotPrepared):
+                raise not_prepared(request, outcome)
+            if outcome is not None:
+                return outcome
+            # It did not go behind the lock; nothing of it was written.
+            way = self._flights[request.task_type]
 
     async def _fly(self, prepare: Prepare, requests: Sequence[Request]) -> Sequence[Prepared]:
         return await self._carry(prepare, requests, [self._slot_for(request) for request in requests])

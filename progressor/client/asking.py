@@ -190,7 +190,7 @@ class Asker:
         seconds = self.seconds(timeout)
         try:
             async with asyncio.timeout(seconds):
-                await self._accepting.simple_repair(await self.sealed(request))
+                await self._accepting.accept(await self.sealed(request), is_simple=True)
         except TimeoutError:
             raise _not_accepted(request, seconds) from None
 

@@ -42,56 +42,52 @@ Wake = Callable[[str, Kind], None]
 MOST_TOGETHER = 0.002
 
 
-async def fly_fused(
-    pools: Pools, fuse: Fuse, prepare: Prepare, wake: Wake, requests: Sequence[Request]
-) -> Sequence[Fused | Prepared]:
-    """What became of each; None: nothing, it is to be prepared."""
-    flight = _Flight(pools, requests, wake)
-    results: list[Fused | Prepared] = [None] * len(requests)
-    if not flight.slots:
-        return results
-    try:
-        found = await fuse(list(flight.requests.values()), flight.run)
-        for place, outcome in zip(flight.requests, found, strict=True):
-            flight.go_on(place, outcome)
-            results[place] = outcome
-    except (Doubtful, InvalidRequest):
-        # Invalid: PostgreSQL never takes one of the results. Saved by itself, that one breaks its process.
-        prepared = await prepare(list(flight.requests.values()))
-        for place, accepted in zip(flight.requests, prepared, strict=True):
-            flight.find(place, accepted)
-            results[place] = accepted
-    finally:
-        flight.end()
-    return results
-
-
-class _Flight:
+class FusedFlight:
     """The first requests of a batch: as many as there are slots, and may compute together."""
 
-    def __init__(self, pools: Pools, requests: Sequence[Request], wake: Wake) -> None:
+    def __init__(self, pools: Pools, wake: Wake) -> None:
         self._pools = pools
         self._wake = wake
         # By lease, which a request has before there is a task, and its task after.
         self._begun: dict[int, Begun] = {}
         self._decided_at = 0.0
-        self.slots: dict[int, Pool] = {}
-        """Of those that are still under way, by the places of their requests."""
+        # By the places of the requests: their slots, of those that are still under way.
+        self._slots: dict[int, Pool] = {}
+        self._requests: dict[int, Request] = {}
+
+    async def fly(
+        self, fuse: Fuse, prepare: Prepare, requests: Sequence[Request]
+    ) -> Sequence[Fused | Prepared]:
+        """What became of each; None: nothing, it is to be prepared."""
+        results: list[Fused | Prepared] = [None] * len(requests)
         together = 0.0
         for place, request in enumerate(requests):
-            pool = pools[request.namespace]
+            pool = self._pools[request.namespace]
             seconds = pool.computes(request.task_type, request.name)
             if seconds is None:
                 continue
             # One that computes for longer, by its author's will, flies alone.
-            if (not self.slots or together + seconds <= MOST_TOGETHER) and pool.reserve():
+            if (not self._slots or together + seconds <= MOST_TOGETHER) and pool.reserve():
                 together += seconds
-                self.slots[place] = pool
-        self.requests = {
-            place: requests[place]._replace(worker_id=pool.worker_id) for place, pool in self.slots.items()
-        }
+                self._slots[place] = pool
+                self._requests[place] = request._replace(worker_id=pool.worker_id)
+        if not self._slots:
+            return results
+        places, sent = list(self._requests), list(self._requests.values())
+        try:
+            for place, outcome in zip(places, await fuse(sent, self._run), strict=True):
+                self._go_on(place, outcome)
+                results[place] = outcome
+        except (Doubtful, InvalidRequest):
+            # Invalid: PostgreSQL never takes one of the results. By itself, that one breaks its process.
+            for place, accepted in zip(places, await prepare(sent), strict=True):
+                self._find(place, accepted)
+                results[place] = accepted
+        finally:
+            self._end()
+        return results
 
-    async def run(self, claimed: Sequence[Claimed]) -> Sequence[Decision | None]:
+    async def _run(self, claimed: Sequence[Claimed]) -> Sequence[Decision | None]:
         """Begin the handlers: what becomes of each that is done after its first turn."""
         tasks = [held.task for held in claimed]
         for held in claimed:
@@ -100,24 +96,24 @@ class _Flight:
         self._decided_at = time.monotonic()
         return [self._begun[task.lease].decided() for task in tasks]
 
-    def go_on(self, place: int, outcome: Fused) -> None:
+    def _go_on(self, place: int, outcome: Fused) -> None:
         """It is committed: it goes on in its slot, or the slot is free."""
         match outcome:
             case Finished():
                 del self._begun[outcome.step.task.lease]
-                self.slots.pop(place).end(outcome, since=self._decided_at)
+                self._slots.pop(place).end(outcome, since=self._decided_at)
             case Continue():
-                self.slots.pop(place).go_on(self._begun.pop(outcome.task.lease))
+                self._slots.pop(place).go_on(self._begun.pop(outcome.task.lease))
             case None:
                 pass
             case _:
                 assert_never(outcome)
 
-    def find(self, place: int, outcome: Prepared) -> None:
+    def _find(self, place: int, outcome: Prepared) -> None:
         """What a try had committed is found, or it was prepared anew: whose handler may still run."""
         match outcome:
             case Continue(task, process):
-                pool, begun = self.slots.pop(place), self._begun.pop(task.lease, None)
+                pool, begun = self._slots.pop(place), self._begun.pop(task.lease, None)
                 if begun is None:
                     pool.run(Claimed(task, process))
                 elif task.task_id == begun.held.task.task_id:
@@ -125,16 +121,16 @@ class _Flight:
                 else:
                     pool.run_anew(Claimed(task, process), begun)
             case Postpone():
-                self._wake(self.requests[place].namespace, "calls")
+                self._wake(self._requests[place].namespace, "calls")
             case Duplicate() | NotPrepared():
                 pass
             case _:
                 assert_never(outcome)
 
-    def end(self) -> None:
+    def _end(self) -> None:
         """Give back the slots that are left, with what was begun in them for nothing."""
-        for place, pool in self.slots.items():
-            begun = self._begun.get(self.requests[place].lease)
+        for place, pool in self._slots.items():
+            begun = self._begun.get(self._requests[place].lease)
             if begun is None or begun.deciding.done():
                 pool.release()
             else:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -16,6 +16,7 @@ from progressor import metrics as published
 from progressor.client import fusing
 from progressor.handlers.manner import MOST_COMPUTED
 from progressor.model import TaskType
+from progressor.storage import Fused, Prepared, Request, Run
 from progressor.storage.session import Session
 from progressor.storage.statements import Results, Transaction
 from progressor.worker.pool import Pool
@@ -283,10 +284,19 @@ async def test_what_computes_too_long_together_is_prepared(dsn: str) -> None:
         assert manner is not None
         manner.seconds, manner.was_run = MOST_COMPUTED, True
         asked = [request(f"p{number}", name="add") for number in range(6)]
-        slots = fusing._Flight(served.engine.pools, asked, lambda *_: None).slots
-        assert list(slots) == list(range(int(fusing.MOST_TOGETHER / MOST_COMPUTED)))
-        assert served.pool.free == served.pool.size - len(slots)
-        served.pool.release(len(slots))
+        most = int(fusing.MOST_TOGETHER / MOST_COMPUTED)
+
+        async def fuse(requests: Sequence[Request], run: Run) -> Sequence[Fused]:
+            assert [each.process_id for each in requests] == [each.process_id for each in asked[:most]]
+            assert served.pool.free == served.pool.size - most
+            return [None] * most
+
+        async def prepare(requests: Sequence[Request]) -> Sequence[Prepared]:
+            raise AssertionError(f"prepared by the flight: {requests}")
+
+        flight = fusing.FusedFlight(served.engine.pools, lambda *_: None)
+        assert await flight.fly(fuse, prepare, asked) == [None] * len(asked)
+        assert served.pool.free == served.pool.size
 
 
 async def test_what_is_counted(served: Served) -> None:
