@@ -3,8 +3,7 @@
 from progressor.bulks import BrokenGroup, Bulk, BulkPreview, BulkStatus
 from progressor.client.client import Client, ProcessHandle
 from progressor.client.failures import FailureGroup
-from progressor.client.results import Health, Page, Published, TraceEntry
-from progressor.client.submitting import Receipt
+from progressor.client.results import Health, Page, Published, Receipt, TraceEntry
 from progressor.client.sync import SyncClient
 from progressor.config import RetryPolicy
 from progressor.deployment.database import development_database

@@ -363,7 +363,7 @@ class Tables:
         )
 
     def in_transaction(self) -> list[Row]:
-        """The transactions of others on this database, also those that are being rolled back: they hold locks yet."""
+        """Transactions of others on this database, also those that are rolled back: they hold locks yet."""
         self.execute("SELECT pg_stat_clear_snapshot()")
         return self.execute(
             "SELECT pid FROM pg_stat_activity WHERE datname = current_database() "

@@ -12,6 +12,7 @@ from progressor.cli import apps
 from progressor.cli.options import SERVING, Embedded, refuse_to_guess, with_settings
 from progressor.cli.output import note, stderr
 from progressor.cli.running import Runner
+from progressor.cli.serve import places
 from progressor.client.client import Client
 from progressor.deployment import logs
 from progressor.deployment.database import database
@@ -41,6 +42,14 @@ def api(
             "--insecure-no-auth",
             show_default=False,
             help="Let everybody in, on any address: behind a gateway of your own.",
+        ),
+    ] = None,
+    http_require_idempotency_key: Annotated[  # noqa: ARG001 - a setting
+        bool | None,
+        typer.Option(
+            "--require-idempotency-key",
+            show_default=False,
+            help="Refuse calls, notices and repairs that have no idempotency key.",
         ),
     ] = None,
     embedded: Embedded = False,
@@ -82,7 +91,7 @@ def _serve(settings: Settings, namespaces: list[Namespace], *, host: str, port: 
             else:
                 log.info("answering requests", extra={"signal": signal_name, "requests": waiting})
 
-        runner = stack.enter_context(Runner(grace=settings.stop_grace, stopping=stopping))
+        runner = stack.enter_context(Runner(grace=2 * settings.http_drain, stopping=stopping))
         found = stack.enter_context(database(settings))
         if settings.metrics_port is not None:
             monitor = stack.enter_context(Monitor(settings.metrics_host, settings.metrics_port))
@@ -91,7 +100,8 @@ def _serve(settings: Settings, namespaces: list[Namespace], *, host: str, port: 
             running.append(serving)
             if monitor is not None:
                 monitor.watch(serving.client.health)
-            log.info("serving", extra={"command": "api", "database": found.shown, "url": serving.url})
+            facts = {"command": "api", "database": found.shown, "url": serving.url, **places(monitor)}
+            log.info("serving", extra=facts)
 
         client = Client(found.dsn, namespaces, **settings.connection_options())
         runner.run(guarded(client, settings, host=host, port=port), started)

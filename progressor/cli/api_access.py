@@ -1,4 +1,4 @@
-"""From the settings of the HTTP API to its application: who may ask, and how often.
+"""From the settings of the HTTP API to its application: who may ask, how often, and how it answers.
 
 Rule: half a setting is refused, by the name of the variable that is missing or wrong.
 """
@@ -29,11 +29,23 @@ log = logging.getLogger("progressor.cli")
 def guarded(client: Client, settings: Settings, *, host: str, port: int) -> Serving:
     """The API over this client, with the access of these settings; InvalidRequest names a variable."""
     access = access_options(settings)
-    options = HttpOptions(max_value_bytes=settings.max_value_bytes, max_requests=settings.http_max_requests)
+    options = http_options(settings)
     if access.insecure_no_auth:
         log.info("everybody is let in", extra={"setting": "http_insecure_no_auth"})
     app = make_app(client, access=Guard(client.tokens, access), options=options)
     return Serving(client, app, host=host, port=port)
+
+
+def http_options(settings: Settings) -> HttpOptions:
+    """How these settings say that it answers."""
+    return HttpOptions(
+        wait=settings.http_wait.total_seconds(),
+        longest_wait=settings.http_longest_wait.total_seconds(),
+        drain=settings.http_drain.total_seconds(),
+        max_value_bytes=settings.max_value_bytes,
+        max_requests=settings.http_max_requests,
+        require_idempotency_key=settings.http_require_idempotency_key,
+    )
 
 
 def access_options(settings: HttpSettings) -> AccessOptions:

@@ -239,7 +239,7 @@ def _supervise(count: int, settings: Settings) -> None:
     def started(_: Supervisor) -> None:
         if monitor is not None:
             monitor.watch(supervisor.health, supervisor.life)
-        log.info("serving", extra={"command": "worker", "processes": count, **_places(monitor)})
+        log.info("serving", extra={"command": "worker", "processes": count, **places(monitor)})
 
     with ExitStack() as stack:
         monitor = None
@@ -260,10 +260,11 @@ def _say_started(
     if namespaces is not None and stderr().is_terminal:
         banner(namespaces, found, monitor)
         return
-    log.info("serving", extra={"command": command, "database": found.shown, **_places(monitor)})
+    log.info("serving", extra={"command": command, "database": found.shown, **places(monitor)})
 
 
-def _places(monitor: Monitor | None) -> dict[str, str]:
+def places(monitor: Monitor | None) -> dict[str, str]:
+    """Where metrics and health are, for the log."""
     if monitor is None:
         return {}
     return {"metrics": f"{monitor.url}/metrics", "health": f"{monitor.url}/health"}

@@ -14,6 +14,7 @@ from typing import Any
 
 from progressor import metrics
 from progressor.client.fusing import Fuse, FusedFlight, Prepare
+from progressor.client.requesting import SIMPLE_REPAIR
 from progressor.client.results import not_prepared
 from progressor.model import TaskType
 from progressor.node.node import Node
@@ -77,12 +78,13 @@ class Accepting:
             batch_by_process("simple_repair", partial(self._fly_without_handler, storage.simple_repair))
         )
 
-    async def accept(self, request: Request, *, is_simple: bool = False) -> Accepted:
+    async def accept(self, request: Request) -> Accepted:
         """Persist a request; its error if it is refused, or there is no room for it.
 
         If its handler can be run behind the lock, it is run and saved in the same transaction. A simple
-        request, which is a repair, has no handler: it is done when it is accepted.
+        repair has no handler: it is done when it is accepted.
         """
+        is_simple = request.task_type is TaskType.REPAIR and request.name == SIMPLE_REPAIR
         way = self._simple_repairs if is_simple else self._flights[request.task_type]
         if request.task_type in self._fused and self._pools.computes(request) is not None:
             way = self._fused[request.task_type]

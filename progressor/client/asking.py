@@ -15,7 +15,8 @@ from datetime import timedelta
 from typing import Any
 
 from progressor.client.accepting import Accepted, Accepting
-from progressor.client.results import response_of
+from progressor.client.requesting import Timeout
+from progressor.client.results import Receipt, response_of
 from progressor.errors import (
     InvalidRequest,
     NamespaceNotFound,
@@ -23,19 +24,18 @@ from progressor.errors import (
     ProgressorError,
     ReplyTimeout,
     StorageUnavailable,
+    TaskNotFound,
 )
-from progressor.handlers.codec import RAW, Wire, encode
+from progressor.handlers.codec import RAW, Wire, encode, json_object
 from progressor.handlers.namespace import Namespace
 from progressor.handlers.waits import waiting_for
+from progressor.inputs import check_count, check_text
 from progressor.inputs import check_namespace as _check_name
-from progressor.inputs import check_text
-from progressor.model import ProcessStatus, Snapshot, TaskType
+from progressor.model import LAST_ID, Metadata, ProcessStatus, Snapshot, TaskType
 from progressor.node.node import Node
-from progressor.storage import Continue, Duplicate, Finished, Postpone, Request, TaskRef
+from progressor.storage import Continue, Duplicate, Finished, Postpone, Request, Standing, TaskRef
 from progressor.worker.pools import Pools
 from progressor.worker.slot import new_lease
-
-Timeout = float | timedelta | None
 
 _INIT_POLL, _LONGEST_INIT_POLL = 0.005, 0.25
 # How long who gave up waiting is kept to be told why.
@@ -63,29 +63,16 @@ class Asker:
         idempotency_key: str | None,
         context: Any,
         name: str | None = None,
+        metadata: Metadata | None = None,
     ) -> Request:
         """A checked request, in plain JSON; InvalidRequest names what is wrong."""
-        _check_name(namespace)
-        check_text("process_id", process_id)
-        if name is not None or task_type in (TaskType.CALL, TaskType.NOTIFY):
-            name = check_text("name", name)
-        if idempotency_key is None:
-            # 72 random bits are unique in one process; short, because each key stands in an index.
-            idempotency_key = secrets.token_urlsafe(9)
-        plain = encode(args, field="args")
-        return Request(
-            namespace=namespace,
-            process_id=process_id,
-            task_type=task_type,
-            idempotency_key=check_text("idempotency_key", idempotency_key),
-            # Of the plain bytes: a codec that encrypts never writes the same twice.
-            request_hash=_request_hash(task_type, name, plain),
-            lease=new_lease(),
-            name=name,
-            args=plain,
-            context=encode(context, field="context"),
-            reply_to=None if task_type is TaskType.NOTIFY else self._node.reply_to,
+        request = request_of(
+            task_type, namespace, process_id, args, idempotency_key, context, name, metadata
         )
+        if request.process_metadata is not None:
+            self._node.options.check_metadata("metadata", request.process_metadata)
+        is_awaited = task_type is not TaskType.NOTIFY
+        return request._replace(reply_to=self._node.reply_to) if is_awaited else request
 
     async def check_namespace(self, namespace: str) -> None:
         """NamespaceNotFound unless a worker ever served it."""
@@ -129,7 +116,7 @@ class Asker:
 
     def seconds(self, timeout: Timeout) -> float:
         """How long a caller waits."""
-        return _seconds(timeout, self._node.options.reply_timeout)
+        return seconds_of(timeout, self._node.options.reply_timeout)
 
     async def ask(self, request: Request, timeout: Timeout) -> Any:
         """Accept the request and wait for its answer: the response, or its error raised.
@@ -159,21 +146,23 @@ class Asker:
             except (TimeoutError, StorageUnavailable) as error:
                 if ref is not None:
                     # Out of patience, or closed meanwhile: either way it was accepted and goes on.
-                    raise await self._no_reply(request, ref, error) from None
+                    key = request.idempotency_key
+                    raise await self._no_reply(ref, request.process_id, key, error) from None
                 if isinstance(error, TimeoutError):
                     raise _not_accepted(request, patience) from None
                 raise
         wire = self._wires[request.namespace]
         return response_of(request.namespace, request.process_id, answer, wire)
 
-    async def _no_reply(self, request: Request, ref: TaskRef, error: Exception) -> ReplyTimeout:
-        namespace = request.namespace
+    async def _no_reply(
+        self, task: TaskRef, process_id: str, key: str | None, error: Exception
+    ) -> ReplyTimeout:
         return ReplyTimeout(
-            namespace,
-            request.process_id,
-            idempotency_key=request.idempotency_key,
-            task_id=ref.task_id,
-            paused=isinstance(error, TimeoutError) and await self.is_paused(namespace),
+            task.namespace,
+            process_id,
+            idempotency_key=key,
+            task_id=task.task_id,
+            paused=isinstance(error, TimeoutError) and await self.is_paused(task.namespace),
         )
 
     async def accept(self, request: Request, timeout: Timeout) -> Accepted:
@@ -185,14 +174,69 @@ class Asker:
         except TimeoutError:
             raise _not_accepted(request, patience) from None
 
-    async def simple_repair(self, request: Request, timeout: Timeout) -> None:
-        """Repair without a handler: done when it is accepted."""
+    async def submit(self, request: Request, timeout: Timeout) -> Receipt:
+        """Accept the request, and hand out its receipt."""
+        accepted = await self.accept(request, timeout)
+        standing: Standing | None = None
+        match accepted:
+            case Finished() | Duplicate():
+                task, standing = accepted.task, accepted.answer
+            case _:
+                found = accepted.task
+                task = TaskRef(request.namespace, found.process_no, found.task_id, request.reply_to)
+        return Receipt(
+            request.namespace,
+            request.process_id,
+            task.task_id,
+            request.idempotency_key,
+            isinstance(accepted, Duplicate) and not accepted.is_own,
+            task,
+            standing,
+        )
+
+    async def answer(self, receipt: Receipt, timeout: Timeout) -> Any:
+        """The answer of what was submitted, or its error raised."""
+        task, standing, key = receipt.task, receipt.standing, receipt.idempotency_key
+        if task is None:
+            return await self.result(receipt.namespace, receipt.process_id, receipt.task_id, timeout)
+        return await self._answer(receipt.process_id, task, standing, timeout, key=key)
+
+    async def result(self, namespace: str, process_id: str, task_id: int, timeout: Timeout) -> Any:
+        """The answer of a task of this process, or its error raised.
+
+        Also of a life of it that has removed itself, for as long as its answers are kept.
+        """
+        _check_name(namespace)
+        check_text("process_id", process_id)
+        check_count("task_id", task_id, least=1, most=LAST_ID)
+        await self._node.connected()
+        row = await self._node.reads.task(namespace, process_id, task_id)
+        if row is None:
+            await self._found(namespace, process_id)
+            raise TaskNotFound(namespace, process_id, task_id=task_id)
+        task = TaskRef(namespace, row.process_no, task_id)
+        standing = Standing(row.status, row.response, row.error)
+        return await self._answer(process_id, task, standing, timeout, key=row.idempotency_key)
+
+    async def _answer(
+        self,
+        process_id: str,
+        task: TaskRef,
+        standing: Standing | None,
+        timeout: Timeout,
+        *,
+        key: str | None,
+    ) -> Any:
         seconds = self.seconds(timeout)
-        try:
-            async with asyncio.timeout(seconds):
-                await self._accepting.accept(await self.sealed(request), is_simple=True)
-        except TimeoutError:
-            raise _not_accepted(request, seconds) from None
+        if standing is None or (standing.status is not None and not standing.status.is_final):
+            try:
+                with waiting_for(self._node.place, task.namespace, process_id) as wait:
+                    wait.lend(task.process_no)
+                    async with asyncio.timeout(seconds):
+                        standing = await self._node.replies.wait(task)
+            except (TimeoutError, StorageUnavailable) as error:
+                raise await self._no_reply(task, process_id, key, error) from None
+        return response_of(task.namespace, process_id, standing, await self.wire_of(task.namespace))
 
     async def initialised(self, namespace: str, process_id: str) -> Snapshot:
         """The process once its init is over; CallCycle if a handler would wait for itself."""
@@ -216,7 +260,42 @@ class Asker:
         return snapshot
 
 
-def _seconds(timeout: Timeout, default: timedelta) -> float:
+def request_of(
+    task_type: TaskType,
+    namespace: str,
+    process_id: str,
+    args: Any,
+    idempotency_key: str | None,
+    context: Any,
+    name: str | None = None,
+    metadata: Metadata | None = None,
+) -> Request:
+    """A checked request, in plain JSON; InvalidRequest names what is wrong."""
+    _check_name(namespace)
+    check_text("process_id", process_id)
+    if name is not None or task_type in (TaskType.CALL, TaskType.NOTIFY):
+        name = check_text("name", name)
+    if idempotency_key is None:
+        # 72 random bits are unique in one process; short, because each key stands in an index.
+        idempotency_key = secrets.token_urlsafe(9)
+    plain = encode(args, field="args")
+    return Request(
+        namespace=namespace,
+        process_id=process_id,
+        task_type=task_type,
+        idempotency_key=check_text("idempotency_key", idempotency_key),
+        # Of the plain bytes: a codec that encrypts never writes the same twice.
+        request_hash=_request_hash(task_type, name, plain),
+        lease=new_lease(),
+        name=name,
+        args=plain,
+        context=encode(context, field="context"),
+        process_metadata=None if metadata is None else json_object(metadata, field="metadata"),
+    )
+
+
+def seconds_of(timeout: Timeout, default: timedelta) -> float:
+    """How long a caller waits, in seconds; InvalidRequest if that is no time."""
     chosen = default if timeout is None else timeout
     seconds = chosen.total_seconds() if isinstance(chosen, timedelta) else chosen
     if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not seconds > 0:

@@ -14,6 +14,7 @@ from pydantic_core import to_json
 
 from progressor.bulks import Bulk, BulkPreview
 from progressor.client.asking import Asker
+from progressor.client.requesting import SIMPLE_REPAIR
 from progressor.errors import BulkNotFound, InvalidRequest
 from progressor.inputs import check_count, check_namespace, check_text
 from progressor.model import LAST_ID, TaskType
@@ -52,7 +53,7 @@ class BulkRepairing:
         if simple and args is not None:
             raise InvalidRequest("a simple repair runs no handler, so it takes no args", field="args")
         pace = _pace(rate)
-        name = "simple_repair" if simple else None
+        name = SIMPLE_REPAIR if simple else None
         # Of no process: what each of them is asked is made of it.
         request = self._asker.make(
             TaskType.REPAIR, namespace, "bulk", None if simple else args, idempotency_key, None, name

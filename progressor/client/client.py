@@ -16,12 +16,12 @@ from types import TracebackType
 from typing import Any, Concatenate, Literal, ParamSpec, Self, TypeVar, get_args
 
 from progressor import metrics
-from progressor.client.asking import Asker, Timeout
+from progressor.client.asking import Asker
 from progressor.client.bulk_repair import BulkRepairing
 from progressor.client.importing import import_of
 from progressor.client.overseeing import Overseeing
+from progressor.client.requesting import Requesting, Timeout
 from progressor.client.results import Health, Page, TraceEntry
-from progressor.client.submitting import Submitting
 from progressor.client.timing import Timing
 from progressor.client.tokens import Tokens
 from progressor.config import ConnectionOptions
@@ -43,7 +43,6 @@ from progressor.model import (
     ProcessStatus,
     SetTimer,
     Snapshot,
-    TaskType,
     UnsetTimer,
 )
 from progressor.node.node import Node
@@ -54,13 +53,15 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
-class Client(Submitting, Timing, Overseeing, BulkRepairing):
+class Client(Requesting, Timing, Overseeing, BulkRepairing):
     """The processes of one database: `async with Client("postgresql://…") as client: …`.
 
     It connects when it is entered, or else at its first request, on the event loop of that request; `close`
     ends it. Further keywords are those of ConnectionOptions. `namespaces` gives `get` the types of states;
     `codec` must be the one that the namespaces of other processes use.
     """
+
+    _asker: Asker
 
     def __init__(
         self,
@@ -116,84 +117,6 @@ class Client(Submitting, Timing, Overseeing, BulkRepairing):
     def process(self, namespace: str, process_id: str) -> ProcessHandle:
         """One process, for methods without the first two arguments."""
         return ProcessHandle(self, namespace, process_id)
-
-    async def start(
-        self,
-        namespace: str,
-        process_id: str,
-        args: Any = None,
-        *,
-        idempotency_key: str | None = None,
-        context: Any = None,
-        metadata: Metadata | None = None,
-        timeout: Timeout = None,
-    ) -> Any:
-        """Create a process and run its init; the init handler's answer."""
-        request = self._start(namespace, process_id, args, idempotency_key, context, metadata)
-        return await self._asker.ask(request, timeout)
-
-    async def call(
-        self,
-        namespace: str,
-        process_id: str,
-        name: str,
-        args: Any = None,
-        *,
-        idempotency_key: str | None = None,
-        context: Any = None,
-        timeout: Timeout = None,
-    ) -> Any:
-        """Run a call on a process, after those accepted before it; the handler's answer."""
-        request = self._asker.make(
-            TaskType.CALL, namespace, process_id, args, idempotency_key, context, name
-        )
-        return await self._asker.ask(request, timeout)
-
-    async def notify(
-        self,
-        namespace: str,
-        process_id: str,
-        name: str,
-        args: Any = None,
-        *,
-        idempotency_key: str | None = None,
-        context: Any = None,
-        timeout: Timeout = None,
-    ) -> None:
-        """Put a call into the mailbox and return once it is accepted."""
-        request = self._asker.make(
-            TaskType.NOTIFY, namespace, process_id, args, idempotency_key, context, name
-        )
-        await self._asker.accept(request, timeout)
-
-    async def repair(
-        self,
-        namespace: str,
-        process_id: str,
-        args: Any = None,
-        *,
-        idempotency_key: str | None = None,
-        context: Any = None,
-        timeout: Timeout = None,
-    ) -> Any:
-        """Run the repair handler of a broken process; its answer."""
-        request = self._asker.make(TaskType.REPAIR, namespace, process_id, args, idempotency_key, context)
-        return await self._asker.ask(request, timeout)
-
-    async def simple_repair(
-        self,
-        namespace: str,
-        process_id: str,
-        *,
-        idempotency_key: str | None = None,
-        context: Any = None,
-        timeout: Timeout = None,
-    ) -> None:
-        """Put a broken process back to running; its timer comes back, at once if its time is over."""
-        request = self._asker.make(
-            TaskType.REPAIR, namespace, process_id, None, idempotency_key, context, "simple_repair"
-        )
-        await self._asker.simple_repair(request, timeout)
 
     async def get(
         self,
@@ -365,7 +288,9 @@ def _on(
     def on_this_process(
         handle: ProcessHandle, /, *args: P.args, **kwargs: P.kwargs
     ) -> Coroutine[Any, Any, T]:
-        return method(handle.client, handle.namespace, handle.process_id, *args, **kwargs)
+        # Of whichever client it is.
+        ask: Callable[..., Coroutine[Any, Any, T]] = getattr(handle.client, method.__name__)
+        return ask(handle.namespace, handle.process_id, *args, **kwargs)
 
     # What help and editors show is without the two arguments that the handle fills in.
     self, _, _, *rest = inspect.signature(method).parameters.values()
@@ -374,9 +299,12 @@ def _on(
 
 
 class ProcessHandle:
-    """A client's methods on one process, without their first two arguments."""
+    """A client's methods on one process, without their first two arguments.
 
-    def __init__(self, client: Client, namespace: str, process_id: str) -> None:
+    The client is a Client, or another one that has these methods.
+    """
+
+    def __init__(self, client: Any, namespace: str, process_id: str) -> None:
         self.client = client
         self.namespace = check_namespace(namespace)
         self.process_id = check_text("process_id", process_id)
@@ -389,6 +317,7 @@ class ProcessHandle:
     submit_call = _on(Client.submit_call)
     submit_notify = _on(Client.submit_notify)
     submit_repair = _on(Client.submit_repair)
+    submit_simple_repair = _on(Client.submit_simple_repair)
     result = _on(Client.result)
     simple_repair = _on(Client.simple_repair)
     set_timer = _on(Client.set_timer)

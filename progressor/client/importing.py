@@ -31,12 +31,7 @@ def import_of(
     status: Literal["running", "error"],
 ) -> Import:
     """The item for Storage.put; InvalidRequest names what is wrong."""
-    if status not in ("running", "error"):
-        raise InvalidRequest("status must be running or error", field="status")
-    if action is not None and not isinstance(action, SetTimer | UnsetTimer):
-        raise InvalidRequest("action must be SetTimer, UnsetTimer or None", field="action")
-    if isinstance(events, str | bytes | Mapping) or not isinstance(events, Iterable):
-        raise InvalidRequest("events must be a list of dicts, models or Events", field="events")
+    check_import(events, action, status)
     return Import(
         namespace=namespace,
         process_id=process_id,
@@ -54,8 +49,20 @@ def import_of(
     )
 
 
-def _event(event: Any, wire: Wire, field: str) -> Event:
-    """An event from a dict (`{"name": …, "payload": …}`, or a name among its payload) or a model."""
+def check_import(events: object, action: object, status: object) -> None:
+    """InvalidRequest, if these are not of their types."""
+    if status not in ("running", "error"):
+        raise InvalidRequest("status must be running or error", field="status")
+    if action is not None and not isinstance(action, SetTimer | UnsetTimer):
+        raise InvalidRequest("action must be SetTimer, UnsetTimer or None", field="action")
+    if isinstance(events, str | bytes | Mapping) or not isinstance(events, Iterable):
+        raise InvalidRequest("events must be a list of dicts, models or Events", field="events")
+
+
+def event_parts(event: Any, field: str) -> tuple[Any, Metadata, datetime | None]:
+    """Payload, metadata and time of an event: a dict (`{"name": …, "payload": …}`, or a name among its
+    payload), a model, or an Event.
+    """
     timestamp: Any = None
     metadata: Metadata = {}
     payload: Any = event
@@ -80,10 +87,13 @@ def _event(event: Any, wire: Wire, field: str) -> Event:
             raise InvalidRequest(
                 f"{field} must be a dict, a model or an Event, not {type(event).__name__}", field=field
             )
+    return payload, json_object(metadata, field=field), _moment(timestamp, field=field)
+
+
+def _event(event: Any, wire: Wire, field: str) -> Event:
+    payload, metadata, timestamp = event_parts(event, field)
     data = payload if isinstance(payload, bytes) else encode_json(payload, field=field)
-    return Event(
-        wire.seal(data), json_object(metadata, field=field), timestamp=_moment(timestamp, field=field)
-    )
+    return Event(wire.seal(data), metadata, timestamp=timestamp)
 
 
 def _moment(timestamp: Any, *, field: str) -> datetime | None:

@@ -9,10 +9,14 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 
 from progressor.client.failures import FailureGroup, grouped
+from progressor.client.results import Published
 from progressor.errors import InvalidRequest, NamespaceInUse, NamespaceNotFound
 from progressor.inputs import check_moment, check_namespace
 from progressor.node.node import Node
 from progressor.storage import KINDS, KnownNamespace, KnownWorker, NamespaceStatus
+
+EVER = timedelta(days=365_000)
+"""Before that there was nothing, and PostgreSQL has no time for it."""
 
 
 class Overseeing:
@@ -53,6 +57,15 @@ class Overseeing:
         await self._node.connected()
         return await self._node.storage.known_namespaces()
 
+    async def published(self, namespace: str) -> Published:
+        """What the workers that serve a namespace have written of it: options and JSON schemas."""
+        check_namespace(namespace)
+        await self._node.connected()
+        row = await self._node.reads.namespace(namespace)
+        if row is None:
+            raise NamespaceNotFound(namespace)
+        return Published(row.name, row.paused, dict(row.options), dict(row.schemas))
+
     async def workers(self) -> list[KnownWorker]:
         """Every OS process that has a heartbeat, by host: workers and zombie collectors."""
         await self._node.connected()
@@ -75,7 +88,8 @@ class Overseeing:
         ago = since if isinstance(since, timedelta) else None
         if ago is not None and ago < timedelta():
             raise InvalidRequest("since must not lie ahead", field="since")
-        begin = None if since is None or ago is not None else check_moment("since", since)
+        ago = None if ago is None else min(ago, EVER)
+        begin = None if since is None or isinstance(since, timedelta) else check_moment("since", since)
         if namespace is not None:
             check_namespace(namespace)
         await self._node.connected()

@@ -1,10 +1,10 @@
-"""What a client hands back: answers, or the error that stands for them; traces, pages, health."""
+"""What a client hands back: receipts, answers or the errors that stand for them, traces, pages, health."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any, assert_never
+from typing import Any, NamedTuple, assert_never
 
 from progressor.errors import (
     HandlerFailed,
@@ -21,7 +21,23 @@ from progressor.errors import (
 from progressor.handlers.codec import Wire
 from progressor.handlers.process import Process
 from progressor.model import Event, TaskStatus, TaskType
-from progressor.storage import NotPrepared, Reason, Request, Standing, TaskRow
+from progressor.storage import NotPrepared, Reason, Request, Standing, TaskRef, TaskRow
+
+
+class Receipt(NamedTuple):
+    """A request that was accepted: its task, and the key under which it was.
+
+    `replayed`: the key had been used before for the same request, whose task this is. The last two are what
+    the client that made it knows besides; any other one does without.
+    """
+
+    namespace: str
+    process_id: str
+    task_id: int
+    idempotency_key: str
+    replayed: bool
+    task: TaskRef | None = None
+    standing: Standing | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from typing import Any
 
-from progressor.client.asking import Asker, Timeout
+from progressor.client.requesting import Asks, Timeout
 from progressor.handlers.timer_calls import FIRE_TIMER, SET_TIMER, UNSET_TIMER
 from progressor.model import SetTimer, TaskType
 
@@ -17,7 +17,7 @@ from progressor.model import SetTimer, TaskType
 class Timing:
     """The part of Client that changes timers."""
 
-    _asker: Asker
+    _asker: Asks
 
     async def set_timer(
         self,

@@ -1,4 +1,4 @@
-"""The settings of the HTTP API: who may ask, and how often.
+"""The settings of the HTTP API: who may ask, how often, and how long answers are waited for.
 
 Rule: texts as they stand in the environment; what they mean is read where the API is built.
 """
@@ -49,3 +49,13 @@ class HttpSettings(BaseModel):
     """How many of them at once. Unset: those of two seconds."""
     http_max_requests: int = Field(default=1000, ge=1)
     """How many requests may be under way in one server, those that wait for answers among them."""
+    http_require_idempotency_key: bool = False
+    """Refuse calls, notices and repairs that have no idempotency key."""
+    http_wait: timedelta = Field(default=timedelta(seconds=30), gt=timedelta(0), le=timedelta(hours=1))
+    """How long an answer is waited for, unless its request says so itself."""
+    http_longest_wait: timedelta = Field(
+        default=timedelta(seconds=60), gt=timedelta(0), le=timedelta(hours=1)
+    )
+    """How long it is waited for at most, whatever the request says."""
+    http_drain: timedelta = Field(default=timedelta(seconds=5), ge=timedelta(0), le=timedelta(hours=1))
+    """How long answers are still waited for once the server was told to stop."""

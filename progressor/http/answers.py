@@ -27,8 +27,20 @@ _CLASSES = {kind.type: error for error, kind in problems.TABLE.items()}
 _CLASSES[problems.INVALID_ARGS.type] = InvalidRequest
 
 
+def is_accepted(answer: httpx.Response) -> bool:
+    """Whether this is the answer of a request that was accepted, be it a problem."""
+    return headers.TASK in answer.headers
+
+
+def task_id_of(answer: httpx.Response) -> int:
+    """The task of a request that was accepted."""
+    return int(answer.headers[headers.TASK].rpartition("/")[2])
+
+
 def value_of(answer: httpx.Response) -> Any:
-    """A handler's answer."""
+    """A handler's answer, or its error raised."""
+    if not answer.is_success:
+        raise error_of(answer)
     if headers.media_type_of_text(answer.headers.get("Content-Type")) == headers.BYTES:
         return answer.content
     return decode(answer.content, field="answer")

@@ -6,7 +6,6 @@ task.
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Awaitable, Callable
 from http import HTTPStatus
 from typing import Annotated, Any
@@ -14,8 +13,7 @@ from typing import Annotated, Any
 from fastapi import Query, Request
 from starlette.responses import Response
 
-from progressor.client.results import Published
-from progressor.client.submitting import Receipt
+from progressor.client.results import Published, Receipt
 from progressor.errors import InvalidRequest, ProgressorError, ReplyTimeout
 from progressor.http import bodies, headers
 from progressor.http.access import Caller, needs
@@ -140,7 +138,10 @@ async def waited(
 
 
 def _of_receipt(receipt: Receipt) -> dict[str, str]:
-    said = {headers.IDEMPOTENCY_KEY: headers.shown_key(receipt.idempotency_key)}
+    said = {
+        headers.IDEMPOTENCY_KEY: headers.shown_key(receipt.idempotency_key),
+        headers.TASK: task_url(receipt.namespace, receipt.process_id, receipt.task_id),
+    }
     if receipt.replayed:
         said[headers.REPLAYED] = "true"
     return said
@@ -148,8 +149,9 @@ def _of_receipt(receipt: Receipt) -> dict[str, str]:
 
 def accepted(receipt: Receipt, said: dict[str, str]) -> Response:
     """202: the request is accepted, and its task can be asked."""
-    namespace, process_id, task_id, key, *_ = receipt
-    return still_under_way(namespace, process_id, task_id, key, said)
+    return still_under_way(
+        receipt.namespace, receipt.process_id, receipt.task_id, receipt.idempotency_key, said
+    )
 
 
 def still_under_way(
@@ -157,7 +159,7 @@ def still_under_way(
 ) -> Response:
     """202: this task has no answer yet."""
     body = {"namespace": namespace, "process_id": process_id, "task_id": task_id, "idempotency_key": key}
-    said["Location"] = f"{process_url(namespace, process_id)}/tasks/{task_id}"
+    said["Location"] = task_url(namespace, process_id, task_id)
     said["Retry-After"] = _RETRY_AFTER
     return bodies.shown(body, HTTPStatus.ACCEPTED, said)
 
@@ -165,6 +167,11 @@ def still_under_way(
 def process_url(namespace: str, process_id: str) -> str:
     """Where a process is, from the root of the API."""
     return f"/v1/namespaces/{namespace}/processes/{segment_of(process_id)}"
+
+
+def task_url(namespace: str, process_id: str, task_id: int) -> str:
+    """Where the answer of a task is."""
+    return f"{process_url(namespace, process_id)}/tasks/{task_id}"
 
 
 @routes.post(
@@ -285,6 +292,7 @@ async def repair(
         return await asked.answered(submitted)
     if await bodies.read_body(request, server.options.max_value_bytes):
         raise InvalidRequest("a simple repair takes no arguments: send no body", field="args")
-    key = asked.idempotency_key or secrets.token_urlsafe(9)
-    await server.client.simple_repair(namespace, process_id, idempotency_key=key, context=asked.context)
-    return bodies.answer(None, headers={headers.IDEMPOTENCY_KEY: headers.shown_key(key)})
+    receipt = await server.client.submit_simple_repair(
+        namespace, process_id, idempotency_key=asked.idempotency_key, context=asked.context
+    )
+    return bodies.answer(None, headers=_of_receipt(receipt))

@@ -9,10 +9,10 @@ from __future__ import annotations
 import re
 from base64 import b64decode, b64encode
 from datetime import datetime, timedelta
-from typing import Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 from fastapi import Request
-from pydantic import AwareDatetime, BaseModel, Field, ValidationError
+from pydantic import AwareDatetime, BaseModel, Field, ValidationError, WithJsonSchema
 from pydantic_core import to_json
 from starlette.responses import Response
 
@@ -26,6 +26,12 @@ from progressor.model import Event, ProcessStatus, SetTimer, TaskStatus, TaskTyp
 
 # A string, which is kept, or white space outside of any.
 _SPACE = re.compile(rb'("(?:[^"\\]|\\.)*")|[ \t\r\n]+')
+
+
+Duration = Annotated[
+    timedelta, WithJsonSchema({"anyOf": [{"type": "number"}, {"type": "string", "format": "duration"}]})
+]
+"""Seconds, or ISO 8601."""
 
 
 class TimerBody(BaseModel):
@@ -155,7 +161,7 @@ class NewTimer(BaseModel, extra="forbid"):
     """A timer to be set: at a time, or after so many seconds."""
 
     at: AwareDatetime | None = None
-    after: float | None = None
+    after: Duration | None = None
     remove: bool = False
 
 
@@ -234,10 +240,8 @@ def model_in(request: Request, body: bytes, model: type[M]) -> M:
 def timer_of(given: NewTimer) -> SetTimer:
     """The timer that a body states."""
     try:
-        after = None if given.after is None else timedelta(seconds=given.after)
-        return SetTimer(at=given.at, after=after, remove=given.remove)
-    except (OverflowError, ValueError) as error:
-        # InvalidRequest is a ValueError, too.
+        return SetTimer(at=given.at, after=given.after, remove=given.remove)
+    except InvalidRequest as error:
         raise InvalidRequest(f"timer: {error}", field="args.timer") from None
 
 
@@ -277,9 +281,14 @@ def shown(value: Any, status: int = 200, headers: dict[str, str] | None = None) 
     return Response(to_json(value, fallback=str), status, headers, JSON)
 
 
+def in_base64(data: bytes) -> dict[str, str]:
+    """Bytes as they stand in JSON."""
+    return {"base64": b64encode(data).decode()}
+
+
 def _plain(value: Any) -> Any:
     """A value as JSON has it: bytes, which a raw handler or a codec wrote, as {"base64": …}."""
-    return {"base64": b64encode(value).decode()} if isinstance(value, bytes) else value
+    return in_base64(value) if isinstance(value, bytes) else value
 
 
 def shown_process(process: Process[Any], *, state: bool, history: bool, failures: bool) -> dict[str, Any]:

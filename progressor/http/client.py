@@ -1,42 +1,39 @@
 """The Client's methods over HTTP, for services that must not reach the database.
 
-Rule: a request is repeated under one idempotency key for as long as there is patience, and what was
-accepted is asked for by its task. Errors are those of the Client, with their attributes.
+Rule: requests are made by the Client's own code, over another asker. Errors are those of the Client, with
+their attributes.
 """
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from types import TracebackType
 from typing import Any, Literal, Self
 
 import httpx
-from pydantic_core import to_json
 
-from progressor.client.asking import Timeout
+from progressor.client.client import ProcessHandle
+from progressor.client.importing import check_import, event_parts
+from progressor.client.requesting import Requesting, Timeout
 from progressor.client.results import Health, Page, Published, TraceEntry
-from progressor.errors import InvalidRequest, ReplyTimeout, StorageUnavailable
-from progressor.handlers.codec import encode, json_object
+from progressor.client.timing import Timing
+from progressor.errors import InvalidRequest
+from progressor.handlers.codec import decode, encode_json, json_object
 from progressor.handlers.process import Process
 from progressor.http import headers
-from progressor.http.answers import entry_of, error_of, health_of, process_of, value_of
+from progressor.http.answers import entry_of, health_of, process_of
+from progressor.http.bodies import in_base64
+from progressor.http.client_asking import HttpAsker, in_ascii, process_url
 from progressor.http.client_operating import HttpOperating
-from progressor.http.client_timing import HttpTiming
+from progressor.http.line import Line
 from progressor.http.patience import Patience
-from progressor.http.segments import segment_of
-from progressor.inputs import check_namespace, check_text
-from progressor.model import HistoryRange, Metadata, SetTimer, UnsetTimer
-
-# Beyond what the server was asked to wait.
-_TRANSPORT_SECONDS = 10.0
-_PAGE = 1000
-# Not now; what was asked is safe to repeat.
-_NOT_NOW = frozenset({429, 502, 503, 504})
+from progressor.inputs import check_count, check_namespace
+from progressor.model import LAST_ID, HistoryRange, Metadata, SetTimer, UnsetTimer
+from progressor.storage import MOST_ITEMS, TimerFilter
 
 
-class HttpClient(HttpTiming, HttpOperating):
+class HttpClient(Requesting, Timing, HttpOperating):
     """The processes of one API: `async with HttpClient("https://…", token="…") as client: …`.
 
     `timeout` is how long a request waits for its answer unless it says so itself; `transport` is httpx's.
@@ -50,13 +47,8 @@ class HttpClient(HttpTiming, HttpOperating):
         timeout: float | timedelta = 60.0,
         transport: httpx.AsyncBaseTransport | None = None,
     ) -> None:
-        self._timeout = _seconds(timeout, 60.0)
-        self._http = httpx.AsyncClient(
-            base_url=url,
-            headers={} if token is None else {"Authorization": f"Bearer {token}"},
-            timeout=_TRANSPORT_SECONDS,
-            transport=transport,
-        )
+        self._line = Line(url, token=token, timeout=timeout, transport=transport)
+        self._asker = HttpAsker(self._line)
 
     async def __aenter__(self) -> Self:
         return self
@@ -71,129 +63,11 @@ class HttpClient(HttpTiming, HttpOperating):
 
     async def close(self) -> None:
         """Close the connections; requests that were accepted go on."""
-        await self._http.aclose()
+        await self._line.http.aclose()
 
-    async def start(
-        self,
-        namespace: str,
-        process_id: str,
-        args: Any = None,
-        *,
-        idempotency_key: str | None = None,
-        context: Any = None,
-        metadata: Metadata | None = None,
-        timeout: Timeout = None,
-    ) -> Any:
-        """Create a process and run its init; the init handler's answer."""
-        said = {}
-        if metadata is not None:
-            said[headers.METADATA] = _ascii(json_object(metadata, field="metadata"))
-        return await self._ask(namespace, process_id, "", args, idempotency_key, context, timeout, said)
-
-    async def call(
-        self,
-        namespace: str,
-        process_id: str,
-        name: str,
-        args: Any = None,
-        *,
-        idempotency_key: str | None = None,
-        context: Any = None,
-        timeout: Timeout = None,
-    ) -> Any:
-        """Run a call on a process, after those accepted before it; the handler's answer."""
-        path = f"/calls/{segment_of(check_text('name', name))}"
-        return await self._ask(namespace, process_id, path, args, idempotency_key, context, timeout)
-
-    async def notify(
-        self,
-        namespace: str,
-        process_id: str,
-        name: str,
-        args: Any = None,
-        *,
-        idempotency_key: str | None = None,
-        context: Any = None,
-        timeout: Timeout = None,
-    ) -> None:
-        """Put a call into the mailbox and return once it is accepted."""
-        path = f"/notices/{segment_of(check_text('name', name))}"
-        await self._ask(
-            namespace, process_id, path, args, idempotency_key, context, timeout, is_answered=False
-        )
-
-    async def repair(
-        self,
-        namespace: str,
-        process_id: str,
-        args: Any = None,
-        *,
-        idempotency_key: str | None = None,
-        context: Any = None,
-        timeout: Timeout = None,
-    ) -> Any:
-        """Run the repair handler of a broken process; its answer."""
-        return await self._ask(namespace, process_id, "/repairs", args, idempotency_key, context, timeout)
-
-    async def simple_repair(
-        self,
-        namespace: str,
-        process_id: str,
-        *,
-        idempotency_key: str | None = None,
-        context: Any = None,
-        timeout: Timeout = None,
-    ) -> None:
-        """Put a broken process back to running; its timer comes back, at once if its time is over."""
-        path = "/repairs?simple=true"
-        await self._ask(namespace, process_id, path, None, idempotency_key, context, timeout)
-
-    async def _ask(
-        self,
-        namespace: str,
-        process_id: str,
-        path: str,
-        args: Any,
-        idempotency_key: str | None,
-        context: Any,
-        timeout: Timeout,
-        said: Mapping[str, str] | None = None,
-        *,
-        is_answered: bool = True,
-        method: str = "POST",
-    ) -> Any:
-        url = _process(namespace, process_id)
-        if idempotency_key is None:
-            idempotency_key = secrets.token_urlsafe(9)
-        key = check_text("idempotency_key", idempotency_key)
-        patience = Patience(_seconds(timeout, self._timeout))
-        sent = {headers.IDEMPOTENCY_KEY: headers.shown_key(key), **(said or {})}
-        if context is not None:
-            sent[headers.CONTEXT] = _ascii(context)
-        body = encode(args, field="args")
-        if body is not None:
-            sent["Content-Type"] = headers.BYTES if isinstance(args, bytes) else headers.JSON
-        answer = await self._send(method, url + path, patience, content=body, headers=sent, waits=True)
-        while is_answered and answer.status_code == httpx.codes.ACCEPTED:
-            if patience.is_over:
-                task_id = answer.json()["task_id"]
-                raise ReplyTimeout(namespace, process_id, idempotency_key=key, task_id=task_id)
-            answer = await self._send("GET", answer.headers["Location"], patience, waits=True)
-        return value_of(answer)
-
-    async def result(
-        self, namespace: str, process_id: str, task_id: int, *, timeout: Timeout = None
-    ) -> Any:
-        """The answer of a task of this process, waited for, whoever asked for it."""
-        url = f"{_process(namespace, process_id)}/tasks/{int(task_id)}"
-        patience = Patience(_seconds(timeout, self._timeout))
-        while True:
-            answer = await self._send("GET", url, patience, waits=True)
-            if answer.status_code != httpx.codes.ACCEPTED:
-                return value_of(answer)
-            if patience.is_over:
-                key = answer.json()["idempotency_key"]
-                raise ReplyTimeout(namespace, process_id, idempotency_key=key, task_id=task_id)
+    def process(self, namespace: str, process_id: str) -> ProcessHandle:
+        """One process, for methods without the first two arguments."""
+        return ProcessHandle(self, namespace, process_id)
 
     async def get(
         self,
@@ -204,9 +78,11 @@ class HttpClient(HttpTiming, HttpOperating):
         timeout: Timeout = None,
     ) -> Process[Any]:
         """A process with a range of its history (`range=None`: none); waits for a running init."""
-        url = _process(namespace, process_id)
-        patience = Patience(_seconds(timeout, self._timeout))
-        facts = (await self._send("GET", url, patience, waits=True)).json()
+        url = process_url(namespace, process_id)
+        if range is not None and not isinstance(range, HistoryRange):
+            raise InvalidRequest("range must be a HistoryRange or None", field="range")
+        patience = self._line.patience(timeout)
+        facts = (await self._line.send("GET", url, patience, waits=True)).json()
         history = [] if range is None else await self._events(url, range, facts["last_event_id"], patience)
         return process_of(facts, history)
 
@@ -218,9 +94,9 @@ class HttpClient(HttpTiming, HttpOperating):
         if wanted.direction == "backward" and (offset == 0 or offset > last):
             offset = last + 1
         while wanted.limit is None or len(found) < wanted.limit:
-            limit = _PAGE if wanted.limit is None else min(_PAGE, wanted.limit - len(found))
+            limit = MOST_ITEMS if wanted.limit is None else min(MOST_ITEMS, wanted.limit - len(found))
             params = {"after": offset, "limit": limit, "direction": wanted.direction}
-            page = (await self._send("GET", f"{url}/events", patience, params=params)).json()
+            page = (await self._line.send("GET", f"{url}/events", patience, params=params)).json()
             found += [each for each in page["events"] if each["event_id"] <= last]
             if page["after"] is None or page["after"] >= last:
                 break
@@ -238,23 +114,26 @@ class HttpClient(HttpTiming, HttpOperating):
         metadata: Metadata | None = None,
         status: Literal["running", "error"] = "running",
     ) -> None:
-        """Import a process as it is, with its history (dicts) and timer."""
+        """Import a process as it is, with its history (dicts or models, numbered from 1) and timer."""
+        check_import(events, action, status)
+        parts = [event_parts(each, f"events[{place}]") for place, each in enumerate(events)]
+        has_bytes = any(isinstance(each, bytes) for each in (state, *(part[0] for part in parts)))
+        # Bytes are those of a raw namespace, or JSON already.
+        is_raw = has_bytes and (await self.published(namespace)).is_raw
         given: dict[str, Any] = {
-            "state": state,
-            "events": list(events),
+            "state": _shown(state, raw=is_raw),
+            "events": [
+                {"payload": _shown(payload, raw=is_raw), "metadata": said, "timestamp": at}
+                for payload, said, at in parts
+            ],
             "metadata": metadata,
             "status": status,
         }
         if isinstance(action, SetTimer):
             after = None if action.after is None else action.after.total_seconds()
             given["timer"] = {"at": action.at, "after": after, "remove": action.remove}
-        await self._send(
-            "PUT",
-            _process(namespace, process_id),
-            Patience(0.0),
-            content=to_json(given),
-            headers={"Content-Type": headers.JSON},
-        )
+        content, json = encode_json(given), {"Content-Type": headers.JSON}
+        await self._line.once("PUT", process_url(namespace, process_id), content=content, headers=json)
 
     async def trace(
         self,
@@ -263,18 +142,34 @@ class HttpClient(HttpTiming, HttpOperating):
         *,
         after: int = 0,
         limit: int | None = None,
+        last: int | None = None,
     ) -> list[TraceEntry]:
-        """The tasks of a process in order, behind id `after`: the first `limit`, or all."""
-        url, patience = f"{_process(namespace, process_id)}/trace", Patience(self._timeout)
+        """The tasks of a process in order, behind id `after`: the first `limit`, or the `last` ones."""
+        url = f"{process_url(namespace, process_id)}/trace"
+        check_count("after", after, least=0, most=LAST_ID)
+        if limit is not None:
+            check_count("limit", limit, least=0, most=LAST_ID)
+        if last is not None:
+            check_count("last", last, least=0, most=LAST_ID)
+            if limit is not None:
+                raise InvalidRequest("give one of limit and last", field="last")
+            if last > MOST_ITEMS:
+                return (await self._tasks(url, after, None))[-last:]
+            page = await self._line.send("GET", url, params={"after": after, "last": last})
+            return [entry_of(each) for each in page.json()["tasks"]]
+        return await self._tasks(url, after, limit)
+
+    async def _tasks(self, url: str, after: int, limit: int | None) -> list[TraceEntry]:
         found: list[TraceEntry] = []
         following: int | None = after
-        while following is not None and (limit is None or len(found) < limit):
-            most = _PAGE if limit is None else min(_PAGE, limit - len(found))
+        patience = self._line.patience()
+        while following is not None and (limit is None or not found or len(found) < limit):
+            most = MOST_ITEMS if limit is None else min(MOST_ITEMS, max(1, limit - len(found)))
             params = {"after": following, "limit": most}
-            page = (await self._send("GET", url, patience, params=params)).json()
+            page = (await self._line.send("GET", url, patience, params=params)).json()
             found += [entry_of(each) for each in page["tasks"]]
             following = page["after"]
-        return found
+        return found[:limit]
 
     async def search(
         self,
@@ -282,17 +177,18 @@ class HttpClient(HttpTiming, HttpOperating):
         namespace: str | None = None,
         status: str | None = None,
         metadata: Metadata | None = None,
-        timer: str | None = None,
+        timer: TimerFilter | None = None,
         created_after: datetime | None = None,
         created_before: datetime | None = None,
         limit: int = 100,
         cursor: str | None = None,
     ) -> Page:
         """Processes by namespace, then creation, with their states."""
+        plain = None if metadata is None else encode_json(json_object(metadata, field="metadata"))
         asked: dict[str, Any] = {
             "namespace": namespace,
             "status": status,
-            "metadata": None if metadata is None else _ascii(json_object(metadata, field="metadata")),
+            "metadata": None if plain is None else in_ascii(plain, "metadata"),
             "timer": timer,
             "created_after": None if created_after is None else created_after.isoformat(),
             "created_before": None if created_before is None else created_before.isoformat(),
@@ -301,72 +197,27 @@ class HttpClient(HttpTiming, HttpOperating):
             "state": True,
         }
         params = {name: value for name, value in asked.items() if value is not None}
-        page = (await self._send("GET", "/v1/processes", Patience(self._timeout), params=params)).json()
+        page = (await self._line.send("GET", "/v1/processes", params=params)).json()
         return Page([process_of(each, []) for each in page["processes"]], page["cursor"])
 
     async def remove(self, namespace: str, process_id: str) -> None:
         """Remove a process with all its rows now, whatever it does; its callers get ProcessNotFound."""
-        await self._send("DELETE", _process(namespace, process_id), Patience(0.0))
+        await self._line.once("DELETE", process_url(namespace, process_id))
 
     async def published(self, namespace: str) -> Published:
         """What the workers that serve a namespace have written of it: options and JSON schemas."""
-        url = f"/v1/namespaces/{check_namespace(namespace)}"
-        return Published(**(await self._send("GET", url, Patience(self._timeout))).json())
+        answer = await self._line.send("GET", f"/v1/namespaces/{check_namespace(namespace)}")
+        return Published(**answer.json())
 
     async def health(self) -> Health:
         """Whether the API and its database answer, and who serves what."""
         try:
-            return health_of(await self._http.get("/health"))
+            return health_of(await self._line.http.get("/health"))
         except httpx.TransportError as error:
             return Health(False, f"the API does not answer ({type(error).__name__})", 0, ())
 
-    async def _operate(self, method: str, url: str, **request: Any) -> httpx.Response:
-        return await self._send(method, url, Patience(self._timeout), **request)
 
-    async def _send(
-        self, method: str, url: str, patience: Patience, *, waits: bool = False, **request: Any
-    ) -> httpx.Response:
-        """The answer; its error raised. What did not get through is sent again while there is patience."""
-        while True:
-            wait = patience.wait if waits else 0
-            sent = dict(request)
-            if waits:
-                sent["headers"] = {**request.get("headers", {}), "Prefer": f"wait={wait}"}
-            why: Exception
-            try:
-                answer = await self._http.request(method, url, timeout=wait + _TRANSPORT_SECONDS, **sent)
-            except httpx.TransportError as error:
-                why = StorageUnavailable(f"the API cannot be reached ({type(error).__name__})")
-            else:
-                if answer.is_success:
-                    return answer
-                why = error_of(answer)
-                if answer.status_code not in _NOT_NOW:
-                    raise why
-            if not await patience.pause():
-                raise why from None
-
-
-def _process(namespace: str, process_id: str) -> str:
-    check_namespace(namespace)
-    return f"/v1/namespaces/{namespace}/processes/{segment_of(check_text('process_id', process_id))}"
-
-
-def _seconds(timeout: Timeout, default: float) -> float:
-    chosen = default if timeout is None else timeout
-    seconds = chosen.total_seconds() if isinstance(chosen, timedelta) else chosen
-    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not seconds > 0:
-        raise InvalidRequest("timeout must be a timedelta or a number of seconds above 0", field="timeout")
-    return float(seconds)
-
-
-def _ascii(value: Any) -> str:
-    """JSON as a header can hold it."""
-    data = encode(value, field="context") or b"null"
-    return "".join(c if c.isascii() else _escaped(c) for c in data.decode())
-
-
-def _escaped(character: str) -> str:
-    """As JSON escapes it: in UTF-16."""
-    code = character.encode("utf-16-be")
-    return "".join(f"\\u{code[i : i + 2].hex()}" for i in (0, 2) if i < len(code))
+def _shown(value: Any, *, raw: bool) -> Any:
+    if not isinstance(value, bytes):
+        return value
+    return in_base64(value) if raw else decode(value)

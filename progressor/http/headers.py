@@ -18,6 +18,8 @@ IDEMPOTENCY_KEY = "Idempotency-Key"
 REPLAYED = "Idempotent-Replayed"
 METADATA = "Progressor-Metadata"
 CONTEXT = "Progressor-Context"
+# Of what is answered: the address of the task whose answer it is.
+TASK = "Content-Location"
 
 JSON, BYTES = "application/json", "application/octet-stream"
 

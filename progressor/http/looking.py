@@ -46,6 +46,7 @@ HistoryOf = Annotated[
 ]
 After = Annotated[int, Query(ge=0, le=LAST_ID, description="The id to begin behind.")]
 Limit = Annotated[int, Query(ge=1, le=MOST_ITEMS, description="How many at most.")]
+Last = Annotated[int | None, Query(ge=0, le=MOST_ITEMS, description="How many of the end, at most.")]
 ShowState = Annotated[bool, Query(description="Whether to show the state; it needs state:read.")]
 
 
@@ -145,15 +146,21 @@ async def trace(
     caller: Annotated[Caller, needs("state:read")],
     after: After = 0,
     limit: Limit = 100,
+    last: Last = None,
 ) -> Response:
-    """Those behind the id `after`, each with its events."""
+    """Those behind the id `after`, each with its events: the first `limit`, or the `last` ones."""
     bodies.require_acceptable(request, headers.JSON)
-    entries = await server.client.trace(namespace, process_id, after=after, limit=limit + 1)
+    if last is None:
+        entries = await server.client.trace(namespace, process_id, after=after, limit=limit + 1)
+    elif "limit" in request.query_params:
+        raise InvalidRequest("give one of limit and last", field="last")
+    else:
+        entries = await server.client.trace(namespace, process_id, after=after, last=last)
     failures = reads_failures(caller, namespace)
-    listed = entries[:limit]
+    listed = entries[:limit] if last is None else entries
     body = {
         "tasks": [bodies.shown_task(entry, failures=failures) for entry in listed],
-        "after": listed[-1].task_id if len(entries) > limit else None,
+        "after": listed[-1].task_id if len(entries) > len(listed) else None,
     }
     return bodies.shown(body)
 

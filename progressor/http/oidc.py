@@ -46,6 +46,10 @@ class Provider:
     """The patterns of who has no such claim."""
 
     def __post_init__(self) -> None:
+        for field_name in ("algorithms", "scope_claims"):
+            if not getattr(self, field_name):
+                setting = f"http_oidc_{field_name}"
+                raise InvalidRequest(f"{setting} must name at least one", field=setting)
         for name in self.algorithms:
             if name not in ALGORITHMS:
                 raise InvalidRequest(

@@ -1,22 +1,29 @@
-"""What an operator asks: namespaces paused and resumed, and who serves what.
+"""What an operator asks: namespaces paused, resumed and retired, how they do, and who serves what.
 
 Rule: it concerns all processes of a namespace, or of the database: who may is told apart from who calls.
 """
 
 from __future__ import annotations
 
+from datetime import datetime, timedelta
 from typing import Annotated
 
-from fastapi import Request
-from pydantic import AwareDatetime, BaseModel
+from fastapi import Query, Request
+from pydantic import AwareDatetime, BaseModel, ConfigDict, TypeAdapter, ValidationError
 from starlette.responses import Response
 
+from progressor.errors import InvalidRequest
 from progressor.http import bodies, headers
-from progressor.http.access import Caller, needs
+from progressor.http.access import Caller, needs, require
 from progressor.http.documented import ANY_TIME, answers
 from progressor.http.routing import NamespaceName, TheServer, router
 
 routes = router()
+
+_IN_SECONDS = ConfigDict(ser_json_timedelta="float")
+_MOMENT, _DURATION = TypeAdapter(AwareDatetime), TypeAdapter(timedelta)
+
+Only = Annotated[str | None, Query(description="Of this namespace alone.")]
 
 
 class KnownNamespaceBody(BaseModel):
@@ -37,7 +44,12 @@ class NamespacesBody(BaseModel):
 
 
 class KnownWorkerBody(BaseModel):
-    """An OS process that has a heartbeat; one that serves nothing is a zombie collector."""
+    """An OS process that has a heartbeat; one that serves nothing is a zombie collector.
+
+    `silent_for` and `lease_age` are seconds.
+    """
+
+    model_config = _IN_SECONDS
 
     worker_id: str
     host: str
@@ -45,6 +57,8 @@ class KnownWorkerBody(BaseModel):
     free_slots: dict[str, int]
     started_at: AwareDatetime
     seen_at: AwareDatetime
+    silent_for: timedelta
+    lease_age: timedelta
     is_live: bool
 
 
@@ -52,6 +66,57 @@ class WorkersBody(BaseModel):
     """All workers and zombie collectors, by host."""
 
     workers: list[KnownWorkerBody]
+
+
+class WaitingBody(BaseModel):
+    """How many could run now and wait, up to 1,001; for how many seconds the oldest has."""
+
+    model_config = _IN_SECONDS
+
+    tasks: int
+    age: timedelta
+
+
+class NamespaceStatusBody(BaseModel):
+    """How a namespace does. Nothing is counted beyond 1,001, which stands for more than 1,000."""
+
+    name: str
+    paused: bool
+    workers: int
+    slots: int | None
+    free_slots: int
+    running: int
+    calls: WaitingBody
+    timers: WaitingBody
+    broken: int
+    started: int
+    next_timers: list[AwareDatetime]
+
+
+class StatusBody(BaseModel):
+    """The namespaces, by name."""
+
+    namespaces: list[NamespaceStatusBody]
+
+
+class FailureGroupBody(BaseModel):
+    """Failures of one handler with one message; `process_id` is that of the last."""
+
+    namespace: str
+    status: str
+    handler: str
+    message: str
+    count: int
+    at_least: bool
+    first_seen: AwareDatetime
+    last_seen: AwareDatetime
+    process_id: str
+
+
+class FailuresBody(BaseModel):
+    """The groups, the largest first."""
+
+    groups: list[FailureGroupBody]
 
 
 @routes.get(
@@ -133,6 +198,99 @@ async def resume(
     """Its workers are woken for what waits."""
     await server.client.resume(namespace)
     return Response(status_code=204)
+
+
+@routes.post(
+    "/v1/namespaces/{namespace}/retire",
+    operation_id="retire",
+    summary="Forget a namespace that nobody serves and that has no process",
+    status_code=204,
+    response_model=None,
+    responses=answers({204: ("It is forgotten.", None)}, (*ANY_TIME, 404, 409)),
+)
+async def retire(
+    server: TheServer,
+    namespace: NamespaceName,
+    caller: Annotated[Caller, needs("admin")],  # noqa: ARG001 - that it is admitted is enough
+) -> Response:
+    """409 says what is left. A worker that serves it again makes it known again."""
+    await server.client.retire(namespace)
+    return Response(status_code=204)
+
+
+@routes.get(
+    "/v1/status",
+    operation_id="status",
+    summary="What waits and runs in each namespace, what is broken, and who serves it",
+    response_model=None,
+    responses=answers({200: ("The namespaces.", StatusBody)}, (*ANY_TIME, 404)),
+)
+async def status(
+    request: Request,
+    server: TheServer,
+    caller: Annotated[Caller, needs("processes:read")],
+    namespace: Only = None,
+) -> Response:
+    """By name. `started` are the processes of the last minute."""
+    bodies.require_acceptable(request, headers.JSON)
+    if namespace is not None:
+        require(caller, "processes:read", namespace)
+    found = await server.client.status(namespace)
+    shown = [
+        NamespaceStatusBody.model_validate(each, from_attributes=True)
+        for each in found
+        if caller.may("processes:read", each.name)
+    ]
+    return bodies.shown(StatusBody(namespaces=shown).model_dump(mode="json"))
+
+
+@routes.get(
+    "/v1/errors",
+    operation_id="errors",
+    summary="What fails, grouped by namespace, handler and message",
+    response_model=None,
+    responses=answers({200: ("The groups.", FailuresBody)}, (*ANY_TIME, 404)),
+)
+async def errors(
+    request: Request,
+    server: TheServer,
+    caller: Annotated[Caller, needs("errors:read")],
+    namespace: Only = None,
+    since: Annotated[
+        str | None, Query(description="What failed since this time, or in this last time: 3600, PT1H.")
+    ] = None,
+) -> Response:
+    """Broken processes, and timers that failed and are tried again. It needs processes:read, too."""
+    bodies.require_acceptable(request, headers.JSON)
+    require(caller, "errors:read", namespace)
+    require(caller, "processes:read", namespace)
+    found = await server.client.errors(namespace=namespace, since=_begin(since))
+    shown = [
+        FailureGroupBody.model_validate(each, from_attributes=True)
+        for each in found
+        if caller.may("errors:read", each.namespace)
+    ]
+    return bodies.shown(FailuresBody(groups=shown).model_dump(mode="json"))
+
+
+def _begin(since: str | None) -> datetime | timedelta | None:
+    """A time, or how long ago."""
+    if since is None:
+        return None
+    try:
+        # Only a time has a month.
+        if since[:1].isdigit() and "-" in since:
+            return _MOMENT.validate_python(since)
+        return _DURATION.validate_python(float(since) if _is_number(since) else since)
+    except (ValidationError, OverflowError):
+        raise InvalidRequest(
+            "since must be a time (2026-02-28T12:00:00Z), or a duration up to now (3600, PT1H)",
+            field="since",
+        ) from None
+
+
+def _is_number(text: str) -> bool:
+    return text.replace(".", "", 1).isdecimal()
 
 
 def _seen_by(caller: Caller, worker: KnownWorkerBody) -> KnownWorkerBody:

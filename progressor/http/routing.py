@@ -14,6 +14,8 @@ from fastapi.routing import APIRoute
 from pydantic import AfterValidator
 
 from progressor.client.client import Client
+from progressor.errors import InvalidRequest
+from progressor.handlers.timer_calls import PREFIX
 from progressor.http.access import Caller, scope_of
 from progressor.http.options import HttpOptions
 from progressor.http.publications import Publications
@@ -48,9 +50,19 @@ ProcessId = Annotated[
     Path(description=f"The process's id, any text of 1 to 256 characters. {_ID}"),
     AfterValidator(partial(text_of, field="process_id")),
 ]
-CallName = Annotated[
-    str, Path(description=f"The call's name. {_ID}"), AfterValidator(partial(text_of, field="name"))
-]
+
+
+def _call_name(segment: str) -> str:
+    name = text_of(segment, "name")
+    if name.startswith(PREFIX):
+        # They need another scope.
+        raise InvalidRequest(
+            f"name must not begin with {PREFIX}: timers have their own address", field="name"
+        )
+    return name
+
+
+CallName = Annotated[str, Path(description=f"The call's name. {_ID}"), AfterValidator(_call_name)]
 TaskId = Annotated[int, Path(ge=1, le=LAST_ID, description="The task's id.")]
 
 
@@ -63,7 +75,8 @@ class Server(NamedTuple):
     waits: Waits
 
 
-def _server(request: Request) -> Server:
+async def _server(request: Request) -> Server:
+    # Not async, it would be run in a thread.
     server: Server = request.app.state.server
     return server
 

@@ -1,7 +1,8 @@
 """The API on a socket, from when it is entered until it is left.
 
-Rule: a stop answers what is under way. Who waits gets the answer or, after a moment, where to ask for it;
-then connections are closed, and last the client.
+Rule: a stop answers what is under way. Who waits gets the answer or, after a moment, where to ask for it.
+Until then it is asked as before, and says that it is not ready; then connections are closed, and last the
+client.
 """
 
 from __future__ import annotations
@@ -59,6 +60,11 @@ class Serving:
         """How many requests wait for an answer."""
         return self._shared.waits.count
 
+    @property
+    def is_stopping(self) -> bool:
+        """Whether it was told to stop: it is not ready for more."""
+        return self._shared.waits.is_draining
+
     async def __aenter__(self) -> Self:
         options = self._shared.options
         config = uvicorn.Config(
@@ -93,7 +99,7 @@ class Serving:
         trace: TracebackType | None,
     ) -> None:
         shared = self._shared
-        shared.waits.drain(shared.options.drain)
+        await shared.waits.drain(shared.options.drain)
         self._server.should_exit = True
         await self._background.ended()
         await self._access.close()

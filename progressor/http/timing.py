@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 from fastapi import Path, Request
 from starlette.responses import Response
 
-from progressor.client.submitting import Receipt
+from progressor.client.results import Receipt
 from progressor.handlers.timer_calls import FIRE_TIMER, SET_TIMER, UNSET_TIMER, TimerArgs
 from progressor.http import bodies
 from progressor.http.access import Caller, needs

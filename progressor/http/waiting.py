@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
 from starlette.types import Receive
 
@@ -20,6 +20,8 @@ class Waits:
     def __init__(self) -> None:
         self._scopes: set[asyncio.Timeout] = set()
         self._until: float | None = None
+        self._nobody = asyncio.Event()
+        self._nobody.set()
 
     @property
     def is_draining(self) -> bool:
@@ -39,6 +41,7 @@ class Waits:
         """
         async with asyncio.timeout(None) as scope:
             self._scopes.add(scope)
+            self._nobody.clear()
             self._shorten(scope)
             leaving = asyncio.create_task(_until_left(receive, scope))
             leaving.add_done_callback(watched("leaving", _say_failed))
@@ -47,12 +50,17 @@ class Waits:
             finally:
                 leaving.cancel()
                 self._scopes.discard(scope)
+                if not self._scopes:
+                    self._nobody.set()
 
-    def drain(self, seconds: float) -> None:
-        """Let no wait last longer than so many seconds from now."""
+    async def drain(self, seconds: float) -> None:
+        """Let no wait last longer than so many seconds from now, and return once nobody waits."""
         self._until = asyncio.get_running_loop().time() + seconds
         for scope in list(self._scopes):
             self._shorten(scope)
+        with suppress(TimeoutError):
+            async with asyncio.timeout_at(self._until):
+                await self._nobody.wait()
 
     def _shorten(self, scope: asyncio.Timeout) -> None:
         when = scope.when()

@@ -88,10 +88,14 @@ class Postpone:
 
 @dataclass(frozen=True, slots=True)
 class Duplicate:
-    """The key was used before for the same request: this is its task, with its answer once final."""
+    """The key was used before for the same request: this is its task, with its answer once final.
+
+    `is_own`: by this very request, in a try whose answer was lost; or it is done as soon as it is accepted.
+    """
 
     task: TaskRef
     answer: Standing
+    is_own: bool = False
 
 
 class Reason(StrEnum):

@@ -15,7 +15,7 @@ from typing import Any, TypeVar, cast
 
 import psycopg
 from psycopg import pq
-from sqlalchemy import NullPool, Select, and_, select, true
+from sqlalchemy import NullPool, Select, and_, select, true, union_all
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncConnection, create_async_engine
 
@@ -34,7 +34,7 @@ from progressor.storage.connections import Pool
 from progressor.storage.reach import outage_of
 from progressor.storage.repetition import Repetition
 from progressor.storage.rows import snapshot_of
-from progressor.storage.schema import events, namespaces, processes, schedule, tasks
+from progressor.storage.schema import events, namespaces, processes, removed_processes, schedule, tasks
 from progressor.storage.searches import PROCESS, Wanted, number_of, shown_timer, timer_of
 from progressor.storage.statements import Row
 
@@ -63,6 +63,17 @@ class TaskRow:
     last_retry_interval: timedelta | None
     worker_id: str | None
     events: tuple[Event, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerRow:
+    """How a task stands, and whose it is."""
+
+    process_no: int
+    status: TaskStatus
+    response: bytes | None
+    error: str | None
+    idempotency_key: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,6 +185,11 @@ class Reads:
             found.reverse()
         made = await self._events_by_task(found)
         return [_task_row(row, made.get(row["task_id"], ())) for row in found]
+
+    async def task(self, namespace: str, process_id: str, task_id: int) -> AnswerRow | None:
+        """How a task stands, of a process or of a life of it that has removed itself."""
+        rows = await self._rows(task_statement(namespace, process_id, task_id))
+        return AnswerRow(**rows[0] | {"status": TaskStatus(rows[0]["status"])}) if rows else None
 
     async def _events_by_task(self, found: Sequence[Row]) -> dict[int, list[Event]]:
         rows = await self._rows(
@@ -289,6 +305,24 @@ def _as_the_driver_says() -> Iterator[None]:
         yield
     except DBAPIError as error:
         raise cast("psycopg.Error", error.orig) from None
+
+
+def task_statement(namespace: str, process_id: str, task_id: int) -> Select[Any]:
+    """A task of any life of this name that is known yet."""
+    lives = union_all(
+        select(processes.c.process_no).where(
+            processes.c.namespace_no == number_of(namespace), processes.c.process_id == process_id
+        ),
+        select(removed_processes.c.process_no).where(
+            removed_processes.c.namespace == namespace, removed_processes.c.process_id == process_id
+        ),
+    ).subquery()
+    columns = [tasks.c[name] for name in AnswerRow.__dataclass_fields__]
+    return (
+        select(*columns)
+        .join_from(lives, tasks, tasks.c.process_no == lives.c.process_no)
+        .where(tasks.c.task_id == task_id)
+    )
 
 
 def _of(process_no: int) -> Select[Any]:

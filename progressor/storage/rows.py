@@ -112,7 +112,8 @@ def prepared_of(request: Request, row: Row) -> Prepared:
         return Continue(task, snapshot_of(request.namespace, request.process_id, row, timer))
     if row["own"] and row["task_status"] == TaskStatus.WAITING:
         return Postpone(ref)
-    return Duplicate(ref, Standing(TaskStatus(row["task_status"]), row["response"], row["error"]))
+    standing = Standing(TaskStatus(row["task_status"]), row["response"], row["error"])
+    return Duplicate(ref, standing, is_own=bool(row["own"]))
 
 
 def call_of(request: Request, row: Row) -> Continue:

@@ -368,6 +368,19 @@ async def test_a_codec_hides_everything(engine: MakeEngine, client: MakeClient, 
         await (await client()).start("ns", "r", "sesame")
 
 
+async def test_a_simple_repair_has_no_answer_to_decode(engine: MakeEngine, client: MakeClient) -> None:
+    """Whatever stands between values and the tables: its answer is none, also in the trace."""
+    await engine(Namespace("ns", codec=Xor()), Namespace("echo", handler=Echo()))
+    asker = await client(codec=Xor())
+    for name in ("ns", "echo"):
+        await asker.put(name, "p", status="error")
+        receipt = await asker.submit_simple_repair(name, "p")
+        assert await asker.answer(receipt) is None
+        assert await asker.result(name, "p", receipt.task_id) is None
+        (entry,) = await asker.trace(name, "p", last=1)
+        assert (entry.name, entry.response) == ("simple_repair", None)
+
+
 async def test_handlers_change_while_processes_live(dsn: str, mode: Options, client: MakeClient) -> None:
     """New code of a namespace takes over the processes of the old one: state, history and timers."""
 

@@ -6,6 +6,9 @@ No timing is asserted. A workload raises Inconsistent itself when the tables dis
 from __future__ import annotations
 
 import asyncio
+import os
+import subprocess
+import sys
 from dataclasses import astuple
 from datetime import timedelta
 from typing import Any, LiteralString
@@ -18,6 +21,7 @@ from progressor.bench import cases, chain, databases, mailbox, memory, requests,
 from progressor.bench.flows import TIMERS, Count
 from progressor.bench.names import STYLES
 from progressor.errors import InvalidRequest
+from tests.docs.pages import ROOT
 from tests.support import Tables
 
 BRIEF = {"seconds": 0.2, "warmup": 0.05}
@@ -293,3 +297,25 @@ def _sizes(tables: Tables) -> list[Any]:
 def _databases(server: str) -> set[str]:
     names = databases.run_sql(server, "SELECT datname FROM pg_database")
     return {row["datname"] for row in names if row["datname"].startswith("progressor_bench_")}
+
+
+def test_what_the_api_adds(dsn: str) -> None:
+    """A worker, an API and callers, tiny: each way is asked, and each figure told."""
+    ran = subprocess.run(
+        [sys.executable, "-m", "benchmarks.over_http", "--calls", "20", "--warm-up", "1"],
+        cwd=ROOT,
+        env={**os.environ, "PROGRESSOR_DATABASE_URL": dsn},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stderr
+    assert [line.partition(":")[0] for line in ran.stdout.splitlines()] == [
+        "client, p50",
+        "socket, p50",
+        "HttpClient, p50",
+        "socket, added p50",
+        "HttpClient, added p50",
+        "CPU of the API for a call, 1 at once",
+        "CPU of the API for a call, 16 at once",
+    ]

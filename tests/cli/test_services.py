@@ -167,6 +167,28 @@ def test_every_service_lives_while_its_database_is_away(spawn: Spawn) -> None:
                 assert {"message", "level", "timestamp"} <= json.loads(line).keys()
 
 
+@pytest.mark.parametrize("processes", ["1", "2"])
+def test_a_worker_is_not_ready_while_it_finishes(
+    spawn: Spawn, dsn: str, tmp_path: Path, processes: str
+) -> None:
+    """From SIGTERM to the end of its last step: alive, and not ready. One process, or several as one."""
+    worker = spawn(
+        *("worker", "shop:orders", "--metrics-port", "0", "--processes", processes),
+        PROGRESSOR_DATABASE_URL=dsn,
+    )
+    health = worker.fields_of('"serving"')["health"]
+    _eventually(partial(_is, f"{health}/ready", 200))
+    gate = tmp_path / "gate"
+    _begin_step(dsn, "wait", str(gate))
+    worker.wait_for("step begun")
+    worker.signal(signal.SIGTERM)
+    worker.wait_for("finishing steps")
+    _eventually(partial(_is, f"{health}/ready", 503))
+    assert _is(f"{health}/live", 200)
+    gate.touch()
+    assert worker.end() == 0, worker.output
+
+
 def test_a_worker_ends_after_its_share(spawn: Spawn, dsn: str, tmp_path: Path) -> None:
     """By itself, with status 0, and not before what runs has ended: the next one goes on."""
     env = {"PROGRESSOR_DATABASE_URL": dsn}

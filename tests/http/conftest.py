@@ -8,6 +8,7 @@ from datetime import timedelta
 from typing import Any
 
 import httpx
+import psycopg
 import pytest
 
 from progressor import Client, Engine, Namespace
@@ -53,3 +54,13 @@ def asking(app: Any) -> httpx.AsyncClient:
 async def api(serve: Serve) -> httpx.AsyncClient:
     """Who asks the API of the shop's orders."""
     return await serve(shop.make())
+
+
+async def opened(dsn: str, name: str) -> None:
+    """Make a namespace known that nobody serves, as if its last worker had left a day ago."""
+    async with Engine(dsn, [Namespace(name)]):
+        pass
+    async with await psycopg.AsyncConnection.connect(dsn, autocommit=True) as connection:
+        await connection.execute(
+            "UPDATE progressor.namespaces SET updated_at = now() - interval '1 day' WHERE name = %s", [name]
+        )

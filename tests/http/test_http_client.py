@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from datetime import timedelta
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 from typing import Any
 
 import httpx
 import pytest
 
-from progressor import errors
+from progressor import Client, Event, errors
 from progressor.http import HttpClient
 from progressor.http.access import OpenAccess
 from progressor.http.answers import error_of
@@ -19,7 +21,7 @@ from progressor.http.problems import TABLE, problem_of
 from progressor.model import HistoryRange, SetTimer
 from tests.acceptance.support import Gate
 from tests.http import shop
-from tests.http.conftest import Serve
+from tests.http.conftest import Serve, opened
 from tests.http.shop import NS
 
 ERRORS = [
@@ -247,3 +249,179 @@ async def test_a_namespace_is_paused_and_resumed(client: HttpClient) -> None:
         await client.call(NS, "o1", "echo", 1, idempotency_key="k", timeout=1)
     await client.resume(NS)
     assert await client.call(NS, "o1", "echo", 1, idempotency_key="k") == 1
+
+
+@pytest.fixture
+async def direct(dsn: str) -> AsyncIterator[Client]:
+    """A Client of the same database."""
+    async with Client(dsn) as direct:
+        yield direct
+
+
+async def test_receipts(client: HttpClient, direct: Client, gate: Gate) -> None:
+    """What was submitted is answered later: by either client, whoever made the receipt."""
+    started = await client.submit_start(NS, "o1", {"item": "tea"}, metadata={"shop": "Ulm"})
+    assert await client.answer(started) == "1 x tea"
+    assert await direct.answer(started) == "1 x tea"
+    assert (await client.get(NS, "o1")).metadata == {"shop": "Ulm"}
+    waiting = await client.submit_call(NS, "o1", "wait", idempotency_key="key")
+    assert (waiting.idempotency_key, waiting.replayed) == ("key", False)
+    with pytest.raises(errors.ReplyTimeout) as late:
+        await client.answer(waiting, timeout=0.1)
+    assert (late.value.idempotency_key, late.value.task_id) == ("key", waiting.task_id)
+    again = await client.submit_call(NS, "o1", "wait", idempotency_key="key")
+    assert again == waiting._replace(replayed=True)
+    gate.open()
+    assert await client.answer(again) == "waited"
+    assert await client.result(NS, "o1", waiting.task_id) == "waited"
+    with pytest.raises(errors.IdempotencyConflict):
+        await client.submit_call(NS, "o1", "echo", idempotency_key="key")
+    by_client = await direct.submit_call(NS, "o1", "echo", 7)
+    assert await client.answer(by_client) == 7
+    notice = await client.submit_notify(NS, "o1", "pay", {"amount": 2})
+    assert await client.answer(notice) == "2"
+    with pytest.raises(errors.TaskNotFound):
+        await client.result(NS, "o1", 2**62)
+
+
+async def test_receipts_of_what_fails(client: HttpClient) -> None:
+    """They are given though the answer is an error; who asks for the answer gets that."""
+    await client.start(NS, "o1", {"item": "tea"})
+    refused = await client.submit_call(NS, "o1", "refuse")
+    # The next request comes after it, so by now it has its answer.
+    await client.call(NS, "o1", "echo")
+    replayed = await client.submit_call(NS, "o1", "refuse", idempotency_key=refused.idempotency_key)
+    assert replayed == refused._replace(replayed=True)
+    for receipt in (refused, replayed):
+        with pytest.raises(errors.Rejected, match="not today"):
+            await client.answer(receipt)
+    broken = await client.submit_call(NS, "o1", "break")
+    with pytest.raises(errors.HandlerFailed):
+        await client.answer(broken)
+    with pytest.raises(errors.ProcessBroken):
+        await client.submit_call(NS, "o1", "echo")
+    with pytest.raises(errors.InvalidRequest):
+        await client.submit_repair(NS, "o1", {"amount": -1})
+    mended = await client.submit_repair(NS, "o1", {"amount": 1})
+    assert await client.answer(mended) == "mended"
+    with pytest.raises(errors.HandlerFailed):
+        await client.call(NS, "o1", "break")
+    simple = await client.submit_simple_repair(NS, "o1", idempotency_key="key")
+    assert (await client.submit_simple_repair(NS, "o1", idempotency_key="key")).replayed
+    assert not simple.replayed
+    assert await client.answer(simple) is None
+
+
+async def test_a_lost_receipt_is_asked_for_again(serve: Serve) -> None:
+    """Under the same key."""
+    api = await serve(shop.make())
+    async with HttpClient("http://api", transport=Losing(api._transport)) as client:
+        receipt = await client.submit_start(NS, "o1", {"item": "tea"})
+        assert receipt.replayed
+        assert await client.answer(receipt) == "1 x tea"
+
+
+async def test_a_process_has_a_handle(client: HttpClient) -> None:
+    """With the methods of the client, without their first two arguments."""
+    order = client.process(NS, "o/1")
+    assert await order.start({"item": "tea"}) == "1 x tea"
+    assert await order.call("pay", {"amount": 2}) == "2"
+    await order.set_timer(after=timedelta(hours=1))
+    receipt = await order.submit_call("echo", 3)
+    assert await order.result(receipt.task_id) == 3
+    assert [each.name for each in await order.trace(last=3)] == ["progressor:set_timer", None, "echo"]
+    assert (await order.get()).timer is not None
+    await order.remove()
+    with pytest.raises(errors.ProcessNotFound):
+        await order.get()
+
+
+async def test_what_operators_see(client: HttpClient, direct: Client) -> None:
+    """The same as by the Client: namespaces, workers, status, errors."""
+    for number in range(3):
+        await client.start(NS, f"o{number}", {"item": "tea"})
+    await client.set_timer(NS, "o0", after=timedelta(hours=1))
+    with pytest.raises(errors.HandlerFailed):
+        await client.call(NS, "o1", "break")
+    assert await client.namespaces() == await direct.namespaces()
+    (worker,), (known,) = await client.workers(), await direct.workers()
+    # Its next sign of life may have come in between.
+    moving = {"seen_at": known.seen_at, "silent_for": known.silent_for, "free_slots": known.free_slots}
+    assert replace(worker, **moving) == known
+    assert worker.is_live
+    (status,) = await client.status()
+    assert [status] == await direct.status()
+    assert (status.broken, status.calls.tasks, len(status.next_timers)) == (1, 0, 1)
+    assert await client.status(NS) == [status]
+    (group,) = await client.errors()
+    assert [group] == await direct.errors()
+    assert group.message == "RuntimeError: a secret of the handler"
+    for since in (timedelta(hours=1), timedelta.max, group.last_seen):
+        assert await client.errors(namespace=NS, since=since) == [group]
+    assert await client.errors(since=timedelta(0)) == []
+    for wrong in (group.last_seen.replace(tzinfo=None), timedelta(seconds=-1)):
+        for each in (client, direct):
+            with pytest.raises(errors.InvalidRequest) as refused:
+                await each.errors(since=wrong)
+            assert refused.value.field == "since"
+    for ask in (client.status, client.retire, client.published):
+        with pytest.raises(errors.NamespaceNotFound):
+            await ask("nobody.knows")
+
+
+async def test_a_namespace_is_retired(client: HttpClient, dsn: str) -> None:
+    """One that is in use is not, and the error says by what."""
+    with pytest.raises(errors.NamespaceInUse) as refused:
+        await client.retire(NS)
+    assert (refused.value.workers, refused.value.processes) == (1, 0)
+    await opened(dsn, "shop.old")
+    await client.retire("shop.old")
+    assert [each.name for each in await client.namespaces()] == [NS]
+
+
+async def test_the_end_of_a_trace(client: HttpClient, direct: Client) -> None:
+    """As of the Client, in each of its shapes."""
+    await client.start(NS, "o1", {"item": "tea"})
+    for number in range(4):
+        await client.call(NS, "o1", "echo", number)
+    tasks = await direct.trace(NS, "o1")
+    assert await client.trace(NS, "o1") == tasks
+    for wanted in ({"last": 2}, {"last": 5000}, {"last": 0}, {"limit": 3}, {"limit": 0}, {"limit": 9}):
+        for after in (0, tasks[1].task_id):
+            found = [await each.trace(NS, "o1", after=after, **wanted) for each in (client, direct)]
+            assert found[0] == found[1]
+    for wrong in ({"last": 1, "limit": 1}, {"last": -1}, {"limit": -1}, {"after": -1}):
+        with pytest.raises(errors.InvalidRequest):
+            await client.trace(NS, "o1", **wrong)
+    with pytest.raises(errors.ProcessNotFound):
+        await client.trace(NS, "o2", limit=0)
+
+
+async def test_an_import_takes_what_the_clients_takes(serve: Serve, direct: Client) -> None:
+    """Models, events and dicts; and bytes: those of a raw namespace, or JSON already."""
+    api = await serve(shop.make(), shop.raw())
+    given: list[Any] = [
+        shop.Pay(amount=Decimal(3)),
+        {"name": "paid", "item": "tea"},
+        {
+            "name": "paid",
+            "payload": 1,
+            "metadata": {"till": 2},
+            "timestamp": datetime(2020, 1, 1, tzinfo=UTC),
+        },
+        Event(b'{"a":1}', {"name": "event"}),
+    ]
+    async with HttpClient("http://api", transport=api._transport) as client:
+        state = shop.Order(item="tea", paid=Decimal("2.5"))
+        for each, process_id in ((client, "http"), (direct, "direct")):
+            await each.put(NS, process_id, state=state, events=given, metadata={"shop": "Ulm"})
+            await each.put("shop.raw", process_id, state=b"\xff", events=[{"payload": b"\xfe"}])
+        for namespace in (NS, "shop.raw"):
+            one, other = [await direct.get(namespace, each) for each in ("http", "direct")]
+            assert (one.aux_state, one.metadata) == (other.aux_state, other.metadata)
+            assert [(each.payload, each.metadata) for each in one.history] == [
+                (each.payload, each.metadata) for each in other.history
+            ]
+        for wrong in ({"status": "init"}, {"events": "x"}, {"events": [7]}, {"action": 7}):
+            with pytest.raises(errors.InvalidRequest):
+                await client.put(NS, "o1", **wrong)

@@ -1,10 +1,16 @@
-"""Namespaces are paused and resumed over HTTP, and it is listed who serves what."""
+"""Namespaces are paused, resumed and retired over HTTP; and how they do, what fails, who serves what."""
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
+
 import httpx
+import pytest
+
+from tests.http.conftest import opened
 
 NS = "/v1/namespaces/shop.order"
+ORDER = f"{NS}/processes/o1"
 
 
 async def test_pausing_and_resuming(api: httpx.AsyncClient) -> None:
@@ -29,8 +35,90 @@ async def test_workers(api: httpx.AsyncClient) -> None:
 
 
 async def test_a_namespace_that_nobody_knows(api: httpx.AsyncClient) -> None:
-    """It cannot be paused."""
-    for verb in ("pause", "resume"):
-        refused = await api.post(f"/v1/namespaces/nobody.knows/{verb}")
+    """It cannot be paused, resumed or retired, and nothing is said of it."""
+    asked = [("POST", f"/v1/namespaces/nobody.knows/{verb}") for verb in ("pause", "resume", "retire")]
+    asked += [("GET", f"/v1/{page}?namespace=nobody.knows") for page in ("status", "errors")]
+    for method, path in asked:
+        refused = await api.request(method, path)
         assert refused.status_code == 404
         assert refused.json()["type"] == "urn:progressor:problem:namespace-not-found"
+
+
+async def test_a_namespace_in_use_is_not_retired(api: httpx.AsyncClient) -> None:
+    """409 says what is left."""
+    refused = await api.post(f"{NS}/retire")
+    assert refused.status_code == 409
+    problem = refused.json()
+    assert problem["type"] == "urn:progressor:problem:namespace-in-use"
+    assert (problem["namespace"], problem["workers"], problem["processes"]) == ("shop.order", 1, 0)
+
+
+async def test_retiring(dsn: str, api: httpx.AsyncClient) -> None:
+    """One that nobody serves is forgotten; once."""
+    await opened(dsn, "shop.old")
+    assert "shop.old" in await _names(api)
+    assert (await api.post("/v1/namespaces/shop.old/retire")).status_code == 204
+    assert "shop.old" not in await _names(api)
+    assert (await api.post("/v1/namespaces/shop.old/retire")).status_code == 404
+
+
+async def _names(api: httpx.AsyncClient) -> list[str]:
+    return [each["name"] for each in (await api.get("/v1/namespaces")).json()["namespaces"]]
+
+
+async def test_how_a_namespace_does(api: httpx.AsyncClient) -> None:
+    """What waits, for how long, what is broken, what was started, and who serves it."""
+    await api.post(ORDER, json={"item": "tea"})
+    await api.post(f"{ORDER}/calls/break")
+    for process_id in ("o2", "o3"):
+        await api.post(f"{NS}/processes/{process_id}", json={"item": "tea"})
+    at = datetime.now(UTC) + timedelta(hours=1)
+    await api.patch(f"{NS}/processes/o2/timers/default", json={"at": at.isoformat()})
+    await api.post(f"{NS}/pause")
+    await api.post(f"{NS}/processes/o3/notices/echo", json=1)
+    (status,) = (await api.get("/v1/status")).json()["namespaces"]
+    assert status["calls"].pop("age") >= 0
+    (due,) = status.pop("next_timers")
+    assert datetime.fromisoformat(due) == at
+    assert status == {
+        "name": "shop.order",
+        "paused": True,
+        "workers": 1,
+        "slots": 100,
+        "free_slots": status["free_slots"],
+        "running": 0,
+        "calls": {"tasks": 1},
+        "timers": {"tasks": 0, "age": 0.0},
+        "broken": 1,
+        "started": 3,
+    }
+    one = (await api.get("/v1/status", params={"namespace": "shop.order"})).json()["namespaces"]
+    assert [each["name"] for each in one] == ["shop.order"]
+
+
+async def test_what_fails(api: httpx.AsyncClient) -> None:
+    """In groups; since a time, or in the last while."""
+    for number in range(3):
+        await api.post(f"{NS}/processes/o{number}", json={"item": "tea"})
+        await api.post(f"{NS}/processes/o{number}/calls/break")
+    (group,) = (await api.get("/v1/errors")).json()["groups"]
+    assert (group["namespace"], group["status"], group["handler"], group["count"]) == (
+        "shop.order",
+        "broken",
+        "call break",
+        3,
+    )
+    assert group["message"] == "RuntimeError: a secret of the handler"
+    assert (group["process_id"], group["at_least"]) == ("o2", False)
+    for since in ("3600", "PT1H", "P999999999D", "1999-12-31T23:59:59Z", group["last_seen"]):
+        found = (await api.get("/v1/errors", params={"since": since})).json()
+        assert len(found["groups"]) == 1, since
+    for since in ("0", "2999-01-01T00:00:00Z"):
+        assert (await api.get("/v1/errors", params={"since": since})).json()["groups"] == []
+
+
+@pytest.mark.parametrize("since", ["", "x", "1999-12-31", "2020-01-01T00:00:00", "-5", "1e400", "9" * 30])
+async def test_a_time_that_is_none(api: httpx.AsyncClient, since: str) -> None:
+    """Refused by the name of the parameter."""
+    refused = await api.get("/v1/errors", params={"since": since})
+    assert (refused.status_code, refused.json()["field"]) == (400, "since")

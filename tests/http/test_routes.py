@@ -8,6 +8,7 @@ from typing import Any
 import httpx
 import pytest
 
+from progressor import Namespace, Process, Reject
 from progressor.http.options import HttpOptions
 from progressor.http.segments import segment_of, text_of
 from tests.acceptance.support import Gate
@@ -129,6 +130,94 @@ async def test_a_key_makes_a_request_once(order: httpx.AsyncClient) -> None:
     assert (started.status_code, repeated.status_code) == (201, 200)
     assert repeated.headers["Idempotent-Replayed"] == "true"
     assert kind(await order.post(ORDER, json={"item": "tea"})) == "process-already-exists"
+
+
+async def test_every_repetition_says_so(order: httpx.AsyncClient) -> None:
+    """Of each verb; and each answer names the task that it is of."""
+    asked: list[tuple[str, str, dict[str, Any]]] = [
+        ("POST", ORDER + "2", {"json": {"item": "tea"}}),
+        ("POST", f"{ORDER}/calls/echo", {"json": 1}),
+        ("POST", f"{ORDER}/calls/refuse", {}),
+        ("POST", f"{ORDER}/notices/echo", {"json": 1}),
+        ("PATCH", f"{ORDER}/timers/default", {"json": {"after": "PT1H"}}),
+        ("POST", f"{ORDER}/timers/default/fire", {}),
+        ("DELETE", f"{ORDER}/timers/default", {}),
+        ("POST", f"{ORDER}/calls/break", {}),
+        ("POST", f"{ORDER}/repairs?simple=true", {}),
+        ("POST", f"{ORDER}/calls/break", {"headers": {"Idempotency-Key": "again"}}),
+        ("POST", f"{ORDER}/repairs", {"json": {"amount": 1}}),
+    ]
+    for number, (method, path, sent) in enumerate(asked):
+        said = {"headers": {"Idempotency-Key": f"key-{number}"}, **sent}
+        first, again = [await order.request(method, path, **said) for _ in range(2)]
+        assert "Idempotent-Replayed" not in first.headers, path
+        assert again.headers["Idempotent-Replayed"] == "true", path
+        for name in ("Idempotency-Key", "Content-Location"):
+            assert first.headers[name] == again.headers[name], path
+        assert first.content == again.content, path
+        task = await order.get(first.headers["Content-Location"], headers={"Prefer": "wait=30"})
+        is_notice = "notices" in path
+        assert is_notice or (task.content, task.status_code) == (again.content, again.status_code), path
+
+
+async def test_a_simple_repair_under_anothers_key(order: httpx.AsyncClient) -> None:
+    """It is refused; without a key it gets one."""
+    key = {"Idempotency-Key": "key"}
+    await order.post(f"{ORDER}/calls/break", headers=key)
+    refused = await order.post(f"{ORDER}/repairs?simple=true", headers=key)
+    assert (refused.status_code, kind(refused)) == (422, "idempotency-conflict")
+    assert "Content-Location" not in refused.headers
+    repaired = await order.post(f"{ORDER}/repairs?simple=true")
+    assert len(repaired.headers["Idempotency-Key"]) > 8
+
+
+async def test_the_answer_of_who_has_gone(serve: Serve) -> None:
+    """A process that removes itself leaves its answers, also to who asks the task's address later."""
+    gate, notes = Gate(), Namespace("notes")
+
+    @notes.init
+    async def begin(process: Process[Any], args: bool) -> None:
+        if not args:
+            await gate.pass_through()
+            raise Reject("not so")
+
+    @notes.call
+    async def burn(process: Process[Any]) -> str:
+        await gate.pass_through()
+        process.remove()
+        return "burnt"
+
+    api = await serve(notes)
+    note = "/v1/namespaces/notes/processes/n"
+    await api.post(f"{note}1", json=True)
+    later = {"Prefer": "respond-async"}
+    burnt = await api.post(f"{note}1/calls/burn", headers=later)
+    refused = await api.post(f"{note}2", json=False, headers=later)
+    assert (burnt.status_code, refused.status_code) == (202, 202)
+    gate.open()
+    wait = {"Prefer": "wait=30"}
+    for _ in range(2):
+        assert (await api.get(burnt.headers["Location"], headers=wait)).json() == "burnt"
+        told = await api.get(refused.headers["Location"], headers=wait)
+        assert (told.status_code, told.json()["reason"]) == (422, "not so")
+    for number in (1, 2):
+        assert kind(await api.get(f"{note}{number}")) == "process-not-found"
+        assert kind(await api.get(f"{note}{number}/tasks/{2**62}")) == "process-not-found"
+    # Whom somebody removed is forgotten.
+    started = await api.post(f"{note}3", json=True)
+    await api.delete(f"{note}3")
+    assert kind(await api.get(started.headers["Content-Location"])) == "process-not-found"
+
+
+async def test_the_end_of_a_trace(order: httpx.AsyncClient) -> None:
+    """The last tasks, in their order; not together with a limit."""
+    for amount in (1, 2, 3):
+        await order.post(f"{ORDER}/calls/pay", json={"amount": amount})
+    page = (await order.get(f"{ORDER}/trace", params={"last": 2})).json()
+    assert [each["args"] for each in page["tasks"]] == [{"amount": 2}, {"amount": 3}]
+    assert page["after"] is None
+    assert (await order.get(f"{ORDER}/trace", params={"last": 0})).json() == {"tasks": [], "after": None}
+    assert kind(await order.get(f"{ORDER}/trace", params={"last": 2, "limit": 2})) == "invalid-request"
 
 
 async def test_a_hundred_at_once_are_one_step(order: httpx.AsyncClient) -> None:

@@ -11,11 +11,12 @@ from typing import Any, NamedTuple, get_args
 import httpx
 import pytest
 
-from progressor import Client, Engine, Namespace, Process
+from progressor import Client, Engine, HandlerFailed, Namespace, Process
 from progressor.http import access
 from progressor.http.access import OpenAccess
 from progressor.http.app import make_app
 from progressor.http.guard import AccessOptions, Guard
+from progressor.http.segments import segment_of
 from progressor.rights import Scope
 from tests.http.conftest import asking
 
@@ -46,6 +47,9 @@ MATRIX = [
     Row("GET", "/v1/namespaces", ("processes:read",)),
     Row("POST", "/v1/namespaces/{namespace}/pause", ("admin",)),
     Row("POST", "/v1/namespaces/{namespace}/resume", ("admin",)),
+    Row("POST", "/v1/namespaces/{namespace}/retire", ("admin",)),
+    Row("GET", "/v1/status", ("processes:read",)),
+    Row("GET", "/v1/errors", ("errors:read", "processes:read")),
     Row("GET", "/v1/namespaces/{namespace}", ("processes:read",)),
     Row("GET", "/v1/namespaces/{namespace}/openapi.json", ("processes:read",)),
     Row("GET", "/v1/processes", ("processes:read",)),
@@ -95,6 +99,10 @@ def made(name: str) -> Namespace:
     @namespace.call
     async def ask(process: Process[Any]) -> str:
         return "answer"
+
+    @namespace.call
+    async def fail(process: Process[Any]) -> None:
+        raise KeyError("hidden")
 
     @namespace.repair
     async def mend(process: Process[Any]) -> None:
@@ -200,6 +208,37 @@ async def test_health_names_what_its_caller_sees(world: World) -> None:
     assert [each["name"] for each in listed] == shops
     (worker,) = (await world.ask("GET", "/v1/workers", "admin")).json()["workers"]
     assert (sorted(worker["namespaces"]), sorted(worker["free_slots"])) == (shops, shops)
+
+
+async def test_status_and_errors_show_what_their_caller_sees(world: World) -> None:
+    """Of the namespaces that are hidden nothing is said, and none of them can be asked for."""
+    for name in ("billing", "shop.b"):
+        with pytest.raises(HandlerFailed):
+            await world.client.call(name, "p0" if name == "billing" else "p2", "fail")
+    found = (await world.ask("GET", "/v1/status", "processes:read")).json()["namespaces"]
+    assert [(each["name"], each["broken"]) for each in found] == [("shop.a", 0), ("shop.b", 1)]
+    reads = ("errors:read", "processes:read")
+    groups = (await world.ask("GET", "/v1/errors", *reads)).json()["groups"]
+    assert [(each["namespace"], each["message"]) for each in groups] == [("shop.b", "KeyError: '…'")]
+    everything = (await world.ask("GET", "/v1/errors", *reads, namespaces=("*",))).json()["groups"]
+    assert {each["namespace"] for each in everything} == {"billing", "shop.b"}
+    for path, scopes in (("/v1/status", reads[1:]), ("/v1/errors", reads)):
+        hidden = await world.ask("GET", f"{path}?namespace=billing", *scopes)
+        assert (hidden.status_code, hidden.json()["namespace"]) == (403, "billing")
+        # Whether there is one is not said either.
+        unknown = await world.ask("GET", f"{path}?namespace=nowhere", *scopes)
+        assert unknown.status_code == 403
+
+
+@pytest.mark.parametrize("call", ["set_timer", "unset_timer", "fire_timer"])
+@pytest.mark.parametrize("route", ["calls", "notices"])
+async def test_a_timer_is_not_changed_by_a_call(world: World, route: str, call: str) -> None:
+    """The calls that every namespace has need the scope of timers, at the address of timers."""
+    path = f"/v1/namespaces/shop.a/processes/p1/{route}/"
+    for name in (f"progressor:{call}", f"progressor%3A{call}", segment_of(f"progressor:{call}")):
+        refused = await world.ask("POST", path + name, "all")
+        assert (refused.status_code, refused.json()["field"]) == (400, "name")
+    assert len(await world.client.trace("shop.a", "p1")) == 1
 
 
 async def test_a_search_of_some_namespaces_in_python(world: World) -> None:

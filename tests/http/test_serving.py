@@ -56,7 +56,17 @@ async def test_a_stop_lets_answers_come(dsn: str) -> None:
         await http.post(one.url + ORDER, json={"item": "tea"})
         waiting = asyncio.ensure_future(http.post(f"{one.url}{ORDER}/calls/wait"))
         await gate.entered()
+        assert (await http.get(f"{one.url}/health/ready")).status_code == 200
         stopping = asyncio.ensure_future(one.__aexit__(None, None, None))
+        await eventually(lambda: one.is_stopping, "it stops")
+        # On connections of their own, as probes are: it still listens.
+        async with httpx.AsyncClient(base_url=one.url) as probe:
+            ready, live, asked = [
+                await probe.get(path) for path in ("/health/ready", "/health/live", "/v1/namespaces")
+            ]
+        assert (ready.status_code, ready.json()) == (503, {"ok": False})
+        assert (live.status_code, live.json()) == (200, {"ok": True})
+        assert asked.status_code == 200
         gate.open()
         assert (await waiting).json() == "waited"
         await stopping

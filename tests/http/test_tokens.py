@@ -180,8 +180,8 @@ async def test_no_database_is_not_a_wrong_token(
 ) -> None:
     """503 with Retry-After: the token may hold."""
     token = await made(client, "all")
-    monkeypatch.setattr(guard, "_LOOK_SECONDS", 0.05)
-    with psycopg.connect(dsn) as connection:
+    with psycopg.connect(dsn) as connection, monkeypatch.context() as patch:
+        patch.setattr(guard, "_LOOK_SECONDS", 0.05)
         connection.execute("LOCK TABLE progressor.tokens")
         answer = await api.get(PROCESS, headers=shown(token))
         assert (answer.status_code, answer.headers["Retry-After"]) == (503, "1")

@@ -11,13 +11,14 @@ from typing import Any
 
 import pytest
 from sqlalchemy import text
+from sqlalchemy.dialects import postgresql
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from progressor.errors import ProgressorError, SchemaMismatch
 from progressor.model import HistoryRange
 from progressor.storage import searches
 from progressor.storage.operations import Storage
-from progressor.storage.reads import Reads
+from progressor.storage.reads import Reads, task_statement
 from progressor.storage.searches import TimerFilter, Wanted
 from tests.support import NS, SECOND, Tables, resume, start
 
@@ -49,6 +50,7 @@ async def test_a_page_ends_where_states_have_no_room(
 SECRET = " ".join(["a", "secret"])
 READS: list[Callable[[Reads], Awaitable[Any]]] = [
     lambda reads: reads.trace(NS, SECRET, after=0, limit=None, last=None),
+    lambda reads: reads.task(NS, SECRET, 1),
     lambda reads: reads.process(NS, SECRET),
     lambda reads: reads.search(Wanted(metadata={"a": SECRET}), limit=1, cursor=None),
     lambda reads: reads.search(Wanted(metadata={"a": SECRET}, timer="none"), limit=1, cursor=None),
@@ -57,7 +59,9 @@ READS: list[Callable[[Reads], Awaitable[Any]]] = [
 ]
 
 
-@pytest.mark.parametrize("read", READS, ids=["trace", "process", "search", "none", "overdue", "events"])
+@pytest.mark.parametrize(
+    "read", READS, ids=["trace", "task", "process", "search", "none", "overdue", "events"]
+)
 async def test_a_missing_table(
     reads: Reads, tables: Tables, read: Callable[[Reads], Awaitable[Any]]
 ) -> None:
@@ -91,3 +95,29 @@ async def test_a_read_that_ends_after_the_close_leaves_no_connection_open(dsn: s
         assert await reading == 7
         gc.collect()
     assert [str(each.message) for each in warned] == []
+
+
+async def test_an_answer_is_found_by_keys(storage: Storage, reads: Reads, tables: Tables) -> None:
+    """Of a process or of a life of it that has ended, however many others there are."""
+    await start(storage, "p")
+    tables.execute(
+        "INSERT INTO processes (namespace_no, process_id, status, status_changed_at, created_at) "
+        "SELECT p.namespace_no, 'other' || n, 'running', now(), now() "
+        "FROM processes AS p, generate_series(1, 20000) AS n"
+    )
+    tables.execute(
+        "INSERT INTO tasks (process_no, task_type, status, scheduled_time, finished_time, idempotency_key) "
+        "SELECT process_no, 'init', 'finished', now(), now(), 'k' FROM processes WHERE process_id <> 'p'"
+    )
+    tables.execute(
+        "INSERT INTO removed_processes (process_no, kept_until, namespace, process_id) "
+        "SELECT n, now(), %s, 'gone' || n FROM generate_series(1000000, 1020000) AS n",
+        NS,
+    )
+    for table in ("processes", "tasks", "removed_processes"):
+        tables.execute(f"ANALYZE {table}")
+    statement = task_statement(NS, "p", 1).compile(
+        dialect=postgresql.dialect(), compile_kwargs={"literal_binds": True}
+    )
+    plan = "\n".join(row["QUERY PLAN"] for row in tables.execute(f"EXPLAIN {statement}"))
+    assert "Seq Scan" not in plan.replace("Seq Scan on namespaces", ""), plan

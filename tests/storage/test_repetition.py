@@ -151,7 +151,7 @@ async def test_simple_repair(storage: Storage, lossy: Storage, tables: Tables) -
     await break_process(storage, by_timer=True)
     (result,) = await lossy.simple_repair([repair()], now=T0)
     assert isinstance(result, Duplicate)
-    assert result.answer == Standing(TaskStatus.FINISHED, b"null")
+    assert result.answer == Standing(TaskStatus.FINISHED)
     assert tables.outline()[-2:] == [("timeout", "waiting"), ("repair", "finished")]
 
 

@@ -1,0 +1,166 @@
+"""How HttpClient has requests accepted and answered: an asker as that of a Client, over HTTP.
+
+Rule: a request is repeated under one idempotency key for as long as there is patience, and what was
+accepted is asked for by its task.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import httpx
+
+from progressor.client.asking import request_of
+from progressor.client.requesting import SIMPLE_REPAIR, Timeout
+from progressor.client.results import Receipt
+from progressor.errors import InvalidRequest, ReplyTimeout
+from progressor.handlers.codec import encode_json
+from progressor.handlers.timer_calls import FIRE_TIMER, SET_TIMER, UNSET_TIMER
+from progressor.http import headers
+from progressor.http.answers import task_id_of, value_of
+from progressor.http.line import Line
+from progressor.http.patience import Patience
+from progressor.http.segments import segment_of
+from progressor.inputs import check_count, check_namespace, check_text
+from progressor.model import LAST_ID, Metadata, TaskType
+
+_TIMER = "/timers/default"
+# The calls that every namespace has are addresses of their own.
+_TIMERS = {
+    SET_TIMER: ("PATCH", _TIMER),
+    UNSET_TIMER: ("DELETE", _TIMER),
+    FIRE_TIMER: ("POST", f"{_TIMER}/fire"),
+}
+
+
+class Asked(NamedTuple):
+    """A request as it is sent."""
+
+    namespace: str
+    process_id: str
+    idempotency_key: str
+    method: str
+    url: str
+    headers: dict[str, str]
+    content: bytes | None
+
+
+class HttpAsker:
+    """The requests of one HttpClient."""
+
+    def __init__(self, line: Line) -> None:
+        self._line = line
+
+    def make(
+        self,
+        task_type: TaskType,
+        namespace: str,
+        process_id: str,
+        args: Any,
+        idempotency_key: str | None,
+        context: Any,
+        name: str | None = None,
+        metadata: Metadata | None = None,
+    ) -> Asked:
+        """A checked request; InvalidRequest names what is wrong."""
+        request = request_of(
+            task_type, namespace, process_id, args, idempotency_key, context, name, metadata
+        )
+        said = {headers.IDEMPOTENCY_KEY: headers.shown_key(request.idempotency_key)}
+        if request.context is not None:
+            said[headers.CONTEXT] = in_ascii(request.context, "context")
+        if request.process_metadata is not None:
+            said[headers.METADATA] = in_ascii(encode_json(request.process_metadata), "metadata")
+        if request.args is not None:
+            said["Content-Type"] = headers.BYTES if isinstance(args, bytes) else headers.JSON
+        method, path = _place(task_type, name)
+        url = process_url(namespace, process_id) + path
+        return Asked(
+            namespace, process_id, request.idempotency_key, method, url, said, content=request.args
+        )
+
+    async def ask(self, request: Asked, timeout: Timeout) -> Any:
+        """The answer, waited for, or its error raised."""
+        patience = self._line.patience(timeout)
+        answer = await self._line.send(
+            request.method,
+            request.url,
+            patience,
+            waits=True,
+            content=request.content,
+            headers=request.headers,
+        )
+        return await self._answered(answer, request.namespace, request.process_id, patience)
+
+    async def submit(self, request: Asked, timeout: Timeout) -> Receipt:
+        """The receipt, once it is accepted."""
+        answer = await self._line.send(
+            request.method,
+            request.url,
+            self._line.patience(timeout),
+            content=request.content,
+            headers={**request.headers, "Prefer": "respond-async"},
+        )
+        return Receipt(
+            request.namespace,
+            request.process_id,
+            task_id_of(answer),
+            request.idempotency_key,
+            headers.REPLAYED in answer.headers,
+        )
+
+    async def answer(self, receipt: Receipt, timeout: Timeout) -> Any:
+        """The answer of what was submitted, or its error raised."""
+        return await self.result(receipt.namespace, receipt.process_id, receipt.task_id, timeout)
+
+    async def result(self, namespace: str, process_id: str, task_id: int, timeout: Timeout) -> Any:
+        """The answer of a task of this process, or its error raised."""
+        check_count("task_id", task_id, least=1, most=LAST_ID)
+        url = f"{process_url(namespace, process_id)}/tasks/{task_id}"
+        patience = self._line.patience(timeout)
+        answer = await self._line.send("GET", url, patience, waits=True)
+        return await self._answered(answer, namespace, process_id, patience)
+
+    async def _answered(
+        self, answer: httpx.Response, namespace: str, process_id: str, patience: Patience
+    ) -> Any:
+        while answer.status_code == httpx.codes.ACCEPTED:
+            if patience.is_over:
+                said = answer.json()
+                key, task_id = said["idempotency_key"], said["task_id"]
+                raise ReplyTimeout(namespace, process_id, idempotency_key=key, task_id=task_id)
+            answer = await self._line.send("GET", answer.headers["Location"], patience, waits=True)
+        return value_of(answer)
+
+
+def _place(task_type: TaskType, name: str | None) -> tuple[str, str]:
+    """The method, and the path behind that of the process."""
+    match task_type:
+        case TaskType.INIT:
+            return "POST", ""
+        case TaskType.NOTIFY:
+            return "POST", f"/notices/{segment_of(name or '')}"
+        case TaskType.REPAIR:
+            return "POST", "/repairs?simple=true" if name == SIMPLE_REPAIR else "/repairs"
+        case _:
+            return _TIMERS.get(name or "", ("POST", f"/calls/{segment_of(name or '')}"))
+
+
+def process_url(namespace: str, process_id: str) -> str:
+    """Where a process is."""
+    check_namespace(namespace)
+    return f"/v1/namespaces/{namespace}/processes/{segment_of(check_text('process_id', process_id))}"
+
+
+def in_ascii(data: bytes, field: str) -> str:
+    """JSON as a header can hold it."""
+    try:
+        return "".join(c if c.isascii() else _escaped(c) for c in data.decode())
+    except UnicodeDecodeError:
+        raise InvalidRequest(f"{field} must be JSON, which alone a header can hold", field=field) from None
+
+
+def _escaped(character: str) -> str:
+    """As JSON escapes it: in UTF-16."""
+    code = character.encode("utf-16-be")
+    return "".join(f"\\u{code[i : i + 2].hex()}" for i in (0, 2) if i < len(code))
