@@ -25,8 +25,10 @@ PREFIX = "PROGRESSOR_"
 _DURATION = "Input should be a duration: seconds (1.5), ISO 8601 (PT1.5S) or hh:mm:ss"
 
 # What a PROGRESSOR_ variable may be without being a setting: this project's tests have their own, and
-# Kubernetes sets these in every pod beside a Service that is called "progressor".
-_OTHERS = re.compile(rf"{PREFIX}(TEST_\w+|SERVICE_(HOST|PORT\w*)|PORT(_\w+)?)")
+# Kubernetes sets these in every pod beside a Service that is called "progressor", or "progressor-api".
+_OTHERS = re.compile(rf"{PREFIX}(TEST_\w+|(\w+_)?(SERVICE_(HOST|PORT(_\w+)?)|PORT_\d+_\w+))")
+# The one that is called …PORT is known by its value: no port of ours is an address.
+_ADDRESS = re.compile(r"(tcp|udp|sctp)://.*")
 
 LogLevel = Literal["debug", "info", "warning", "error"]
 LogFormat = Literal["auto", "console", "json"]
@@ -123,10 +125,11 @@ class Settings(EngineOptions, HttpSettings, BaseSettings):
 def unknown_variables() -> Iterator[tuple[str, str | None]]:
     """Variables that look like settings and are none; each with the setting that it is nearest to."""
     known = [variable.name.removeprefix(PREFIX) for variable in Settings.variables()]
-    for name in sorted(os.environ):
+    for name, value in sorted(os.environ.items()):
         upper = name.upper()
         own = upper.removeprefix(PREFIX)
-        if upper.startswith(PREFIX) and own not in known and not _OTHERS.fullmatch(upper):
+        is_other = _OTHERS.fullmatch(upper) or (own.endswith("PORT") and _ADDRESS.fullmatch(value))
+        if upper.startswith(PREFIX) and own not in known and not is_other:
             nearest = difflib.get_close_matches(own, known, n=1)
             yield name, PREFIX + nearest[0] if nearest else None
 

@@ -52,7 +52,10 @@ def error_of(answer: httpx.Response) -> ProgressorError:
         document = answer.json()
         kind, detail = document["type"], document["detail"]
     except (ValueError, KeyError, TypeError):
-        return StorageUnavailable(f"the API answered {answer.status_code}, and does not say why")
+        # Not the API's words, but those of a proxy in front of it, or of who else is at this address.
+        return _without_class(
+            answer.status_code, f"the API answered {answer.status_code}, and does not say why"
+        )
     error = _CLASSES.get(kind)
     if error is None:
         return _without_class(answer.status_code, detail)

@@ -32,6 +32,8 @@ from progressor.rights import EVERYTHING
 _MARK = "prg_"
 # A database that does not answer is said to be away while its caller is still there.
 _LOOK_SECONDS = 10.0
+# What proxies write: whoever they ask for need not be on this machine.
+_FORWARDED = ("Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Real-IP", "Via")
 
 
 class Openness(Enum):
@@ -123,7 +125,7 @@ class Guard:
                 async with _look():
                     if await self._bearers.are_needed():
                         raise unknown("show a token: Authorization: Bearer prg_…", shown=False)
-                _refuse_other_sites(request)
+                _refuse_whoever_is_elsewhere(request)
             case Openness.NOBODY:
                 raise unknown("show a token: Authorization: Bearer …", shown=False)
         return Known(f"anybody at {request.client.host if request.client else 'a socket'}", EVERYTHING)
@@ -139,16 +141,27 @@ async def _look() -> AsyncIterator[None]:
         raise StorageUnavailable("PostgreSQL does not say whether the token holds") from None
 
 
-def _refuse_other_sites(request: Request) -> None:
-    """A page of another site, in a browser on this machine, reaches loopback addresses too."""
+def _refuse_whoever_is_elsewhere(request: Request) -> None:
+    """Loopback addresses are reached by pages of other sites too, in a browser here; and by a proxy."""
+    for name in _FORWARDED:
+        if name in request.headers:
+            raise _elsewhere(f"the header {name} says that somebody asks through a proxy")
     for name in ("Host", "Origin"):
         said = request.headers.get(name)
-        if said is None:
-            continue
-        parts = urlsplit(said if name == "Origin" else f"//{said}")
-        if not is_loopback(parts.hostname or ""):
-            raise Refusal(
-                FORBIDDEN,
-                f"without tokens only this machine is answered, and the header {name} names another one: "
-                "make a token with `progressor token create`",
-            )
+        if said is not None and not _is_here(said if name == "Origin" else f"//{said}"):
+            raise _elsewhere(f"the header {name} names another one")
+
+
+def _is_here(url: str) -> bool:
+    try:
+        return is_loopback(urlsplit(url).hostname or "")
+    except ValueError:
+        return False
+
+
+def _elsewhere(why: str) -> Refusal:
+    return Refusal(
+        FORBIDDEN,
+        f"without tokens only this machine is answered, and {why}: make a token with "
+        "`progressor token create`",
+    )

@@ -272,6 +272,7 @@ def test_the_url_may_be_spelt_as_sqlalchemy_does(ask: Ask, progressor: Ask, shop
     [
         ("PROGRESSOR_DATABSE_URL", "did you mean PROGRESSOR_DATABASE_URL?"),
         ("PROGRESSOR_XYZZY", "PROGRESSOR_XYZZY is no setting\n"),
+        ("PROGRESSOR_METRIC_PORT", "did you mean PROGRESSOR_METRICS_PORT?"),
     ],
 )
 def test_an_unknown_variable_is_named(ask: Ask, name: str, says: str) -> None:
@@ -283,16 +284,23 @@ def test_an_unknown_variable_is_named(ask: Ask, name: str, says: str) -> None:
 
 
 def test_what_kubernetes_sets_beside_a_service_is_no_misspelling(ask: Ask) -> None:
-    """A service called progressor brings variables of its own."""
-    found = ask(
-        "search",
-        "--created-before",
-        "2020-01-01",
-        PROGRESSOR_SERVICE_HOST="10.0.0.1",
-        PROGRESSOR_SERVICE_PORT_HTTP="80",
-        PROGRESSOR_PORT="tcp://10.0.0.1:80",
-        PROGRESSOR_PORT_80_TCP_ADDR="10.0.0.1",
-    )
+    """A service called progressor brings variables of its own, and so does one called progressor-api."""
+    links = {
+        "SERVICE_HOST": "10.0.0.1",
+        "SERVICE_PORT": "80",
+        "SERVICE_PORT_HTTP": "80",
+        "PORT": "tcp://10.0.0.1:80",
+        "PORT_80_TCP": "tcp://10.0.0.1:80",
+        "PORT_80_TCP_PROTO": "tcp",
+        "PORT_80_TCP_PORT": "80",
+        "PORT_80_TCP_ADDR": "10.0.0.1",
+    }
+    variables = {
+        f"{service}_{name}": value
+        for service in ("PROGRESSOR", "PROGRESSOR_API")
+        for name, value in links.items()
+    }
+    found = ask("search", "--created-before", "2020-01-01", **variables)
     assert found == (0, "", "no process found\n")
 
 

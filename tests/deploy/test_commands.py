@@ -114,6 +114,28 @@ def test_probes_ask_the_pages_that_there_are() -> None:
             assert {live["httpGet"]["port"], ready["httpGet"]["port"]} <= names
 
 
+def test_no_variable_comes_from_a_service_of_kubernetes() -> None:
+    """One called progressor-metrics would set PROGRESSOR_METRICS_PORT to an address."""
+    pods = [each["spec"]["template"]["spec"] for _, each in kubernetes() if "template" in each["spec"]]
+    assert [pod["enableServiceLinks"] for pod in pods] == [False] * 5
+
+
+def test_the_migration_has_the_settings_of_the_services() -> None:
+    """Else another schema would be migrated than the one that they use."""
+    for kind in ("compose", "kubernetes"):
+        said = [each.settings.items() for each in commands() if each.place.startswith(kind)]
+        shared = set.intersection(*(set(each) for each in said))
+        assert {"PROGRESSOR_LOG_FORMAT", "PROGRESSOR_METRICS_HOST"} <= dict(shared).keys()
+
+
+def test_compose_builds_the_image_once() -> None:
+    """Several builds at once would write one name. Who waits for PostgreSQL waits for what it asks."""
+    services = compose()["services"]
+    assert [name for name, service in services.items() if "build" in service] == ["migrate"]
+    # While its image makes the database, it listens on a socket alone, and begins anew after that.
+    assert "--host=127.0.0.1" in services["postgres"]["healthcheck"]["test"]
+
+
 def test_prometheus_scrapes_every_service_of_compose() -> None:
     """By its name, on the port that it serves its metrics on."""
     (config,) = documents(DEPLOY / "prometheus/prometheus.yml")

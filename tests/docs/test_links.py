@@ -43,6 +43,17 @@ def _anchors(page: Path) -> set[str]:
     }
 
 
+@pytest.mark.parametrize("page", pages(), ids=name_of)
+def test_a_table_is_whole(page: Path) -> None:
+    """Every row stands below the head of its table: behind an empty line it would be text with bars."""
+    for table in re.split(r"\n(?!\|)", _FENCED.sub("", page.read_text(encoding="utf-8"))):
+        lines = table.split("\n")
+        rows = lines if lines[0].startswith("|") else lines[1:]
+        if rows:
+            assert len(rows) > 1, rows
+            assert re.fullmatch(r"\|[ :|-]+\|", rows[1]), rows[0]
+
+
 def test_every_page_is_in_the_index() -> None:
     """From docs/README.md each page can be reached, the decisions through their own index."""
     for folder in (ROOT / "docs", ROOT / "docs/explanation/decisions"):

@@ -60,6 +60,26 @@ def test_an_error_survives_the_way(error: errors.ProgressorError) -> None:
     assert (type(back), str(back), vars(back)) == (type(error), str(error), vars(error))
 
 
+@pytest.mark.parametrize(
+    ("status", "wanted"),
+    [
+        (301, errors.InvalidRequest),
+        (404, errors.InvalidRequest),
+        (413, errors.InvalidRequest),
+        (429, errors.StorageUnavailable),
+        (502, errors.StorageUnavailable),
+        (504, errors.StorageUnavailable),
+    ],
+)
+def test_what_a_proxy_says_is_worth_a_repetition_or_not(
+    status: int, wanted: type[errors.ProgressorError]
+) -> None:
+    """A page of its own, and no problem: its status says whether the same request may go through later."""
+    error = error_of(httpx.Response(status, content=b"<html><h1>nginx</h1></html>"))
+    assert type(error) is wanted
+    assert str(status) in str(error)
+
+
 @pytest.mark.parametrize("error", [each for each in ERRORS if hasattr(each, "detail")], ids=repr)
 def test_a_failures_text_is_for_those_who_may_read_it(error: Any) -> None:
     """Others hear which kind of failure it was."""
