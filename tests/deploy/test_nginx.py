@@ -288,6 +288,9 @@ async def test_what_is_large_arrives_whole(door: Door) -> None:
         headers={"Idempotency-Key": f'%"{key}"', "Progressor-Context": json.dumps("x" * 16_000)},
     )
     assert (status, answer == text) == (200, True)
+    asked = {"Idempotency-Key": f'%"{key[:-12]}"', "Prefer": "respond-async"}
+    (status, _) = await door.ask("POST", f"{path}/notices/echo", certificate=door.known, headers=asked)
+    assert status == 202
 
 
 async def test_the_client_of_the_api(door: Door) -> None:
