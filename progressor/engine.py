@@ -89,7 +89,6 @@ class Engine:
                 )
             )
         witness = Witness(node.node_id, lease_age=options.lease_age)
-        step_timeouts = {each.name: each.options.step_timeout for each in self.namespaces}
         services: list[PeriodicService] = []
         if options.scanner:
             services.append(scanner_on(node, options, list(pools)))
@@ -100,11 +99,25 @@ class Engine:
             workers,
             pools,
             EngineClient(node, self.namespaces, pools),
-            heartbeat_on(node, options, witness, namespaces=step_timeouts, free_slots=pools.free_slots),
+            self._heartbeat(node, witness, pools),
             LoopLag(),
             lending,
             services,
         )
+
+    def _heartbeat(self, node: Node, witness: Witness, pools: Pools) -> Heartbeat:
+        return heartbeat_on(
+            node,
+            self.options,
+            witness,
+            namespaces={each.name: each.options.step_timeout for each in self.namespaces},
+            free_slots=pools.free_slots,
+            performed=self._performed,
+        )
+
+    def _performed(self) -> dict[str, int]:
+        counts = (worker.performed for worker in self._parts.workers)
+        return dict(zip((each.name for each in self.namespaces), counts, strict=True))
 
     @property
     def _parts(self) -> _Parts:

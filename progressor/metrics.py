@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterable
+from datetime import timedelta
 from functools import cache
 from typing import NamedTuple
 
@@ -100,6 +101,12 @@ BULK_REPAIRS = Counter(
     "Processes that bulks passed by, repairs that they began, and what became of these",
     (_NAMESPACE, "outcome"),
 )
+BULKS_RUNNING = Gauge("progressor_bulks_running", "Bulks that have not ended", (_NAMESPACE,))
+BULK_STILL = Gauge(
+    "progressor_bulk_still_ms",
+    "For how long by now a bulk has not come further, although its rate allows it",
+    (_NAMESPACE,),
+)
 BATCH_SIZE = Histogram(
     "progressor_batch_size",
     "Items that shared one transaction",
@@ -153,6 +160,18 @@ def forget_backlog(namespace: str) -> None:
     for kind in ("calls", "timers"):
         BACKLOG.remove(namespace, kind)
         OLDEST_AGE.remove(namespace, kind)
+
+
+def publish_bulks(namespace: str, *, running: int, still: timedelta) -> None:
+    """What a bulk runner found."""
+    BULKS_RUNNING.labels(namespace).set(running)
+    BULK_STILL.labels(namespace).set(still.total_seconds() * 1000)
+
+
+def forget_bulks(namespace: str) -> None:
+    """No longer show a namespace whose bulks have all ended."""
+    BULKS_RUNNING.remove(namespace)
+    BULK_STILL.remove(namespace)
 
 
 class Family(NamedTuple):

@@ -38,6 +38,7 @@ def upgrade() -> None:
         sa.Column("at_end", sa.Boolean(), server_default=sa.text("false"), nullable=False),
         sa.Column("paced_at", sa.DateTime(timezone=True), nullable=False),
         sa.Column("next_at", sa.DateTime(timezone=True), nullable=False),
+        sa.Column("still_since", sa.DateTime(timezone=True), nullable=False),
         *(
             sa.Column(name, sa.BigInteger(), server_default=sa.text("0"), nullable=False)
             for name in _COUNTS

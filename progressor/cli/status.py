@@ -25,7 +25,10 @@ from progressor.storage import MOST_COUNTED, NamespaceStatus, Waiting
 _EVERY = 2.0
 # Of a unit, before the next one says enough.
 _ENOUGH = 120
-_COLUMNS = ("NAMESPACE", "CALLS", "TIMERS", "RUNNING", "STARTED/MIN", "BROKEN", "WORKERS", "NEXT TIMER")
+_COLUMNS = (
+    *("NAMESPACE", "CALLS", "TIMERS", "RUNNING", "STEPS/MIN", "STARTED/MIN", "BROKEN"),
+    *("WORKERS", "NEXT TIMER"),
+)
 
 
 @with_settings(ASKING)
@@ -99,6 +102,7 @@ def _view(found: Sequence[NamespaceStatus]) -> RenderableType:
             _waiting(each.calls),
             _waiting(each.timers),
             Text(f"{each.running:,}{slots}"),
+            Text(f"{each.steps:,}"),
             Text(count(each.started)),
             Text(count(each.broken), style="bold red" if each.broken else ""),
             Text(str(each.workers), style="" if each.workers else "yellow"),

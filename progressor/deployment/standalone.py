@@ -47,7 +47,7 @@ def zombie_collector_apart(node: Node, options: EngineOptions) -> Apart:
     A bulk runner runs beside it.
     """
     witness = Witness(node.node_id, lease_age=options.lease_age)
-    own = heartbeat_on(node, options, witness, namespaces={}, free_slots=dict)
+    own = heartbeat_on(node, options, witness, namespaces={}, free_slots=dict, performed=dict)
     return Apart(zombie_collector_on(node, options, witness), own, bulk_runner_on(node, options))
 
 

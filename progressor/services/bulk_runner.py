@@ -1,12 +1,14 @@
 """Carries out bulks: begins their repairs, at their rate, and counts what became of them.
 
 Rule: it keeps nothing. A round begins and ends with what is stored, so that any runner goes on where
-another one was stopped or killed. Any number of them may run; workers do the repairs.
+another one was stopped or killed; what it shows of bulks is stored, too. Any number of them may run;
+workers do the repairs.
 """
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from datetime import timedelta
 
 from progressor import metrics
@@ -14,7 +16,7 @@ from progressor.bulks import Bulk
 from progressor.config import EngineOptions
 from progressor.node.node import Node
 from progressor.services.service import PeriodicService
-from progressor.storage import Kind, Round
+from progressor.storage import Kind, Round, RunningBulks
 
 log = logging.getLogger("progressor.bulk_runner")
 
@@ -31,10 +33,13 @@ class BulkRunner(PeriodicService):
         super().__init__(interval)
         self._node = node
         self._storage = node.storage
+        self._shown: set[str] = set()
 
     async def run_once(self) -> timedelta | None:
         """One round, if one is due; the time until the next is."""
         due_in = await self._storage.next_bulk()
+        # Before the round: a bulk whose rounds fail stands still, and is to be seen.
+        self._show([] if due_in is None else await self._storage.running_bulks())
         if due_in is None or due_in > timedelta():
             return due_in
         done = await self._storage.run_bulk()
@@ -43,6 +48,19 @@ class BulkRunner(PeriodicService):
             return None
         self._tell(done)
         return await self._storage.next_bulk()
+
+    async def stop(self) -> None:
+        await super().stop()
+        # What nobody looks at any more must not stand there as if somebody did.
+        self._show([])
+
+    def _show(self, running: Sequence[RunningBulks]) -> None:
+        for each in running:
+            metrics.publish_bulks(each.namespace, running=each.bulks, still=each.still)
+        names = {each.namespace for each in running}
+        for namespace in self._shown - names:
+            metrics.forget_bulks(namespace)
+        self._shown = names
 
     def _tell(self, done: Round) -> None:
         bulk, new = done

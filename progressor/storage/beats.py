@@ -94,8 +94,9 @@ class Beats:
         self._outage.worked()
         return done
 
-    def beat(self, free_slots: Mapping[str, int]) -> Beat:
-        """Say that the process lives, and how many slots of each namespace are free.
+    def beat(self, free_slots: Mapping[str, int], steps: Mapping[str, int]) -> Beat:
+        """Say that the process lives, how many slots of each namespace are free, and how many steps it
+        performed in the last minute.
 
         While PostgreSQL refuses what this process wants to save (a privilege, a disk), though not this row,
         its steps have so much more time: they may have ended long ago.
@@ -103,7 +104,12 @@ class Beats:
         sent = time.monotonic()
         more = timedelta(seconds=self._outage.held_up)
         limits = [limit + more for limit in self._step_timeouts]
-        row = {**self._row, "step_timeouts": limits, "free_slots": json.dumps(dict(free_slots))}
+        row = {
+            **self._row,
+            "step_timeouts": limits,
+            "free_slots": json.dumps(dict(free_slots)),
+            "steps": json.dumps(dict(steps)),
+        }
         done = self._execute("heartbeat", row)
         ((number, at),) = done.fetchall()
         return Beat(number, at, sent, time.monotonic())

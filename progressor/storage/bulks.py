@@ -54,6 +54,17 @@ class Round(NamedTuple):
     new: dict[str, int]
 
 
+class RunningBulks(NamedTuple):
+    """How many bulks of a namespace have not ended, and for how long one of them has stood still by now.
+
+    What the pace of a bulk lets it rest is no standing still.
+    """
+
+    namespace: str
+    bulks: int
+    still: timedelta
+
+
 @dataclass(frozen=True, slots=True)
 class _Looked:
     """Which processes a round is to repair, how many it looked at, and where it goes on."""
@@ -109,7 +120,7 @@ class Bulks(Transactions):
         if bulk.status is not BulkStatus.RUNNING or row["at_end"]:
             return replace(bulk, left=0)
         bound = {name: row[name] for name in ("cursor_at", "cursor_no", "until_task")}
-        found = await self._groups(bulk, {**bound, "until": bulk.created_at}, looks=_LEFT, groups=1)
+        found = await self._groups(bulk, {**bound, "until": bulk.created_at}, looks=_LEFT, groups=0)
         return replace(bulk, left=found.processes, has_more=found.has_more)
 
     async def preview_bulk(
@@ -143,6 +154,10 @@ class Bulks(Transactions):
         rows = await self._rows("next_bulk", now=now)
         due_in: timedelta | None = rows[0]["due_in"] if rows else None
         return due_in
+
+    async def running_bulks(self, *, now: datetime | None = None) -> list[RunningBulks]:
+        """Of each namespace that has a bulk which has not ended."""
+        return [RunningBulks(**row) for row in await self._rows("running_bulks", now=now)]
 
     async def run_bulk(self, *, most: int = _MOST, now: datetime | None = None) -> Round | None:
         """One round of a bulk that is due and that nobody else runs; None if there is none."""
@@ -194,8 +209,7 @@ async def _one_round(session: Session, bulk: Row, *, tried: _Tried, most: int) -
     bulk["repaired"] += len(begun) - len(under_way)
     seeks = looked.count > 0 and len(looked.chosen) < room and not looked.at_end
     _go_on(bulk, looked, begun=len(begun), pause=timedelta() if seeks else _PAUSE)
-    await session.commit({"note_bulk": {**bulk, **_keys(under_way)}})
-    return _round_of(before, bulk)
+    return await _note(session, before, bulk, under_way)
 
 
 async def _without(session: Session, bulk: Row, *, tried: _Tried, error: str) -> Round | None:
@@ -213,8 +227,7 @@ async def _without(session: Session, bulk: Row, *, tried: _Tried, error: str) ->
         bulk["passed_by"] += 1
     bulk["last_error"] = error
     _go_on(bulk, looked, begun=0, pause=_PAUSE if tried.chosen else _LONG_PAUSE)
-    await session.commit({"note_bulk": {**bulk, **_keys(())}})
-    return _round_of(before, bulk)
+    return await _note(session, before, bulk, ())
 
 
 def _looking(bulk: Row, room: int) -> Transaction:
@@ -231,9 +244,14 @@ def _settle(bulk: Row, ended: Row) -> None:
     bulk["last_error"] = ended["last_error"] or bulk["last_error"]
 
 
-def _round_of(before: Bulk, bulk: Row) -> Round:
+async def _note(session: Session, before: Bulk, bulk: Row, begun: Sequence[Row]) -> Round:
+    """Commit what the round did, and that it came further if it did."""
     after = _bulk_of(bulk)
-    return Round(after, {name: getattr(after, name) - getattr(before, name) for name in _COUNTS})
+    new = {name: getattr(after, name) - getattr(before, name) for name in _COUNTS}
+    if any(new.values()):
+        bulk["still_since"] = max(bulk["now"], bulk["paced_at"])
+    await session.commit({"note_bulk": {**bulk, **_keys(begun)}})
+    return Round(after, new)
 
 
 def _room(bulk: Row) -> int:

@@ -28,7 +28,8 @@ class KnownNamespace:
     """A namespace that some worker served, and who serves it now.
 
     `slots` are those of the live workers together, None if a worker of another kind registered it; how many
-    of them are free they said at their last sign of life.
+    of them are free, and how many `steps` they performed within a minute, they said at their last sign of
+    life.
     """
 
     name: str
@@ -36,6 +37,7 @@ class KnownNamespace:
     workers: int
     slots: int | None
     free_slots: int
+    steps: int
     updated_at: datetime
 
 
@@ -65,8 +67,8 @@ class KnownWorker:
 class NamespaceStatus:
     """How a namespace does. `calls`, `timers`, `broken` and `started` are counted up to 1,001.
 
-    `calls` and `timers` could run now and wait; `started` are the processes of the last minute;
-    `next_timers` are the times of the next ones to fall due.
+    `calls` and `timers` could run now and wait; `started` are the processes of the last minute, `steps`
+    what its live workers performed in it; `next_timers` are the times of the next ones to fall due.
     """
 
     name: str
@@ -79,6 +81,7 @@ class NamespaceStatus:
     timers: Waiting
     broken: int
     started: int
+    steps: int
     next_timers: tuple[datetime, ...]
 
 
@@ -150,6 +153,7 @@ class Oversight(Overview):
             timers=backlog.timers,
             broken=figures["broken"],
             started=figures["started"],
+            steps=known.steps,
             next_timers=tuple(figures["next_timers"]),
         )
 

@@ -106,6 +106,8 @@ workers = Table(
     # How often the row was renewed: who wrote it knows by that whether its last renewal is still there.
     Column("beats", BigInteger, nullable=False, server_default=text("1")),
     _timestamp("seen_at", default=True),
+    # How many steps it performed in the last minute, by namespace.
+    Column("steps", JSONB, nullable=False, server_default=_EMPTY),
     CheckConstraint("cardinality(step_timeouts) = cardinality(namespaces)", name="step_timeouts"),
     comment="One row per live worker or collector process, renewed by its heartbeat thread.",
     # Rewritten every few seconds by every worker: keep room for HOT updates.
@@ -341,6 +343,8 @@ bulks = Table(
     # Until when its pace is used up; when somebody should look at it again.
     _timestamp("paced_at"),
     _timestamp("next_at"),
+    # When it last came further; ahead, where its pace then lets it rest.
+    _timestamp("still_since"),
     *(
         Column(name, BigInteger, nullable=False, server_default=text("0"))
         for name in ("looked_at", "passed_by", "begun", "repaired", "refused", "failed", "removed")

@@ -108,10 +108,12 @@ class Wanted:
     def _conditions(self) -> list[ColumnElement[bool]]:
         # Each condition with the predicate of the index that serves it.
         wanted: list[ColumnElement[bool]] = [processes.c.created_at > text("'-infinity'")]
-        if self.status is not None:
-            wanted.append(processes.c.status == self.status)
         if self.status == "error" or self.timer == "held":
+            # By the constraint that is who is broken. To ask for the status too would, before the first
+            # ANALYZE, make them look so few that all of them are read and sorted for a page.
             wanted.append(processes.c.detail.is_not(None))
+        if self.status not in (None, "error"):
+            wanted.append(processes.c.status == self.status)
         if self.timer == "held":
             wanted.append(_waiting_timer(processes).is_not(None))
         if self.metadata:

@@ -10,6 +10,8 @@ import asyncio
 import logging
 import socket
 import threading
+import time
+from collections import deque
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from datetime import timedelta
@@ -26,10 +28,30 @@ log = logging.getLogger("progressor.heartbeat")
 
 # After a failure the next beat comes soon: a lease is not long. In seconds, as the time for the last one.
 _AGAIN, _LAST_BEAT = 1.0, 5.0
+_MINUTE = 60.0
+
+
+class LastMinute:
+    """How much was added within the last minute to counts that only grow, by name."""
+
+    def __init__(self) -> None:
+        self._seen: deque[tuple[float, dict[str, int]]] = deque()
+
+    def of(self, counts: Mapping[str, int], now: float) -> dict[str, int]:
+        """Since the last look that is a minute old, if there is one; `now` in seconds."""
+        self._seen.append((now, dict(counts)))
+        while len(self._seen) > 1 and self._seen[1][0] <= now - _MINUTE:
+            self._seen.popleft()
+        at, before = self._seen[0]
+        part = _MINUTE / max(_MINUTE, now - at)
+        return {name: round((count - before.get(name, 0)) * part) for name, count in counts.items()}
 
 
 class Heartbeat:
-    """Beats every `interval`; `free_slots` is read in the thread, and `witness` is told of each beat."""
+    """Beats every `interval`; `witness` is told of each beat.
+
+    `free_slots` and `performed`, the steps since the start, are read in the thread, by namespace.
+    """
 
     def __init__(
         self,
@@ -37,12 +59,15 @@ class Heartbeat:
         *,
         interval: timedelta,
         free_slots: Callable[[], Mapping[str, int]],
+        performed: Callable[[], Mapping[str, int]],
         witness: Witness,
     ) -> None:
         self._beats = beats
         self._witness = witness
         self._interval = interval.total_seconds()
         self._free_slots = free_slots
+        self._performed = performed
+        self._last_minute = LastMinute()
         self._stopped = threading.Event()
         self._leaves = False
         self._thread: threading.Thread | None = None
@@ -97,7 +122,8 @@ class Heartbeat:
         self._beats.close()
 
     def _beat(self) -> None:
-        self._witness.saw(self._beats.beat(self._free_slots()))
+        steps = self._last_minute.of(self._performed(), time.monotonic())
+        self._witness.saw(self._beats.beat(self._free_slots(), steps))
 
 
 def heartbeat_on(
@@ -107,6 +133,7 @@ def heartbeat_on(
     *,
     namespaces: Mapping[str, timedelta],
     free_slots: Callable[[], Mapping[str, int]],
+    performed: Callable[[], Mapping[str, int]],
 ) -> Heartbeat:
     """The sign of life of this process, which serves these namespaces with these step_timeouts."""
     beats = Beats(
@@ -119,4 +146,10 @@ def heartbeat_on(
         outage=node.storage.outage,
         session_state=options.signals,
     )
-    return Heartbeat(beats, interval=options.heartbeat_interval, free_slots=free_slots, witness=witness)
+    return Heartbeat(
+        beats,
+        interval=options.heartbeat_interval,
+        free_slots=free_slots,
+        performed=performed,
+        witness=witness,
+    )

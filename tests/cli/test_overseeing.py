@@ -60,6 +60,7 @@ def test_status(ask: Ask, order: str) -> None:
     (seen,) = ask("status", "--namespace", NS, "--json").json
     assert (seen["name"], seen["paused"], seen["workers"]) == (NS, False, 1)
     assert seen["started"] >= 1
+    assert seen["steps"] >= 0
     assert set(seen["calls"]) == {"tasks", "age"}
     shown = ask("status").out
     assert shown.index(OTHER) < shown.index(NS)

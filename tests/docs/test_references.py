@@ -16,6 +16,7 @@ from progressor import Client, Engine, Namespace, ProcessHandle, SyncClient
 from progressor.cli.failures import EXIT_STATUS
 from progressor.cli.main import app
 from progressor.config import NamespaceOptions, RetryPolicy
+from progressor.services.bulk_runner import BulkRunner
 from progressor.services.scanner import Scanner
 from progressor.services.zombie_collector import ZombieCollector
 from progressor.storage.statements import STATEMENTS
@@ -163,7 +164,7 @@ def test_the_parts_of_the_background_are_listed() -> None:
     started = re.findall(
         r'(?:_background\.(?:keep|begin)|keep_thread|say_failed|report|watched)\(\s*"([^"]+)"', source
     )
-    services = {each.name for each in (Scanner, ZombieCollector)}
+    services = {each.name for each in (Scanner, ZombieCollector, BulkRunner)}
     (listed,) = re.findall(r"^\| `part` \| (.+) \|$", read("docs/reference/metrics.md"), re.MULTILINE)
     assert set(re.findall("`([^`]+)`", listed)) == {*started} | services
 

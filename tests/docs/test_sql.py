@@ -61,7 +61,7 @@ async def busy(dsn: str) -> str:
     connections = Connections(dsn, limit=2)
     storage = Storage(connections, patience=10 * SECOND)
     beats = Beats(dsn, worker_id=7, host="here", namespaces={}, lease_age=15 * SECOND)
-    beats.beat({})
+    beats.beat({}, {})
     beats.close()
     await storage.search_calls("billing.subscription", 1, worker_id=7, lease=1)
     await connections.close()

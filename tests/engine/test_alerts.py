@@ -14,6 +14,7 @@ from collections.abc import Awaitable, Callable
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from datetime import timedelta
+from types import SimpleNamespace
 from typing import Any
 
 import psycopg
@@ -24,10 +25,11 @@ from progressor import Namespace, Process, RetryPolicy, metrics
 from progressor.errors import StorageUnavailable
 from progressor.handlers.waits import Lending
 from progressor.node.loop_lag import LoopLag
+from progressor.services.bulk_runner import BulkRunner
 from progressor.services.scanner import Scanner
 from progressor.services.zombie_collector import ZombieCollector
 from progressor.storage.batching import batch_steps
-from progressor.storage.items import Claimed
+from progressor.storage.items import Claimed, NewBulk
 from progressor.storage.operations import Storage
 from progressor.supervision import Background
 from progressor.worker.pool import Pool
@@ -39,12 +41,15 @@ from tests.engine.writes import AGE, Writes
 from tests.support import (
     NS,
     SECOND,
+    Held,
     LossyConnections,
     Tables,
     eventually,
+    fail,
     hold,
     init,
     request,
+    save,
     set_timer,
     wait,
 )
@@ -268,6 +273,17 @@ async def old_snapshot(world: World) -> None:
         await world.scanner().run_once()
 
 
+async def still_bulk(world: World) -> None:
+    step = await world.call()
+    await save(world.storage, Held(step.task, step.process), fail(), now=PAST)
+    item = NewBulk(NS, None, None, False, None, b"hash", "key", b"bulk", SECOND)
+    await world.storage.make_bulk(item, now=PAST + SECOND)
+    # It begins a repair that no worker takes.
+    await world.storage.run_bulk(now=PAST + 2 * SECOND)
+    node: Any = SimpleNamespace(storage=world.storage)
+    await BulkRunner(node, interval=SECOND).run_once()
+
+
 Trouble = Callable[[World], Awaitable[None]]
 TROUBLES: dict[str, tuple[Trouble, float | None]] = {
     "work waits too long": (backlog, None),
@@ -286,6 +302,7 @@ TROUBLES: dict[str, tuple[Trouble, float | None]] = {
     "PostgreSQL cannot read what it stored": (damage, None),
     "a defect in the background": (defect, None),
     "an old snapshot slows everything": (old_snapshot, 0),
+    "a bulk stands still": (still_bulk, None),
 }
 
 

@@ -11,7 +11,7 @@ from progressor.errors import StorageUnavailable
 from progressor.node.witness import Witness
 from progressor.storage.beats import Beats
 from progressor.worker import heartbeat as heartbeat_module
-from progressor.worker.heartbeat import Heartbeat
+from progressor.worker.heartbeat import Heartbeat, LastMinute
 from tests.support import NS, SECOND, WORKER, Tables, eventually
 
 TICK = timedelta(milliseconds=20)
@@ -21,9 +21,11 @@ def beats_of(dsn: str) -> Beats:
     return Beats(dsn, worker_id=WORKER, host="here", namespaces={NS: 60 * SECOND}, lease_age=15 * SECOND)
 
 
-def heartbeat_of(dsn: str, slots: Callable[[], dict[str, int]] = dict) -> Heartbeat:
+def heartbeat_of(
+    dsn: str, slots: Callable[[], dict[str, int]] = dict, steps: Callable[[], dict[str, int]] = dict
+) -> Heartbeat:
     witness = Witness(WORKER, lease_age=15 * SECOND)
-    return Heartbeat(beats_of(dsn), interval=TICK, free_slots=slots, witness=witness)
+    return Heartbeat(beats_of(dsn), interval=TICK, free_slots=slots, performed=steps, witness=witness)
 
 
 @pytest.fixture
@@ -58,6 +60,28 @@ async def test_it_is_renewed(heartbeat: Heartbeat, tables: Tables, slots: dict[s
     await eventually(lambda: row(tables)["seen_at"] > first["seen_at"], "renewed")
     await eventually(lambda: row(tables)["free_slots"] == {NS: 3}, "with the slots of now")
     assert row(tables)["started_at"] == first["started_at"]
+
+
+async def test_it_tells_how_many_steps_were_performed(dsn: str, tables: Tables) -> None:
+    """Of the last minute, by namespace: what was performed before its first sign of life is none of it."""
+    performed = {NS: 1000}
+    heartbeat = heartbeat_of(dsn, steps=lambda: performed)
+    await heartbeat.start()
+    assert row(tables)["steps"] == {NS: 0}
+    performed[NS] += 7
+    await eventually(lambda: row(tables)["steps"] == {NS: 7}, "told")
+    await heartbeat.stop(leave=False)
+
+
+def test_the_last_minute() -> None:
+    """What is older does not count; where looks are rare, it is the rate between the last two."""
+    last_minute = LastMinute()
+    told = [last_minute.of({NS: 10 * look}, 5.0 * look)[NS] for look in range(30)]
+    assert told == [10 * look for look in range(12)] + [120] * 18
+    # Two minutes later, and 50 more: 25 a minute. And a namespace that was not there before.
+    told = [last_minute.of({NS: 340, "new": 3}, 265.0)[name] for name in (NS, "new")]
+    assert told == [25, 2]
+    assert last_minute.of({NS: 340, "new": 3}, 266.0) == {NS: 25, "new": 1}
 
 
 async def test_a_blocked_loop_does_not_stop_the_heart(heartbeat: Heartbeat, tables: Tables) -> None:
@@ -133,7 +157,7 @@ async def test_no_database_at_the_start() -> None:
     """A worker that cannot register does not start."""
     nowhere = beats_of("postgresql://postgres@127.0.0.1:1/postgres")
     with pytest.raises(StorageUnavailable):
-        await asyncio.to_thread(nowhere.beat, {})
+        await asyncio.to_thread(nowhere.beat, {}, {})
 
 
 async def test_a_start_that_is_cancelled_leaves_nothing(dsn: str, tables: Tables) -> None:

@@ -172,7 +172,7 @@ def test_heartbeats(odd_dsn: str, keeps_state: bool, monkeypatch: pytest.MonkeyP
             session_state=keeps_state,
         )
         beats._execute("seen", {})
-        beats.beat({})
+        beats.beat({}, {})
         beats.close()
         assert connection.execute("SELECT shown FROM public.seen").fetchall() == [(_STATED,)]
 

@@ -111,11 +111,12 @@ def _beats(dsn: str, worker_id: int, *namespaces: str) -> Beats:
 def test_heartbeat(dsn: str, tables: Tables) -> None:
     """A worker makes its row, renews it, learns the count, and takes it with it."""
     beats = _beats(dsn, 1, NS)
-    one = beats.beat({NS: 3})
+    one = beats.beat({NS: 3}, {NS: 8})
     (first,) = tables.execute("SELECT * FROM workers")
     assert (first["host"], first["namespaces"], first["free_slots"]) == ("h", [NS], {NS: 3})
+    assert first["steps"] == {NS: 8}
     assert (first["step_timeouts"], first["lease_age"]) == ([SECOND], AGE)
-    two = beats.beat({})
+    two = beats.beat({}, {})
     (second,) = tables.execute("SELECT * FROM workers")
     assert second["step_timeouts"] == [SECOND]
     assert second["seen_at"] > first["seen_at"]
@@ -133,13 +134,13 @@ def test_steps_have_more_time_while_saving_is_refused(
 ) -> None:
     """For as long as PostgreSQL refuses other statements of the process, and no longer."""
     beats = _beats(dsn, 1, NS)
-    beats.beat({})
+    beats.beat({}, {})
     monkeypatch.setattr(Outage, "held_up", 70.0)
-    beats.beat({})
+    beats.beat({}, {})
     (row,) = tables.execute("SELECT step_timeouts FROM workers")
     assert row["step_timeouts"] == [71 * SECOND]
     monkeypatch.setattr(Outage, "held_up", 0.0)
-    beats.beat({})
+    beats.beat({}, {})
     beats.close()
     (row,) = tables.execute("SELECT step_timeouts FROM workers")
     assert row["step_timeouts"] == [SECOND]
@@ -148,7 +149,7 @@ def test_steps_have_more_time_while_saving_is_refused(
 async def test_live_workers(dsn: str, storage: Storage) -> None:
     """The workers that serve a namespace are listed with their free slots there."""
     for beats, free in ((_beats(dsn, 1, NS, "shop.other"), {NS: 3}), (_beats(dsn, 2, "shop.other"), {})):
-        beats.beat(free)
+        beats.beat(free, {})
         beats.close()
     assert await storage.live_workers(NS, AGE) == [(1, 3)]
     assert {worker.worker_id for worker in await storage.live_workers("shop.other", AGE)} == {1, 2}
@@ -162,7 +163,7 @@ async def test_health_names_what_is_served(dsn: str, storage: Storage, tables: T
     assert await storage.health(AGE) == (0, (), ())
     # A collector apart has a row too, and serves nothing: it is no worker.
     for beats in (_beats(dsn, 1, NS), _beats(dsn, 2)):
-        beats.beat({})
+        beats.beat({}, {})
         beats.close()
     assert await storage.health(AGE) == (1, (NS,), ())
 

@@ -75,10 +75,10 @@ async def test_known_namespaces(storage: Storage, tables: Tables) -> None:
     await storage.register_namespace("a.first", options={"concurrency": 10}, schemas={})
     for worker_id, seen_at in ((1, now), (2, now), (3, now - timedelta(hours=1))):
         tables.set_worker(worker_id, seen_at=seen_at, step_timeouts={"a.first": SECOND}, lease_age=AGE)
-    tables.execute("UPDATE workers SET free_slots = '{\"a.first\": 4}'")
+    tables.execute("UPDATE workers SET free_slots = '{\"a.first\": 4}', steps = '{\"a.first\": 30}'")
     first, second = await storage.known_namespaces()
-    assert first == KnownNamespace("a.first", False, 2, 20, 8, first.updated_at)
-    assert second == KnownNamespace("b.second", False, 0, None, 0, second.updated_at)
+    assert first == KnownNamespace("a.first", False, 2, 20, 8, 60, first.updated_at)
+    assert second == KnownNamespace("b.second", False, 0, None, 0, 0, second.updated_at)
     assert await storage.known_namespaces("b.second") == [second]
     assert await storage.known_namespaces("nobody.knows") == []
 
@@ -221,12 +221,14 @@ async def test_status(storage: Storage, tables: Tables) -> None:
     await break_process(storage, "broken")
     for number, later in enumerate((timedelta(hours=2), timedelta(hours=1))):
         await start(storage, f"timed-{number}", set_timer(at=T0 + later))
+    tables.set_worker(seen_at=now, lease_age=AGE)
+    tables.execute("UPDATE workers SET steps = jsonb_build_object(%s::text, 30)", NS)
     empty, full = await storage.status()
     assert (empty.name, full.name) == ("empty", NS)
     assert (full.calls.tasks, full.timers.tasks, full.running, full.broken) == (1, 0, 1, 1)
     assert full.calls.age >= timedelta(minutes=5)
     # All but the first.
-    assert full.started == 4
+    assert (full.started, full.steps) == (4, 30)
     assert full.next_timers == (T0 + timedelta(hours=1), T0 + timedelta(hours=2))
     assert (empty.calls.tasks, empty.running, empty.broken, empty.started) == (0, 0, 0, 0)
     assert empty.next_timers == ()

@@ -64,7 +64,9 @@ OTHER_STATEMENTS = {
     *("oldest_snapshot", "longest_lease", "server_version"),
     *("create_token", "find_tokens", "revoke_token", "use_token", "tokens_exist"),
     *("set_paused", "known_namespaces", "all_workers", "retire_patience"),
+    # See test_cost_where_many_bulks_have_ended.
     *("make_bulk", "bulk_of_key", "bulks", "stop_bulk", "next_bulk", "lock_bulk", "note_bulk"),
+    "running_bulks",
     # Locks whole tables, as every statement that writes to them does.
     "lock_saved_tables",
     "lock_processes",
@@ -118,6 +120,16 @@ OTHERS = {
     ("claimed_keys", "running"): None,
     ("drop_workers", "running"): None,
     ("find_zombies", "running"): None,
+}
+
+# And by this index alone: others have the same column, and all rows that are not wanted.
+ORDERS = {
+    ("namespace_figures", "processes"): {"processes_broken", "processes_by_creation"},
+    ("broken_processes", "processes"): {"processes_broken"},
+    ("look_bulk", "processes"): {"processes_broken"},
+    ("broken_groups", "processes"): {"processes_broken"},
+    ("namespace_figures", "schedule"): {"schedule_timers"},
+    ("failed_timers", "schedule"): {"schedule_timers"},
 }
 
 _MANY: LiteralString = """
@@ -195,6 +207,23 @@ def fill(tables: Tables, rows: LiteralString = _MANY) -> None:
 def fill_one(tables: Tables) -> None:
     """One process that has all rows: events, finished tasks, waiting calls, a blocked timer."""
     fill(tables, _ONE)
+
+
+def fill_broken(tables: Tables) -> None:
+    """The many, of which nine in ten are broken."""
+    fill(tables)
+    break_some(tables, 9)
+
+
+def break_some(tables: Tables, tenths: int) -> None:
+    """So many tenths of all processes."""
+    tables.execute(
+        """
+        UPDATE processes SET status = 'error', detail = 'it broke', corrupted_by = 10 * process_no
+        WHERE process_no %% 10 < %s
+        """,
+        tenths,
+    )
 
 
 @pytest.fixture
@@ -281,6 +310,7 @@ async def bulks(storage: Storage) -> None:
         await storage.bulk(made.bulk.bulk_id)
         await storage.stop_bulk(made.bulk.bulk_id)
     await storage.next_bulk()
+    await storage.running_bulks()
 
 
 async def fused(storage: Storage) -> None:
@@ -353,9 +383,14 @@ def is_by_key(scan: Plan) -> bool:
             return False
 
 
-def is_allowed(scan: Plan, wanted: str | None) -> bool:
+def is_allowed(scan: Plan, name: str) -> bool:
     """Whether it reads the rows that it is meant to read; None: all of them."""
-    return wanted is None or ("Index" in scan["Node Type"] and wanted in scan.get("Index Cond", ""))
+    place = name, scan["Relation Name"]
+    wanted = OTHERS.get(place, "no other")
+    if wanted is None:
+        return True
+    index = scan.get("Index Name")
+    return wanted in scan.get("Index Cond", "") and index in ORDERS.get(place, {index}) - {None}
 
 
 def faults(found: dict[str, Plan]) -> list[str]:
@@ -365,7 +400,7 @@ def faults(found: dict[str, Plan]) -> list[str]:
         for name, plan in found.items()
         for scan in scans(plan)
         for table, condition in [(scan["Relation Name"], scan.get("Index Cond", ""))]
-        if not is_by_key(scan) and not is_allowed(scan, OTHERS.get((name, table), "no other"))
+        if not is_by_key(scan) and not is_allowed(scan, name)
     ]
 
 
@@ -395,7 +430,7 @@ async def test_on_empty_tables(dsn: str, hot: dict[str, Params]) -> None:
     assert faults(await plans(dsn, hot)) == []
 
 
-@pytest.mark.parametrize("filled", [fill, fill_one], ids=["many", "one"])
+@pytest.mark.parametrize("filled", [fill, fill_one, fill_broken], ids=["many", "one", "broken"])
 @pytest.mark.parametrize("session_state", [True, False], ids=["session", "stateless"])
 async def test_on_full_tables(
     dsn: str,
@@ -404,8 +439,8 @@ async def test_on_full_tables(
     filled: Callable[[Tables], None],
     session_state: bool,
 ) -> None:
-    """Full tables have plans by keys, be the rows of many processes or of one, and so they stay
-    when an ANALYZE comes amid the run."""
+    """Full tables have plans by keys, be the rows of many processes or of one, be few broken or most,
+    and so they stay when an ANALYZE comes amid the run."""
     filled(tables)
     connections = Connections(dsn, limit=1, session_state=session_state)
     async with connections.acquire() as session:
@@ -460,12 +495,6 @@ async def test_cost_of_a_claim(dsn: str, hot: dict[str, Params], tables: Tables,
     assert max(read) <= 30, read
 
 
-BROKEN: LiteralString = """
-UPDATE processes SET status = 'error', detail = 'it broke', corrupted_by = 10 * process_no
-WHERE process_no % 2 = 0
-"""
-
-
 @pytest.mark.parametrize("name", ["look_bulk", "broken_groups"])
 @pytest.mark.parametrize("analyzed", [False, True], ids=["new", "analyzed"])
 async def test_cost_of_a_round_of_a_bulk(
@@ -473,7 +502,7 @@ async def test_cost_of_a_round_of_a_bulk(
 ) -> None:
     """It reads so many broken processes as it is to look at, from where it stands."""
     fill(tables)
-    tables.connection.execute(BROKEN)
+    break_some(tables, 5)
     if analyzed:
         tables.execute("ANALYZE")
     values = {
@@ -494,12 +523,95 @@ async def test_cost_of_a_round_of_a_bulk(
     assert buffers <= 200
 
 
+# What each may read of a table, and how many pages in all.
+OVERSEEING: dict[str, tuple[dict[str, str], int, int]] = {
+    "namespace_figures": ({"most": "20", "timers": "3", "now": f"'{T0}'"}, 20, 200),
+    "broken_processes": ({"most": "20"}, 20, 200),
+    "failed_timers": ({"most": "20"}, 20, 200),
+    "choose_bulk": (
+        {
+            "process_no": f"'{{{', '.join(map(str, range(1, 21)))}}}'",
+            "until": f"'{T0}'",
+            "until_task": str(100 * ROWS),
+        },
+        20,
+        200,
+    ),
+    "settle_bulk": ({"bulk_id": "7"}, 100, 2500),
+}
+
+
+@pytest.mark.parametrize("tenths", [0, 1, 9])
+@pytest.mark.parametrize("name", list(OVERSEEING))
+@pytest.mark.parametrize("analyzed", [False, True], ids=["new", "analyzed"])
+async def test_cost_of_overseeing(
+    dsn: str, hot: dict[str, Params], tables: Tables, name: str, analyzed: bool, tenths: int
+) -> None:
+    """What an operator and a bulk ask reads so many rows as it is to, be all broken or nobody."""
+    fill(tables)
+    break_some(tables, tenths)
+    tables.execute("TRUNCATE bulk_repairs")
+    # Of each bulk a hundred are under way, and have ended.
+    tables.execute(
+        """
+        INSERT INTO bulk_repairs (bulk_id, process_no, task_id)
+        SELECT n / 100, n, 10 * n FROM generate_series(1, %s) AS n
+        """,
+        ROWS,
+    )
+    if analyzed:
+        tables.execute("ANALYZE")
+    values, rows, pages = OVERSEEING[name]
+    read, buffers = await measured(dsn, name, hot[name], {"namespace": f"'{NS}'", **values})
+    assert max(read, default=0) <= rows
+    assert buffers <= pages
+
+
+BULKS: dict[str, dict[str, str]] = {
+    "bulks": {"bulk_id": "5", "limit": "1"},
+    "bulk_of_key": {"idempotency_key": "'key-5'"},
+    "stop_bulk": {"bulk_id": "5"},
+    "next_bulk": {},
+    "running_bulks": {},
+    "lock_bulk": {},
+}
+
+
+@pytest.mark.parametrize("name", list(BULKS))
+@pytest.mark.parametrize("analyzed", [False, True], ids=["new", "analyzed"])
+async def test_cost_where_many_bulks_have_ended(
+    dsn: str, hot: dict[str, Params], sent: dict[str, Params], tables: Tables, name: str, analyzed: bool
+) -> None:
+    """One is found by its key, those that run by theirs, however many there ever were."""
+    assert hot
+    tables.execute("TRUNCATE bulks RESTART IDENTITY")
+    tables.execute(
+        """
+        INSERT INTO bulks (
+            created_at, until_task, namespace, simple, request_hash, idempotency_key, bulk_hash, pace,
+            status, ended_at, paced_at, next_at, still_since
+        )
+        SELECT
+            now(), n, %s, TRUE, '', 'key-' || n, '', interval '1 second',
+            CASE WHEN n %% 5000 = 0 THEN 'running' ELSE 'finished' END,
+            CASE WHEN n %% 5000 > 0 THEN now() END, now(), now(), now()
+        FROM generate_series(1, %s) AS n
+        """,
+        NS,
+        ROWS,
+    )
+    if analyzed:
+        tables.execute("ANALYZE")
+    _, buffers = await measured(dsn, name, sent[name], BULKS[name])
+    assert buffers <= 20
+
+
 async def measured(dsn: str, name: str, params: Params, values: dict[str, str]) -> tuple[list[float], int]:
     """How many rows each scan of a prepared statement reads, and how many pages it touches."""
     connections = Connections(dsn, limit=1)
     async with connections.acquire() as session:
         await session._prepare({name: params})
-        arguments = ", ".join(values[each] for each in numbered(name)[1])
+        arguments = ", ".join(values.get(each, "NULL") for each in numbered(name)[1])
         sql = f'EXPLAIN (ANALYZE, BUFFERS, TIMING OFF, FORMAT JSON) EXECUTE "{name}" ({arguments})'
         session._pgconn.send_query_params(sql.encode(), [])
         (row,) = (await session._synced(["EXPLAIN"]))["EXPLAIN"]
@@ -520,7 +632,7 @@ CHANGED = {
     },
     "processes": {"status", "previous_status", "status_changed_at", "aux_state", "last_event_id"},
     "running": {"task_id", "task_type", "lease", "running_time"},
-    "workers": {"seen_at", "free_slots", "beats"},
+    "workers": {"seen_at", "free_slots", "steps", "beats"},
 }
 
 

@@ -433,7 +433,7 @@ async def test_a_heartbeat_waits_for_the_verdict(
     step = await hold(storage, init())
     await race.begin(lambda first: collect(first, LATER))
     beats = Beats(dsn, worker_id=WORKER, host="h", namespaces={NS: SECOND}, lease_age=SECOND)
-    beating = await race.waits(asyncio.to_thread(beats.beat, {}))
+    beating = await race.waits(asyncio.to_thread(beats.beat, {}, {}))
     assert len(await race.commit()) == 1
     assert (await beating).number == 2
     beats.close()

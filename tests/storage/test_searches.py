@@ -10,7 +10,7 @@ from sqlalchemy.dialects.postgresql.psycopg import PGDialect_psycopg
 
 from progressor.storage import searches
 from progressor.storage.searches import TimerFilter, Wanted
-from tests.storage.test_plans import fill
+from tests.storage.test_plans import break_some, fill
 from tests.support import NS, Tables
 
 LIMIT = 10
@@ -69,3 +69,26 @@ def test_a_page_reads_what_it_hands_out(
         items, cursor = wanted.page(rows, LIMIT)
         assert len(items) == LIMIT
         assert cursor is not None
+
+
+@pytest.mark.parametrize("tenths", [1, 9])
+@pytest.mark.parametrize("analyzed", [False, True], ids=["new", "analyzed"])
+@pytest.mark.parametrize("namespaces", [None, (NS, "other")])
+def test_a_page_of_the_broken_ones(
+    tables: Tables, namespaces: tuple[str, ...] | None, analyzed: bool, tenths: int
+) -> None:
+    """It reads no more than it hands out, be few broken or most, also before the first ANALYZE."""
+    for table in ("processes", "tasks", "schedule"):
+        # It may come by itself.
+        tables.connection.execute(f"ALTER TABLE {table} SET (autovacuum_enabled = off)".encode())
+    fill(tables)
+    break_some(tables, tenths)
+    if analyzed:
+        tables.execute("ANALYZE")
+    compiled = (
+        Wanted(namespace=NS, namespaces=namespaces, status="error")
+        .statement(LIMIT, None)
+        .compile(dialect=PGDialect_psycopg(), compile_kwargs={"literal_binds": True})
+    )
+    (plan,) = tables.connection.execute(f"EXPLAIN (ANALYZE, FORMAT JSON) {compiled}".encode()).fetchone()  # type: ignore[misc]
+    assert sum(read(plan[0]["Plan"])) < 100, plan

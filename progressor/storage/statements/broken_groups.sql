@@ -1,5 +1,6 @@
 -- What a bulk would repair, or has left: the broken processes that match, of the next so many, in groups by
--- handler and message, the largest first. Numbers in messages are one and the same.
+-- handler and message, the largest first. Numbers in messages are one and the same. Without groups it only
+-- counts: then no task is read whose handler nobody wants to know.
 WITH looked AS MATERIALIZED (
     SELECT p.process_no, p.process_id, p.status, p.status_changed_at, p.corrupted_by, p.detail
     FROM progressor.processes AS p
@@ -19,12 +20,16 @@ matching AS (
     SELECT
         l.process_id, l.status_changed_at,
         CASE WHEN t.task_type IN ('call', 'notify') THEN t.name ELSE t.task_type::text END AS handler,
-        regexp_replace(left(l.detail, 200), '[0-9]+', '#', 'g') AS detail
+        CASE
+            WHEN %(groups)s::bigint > 0 THEN regexp_replace(left(l.detail, 200), '[0-9]+', '#', 'g')
+        END AS detail
     FROM looked AS l
     LEFT JOIN LATERAL (
         SELECT t.task_type, t.name
         FROM progressor.tasks AS t
-        WHERE t.process_no = l.process_no AND t.task_id = l.corrupted_by
+        WHERE
+            t.process_no = l.process_no AND t.task_id = l.corrupted_by
+            AND (%(groups)s::bigint > 0 OR %(handler)s::text IS NOT NULL)
         OFFSET 0
     ) AS t ON TRUE
     WHERE

@@ -4,6 +4,9 @@ SELECT
     b.looked_at, b.passed_by, b.begun, b.repaired, b.refused, b.failed, b.removed, b.last_error,
     b.until_task, b.cursor_at, b.cursor_no, b.at_end
 FROM progressor.bulks AS b
-WHERE %(bulk_id)s::bigint IS NULL OR b.bulk_id = %(bulk_id)s::bigint
+WHERE
+    -- A range of the key, so that the one is found by it.
+    b.bulk_id >= coalesce(%(bulk_id)s::bigint, 0)
+    AND b.bulk_id <= coalesce(%(bulk_id)s::bigint, 9223372036854775807)
 ORDER BY b.bulk_id DESC
 LIMIT %(limit)s::bigint

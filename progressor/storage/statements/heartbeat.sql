@@ -1,13 +1,15 @@
 -- A process lives: its row is made or renewed. Who renews it learns the count, and by it whether the
 -- renewal before this one is still there; the time is that of the row, after any wait for it.
 INSERT INTO progressor.workers (
-    worker_id, host, namespaces, step_timeouts, lease_age, free_slots, seen_at
+    worker_id, host, namespaces, step_timeouts, lease_age, free_slots, steps, seen_at
 )
 VALUES (
     %(worker_id)s::bigint, %(host)s::text, %(namespaces)s::text[], %(step_timeouts)s::interval[],
-    %(lease_age)s::interval, %(free_slots)s::text::jsonb, clock_timestamp()
+    %(lease_age)s::interval, %(free_slots)s::text::jsonb, %(steps)s::text::jsonb,
+    clock_timestamp()
 )
 ON CONFLICT (worker_id) DO UPDATE
 SET
-    free_slots = excluded.free_slots, step_timeouts = excluded.step_timeouts, beats = workers.beats + 1, seen_at = clock_timestamp()
+    free_slots = excluded.free_slots, steps = excluded.steps, step_timeouts = excluded.step_timeouts,
+    beats = workers.beats + 1, seen_at = clock_timestamp()
 RETURNING beats, seen_at

@@ -5,12 +5,14 @@ SELECT
     n.updated_at,
     served.workers,
     served.free_slots,
+    served.steps,
     served.workers * (n.options ->> 'concurrency')::bigint AS slots
 FROM progressor.namespaces AS n
 CROSS JOIN LATERAL (
     SELECT
         count(*) AS workers,
-        coalesce(sum((w.free_slots ->> n.name)::bigint), 0)::bigint AS free_slots
+        coalesce(sum((w.free_slots ->> n.name)::bigint), 0)::bigint AS free_slots,
+        coalesce(sum((w.steps ->> n.name)::bigint), 0)::bigint AS steps
     FROM progressor.workers AS w
     WHERE n.name = ANY (w.namespaces) AND w.seen_at > now() - w.lease_age
 ) AS served

@@ -27,7 +27,10 @@ matching AS (
     LEFT JOIN LATERAL (
         SELECT t.task_type, t.name
         FROM progressor.tasks AS t
-        WHERE t.process_no = l.process_no AND t.task_id = l.corrupted_by
+        WHERE
+            t.process_no = l.process_no AND t.task_id = l.corrupted_by
+            -- Else nobody asks.
+            AND %(handler)s::text IS NOT NULL
         OFFSET 0
     ) AS t ON TRUE
     WHERE

@@ -6,6 +6,8 @@ SELECT
         FROM (
             SELECT FROM progressor.processes AS p
             WHERE p.namespace_no = at.namespace_no AND p.detail IS NOT NULL
+            -- In the order of its index: no other one will do, however many are broken.
+            ORDER BY p.created_at, p.process_no
             LIMIT %(most)s::bigint
         ) AS broken
     ) AS broken,

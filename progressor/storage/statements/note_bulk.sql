@@ -14,6 +14,7 @@ SET
     at_end = %(at_end)s::boolean,
     paced_at = %(paced_at)s::timestamptz,
     next_at = %(next_at)s::timestamptz,
+    still_since = %(still_since)s::timestamptz,
     looked_at = %(looked_at)s::bigint,
     passed_by = %(passed_by)s::bigint,
     begun = %(begun)s::bigint,
