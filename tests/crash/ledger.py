@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from datetime import timedelta
 from typing import Any
 
-from progressor import Client, Namespace, Process, ReplyTimeout, StorageUnavailable
+from progressor import Client, HandlerFailed, Namespace, Process, ReplyTimeout, StorageUnavailable
 
 ACCOUNTS = ("a", "b", "c")
+SPOILT = tuple(f"s{number}" for number in range(12))
 DEPOSITS = (1, 2, 3, 4)
 NAMESPACE = "crash.account"
 
@@ -40,6 +42,14 @@ def account(*, deposits_wait: bool = False) -> Namespace:
         process.emit("deposited", amount=args["amount"])
         return int(process.state["balance"])
 
+    @ns.call
+    async def spoil(process: Process[Any]) -> None:
+        raise ConnectionError("the bank does not answer")
+
+    @ns.repair
+    async def mend(process: Process[Any]) -> None:
+        process.emit("mended")
+
     @ns.timeout
     async def tick(process: Process[Any]) -> None:
         process.state["ticks"] += 1
@@ -69,6 +79,15 @@ async def use(client: Client, account_id: str) -> list[int]:
         )
         for amount in DEPOSITS
     ]
+
+
+async def spoil(client: Client, *names: str) -> None:
+    """Break these accounts; those that are not there are opened before."""
+    for name in names:
+        of = client.process(NAMESPACE, name)
+        await of.start({"tick_ms": 3_600_000}, idempotency_key=f"open-{name}")
+        with suppress(HandlerFailed):
+            await of.call("spoil")
 
 
 async def use_all(client: Client) -> list[list[int]]:

@@ -65,6 +65,12 @@ COLLECTOR = [
     *(f"release:{phase}" for phase in ("before", "sent", "after")),
     *(f"commit:{phase}" for phase in ("before", "sent", "after")),
 ]
+# What a bulk runner does beside it, of one bulk.
+BULK_RUNNER = [
+    f"{verb}:{phase}"
+    for verb in ("next_bulk", "running_bulks", "lock_bulk", "look_bulk", "choose_bulk", "note_bulk")
+    for phase in ("before", "sent", "after")
+]
 STOP = [
     *(f"hand_back:{phase}" for phase in ("before", "sent", "after")),
     *(f"deregister:{phase}" for phase in ("before", "after")),

@@ -7,17 +7,30 @@ and then compares answers, balances and histories to the last event; the tables'
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
 from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
 from datetime import timedelta
 from itertools import accumulate
 from pathlib import Path
 
 import pytest
 
-from progressor import Client, Engine, SetTimer
+from progressor import Bulk, Client, Engine, SetTimer
 from tests.crash import points
-from tests.crash.ledger import ACCOUNTS, CLIENT_OPTIONS, DEPOSITS, NAMESPACE, OPTIONS, account, use_all
+from tests.crash.ledger import (
+    ACCOUNTS,
+    CLIENT_OPTIONS,
+    DEPOSITS,
+    NAMESPACE,
+    OPTIONS,
+    SPOILT,
+    account,
+    spoil,
+    use_all,
+)
 from tests.support import check_invariants
 
 ANSWERS = [list(accumulate(DEPOSITS))] * len(ACCOUNTS)
@@ -154,6 +167,106 @@ async def test_a_zombie_collector_dies(known: str, point: str) -> None:
         async with Engine(known, [account()], **OPTIONS):
             assert await asking == ANSWERS
             await check(known)
+
+
+@pytest.fixture
+async def bulk(known: str, simple: bool) -> Bulk:
+    """A bulk for the spoilt accounts, some a second; two more broke after it was made."""
+    async with Engine(known, [account()], zombie_collector=False, **OPTIONS) as engine:
+        await spoil(engine.client, *SPOILT, "again")
+        await engine.client.start(NAMESPACE, "later", {"tick_ms": 3_600_000}, idempotency_key="open-later")
+        made = await engine.client.repair_all(NAMESPACE, simple=simple, rate=3)
+        await engine.client.simple_repair(NAMESPACE, "again")
+        await spoil(engine.client, "again", "later")
+    return made
+
+
+async def finished(client: Client, bulk: Bulk) -> Bulk:
+    async with asyncio.timeout(30):
+        while True:
+            found = await client.bulk(bulk.bulk_id)
+            if found.status.is_final:
+                return found
+            await asyncio.sleep(0.02)
+
+
+async def begins(client: Client, bulk: Bulk, repairs: int) -> None:
+    """Wait until a bulk has begun so many."""
+    async with asyncio.timeout(30):
+        while True:
+            if (await client.bulk(bulk.bulk_id)).begun >= repairs:
+                return
+            await asyncio.sleep(0.02)
+
+
+async def check_bulk(dsn: str, bulk: Bulk) -> None:
+    """Each spoilt account was repaired once, those that broke later were not touched, all is counted."""
+    async with Client(dsn, **CLIENT_OPTIONS) as client:
+        found = await finished(client, bulk)
+        assert (found.status, found.begun, found.repaired) == ("finished", len(SPOILT), len(SPOILT))
+        assert (found.passed_by, found.under_way, found.last_error) == (0, 0, None)
+        for name in SPOILT:
+            process = await client.get(NAMESPACE, name)
+            repairs = [task for task in await client.trace(NAMESPACE, name) if task.task_type == "repair"]
+            assert (process.status, len(repairs)) == ("running", 1)
+            assert [event.name for event in process.history].count("mended") == (not bulk.simple)
+        for name, count in (("again", 1), ("later", 0)):
+            repairs = [task for task in await client.trace(NAMESPACE, name) if task.task_type == "repair"]
+            assert ((await client.get(NAMESPACE, name)).status, len(repairs)) == ("error", count)
+    check_invariants(dsn)
+
+
+@pytest.mark.parametrize(
+    ("point", "simple"),
+    [
+        *((point, False) for point in points.BULK_RUNNER),
+        *((point, True) for point in points.BULK_RUNNER if point.startswith(("choose_", "note_"))),
+    ],
+)
+async def test_a_bulk_runner_dies(known: str, bulk: Bulk, point: str) -> None:
+    """In the middle of a bulk: what it had begun is counted, another one begins the rest, nothing twice."""
+    await die("collector", point, known, nth=2)
+    async with Client(known, **CLIENT_OPTIONS) as client:
+        found = await client.bulk(bulk.bulk_id)
+        assert 0 < found.begun < len(SPOILT)
+    check_invariants(known)
+    async with Engine(known, [account()], **OPTIONS):
+        await check_bulk(known, bulk)
+
+
+@pytest.mark.parametrize("simple", [False, True], ids=["handler", "simple"])
+async def test_bulk_runners_are_killed(known: str, bulk: Bulk) -> None:
+    """The service itself, by SIGKILL, again and again; two run at the end."""
+    async with Client(known, **CLIENT_OPTIONS) as client:
+        for _ in range(2):
+            before = (await client.bulk(bulk.bulk_id)).begun
+            async with zombie_collector(known):
+                await begins(client, bulk, before + 1)
+        assert (await client.bulk(bulk.bulk_id)).begun < len(SPOILT)
+        async with (
+            Engine(known, [account()], zombie_collector=False, **OPTIONS),
+            zombie_collector(known),
+            zombie_collector(known),
+        ):
+            await check_bulk(known, bulk)
+
+
+@asynccontextmanager
+async def zombie_collector(dsn: str) -> AsyncIterator[None]:
+    """The service of its own, as it is run; it is killed."""
+    plain = {name: value for name, value in os.environ.items() if not name.startswith("PROGRESSOR_")}
+    child = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "progressor", "zombie-collector", "--log-level", "error"),
+        env={**plain, "PROGRESSOR_DATABASE_URL": dsn},
+        cwd=PROJECT,
+    )
+    try:
+        yield
+        assert child.returncode is None, "it ended by itself"
+    finally:
+        with suppress(ProcessLookupError):
+            child.kill()
+        await child.wait()
 
 
 @pytest.mark.parametrize("point", points.STOP)

@@ -11,10 +11,11 @@ from datetime import timedelta
 from typing import Any
 
 from progressor.model import Decision, Event, SetTimer, TaskType
-from progressor.storage.items import Claimed, Import, NotPrepared, TaskRef
+from progressor.storage.items import Claimed, Import, NewBulk, NotPrepared, TaskRef
 from progressor.storage.operations import Storage
 from tests.interleavings.stepping import Side
 from tests.support import (
+    MICROSECOND,
     NS,
     SECOND,
     T0,
@@ -40,6 +41,8 @@ from tests.support import (
 
 LATER = T0 + timedelta(hours=2)
 _HOUR = timedelta(hours=1)
+# When all that is broken has broken.
+_BROKEN = T0 + 2 * SECOND
 _CLIENT = 61
 _CLAIMER = 10
 
@@ -163,6 +166,50 @@ async def repairing(storage: Storage) -> Scene:
     return Scene(held(await _ask(storage, TaskType.REPAIR, 3)))
 
 
+async def _bulk(storage: Storage, *, simple: bool) -> None:
+    """A bulk of all that broke until now."""
+    item = NewBulk(NS, None, None, simple, None, b"hash", "bulk", b"bulk", MICROSECOND)
+    await storage.make_bulk(item, now=_BROKEN)
+
+
+async def to_repair(storage: Storage) -> Scene:
+    """It was broken by its timer, and a bulk is to repair it."""
+    await broken(storage)
+    await _bulk(storage, simple=False)
+    return Scene()
+
+
+async def to_repair_simply(storage: Storage) -> Scene:
+    """The same of a bulk that needs no handler."""
+    await broken(storage)
+    await _bulk(storage, simple=True)
+    return Scene()
+
+
+async def being_repaired(storage: Storage) -> Scene:
+    """A bulk is to repair it, and a repair by hand runs."""
+    scene = await repairing(storage)
+    await _bulk(storage, simple=False)
+    return scene
+
+
+async def repair_waits(storage: Storage) -> Scene:
+    """The repair that a bulk has begun waits."""
+    await to_repair(storage)
+    await storage.run_bulk(now=_BROKEN)
+    (found,) = await storage.search_calls(NS, 1, worker_id=_CLAIMER, lease=30, now=_BROKEN)
+    await storage.hand_back([found.task])
+    return Scene(waiting=held(found).ref)
+
+
+async def repair_runs(storage: Storage) -> Scene:
+    """The repair that a bulk has begun runs."""
+    await to_repair(storage)
+    await storage.run_bulk(now=_BROKEN)
+    (found,) = await storage.search_calls(NS, 1, worker_id=_CLAIMER, lease=30, now=_BROKEN)
+    return Scene(held(found))
+
+
 @dataclass(frozen=True)
 class Op:
     """An operation as one of two sides does it.
@@ -281,6 +328,28 @@ async def _remove(storage: Storage, scene: Scene, side: int) -> Any:
     return await storage.remove(NS, "p1")
 
 
+async def _remove_and_start(storage: Storage, scene: Scene, side: int) -> Any:
+    """The end of one life and the begin of the next: two transactions, with a boundary in between."""
+    removed = await storage.remove(NS, "p1")
+    if not removed.existed:
+        # As many stops as it takes to remove something.
+        await _boundary(storage)
+        await _boundary(storage)
+    await _boundary(storage)
+    asked = request("p1", TaskType.INIT, key=f"side-{side}", lease=side * 1000, worker_id=side)
+    return [removed, *await storage.prepare_init([asked], now=_now(side))]
+
+
+async def _bulk_round(storage: Storage, scene: Scene, side: int) -> Any:
+    # Asked again, it is due again.
+    return await storage.run_bulk(now=_now(side) if isinstance(storage._connections, Side) else LATER)
+
+
+async def _stop_bulk(storage: Storage, scene: Scene, side: int) -> Any:
+    (bulk,) = await storage.bulks(limit=1)
+    return await storage.stop_bulk(bulk.bulk_id, now=_now(side))
+
+
 async def _drop(storage: Storage, scene: Scene, side: int) -> Any:
     late = T0 + timedelta(days=2)
     return await storage.drop_leftovers(evidence(late), lease_age=SECOND, now=late)
@@ -316,6 +385,7 @@ OPS: dict[str, Op] = {
     "zombie_error": Op(_collect, skips=True, on_zombie="error"),
     "zombie_retry": Op(_collect, skips=True, on_zombie="retry"),
     "remove": Op(_remove),
+    "remove_and_start": Op(_remove_and_start, middle=4),
     "drop": Op(_drop),
     "put": Op(_put),
     "save_resume": _saves(resume(events=events(2))),
@@ -327,6 +397,8 @@ OPS: dict[str, Op] = {
     "save_hold": _saves(fail_repair()),
     "save_remove": _saves(removed()),
     "save_refusal": _saves(refuse_init()),
+    "bulk_round": Op(_bulk_round, skips=True),
+    "stop_bulk": Op(_stop_bulk),
 }
 
 _CLAIMS = "search_calls search_timers capture_task"
@@ -385,4 +457,24 @@ MEETINGS: dict[str, tuple[Setting, str]] = {
     ),
     "broken": (broken, "init put call fused_call repair simple_repair search_calls search_timers remove"),
     "held_back": (held_back, f"call repair simple_repair {_CLAIMS} remove"),
+    "to_repair": (
+        to_repair,
+        "bulk_round stop_bulk call put repair simple_repair search_calls remove remove_and_start",
+    ),
+    "to_repair_simply": (
+        to_repair_simply,
+        "bulk_round stop_bulk repair simple_repair search_timers remove remove_and_start",
+    ),
+    "being_repaired": (
+        being_repaired,
+        f"bulk_round stop_bulk save_hold save_resume remove remove_and_start {_ZOMBIES}",
+    ),
+    "repair_runs": (
+        repair_runs,
+        (
+            "bulk_round stop_bulk repair simple_repair "
+            f"save_hold save_resume save_replace remove_and_start {_ZOMBIES}"
+        ),
+    ),
+    "repair_waits": (repair_waits, f"bulk_round stop_bulk repair simple_repair {_CLAIMS} remove"),
 }

@@ -19,6 +19,7 @@ from psycopg.conninfo import make_conninfo
 from psycopg.errors import UniqueViolation
 
 from progressor.storage import repetition
+from progressor.storage.bulks import Round
 from progressor.storage.connections import Connections
 from progressor.storage.items import (
     Claimed,
@@ -39,20 +40,32 @@ from tests.support import Tables, check_invariants
 
 
 def _pairs() -> Iterator[Any]:
-    """Every pair in every scene in which both can be asked for; in the quick profile, in one of them."""
+    """Every pair in every scene in which both can be asked for; in the quick profile, in one of them.
+
+    A round of a bulk does another thing in each.
+    """
     seen = set()
     for scene, (_, names) in MEETINGS.items():
         for pair in itertools.combinations_with_replacement(names.split(), 2):
             # A namespace has one policy, and where nothing is and nothing begins, nothing happens.
             alike = pair[0] != pair[1] and all(OPS[name].on_zombie for name in pair)
             idle = scene == "absent" and not any(name.startswith(("init", "put")) for name in pair)
-            if alike or idle or (not DEEP and frozenset(pair) in seen):
+            is_known = not DEEP and "bulk_round" not in pair and frozenset(pair) in seen
+            if alike or idle or is_known:
                 continue
             seen.add(frozenset(pair))
             yield pytest.param(scene, *pair, id="-".join((scene, *pair)))
 
 
 Rows = dict[str, list[tuple[Any, ...]]]
+
+# What was seen, and what for naught, depends on the order; what was done does not.
+_BULKS = {
+    "bulk_repairs": "SELECT process_no, task_id FROM bulk_repairs",
+    "bulks": "SELECT NULL, status, begun, repaired, refused, failed, removed FROM bulks",
+}
+# Beyond what the sides are given: drawn by a round of a bulk.
+_LARGE = 2**32
 
 
 class Left(NamedTuple):
@@ -96,10 +109,14 @@ class Arena:
     def _empty(self, on_zombie: str) -> None:
         self._meetings += 1
         if self._meetings % 500 == 0:
-            self._connection.execute(b"TRUNCATE " + b", ".join(name.encode() for name in TABLES))
+            self._connection.execute(
+                b"TRUNCATE " + b", ".join(name.encode() for name in (*TABLES, *_BULKS))
+            )
         with self._connection.pipeline():
-            for name in TABLES:
+            for name in (*TABLES, *_BULKS):
                 self._connection.execute(b"DELETE FROM " + name.encode())
+            # Its number stands in the keys of the repairs that it begins.
+            self._connection.execute("SELECT setval('bulks_bulk_id_seq', 1, FALSE)")
         self._tables.set_namespace(on_zombie=on_zombie)
         self._tables.set_collector()
 
@@ -150,17 +167,22 @@ class Arena:
     def _rows(self) -> Rows:
         """All rows; numbers and ids are places among all of them: a sequence does not go back."""
         with self._connection.pipeline():
-            cursors = {name: self._connection.execute(text) for name, text in ROWS.items()}
+            cursors = {
+                name: self._connection.execute(text.encode()) for name, text in (ROWS | _BULKS).items()
+            }
             found = {name: cursor.fetchall() for name, cursor in cursors.items()}
         numbers = _places(row[0] for name in ("processes", "removed") for row in found[name])
         ids = _places(row[1] for row in found["tasks"])
-        column = {"processes": 10, "tasks": 1, "schedule": 1, "running": 1, "events": 2}
+        column = {"processes": 10, "tasks": 1, "schedule": 1, "running": 1, "events": 2, "bulk_repairs": 1}
 
         def placed(name: str, row: tuple[Any, ...]) -> tuple[Any, ...]:
             number, *rest = row
             if name in column:
                 rest[column[name] - 1] = ids.get(rest[column[name] - 1])
-            return numbers[number], *rest
+            if name == "tasks":
+                rest = [None if isinstance(each, int) and each > _LARGE else each for each in rest]
+            # Of a bulk, or of a repair whose process is gone, there is none.
+            return numbers.get(number), *rest
 
         return {
             name: sorted((placed(name, row) for row in rows), key=lambda row: row[:4])
@@ -187,6 +209,8 @@ def _outline(answer: Any) -> Any:
             return "claimed", task.task_type, process.status
         case Zombie(task_type=task_type, disposition=disposition, cancelled=cancelled):
             return "zombie", task_type, disposition, len(cancelled)
+        case Round(_, new):
+            return "round", new["begun"], new["repaired"], new["failed"], new["removed"]
         case Removed(existed, cancelled):
             return "removed", existed, len(cancelled)
         case _:
