@@ -8,9 +8,11 @@ from __future__ import annotations
 import asyncio
 import re
 from dataclasses import asdict
+from datetime import timedelta
 from typing import Annotated, Any
 
 import typer
+from rich.console import Group, RenderableType
 from rich.live import Live
 from rich.table import Table
 from rich.text import Text
@@ -20,8 +22,10 @@ from progressor.cli.failures import REFUSED
 from progressor.cli.options import ASKING, AsJson, with_settings
 from progressor.cli.output import clock, note, print_json, short, stderr, stdout, visible
 from progressor.cli.question import ask
+from progressor.cli.status import duration
 from progressor.client.client import Client
 from progressor.deployment.settings import Settings
+from progressor.errors import StorageUnavailable
 
 _RATE = re.compile(r"(\d+(?:\.\d+)?)(?:/(s|m|h))?")
 _SECONDS = {None: 1, "s": 1, "m": 60, "h": 3600}
@@ -86,18 +90,23 @@ def begin(
 ) -> None:
     """Make a bulk, and watch it if wanted."""
     made = ask(settings, lambda client: client.repair_all(namespace, args, **given))
+    number = made.bulk_id
+    is_old = made.status is not BulkStatus.RUNNING
+    if is_old:
+        note(
+            f"bulk {number} was made with this key before: nothing is begun; another key makes another one"
+        )
     if watch:
-        note(f"bulk {made.bulk_id} is stored; Ctrl-C leaves it running")
-        _watched(settings, made.bulk_id, machine=machine)
+        if not is_old:
+            note(f"bulk {number} is stored; Ctrl-C leaves it running")
+        _watched(settings, number, machine=machine)
     elif machine:
         print_json(plain(made), machine=True)
+    elif is_old:
+        stdout().print(f"bulk {number} of {visible(namespace)} is {made.status}", soft_wrap=True)
     else:
-        stdout().print(
-            f"bulk {made.bulk_id} repairs {visible(namespace)} in the background", soft_wrap=True
-        )
-        note(
-            f"progressor bulk {made.bulk_id} --watch shows it, progressor stop-bulk {made.bulk_id} stops it"
-        )
+        stdout().print(f"bulk {number} repairs {visible(namespace)} in the background", soft_wrap=True)
+        note(f"progressor bulk {number} --watch shows it, progressor stop-bulk {number} stops it")
 
 
 @with_settings(ASKING)
@@ -161,13 +170,23 @@ def _watched(settings: Settings, bulk_id: int, *, machine: bool) -> None:
 
 async def _until_ended(client: Client, bulk_id: int, *, quiet: bool) -> Bulk:
     console = stderr()
+    found: Bulk | None = None
     with Live(console=console, transient=True, auto_refresh=False) as live:
         while True:
-            found = await client.bulk(bulk_id)
-            if found.status.is_final:
-                return found
+            shown: RenderableType
+            try:
+                found = await client.bulk(bulk_id)
+                shown = _view(found)
+            except StorageUnavailable:
+                if found is None:
+                    raise
+                # Whoever watches through a fail-over sees how it goes on.
+                shown = Group(_view(found), Text("PostgreSQL is not available: looking again", "yellow"))
+            else:
+                if found.status.is_final:
+                    return found
             if console.is_terminal and not quiet:
-                live.update(_view(found), refresh=True)
+                live.update(shown, refresh=True)
             await asyncio.sleep(_LOOKS)
 
 
@@ -193,12 +212,19 @@ def _lines(bulk: Bulk) -> list[tuple[str, Text]]:
         ("removed", f"{bulk.removed:,}"),
     ]
     if bulk.left is not None:
-        lines.append(("left", f"{bulk.left:,}" + (" or more" if bulk.has_more else "")))
+        lines.append(("left", _left(bulk)))
     if bulk.last_error is not None:
         lines.append(("last error", short(bulk.last_error, 200)))
     if bulk.ended_at is not None:
         lines.append(("ended", clock(bulk.ended_at)))
     return [(name, Text(visible(value))) for name, value in lines]
+
+
+def _left(bulk: Bulk) -> str:
+    left = f"{bulk.left:,}" + (" or more" if bulk.has_more else "")
+    if not bulk.left:
+        return left
+    return f"{left}, which takes {duration(timedelta(seconds=bulk.left / bulk.rate))} or more"
 
 
 def _filter(bulk: Bulk) -> str:

@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import json
+from dataclasses import replace
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 from typer.testing import CliRunner
 
 from progressor import Client, Engine, HandlerFailed, Namespace, Process
+from progressor.bulks import Bulk, BulkStatus
+from progressor.cli import bulk as bulk_module
 from progressor.cli.bulk import read_rate
 from progressor.cli.main import app
+from progressor.errors import StorageUnavailable
 
 NS = "night.order"
+NOW = datetime(2040, 1, 1, tzinfo=UTC)
 
 
 def orders() -> Namespace:
@@ -65,6 +71,55 @@ def test_stopping_one(broken: str) -> None:
     assert json.loads(run(broken, "stop-bulk", "1", "--json"))["status"] == "stopped"
     assert "stopped" in run(broken, "bulk", "1", "--wait", status=1)
     assert "there is no bulk 2; `progressor bulks` lists" in run(broken, "stop-bulk", "2", status=1)
+
+
+class Looks:
+    """Stands where a client would: what each look finds."""
+
+    def __init__(self, *found: Bulk | Exception) -> None:
+        self._found = iter(found)
+
+    async def bulk(self, bulk_id: int) -> Bulk:
+        found = next(self._found)
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+
+async def test_a_watch_goes_on_after_an_outage(monkeypatch: pytest.MonkeyPatch) -> None:
+    """But for one that is there from the start."""
+    monkeypatch.setattr(bulk_module, "_LOOKS", 0)
+    running = Bulk(1, NS, BulkStatus.RUNNING, NOW, None, 50.0, True)
+    ended = replace(running, status=BulkStatus.FINISHED, ended_at=NOW)
+    away = StorageUnavailable("gone")
+    client: Any = Looks(running, away, away, running, away, ended)
+    assert await bulk_module._until_ended(client, 1, quiet=False) == ended
+    client = Looks(away, ended)
+    with pytest.raises(StorageUnavailable):
+        await bulk_module._until_ended(client, 1, quiet=False)
+
+
+def test_what_is_left(broken: str) -> None:
+    """And how long that takes at its rate."""
+    run(broken, "repair", "-n", NS, "--simple", "--rate", "1/h")
+    assert "3, which takes 3 h or more" in run(broken, "bulk", "1")
+    run(broken, "stop-bulk", "1")
+    shown = run(broken, "bulk", "1")
+    assert "takes" not in shown
+    assert "ended" in shown
+
+
+def test_one_that_was_made_before(broken: str) -> None:
+    """With the key of a bulk that was stopped nothing begins, and that is said; without it another does."""
+    given = ("repair", "-n", NS, "--simple", "--idempotency-key", "tonight")
+    for _ in range(2):
+        assert "bulk 1 repairs night.order in the background" in run(broken, *given)
+    run(broken, "stop-bulk", "1")
+    shown = run(broken, *given)
+    assert "bulk 1 of night.order is stopped" in shown
+    assert "another key makes another one" in shown
+    assert "nothing is begun" in run(broken, *given, "--watch", status=1)
+    assert "bulk 2 repairs" in run(broken, *given[:-2])
 
 
 WRONG: list[tuple[list[str], str]] = [
