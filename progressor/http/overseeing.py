@@ -34,6 +34,7 @@ class KnownNamespaceBody(BaseModel):
     workers: int
     slots: int | None
     free_slots: int
+    steps: int
     updated_at: AwareDatetime
 
 
@@ -90,6 +91,7 @@ class NamespaceStatusBody(BaseModel):
     timers: WaitingBody
     broken: int
     started: int
+    steps: int
     next_timers: list[AwareDatetime]
 
 
@@ -231,7 +233,7 @@ async def status(
     caller: Annotated[Caller, needs("processes:read")],
     namespace: Only = None,
 ) -> Response:
-    """By name. `started` are the processes of the last minute."""
+    """By name. `started` are the processes of the last minute, `steps` what was performed in it."""
     bodies.require_acceptable(request, headers.JSON)
     if namespace is not None:
         require(caller, "processes:read", namespace)
