@@ -42,8 +42,51 @@ _INIT_POLL, _LONGEST_INIT_POLL = 0.005, 0.25
 _WHY_SECONDS = 2.0
 
 
+def request_of(
+    task_type: TaskType,
+    namespace: str,
+    process_id: str,
+    args: Any,
+    idempotency_key: str | None,
+    context: Any,
+    name: str | None = None,
+    metadata: Metadata | None = None,
+) -> Request:
+    """A checked request, in plain JSON; InvalidRequest names what is wrong."""
+    _check_name(namespace)
+    check_text("process_id", process_id)
+    if name is not None or task_type in (TaskType.CALL, TaskType.NOTIFY):
+        name = check_text("name", name)
+    if idempotency_key is None:
+        # 72 random bits are unique in one process; short, because each key stands in an index.
+        idempotency_key = secrets.token_urlsafe(9)
+    plain = encode(args, field="args")
+    return Request(
+        namespace=namespace,
+        process_id=process_id,
+        task_type=task_type,
+        idempotency_key=check_text("idempotency_key", idempotency_key),
+        # Of the plain bytes: a codec that encrypts never writes the same twice.
+        request_hash=_request_hash(task_type, name, plain),
+        lease=new_lease(),
+        name=name,
+        args=plain,
+        context=encode(context, field="context"),
+        process_metadata=None if metadata is None else json_object(metadata, field="metadata"),
+    )
+
+
+def _request_hash(task_type: TaskType, name: str | None, args: bytes | None) -> bytes:
+    parts = (task_type.value, name or "", "" if args is None else "args")
+    head = "\0".join(parts).encode()
+    # Half of it tells requests apart, and is stored with each.
+    return hashlib.sha256(head + b"\0" + (args or b"")).digest()[:16]
+
+
 class Asker:
     """The requests of one client; those of namespaces in `pools` run in this process if a slot is free."""
+
+    make = staticmethod(request_of)
 
     def __init__(self, node: Node, namespaces: Mapping[str, Namespace], wire: Wire, pools: Pools) -> None:
         self._node = node
@@ -53,26 +96,6 @@ class Asker:
         # Of the namespaces that are known: what stands in their rows.
         self._wires = {name: namespace.wire for name, namespace in namespaces.items()}
         self._patience = node.options.patience.total_seconds()
-
-    def make(
-        self,
-        task_type: TaskType,
-        namespace: str,
-        process_id: str,
-        args: Any,
-        idempotency_key: str | None,
-        context: Any,
-        name: str | None = None,
-        metadata: Metadata | None = None,
-    ) -> Request:
-        """A checked request, in plain JSON; InvalidRequest names what is wrong."""
-        request = request_of(
-            task_type, namespace, process_id, args, idempotency_key, context, name, metadata
-        )
-        if request.process_metadata is not None:
-            self._node.options.check_metadata("metadata", request.process_metadata)
-        is_awaited = task_type is not TaskType.NOTIFY
-        return request._replace(reply_to=self._node.reply_to) if is_awaited else request
 
     async def check_namespace(self, namespace: str) -> None:
         """NamespaceNotFound unless a worker ever served it."""
@@ -103,16 +126,16 @@ class Asker:
         """The request as it is stored: only its namespace says how."""
         await self._node.connected()
         await self.check_namespace(request.namespace)
-        wire = self._wires[request.namespace]
+        wire, options = self._wires[request.namespace], self._node.options
+        args, context = request.args, request.context
         if wire.is_coded:
-            args, context = request.args, request.context
-            request = request._replace(
-                args=None if args is None else wire.seal(args),
-                context=None if context is None else wire.seal(context),
-            )
-        self._node.options.check_value("args", request.args)
-        self._node.options.check_value("context", request.context)
-        return request
+            args = None if args is None else wire.seal(args)
+            context = None if context is None else wire.seal(context)
+        options.check_value("args", args)
+        options.check_value("context", context)
+        options.check_metadata("metadata", request.process_metadata)
+        reply_to = None if request.task_type is TaskType.NOTIFY else self._node.reply_to
+        return request._replace(args=args, context=context, reply_to=reply_to)
 
     def seconds(self, timeout: Timeout) -> float:
         """How long a caller waits."""
@@ -183,7 +206,7 @@ class Asker:
                 task, standing = accepted.task, accepted.answer
             case _:
                 found = accepted.task
-                task = TaskRef(request.namespace, found.process_no, found.task_id, request.reply_to)
+                task = TaskRef(request.namespace, found.process_no, found.task_id)
         return Receipt(
             request.namespace,
             request.process_id,
@@ -260,40 +283,6 @@ class Asker:
         return snapshot
 
 
-def request_of(
-    task_type: TaskType,
-    namespace: str,
-    process_id: str,
-    args: Any,
-    idempotency_key: str | None,
-    context: Any,
-    name: str | None = None,
-    metadata: Metadata | None = None,
-) -> Request:
-    """A checked request, in plain JSON; InvalidRequest names what is wrong."""
-    _check_name(namespace)
-    check_text("process_id", process_id)
-    if name is not None or task_type in (TaskType.CALL, TaskType.NOTIFY):
-        name = check_text("name", name)
-    if idempotency_key is None:
-        # 72 random bits are unique in one process; short, because each key stands in an index.
-        idempotency_key = secrets.token_urlsafe(9)
-    plain = encode(args, field="args")
-    return Request(
-        namespace=namespace,
-        process_id=process_id,
-        task_type=task_type,
-        idempotency_key=check_text("idempotency_key", idempotency_key),
-        # Of the plain bytes: a codec that encrypts never writes the same twice.
-        request_hash=_request_hash(task_type, name, plain),
-        lease=new_lease(),
-        name=name,
-        args=plain,
-        context=encode(context, field="context"),
-        process_metadata=None if metadata is None else json_object(metadata, field="metadata"),
-    )
-
-
 def seconds_of(timeout: Timeout, default: timedelta) -> float:
     """How long a caller waits, in seconds; InvalidRequest if that is no time."""
     chosen = default if timeout is None else timeout
@@ -304,13 +293,6 @@ def seconds_of(timeout: Timeout, default: timedelta) -> float:
         return float(seconds)
     except OverflowError:
         raise InvalidRequest("timeout must be a number that a clock can hold", field="timeout") from None
-
-
-def _request_hash(task_type: TaskType, name: str | None, args: bytes | None) -> bytes:
-    parts = (task_type.value, name or "", "" if args is None else "args")
-    head = "\0".join(parts).encode()
-    # Half of it tells requests apart, and is stored with each.
-    return hashlib.sha256(head + b"\0" + (args or b"")).digest()[:16]
 
 
 def _not_accepted(request: Request, seconds: float) -> StorageUnavailable:
