@@ -86,14 +86,13 @@ def spawn(
         stderr=subprocess.PIPE,
         text=True,
     )
-    stack.callback(process.wait, 30)
-    stack.callback(process.terminate)
     assert process.stderr is not None
     for line in process.stderr:
         if '"serving"' in line:
             # What it says from now on is read by nobody, and must not stop it.
             drain = subprocess.Popen(["cat"], stdin=process.stderr, stdout=subprocess.DEVNULL)
-            stack.callback(drain.wait, 30)
+            for end in (drain.wait, process.wait, process.terminate):
+                stack.callback(end)
             return process, json.loads(line)
     raise RuntimeError(f"{command} did not start")
 
