@@ -211,7 +211,9 @@ def _lines(bulk: Bulk) -> list[tuple[str, Text]]:
         ("failed", f"{bulk.failed:,}"),
         ("removed", f"{bulk.removed:,}"),
     ]
-    if bulk.left is not None:
+    if bulk.status in (BulkStatus.STOPPING, BulkStatus.STOPPED):
+        lines.append(("left", "what it has not begun stays broken"))
+    elif bulk.left is not None:
         lines.append(("left", _left(bulk)))
     if bulk.last_error is not None:
         lines.append(("last error", short(bulk.last_error, 200)))

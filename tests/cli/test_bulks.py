@@ -106,6 +106,7 @@ def test_what_is_left(broken: str) -> None:
     run(broken, "stop-bulk", "1")
     shown = run(broken, "bulk", "1")
     assert "takes" not in shown
+    assert "what it has not begun stays broken" in shown
     assert "ended" in shown
 
 
