@@ -110,9 +110,11 @@ class Worker:
     async def end(self, held: Claimed, decision: Decision, slot: Slot) -> Stepped:
         """Save what was decided, and answer."""
         task, process = held
-        saved = await self._save(Step(task, process, decision, slot.goes_on))
+        step, saved = await self._save(Step(task, process, decision, slot.goes_on))
         if isinstance(saved, LostLease):
             return Stepped()
+        # What was decided, or that it could not be saved.
+        decision = step.decision
         self._note(task, decision)
         self._reply(task, decision, saved)
         due = None if saved.due is None else saved.due - saved.now
@@ -142,7 +144,8 @@ class Worker:
                 self._outage.worked()
                 return process._replace(history=events)
 
-    async def _save(self, step: Step) -> Saved | LostLease:
+    async def _save(self, step: Step) -> tuple[Step, Saved | LostLease]:
+        """What was saved in the end, and what became of it."""
         began = time.monotonic()
         try:
             saved = await self._steps.submit(step)
@@ -151,7 +154,8 @@ class Worker:
             raise
         except InvalidRequest as error:
             # PostgreSQL will never take this result (a value too large, say): the step has failed.
-            saved = await self._steps.submit(self._unsaveable(step, error))
+            step = self._unsaveable(step, error)
+            saved = await self._steps.submit(step)
         namespace, kind = step.task.namespace, step.decision.disposition
         metrics.took(metrics.TASK_COMPLETION, began, namespace, kind.value)
         if kind is Disposition.REMOVE:
@@ -159,7 +163,7 @@ class Worker:
         if isinstance(saved, LostLease):
             metrics.LOST_LEASES.labels(namespace).inc()
             log.warning("lease lost, result dropped", extra=fields_of(step.task))
-        return saved
+        return step, saved
 
     def _unsaveable(self, step: Step, error: InvalidRequest) -> Step:
         log.error("result refused by storage", extra=fields_of(step.task))

@@ -162,21 +162,6 @@ async def test_a_handler_that_does_not_end(served: Served, commits: Commits) -> 
     assert await waits == 1
 
 
-async def test_a_result_that_postgresql_never_takes(served: Served) -> None:
-    """A poison item breaks its own process; the others of its flight are done, each once."""
-    await served.engine.client.start(NS, "p2")
-
-    def act(process: Process[Any]) -> None:
-        if process.process_id == "p2":
-            process.metadata = {"bad": "\ud800"}
-
-    served.act = act
-    good, bad = await asyncio.gather(served.call("add"), served.call("add", "p2"), return_exceptions=True)
-    assert good == 1
-    assert isinstance(bad, HandlerFailed)
-    assert (await served.engine.client.get(NS, "p1")).state == {"calls": 1}
-
-
 # The stop.
 
 

@@ -156,6 +156,20 @@ async def test_a_timer_that_it_sets_is_announced(storage: Storage, told: Told) -
     assert stepped == Stepped(None, timedelta(minutes=5))
 
 
+async def test_a_result_that_postgresql_refuses(storage: Storage, tables: Tables, told: Told) -> None:
+    """Its caller is told what was saved: that the step failed; and it is counted so."""
+    broken, labels = "progressor_broken_total", {"prg_namespace": NS}
+    step, before = await held(storage), REGISTRY.get_sample_value(broken, labels) or 0.0
+    tables.execute("ALTER TABLE events ADD CONSTRAINT none CHECK (event_id < 0)")
+    assert await worker_of(namespace_of(), storage, told).step(step, Slot()) == Stepped()
+    ((_, answer),) = told.answers
+    process = tables.process()
+    assert process is not None
+    assert (answer.status, answer.error) == (TaskStatus.ERROR, process["detail"])
+    assert process["detail"].startswith("the result could not be saved: ")
+    assert REGISTRY.get_sample_value(broken, labels) == before + 1
+
+
 async def test_a_removal_that_postgresql_refuses(storage: Storage, tables: Tables, told: Told) -> None:
     """A row of the application's own that needs the process: the process breaks, its removal is held."""
     await start_at(storage, PAST, "p1", set_timer(SECOND, remove=True))
