@@ -7,8 +7,11 @@ import sys
 from datetime import timedelta
 from typing import Any
 
+import psycopg
+
 from progressor import Client, Engine
 from progressor.deployment.standalone import Standalone, scanner_apart, zombie_collector_apart
+from progressor.storage.session import Session
 from progressor.worker.pool import Pool
 from tests.crash import points
 from tests.crash.ledger import CLIENT_OPTIONS, NAMESPACE, OPTIONS, account, use_all
@@ -23,9 +26,11 @@ async def main(role: str, point: str, nth: int, dsn: str) -> None:
         case "engine client":
             async with Engine(dsn, [account()], zombie_collector=False, **OPTIONS) as engine:
                 await use_all(engine.client)
-        case "fused client" | "fused client, at once":
+        case "fused client" | "fused client, at once" | "doubtful client" | "doubtful client, at once":
+            if role.startswith("doubtful"):
+                _lose_an_answer_of_a_deposit()
             options = {"fuse": "always", "zombie_collector": False, **OPTIONS}
-            served = account(deposits_wait=role == "fused client")
+            served = account(deposits_wait=not role.endswith("at once"))
             async with Engine(dsn, [served], **options) as engine:
                 # What finds no free slot is prepared.
                 while not engine.pools[NAMESPACE].is_idle:  # noqa: ASYNC110 - there is no event to wait on
@@ -45,6 +50,23 @@ async def main(role: str, point: str, nth: int, dsn: str) -> None:
             claimed = _stop_at_the_first_claim()
             async with Engine(dsn, [account()], zombie_collector=False, **OPTIONS):
                 await claimed.wait()
+
+
+def _lose_an_answer_of_a_deposit() -> None:
+    """A flight is committed, and does not hear of it."""
+    commit, lost = Session.commit, False
+
+    async def losing_commit(self: Session, statements: Any) -> Any:
+        nonlocal lost
+        told = await commit(self, statements)
+        # A start has one statement more.
+        is_deposit = not statements.keys().isdisjoint(("fused_save", "fused_run"))
+        if not lost and is_deposit and "one_life" not in statements:
+            lost = True
+            raise psycopg.OperationalError("the connection was lost at COMMIT")
+        return told
+
+    Session.commit = losing_commit  # type: ignore[method-assign]
 
 
 def _stop_at_the_first_claim() -> asyncio.Event:

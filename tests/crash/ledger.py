@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from contextlib import suppress
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 from progressor import Client, HandlerFailed, Namespace, Process, ReplyTimeout, StorageUnavailable
@@ -71,14 +72,14 @@ async def use(client: Client, account_id: str) -> list[int]:
     """Open an account and make the deposits, each under its key; the balances answered."""
     of = client.process(NAMESPACE, account_id)
     await persistently(lambda: of.start({"tick_ms": 5}, idempotency_key=f"open-{account_id}", timeout=5))
-    return [
-        await persistently(
-            lambda amount=amount: of.call(
-                "deposit", {"amount": amount}, idempotency_key=f"{account_id}-{amount}", timeout=5
-            )
-        )
-        for amount in DEPOSITS
-    ]
+    return [await deposit(client, account_id, amount) for amount in DEPOSITS]
+
+
+async def deposit(client: Client, account_id: str, amount: int) -> int:
+    """Make a deposit under its key; the balance answered."""
+    of, key = client.process(NAMESPACE, account_id), f"{account_id}-{amount}"
+    ask = partial(of.call, "deposit", {"amount": amount}, idempotency_key=key, timeout=5)
+    return int(await persistently(ask))
 
 
 async def spoil(client: Client, *names: str) -> None:

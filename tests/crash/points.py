@@ -17,7 +17,7 @@ from progressor.handlers import perform
 from progressor.node import replies
 from progressor.storage.beats import Beats
 from progressor.storage.session import Session
-from progressor.worker import worker
+from progressor.worker import pool, slot, worker
 
 DEAD = 86
 
@@ -26,12 +26,18 @@ WORKER = [
     *(f"search_calls:{phase}" for phase in ("before", "sent", "after")),
     *(f"search_timers:{phase}" for phase in ("before", "sent", "after")),
     *(f"save_result:{phase}" for phase in ("before", "sent", "after")),
+    *(f"save_lite:{phase}" for phase in ("before", "sent", "after")),
     *(f"perform:{phase}" for phase in ("before", "after")),
     *(f"tell:{phase}" for phase in ("before", "after")),
     *(f"notify:{phase}" for phase in ("before", "sent", "after")),
     *(f"register_namespace:{phase}" for phase in ("before", "sent", "after")),
     *(f"heartbeat:{phase}" for phase in ("before", "after")),
     *(f"backlog:{phase}" for phase in ("before", "sent", "after")),
+]
+# What it does where calls wait on some of the processes whose inits it saves at one moment.
+CROWDED_WORKER = [
+    *(f"save_lite:{phase}" for phase in ("before", "sent", "after")),
+    *(f"save_result:{phase}" for phase in ("before", "sent", "after")),
 ]
 # What a process does that asks its own engine.
 ENGINE_CLIENT = [
@@ -40,12 +46,20 @@ ENGINE_CLIENT = [
 # The same with `fuse="always"`, where a start ends at once, and a deposit too.
 FUSED_AT_ONCE = [
     *(f"fused_look:{phase}" for phase in ("before", "sent", "after")),
+    *(f"begin:{phase}" for phase in ("before", "after")),
+    *(f"decided:{phase}" for phase in ("before", "after")),
     *(f"fused_save:{phase}" for phase in ("before", "sent", "after")),
+    *(f"end:{phase}" for phase in ("before", "after")),
 ]
 # And where a deposit goes on.
 FUSED_CLIENT = [
     *(f"fused_make:{phase}" for phase in ("before", "sent", "after")),
     *(f"fused_run:{phase}" for phase in ("before", "sent", "after")),
+    *(f"go_on:{phase}" for phase in ("before", "after")),
+]
+# And where the answer to the first commit of a deposit is lost.
+DOUBTFUL_CLIENT = [
+    *(f"prepare_call:{phase}" for phase in ("before", "sent", "after")),
 ]
 # What a client's process does.
 CLIENT = [
@@ -94,6 +108,10 @@ def arm(point: str, *, nth: int = 1) -> None:
             worker.perform = perform.perform
         case "tell":
             _wrap(replies.Replies, "resolve", phase, reached)
+        case "begin" | "end" | "go_on":
+            _wrap(pool.Pool, place, phase, reached)
+        case "decided":
+            _wrap(slot.Begun, place, phase, reached)
         case "heartbeat" | "deregister":
             _wrap(Beats, {"heartbeat": "beat", "deregister": "leave"}[place], phase, reached)
         case "hand_back":

@@ -10,7 +10,7 @@ import asyncio
 import os
 import sys
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager, suppress
 from datetime import timedelta
 from itertools import accumulate
@@ -18,7 +18,8 @@ from pathlib import Path
 
 import pytest
 
-from progressor import Bulk, Client, Engine, SetTimer
+from progressor import Bulk, Client, Engine, ProcessNotFound, SetTimer
+from progressor.model import TaskType
 from tests.crash import points
 from tests.crash.ledger import (
     ACCOUNTS,
@@ -28,6 +29,7 @@ from tests.crash.ledger import (
     OPTIONS,
     SPOILT,
     account,
+    deposit,
     spoil,
     use_all,
 )
@@ -84,6 +86,22 @@ async def settled(client: Client, account_id: str, ticks: int = 1) -> Counter[st
     return Counter(event.name for event in process.history)
 
 
+async def accepted(client: Client, kind: TaskType, accounts: Iterable[str]) -> None:
+    """Return once each of these accounts has a task of this kind."""
+    async with asyncio.timeout(30):
+        for account_id in accounts:
+            while not await _has(client, kind, account_id):  # noqa: ASYNC110 - there is no event to wait on
+                await asyncio.sleep(0.02)
+
+
+async def _has(client: Client, kind: TaskType, account_id: str) -> bool:
+    try:
+        trace = await client.trace(NAMESPACE, account_id)
+    except ProcessNotFound:
+        return False
+    return any(entry.task_type is kind for entry in trace)
+
+
 async def check(dsn: str, *, accounts: bool = True) -> None:
     """Every account has exactly its events, and the tables hold together."""
     async with Client(dsn, **CLIENT_OPTIONS) as client:
@@ -105,6 +123,21 @@ async def test_a_worker_dies(known: str, point: str) -> None:
             await check(known)
 
 
+@pytest.mark.parametrize("nth", [1, 2])
+@pytest.mark.parametrize("point", points.CROWDED_WORKER)
+async def test_a_worker_dies_between_two_ways_to_save(known: str, point: str, nth: int) -> None:
+    """Of the inits of one moment, those on which calls wait are saved later: the others once, these too."""
+    async with Client(known, **CLIENT_OPTIONS) as client:
+        asking = asyncio.create_task(use_all(client))
+        await accepted(client, TaskType.INIT, ACCOUNTS)
+        early = asyncio.create_task(deposit(client, "b", DEPOSITS[0]))
+        await accepted(client, TaskType.CALL, "b")
+        await die("worker", point, known, nth=nth)
+        async with Engine(known, [account()], **OPTIONS):
+            assert (await asking, await early) == (ANSWERS, DEPOSITS[0])
+            await check(known)
+
+
 @pytest.mark.parametrize("point", points.ENGINE_CLIENT)
 async def test_an_engine_dies_with_its_own_requests(known: str, point: str) -> None:
     """Who asks again under the same keys gets the answers of what had been done, and the rest is done."""
@@ -118,7 +151,8 @@ async def test_an_engine_dies_with_its_own_requests(known: str, point: str) -> N
 async def test_an_engine_dies_behind_the_locks_of_what_ends_at_once(known: str, point: str) -> None:
     """What was committed was done with its acceptance, and is not done again; the rest was not done."""
     # The starts share one transaction; of the deposits, the first are done when a later one dies.
-    await die("fused client, at once", point, known, nth=2 if point.startswith("fused_look") else 3)
+    nth = {"fused_look": 2, "fused_save": 3}.get(point.partition(":")[0], len(ACCOUNTS) + 2)
+    await die("fused client, at once", point, known, nth=nth)
     async with Engine(known, [account()], **{**OPTIONS, "fuse": "always"}) as engine:
         assert await use_all(engine.client) == ANSWERS
         await check(known)
@@ -129,6 +163,17 @@ async def test_an_engine_dies_behind_the_locks_of_its_requests(known: str, point
     """What was run and not committed was not done; what was committed as running another one runs."""
     await die("fused client", point, known, nth=1 if point.startswith("fused_make") else 2)
     async with Engine(known, [account(deposits_wait=True)], **{**OPTIONS, "fuse": "always"}) as engine:
+        assert await use_all(engine.client) == ANSWERS
+        await check(known)
+
+
+@pytest.mark.parametrize("how", ["", ", at once"], ids=["goes on", "at once"])
+@pytest.mark.parametrize("point", points.DOUBTFUL_CLIENT)
+async def test_an_engine_dies_in_doubt(known: str, point: str, how: str) -> None:
+    """Its deposit was committed, and it dies before it knows: what had ended has ended, the rest is run."""
+    await die(f"doubtful client{how}", point, known)
+    served = account(deposits_wait=not how)
+    async with Engine(known, [served], **{**OPTIONS, "fuse": "always"}) as engine:
         assert await use_all(engine.client) == ANSWERS
         await check(known)
 
