@@ -35,17 +35,21 @@ def often(*usual: st.SearchStrategy[Any], rarely: st.SearchStrategy[Any]) -> st.
     return st.integers(0, 9).flatmap(lambda place: rarely if place == 7 else usual[place % len(usual)])
 
 
-_rarely = often(st.just(False), rarely=st.just(True))
+seldom = often(st.just(False), rarely=st.just(True))
 keys = st.sampled_from([*KEYS * 7, NOWHERE])
 workers = st.sampled_from(WORKERS)
 losses = st.sampled_from(["", "", "", "early", "late"])
+# In the middle of several transactions; and between the look and the commit, or by a result that PostgreSQL
+# does not take.
+save_losses = st.sampled_from(["", "", "", "early", "late", "torn"])
+flight_losses = st.sampled_from(["", "", "", "", "early", "torn", "late", "poison"])
 places = st.integers(0, 7)
 DAY = timedelta(days=1)
 # How long answers of removed processes are kept, to the moment.
 long_waits = st.sampled_from([timedelta(0), timedelta(minutes=10), DAY - SECOND, DAY, DAY + SECOND])
 waits = st.sampled_from([SECOND, 5 * SECOND, 31 * SECOND, 71 * SECOND])
 timers = st.builds(
-    SetTimer, after=st.sampled_from([timedelta(0), SECOND, 5 * SECOND]), remove=_rarely
+    SetTimer, after=st.sampled_from([timedelta(0), SECOND, 5 * SECOND]), remove=seldom
 ) | st.builds(SetTimer, at=st.sampled_from([T0, T0 + 20 * SECOND]))
 actions = often(st.none(), timers, timers, timers, st.just(UnsetTimer()), rarely=st.just(Remove()))
 intents = st.builds(
@@ -68,7 +72,7 @@ outcomes: st.SearchStrategy[Outcome] = often(
 
 policies = st.builds(
     Policy,
-    paused=_rarely,
+    paused=seldom,
     on_zombie=st.sampled_from(["policy", "retry", "error"]),
     zombie_attempts=st.sampled_from([2, 1]),
     max_attempts=st.sampled_from([2, None]),

@@ -7,13 +7,13 @@ is locked. A name stands for the life that lives; lives that ended by a step are
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
-from progressor.model import Disposition, ProcessStatus, SetTimer, TaskStatus, TaskType
-from progressor.storage.items import Import, Reason, Request, Standing, Step
+from progressor.model import Decision, Disposition, ProcessStatus, SetTimer, TaskStatus, TaskType
+from progressor.storage.items import Claimed, Import, Reason, Request, Standing, Step
 
 Key = tuple[str, str]
 Rows = dict[str, list[tuple[Any, ...]]]
@@ -160,12 +160,7 @@ class Oracle:
     def prepare(self, asked: Request, now: datetime) -> Task | tuple[Reason, str | None]:
         """The task of this request, new or not; or why there is none."""
         key = (asked.namespace, asked.process_id)
-        known = [
-            task
-            for process in self.lives()
-            for task in process.tasks
-            if process.key == key and task.idempotency_key == asked.idempotency_key
-        ]
+        known = self._known(asked)
         if known:
             assert len(known) == 1, f"{key}: {asked.idempotency_key} has {known}"
             same = known[0].request is not None and known[0].request.request_hash == asked.request_hash
@@ -181,6 +176,35 @@ class Oracle:
         if asked.worker_id is not None and process.next is task and not self.policies[key[0]].paused:
             task.run(asked.worker_id, asked.lease, now)
         return task
+
+    def _known(self, asked: Request) -> list[Task]:
+        """The task that has its key, in any life of its process."""
+        return [
+            task
+            for process in self.lives()
+            for task in process.tasks
+            if process.key == (asked.namespace, asked.process_id)
+            and task.idempotency_key == asked.idempotency_key
+        ]
+
+    def begins(self, asked: Request) -> bool:
+        """Whether this request, behind its lock, may run at once; nothing of it is written."""
+        process = self.processes.get((asked.namespace, asked.process_id))
+        if self._known(asked) or self._obstacle(asked, process) or self.policies[asked.namespace].paused:
+            return False
+        return process is None or not (process.running or process.requests)
+
+    def fuse(self, asked: Request, held: Claimed, decision: Decision | None, now: datetime) -> Ended | None:
+        """A request that was accepted, run and saved at once; None: it goes on, and is held."""
+        task = self.prepare(asked, now)
+        assert isinstance(task, Task)
+        assert task.status is RUNNING
+        assert task.process.number in (0, held.process.process_no)
+        task.task_id, task.process.number = held.task.task_id, held.process.process_no
+        if decision is None or not is_plain(decision, now):
+            return None
+        # What is due is left to the claims.
+        return self.save(Step(held.task, held.process, decision, keeps_slot=False), now)
 
     def _obstacle(self, asked: Request, process: Process | None) -> tuple[Reason, str | None] | None:
         if asked.task_type is TaskType.INIT:
@@ -200,6 +224,32 @@ class Oracle:
         process.tasks.append(task)
         return task
 
+    def is_lite(self, steps: Sequence[Step]) -> bool:
+        """Whether these try the shorter way: all end well, and are of the kinds that try it."""
+        return all(
+            step.task.task_type in (TaskType.INIT, TaskType.TIMEOUT)
+            and step.decision.disposition in (Disposition.RESUME, Disposition.REPLACE, Disposition.CANCEL)
+            and step.decision.reply.error is None
+            for step in steps
+        )
+
+    def is_left(self, step: Step) -> bool:
+        """Whether the shorter way leaves this step alone: its lease is lost, or something waits."""
+        process = self._held_by(step)
+        return process is None or bool(process.waiting)
+
+    def _held_by(self, step: Step) -> Process | None:
+        """The process on which this step runs, if its worker still holds it."""
+        process, task = self.alive(step.task.process_no), step.task
+        running = process.running if process else None
+        if running is None or (running.task_id, running.worker, running.lease) != (
+            task.task_id,
+            task.worker_id,
+            task.lease,
+        ):
+            return None
+        return process
+
     def simple_repair(self, asked: Request, now: datetime) -> Task | tuple[Reason, str | None]:
         old = set(self.all_tasks())
         task = self.prepare(asked, now)
@@ -211,18 +261,9 @@ class Oracle:
 
     def save(self, step: Step, now: datetime) -> Ended | None:
         """None: the lease was lost."""
-        process = self.alive(step.task.process_no)
-        task, decision = process.running if process else None, step.decision
-        if (
-            process is None
-            or task is None
-            or (task.task_id, task.worker, task.lease)
-            != (
-                step.task.task_id,
-                step.task.worker_id,
-                step.task.lease,
-            )
-        ):
+        process, decision = self._held_by(step), step.decision
+        task = process.running if process else None
+        if process is None or task is None:
             return None
         told = set[int]()
         answer = Standing.of(decision.reply)
@@ -295,9 +336,22 @@ class Oracle:
         return {task.task_id for task in process.tasks if task.reply_to and not task.finished_time}
 
     def claim(
-        self, namespace: str, limit: int, worker: int, lease: int, now: datetime, *, timers: bool
+        self,
+        namespace: str,
+        limit: int,
+        worker: int,
+        lease: int,
+        now: datetime,
+        *,
+        timers: bool,
+        locked: Iterable[Key] = (),
     ) -> list[Task]:
-        heads = [process.next for process in self.processes.values() if process.key[0] == namespace]
+        """What others have locked is left to them."""
+        heads = [
+            process.next
+            for process in self.processes.values()
+            if process.key[0] == namespace and process.key not in locked
+        ]
         due = [
             task
             for task in heads
@@ -472,6 +526,13 @@ class Oracle:
 
 def due_of(timer: SetTimer, now: datetime) -> datetime:
     return timer.at if timer.at is not None else now + (timer.after or timedelta())
+
+
+def is_plain(decision: Decision, now: datetime) -> bool:
+    """It ends its own task alone, and nothing goes on at once after it."""
+    if decision.disposition not in (Disposition.RESUME, Disposition.REPLACE, Disposition.CANCEL):
+        return False
+    return decision.reply.error is None and (decision.timer is None or due_of(decision.timer, now) > now)
 
 
 def _by_time(task: Task) -> tuple[datetime, int]:

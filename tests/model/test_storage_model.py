@@ -2,7 +2,8 @@
 
 Rule: the machine draws, calls both sides and compares; it knows nothing of what should happen. An
 operation whose answer is lost and that is repeated does what it does once. What was known of a life that
-ended is tried again and again: it must not touch the next one.
+ended is tried again and again: it must not touch the next one. Which of two ways an operation goes is
+foretold, too, and at the end each of them was gone.
 """
 
 from __future__ import annotations
@@ -22,11 +23,26 @@ from hypothesis.stateful import (
 
 from progressor import transitions
 from progressor.config import RetryPolicy
-from progressor.model import Intent, Outcome, Remove, SetTimer, Success, TaskType, Timer, TimerStatus
+from progressor.errors import InvalidRequest
+from progressor.model import (
+    Decision,
+    Intent,
+    Outcome,
+    Remove,
+    SetTimer,
+    Snapshot,
+    Success,
+    TaskType,
+    Timer,
+    TimerStatus,
+)
+from progressor.model import Task as TaskOfWorker
+from progressor.storage.fused import Doubtful, Fused
 from progressor.storage.items import (
     Claimed,
     Continue,
     Duplicate,
+    Finished,
     Import,
     LostLease,
     NotPrepared,
@@ -34,6 +50,7 @@ from progressor.storage.items import (
     Prepared,
     Request,
     Saved,
+    Standing,
     Step,
     TaskRef,
 )
@@ -43,6 +60,7 @@ from tests.model.draws import (
     KEYS,
     NAMESPACES,
     batches,
+    flight_losses,
     key_of,
     keys,
     long_waits,
@@ -51,11 +69,13 @@ from tests.model.draws import (
     places,
     policies,
     process_of,
+    save_losses,
+    seldom,
     timers,
     waits,
     workers,
 )
-from tests.model.oracle import Key, Oracle, Policy, Task
+from tests.model.oracle import Ended, Key, Oracle, Policy, Task, is_plain
 from tests.model.profiles import profile
 from tests.model.world import World, world
 from tests.support import (
@@ -74,6 +94,23 @@ from tests.support import (
 POLICY = RetryPolicy(max_attempts=3)
 AGE, GRACE = 30 * SECOND, 10 * SECOND
 STEP_TIMEOUTS = dict.fromkeys(NAMESPACES, 60 * SECOND)
+# Those in which a request is run behind its lock, and those in which steps are saved.
+WAYS = {
+    "fused: finished",
+    "fused: goes on",
+    "fused: saved by itself",
+    "fused: early",
+    "fused: torn",
+    "fused: late",
+    "fused: poison",
+    "not run at once",
+    "claimed beside a flight",
+    "save_lite",
+    "save_lite; save_result",
+    "torn; save_lite; save_result",
+    "save_result",
+    "save_result; save_result",
+}
 _VERBS = {TaskType.INIT: "prepare_init", TaskType.REPAIR: "prepare_repair", None: "simple_repair"}
 
 
@@ -114,17 +151,12 @@ class StorageMachine(RuleBasedStateMachine):
         )  # fmt: skip
         assert task.process_no == process.process_no
         (row,) = [row for row in self.rows["processes"] if row[0] == process.process_no]
-        assert row == (
-            process.process_no, task.namespace, task.process_id, process.status, process.previous_status,
-            process.status_changed_at, process.created_at, process.detail, process.aux_state,
-            process.metadata, process.corrupted_by, process.last_event_id,
-        )  # fmt: skip
-        assert process.timer == self._timer_of(held)
+        assert row == _row_of(process)
+        assert process.timer == self._timer_of(task, process)
         self.held.append(held)
 
-    def _timer_of(self, held: Held) -> Timer | None:
+    def _timer_of(self, task: TaskOfWorker, process: Snapshot) -> Timer | None:
         """What a handler sees: its own task, or the timer that comes after it."""
-        task, process = held
         if task.task_type.is_timer:
             return Timer(task.task_type, task.scheduled_time, TimerStatus.RUNNING)
         status = TimerStatus.HELD if process.status == "error" else TimerStatus.BLOCKED
@@ -177,7 +209,7 @@ class StorageMachine(RuleBasedStateMachine):
         """Most examples begin with processes that live."""
         asked = [request(name, TaskType.INIT, namespace=namespace) for namespace, name in KEYS]
         self._prepare("prepare_init", asked, "")
-        self.save_result([(place, outcome, False) for place, outcome in enumerate(ends)], "")
+        self.save_result([(place, outcome, False) for place, outcome in enumerate(ends)], "", False)
 
     @rule(asked=batches(TaskType.INIT, by=process_of), loss=losses)
     def prepare_init(self, asked: list[Request], loss: str) -> None:
@@ -197,16 +229,111 @@ class StorageMachine(RuleBasedStateMachine):
         asked = [each._replace(worker_id=None, reply_to=None) for each in asked]
         self._prepare("simple_repair", asked, loss)
 
+    # Requests that are run behind their locks.
+
+    @rule(
+        asked=batches(TaskType.CALL, by=process_of) | batches(TaskType.INIT, by=process_of),
+        ends=st.lists(st.none() | outcomes, min_size=4, max_size=4),
+        loss=flight_losses,
+        claims=st.booleans(),
+    )
+    def fuse(self, asked: list[Request], ends: list[Outcome | None], loss: str, claims: bool) -> None:
+        """Accept, run and save at once; None goes on, and the end of what cannot be saved so is saved."""
+        self._fuse(asked, ends, loss, claims=claims)
+
+    fuse_more = fuse  # the usual: as often again
+
+    def _fuse(
+        self, asked: list[Request], ends: Sequence[Outcome | None], loss: str, *, claims: bool = False
+    ) -> None:
+        # Who sends it has a slot for each.
+        asked = [each._replace(worker_id=each.worker_id or 1) for each in asked]
+        turn = Turn(self, asked, ends, poisoned=loss == "poison", claims=claims and not loss)
+        old, is_init = set(self.oracle.all_tasks()), asked[0].task_type is TaskType.INIT
+        found = self._flown(turn, loss, is_init=is_init)
+        verb = "prepare_init" if is_init else "prepare_call"
+        if found is None:
+            # Whether it was committed: its requests find that out.
+            if loss == "late":
+                turn.happened()
+            expected = [self.oracle.prepare(each, self.now) for each in asked]
+            again = self.world.run(lambda storage: getattr(storage, verb)(asked, now=self.now))
+            self._prepared(again, expected, old)
+            return
+        ended = turn.happened()
+        self._claimed(turn.claimed, turn.expected)
+        for outcome, wanted in zip(filter(None, found), ended, strict=True):
+            self._fused(outcome, wanted, turn)
+        self._save_by_itself(turn)
+        if left := [each for each, outcome in zip(asked, found, strict=True) if outcome is None]:
+            self.world.ways["not run at once"] += 1
+            self._prepare(verb, left, "")
+
+    def _flown(self, turn: Turn, loss: str, *, is_init: bool) -> list[Fused] | None:
+        """What the flight tells of each; None: it is in doubt."""
+        fused = Storage.fused_init if is_init else Storage.fused_call
+        try:
+            found = self.world.run(
+                lambda storage: fused(storage, turn.asked, turn.run, now=self.now),
+                loss if loss in ("early", "late") else "",
+                torn="commit" if loss == "torn" else None,
+            )
+        except (Doubtful, InvalidRequest):
+            assert loss
+            self.world.ways[f"fused: {loss}"] += bool(turn.seen) or loss == "early"
+            return None
+        # What goes on carries no poison into the tables.
+        assert not loss or (loss == "poison" and not turn.is_poisoned)
+        assert [outcome is not None for outcome in found] == turn.begins
+        return found
+
+    def _fused(self, outcome: Fused, wanted: Ended | None, turn: Turn) -> None:
+        match outcome:
+            case Finished(step, now, due):
+                assert wanted is not None
+                assert (now, due) == (self.now, wanted.due if step.decision.timer else None)
+                assert outcome.answer == Standing.of(step.decision.reply)
+                self.world.ways["fused: finished"] += 1
+                self.saved = [*self.saved, Held(step.task, step.process)][-4:]
+            case Continue(task, process):
+                assert wanted is None
+                self.world.ways["fused: goes on"] += 1
+                self._take(Held(task, process))
+
+    def _save_by_itself(self, turn: Turn) -> None:
+        """What came to an end that ends more than its own task, or goes on at once."""
+        for each, outcome in zip(turn.seen, turn.ends, strict=False):
+            held = Held(each.task, each.process)
+            if outcome is not None and held in self.held:
+                self.world.ways["fused: saved by itself"] += 1
+                self.save_result([(self.held.index(held), outcome, True)], "", False)
+
     # Steps.
 
-    def _save(self, chosen: list[Held], ends: Sequence[tuple[Outcome, bool]], loss: str) -> None:
+    def _save(
+        self,
+        chosen: list[Held],
+        ends: Sequence[tuple[Outcome, bool]],
+        loss: str,
+        *,
+        tried: bool = False,
+    ) -> None:
         steps = []
         for held, (outcome, keeps_slot) in zip(chosen, ends, strict=False):
             decision = decide(held.task, outcome, POLICY)
             steps.append(Step(held.task, held.process, decision, keeps_slot))
+        ways = self._ways(steps, loss, tried=tried)
+        torn = "save_result" if loss == "torn" and len(ways) > 1 else None
         expected = [self.oracle.save(step, self.now) for step in steps]
-        results = self.world.run(lambda storage: storage.save_result(steps, now=self.now), loss)
+        results = self.world.run(
+            lambda storage: storage.save_result(steps, now=self.now, tried=tried),
+            loss if loss != "torn" else "",
+            torn=torn,
+        )
         self._compare()
+        sent = [sent[-1] for sent in self.world.sent]
+        assert sent == ways, "another way than it should have gone"
+        self.world.ways["; ".join(["torn"] * bool(torn) + sent)] += 1
         for step, result, wanted in zip(steps, results, expected, strict=True):
             if wanted is None:
                 assert result == LostLease()
@@ -224,13 +351,26 @@ class StorageMachine(RuleBasedStateMachine):
                 )
                 self._take(Held(result.continuation, left))
 
+    def _ways(self, steps: Sequence[Step], loss: str, *, tried: bool) -> list[str]:
+        """The last statements of the transactions in which these are saved."""
+        if tried or loss == "early" or not self.oracle.is_lite(steps):
+            return ["save_result"] * (2 if loss == "late" else 1)
+        left = any(self.oracle.is_left(step) for step in steps)
+        # Torn in between or lost at its end, it goes the full way: once for each that is left.
+        return ["save_lite"] + ["save_result"] * (left + (loss == "late"))
+
     @precondition(lambda self: self.held)
-    @rule(chosen=st.lists(st.tuples(places, outcomes, st.booleans()), min_size=1, max_size=3), loss=losses)
-    def save_result(self, chosen: list[tuple[int, Outcome, bool]], loss: str) -> None:
+    @rule(
+        chosen=st.lists(st.tuples(places, outcomes, st.booleans()), min_size=1, max_size=3),
+        loss=save_losses,
+        tried=seldom,
+    )
+    def save_result(self, chosen: list[tuple[int, Outcome, bool]], loss: str, tried: bool) -> None:
         picked = self._pick(self.held, [place for place, _, _ in chosen])
         self.held = [held for held in self.held if held not in picked]
         self.saved = [*self.saved, *picked][-4:]
-        self._save(picked, [(outcome, keeps or loss == "early") for _, outcome, keeps in chosen], loss)
+        ends = [(outcome, keeps or loss == "early") for _, outcome, keeps in chosen]
+        self._save(picked, ends, loss, tried=tried)
 
     @rule(
         asked=batches(TaskType.CALL, TaskType.NOTIFY, by=key_of),
@@ -246,7 +386,8 @@ class StorageMachine(RuleBasedStateMachine):
             self._claim(namespace, 9, worker, "", timers=True)
         if self.held:
             newest = len(self.held) - 1
-            self.save_result([(newest - place, end, True) for place, end in enumerate(ends)], loss)
+            chosen = [(newest - place, end, True) for place, end in enumerate(ends)]
+            self.save_result(chosen, loss, False)
 
     work_on = work  # the usual: as often again
 
@@ -466,6 +607,7 @@ class StorageMachine(RuleBasedStateMachine):
             max_size=4,
         ),
         broken=st.booleans(),
+        fused=st.booleans(),
         loss=losses,
     )
     def end_and_begin_anew(
@@ -476,6 +618,7 @@ class StorageMachine(RuleBasedStateMachine):
         worker: int | None,
         kinds: list[TaskType | None],
         broken: bool,
+        fused: bool,
         loss: str,
     ) -> None:
         """A process removes itself; others are asked for under its keys, or new ones.
@@ -484,7 +627,8 @@ class StorageMachine(RuleBasedStateMachine):
         """
         (held,) = self._pick(self.held, [place])
         known = [task.idempotency_key for task in self._tasks_of(held.task.process_no)]
-        self.save_result([(self.held.index(held), Success(Intent(action=Remove())), True)], loss)
+        ending = (self.held.index(held), Success(Intent(action=Remove())), True)
+        self.save_result([ending], loss, False)
         self.now += later
         task = held.task
         if broken:
@@ -498,7 +642,10 @@ class StorageMachine(RuleBasedStateMachine):
                 worker_id=worker if kind else None,
                 key=[*known, None][(chosen + after) % (len(known) + 1)],
             )
-            self._prepare(_VERBS.get(kind, "prepare_call"), [asked], loss)
+            if fused and kind in (TaskType.INIT, TaskType.CALL):
+                self._fuse([asked], [Success(Intent())], loss)
+            else:
+                self._prepare(_VERBS.get(kind, "prepare_call"), [asked], loss)
         self._touch_the_old_life(task.process_no, [(0, Success(Intent()))])
 
     def _tasks_of(self, process_no: int) -> list[Task]:
@@ -531,7 +678,7 @@ class StorageMachine(RuleBasedStateMachine):
         self._claim(key[0], 9, worker, "", timers=True)
         ends = (Success(Intent(action=Remove())), True)
         for place in [place for place, held in enumerate(self.held) if held.task.process_no == number]:
-            self.save_result([(place, *ends)], loss)
+            self.save_result([(place, *ends)], loss, False)
         self.drop_leftovers(9, later, "")
 
     def _replies(self, loss: str) -> None:
@@ -551,6 +698,90 @@ class StorageMachine(RuleBasedStateMachine):
         check_invariants(self.world.dsn)
 
 
+class Turn:
+    """The turn of the loop in which the handlers of a flight run: what they see, and what becomes of it."""
+
+    def __init__(
+        self,
+        machine: StorageMachine,
+        asked: list[Request],
+        ends: Sequence[Outcome | None],
+        *,
+        poisoned: bool,
+        claims: bool,
+    ) -> None:
+        self.asked, self.ends, self.seen = asked, ends, list[Claimed]()
+        self.begins = [machine.oracle.begins(each) for each in asked]
+        self.claimed, self.expected = list[Claimed](), list[Task]()
+        self.is_poisoned = False
+        self._machine, self._poisoned, self._claims = machine, poisoned, claims
+        self._decisions: list[Decision | None] = []
+
+    async def run(self, claimed: Sequence[Claimed]) -> Sequence[Decision | None]:
+        self.seen = list(claimed)
+        begun = [each for each, begins in zip(self.asked, self.begins, strict=True) if begins]
+        for asked, (task, process) in zip(begun, claimed, strict=True):
+            self._check(asked, task, process)
+        self._decisions = [
+            None if end is None else self._decided(each.task, end)
+            for each, end in zip(claimed, self.ends, strict=False)
+        ]
+        if self._claims:
+            await self._claim()
+        return self._decisions
+
+    def _decided(self, task: TaskOfWorker, end: Outcome) -> Decision:
+        decision = decide(task, end, POLICY)
+        if self._poisoned and is_plain(decision, self._machine.now) and decision.status is not None:
+            # No jsonb takes it.
+            self.is_poisoned = True
+            return decision._replace(metadata={"bad": "\x00"})
+        return decision
+
+    def _check(self, asked: Request, task: TaskOfWorker, process: Snapshot) -> None:
+        """Behind the lock a handler sees what it would see if its task were committed as running."""
+        now = self._machine.now
+        assert task == TaskOfWorker(
+            asked.namespace, asked.process_id, task.task_id, asked.task_type, asked.name, asked.args,
+            context=asked.context, idempotency_key=asked.idempotency_key, scheduled_time=now,
+            running_time=now, process_no=process.process_no, reply_to=asked.reply_to,
+            worker_id=asked.worker_id, lease=asked.lease,
+        )  # fmt: skip
+        rows = [row for row in self._machine.rows["processes"] if row[1:3] == asked[:2]]
+        if asked.task_type is TaskType.INIT:
+            new = (process.process_no, *asked[:2], "init", None, now, now, None, None, {}, None, 0)
+            assert (rows, _row_of(process), process.timer) == ([], new, None)
+        else:
+            assert rows == [_row_of(process)]
+            assert process.timer == self._machine._timer_of(task, process)
+
+    async def _claim(self) -> None:
+        """Another worker claims timers meanwhile: those of processes that are locked are not for it."""
+        machine, lease, namespace = self._machine, number(), self.seen[0].task.namespace
+        calls = [process_of(each) for each in self.asked if each.task_type is TaskType.CALL]
+        self.expected = machine.oracle.claim(namespace, 9, 2, lease, machine.now, timers=True, locked=calls)
+        self.claimed = await machine.world.storage.search_timers(
+            namespace, 9, worker_id=2, lease=lease, now=machine.now
+        )
+        machine.world.ways["claimed beside a flight"] += bool(self.claimed)
+
+    def happened(self) -> list[Ended | None]:
+        """It is committed: on the oracle's side, too."""
+        begun = [each for each, begins in zip(self.asked, self.begins, strict=True) if begins]
+        return [
+            self._machine.oracle.fuse(asked, held, decision, self._machine.now)
+            for asked, held, decision in zip(begun, self.seen, self._decisions, strict=True)
+        ]
+
+
+def _row_of(process: Snapshot) -> tuple[Any, ...]:
+    return (
+        process.process_no, process.namespace, process.process_id, process.status, process.previous_status,
+        process.status_changed_at, process.created_at, process.detail, process.aux_state,
+        process.metadata, process.corrupted_by, process.last_event_id,
+    )  # fmt: skip
+
+
 def _ref(task: Task) -> TaskRef:
     return TaskRef(task.process.key[0], *task.key)
 
@@ -565,3 +796,4 @@ def test_storage_against_the_oracle(dsn: str) -> None:
         run_state_machine_as_test(
             lambda: StorageMachine(made), settings=profile(quick=100, deep=5000, steps=30)
         )
+        assert made.ways.keys() >= WAYS, "some ways were not gone"

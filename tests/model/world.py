@@ -6,6 +6,7 @@ Rule: a machine is synchronous and Storage is not; the loop lives here, as long 
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
@@ -17,10 +18,13 @@ from psycopg.conninfo import make_conninfo
 
 from progressor.storage import repetition
 from progressor.storage.operations import Storage
+from progressor.storage.session import Session
+from progressor.storage.statements import Results, Transaction
 from tests.model.oracle import Rows
 from tests.support import LossyConnections, Tables, nothing
 
 T = TypeVar("T")
+_SEND = Session._send
 TABLES = (
     "processes",
     "removed_processes",
@@ -58,6 +62,11 @@ class World:
         self.tables = Tables(connection)
         self.lossy = LossyConnections(dsn, limit=2)
         self.storage = Storage(self.lossy, patience=timedelta(seconds=30))
+        self.sent: list[tuple[str, ...]] = []
+        """The transactions of the operation that ran last, by their statements."""
+        self.ways = Counter[str]()
+        """How often things went which way, over all examples."""
+        self._torn: str | None = None
         self._runner = runner
         self._examples = 0
 
@@ -67,21 +76,45 @@ class World:
         loss: str = "",
         *,
         spared: int = 0,
+        torn: str | None = None,
         meanwhile: Callable[[], Awaitable[object]] = nothing,
     ) -> T:
         """Run one operation, whose connection is lost before (`early`) or after its commit (`late`).
 
         So many of its transactions go well before; `meanwhile` happens before what was lost is repeated.
+        `torn`: its connection ends in the middle, instead of sending the message with that statement.
         """
         self.lossy.early, self.lossy.late = int(loss == "early"), int(loss == "late")
         self.lossy.spared, self.lossy.meanwhile = spared, meanwhile
+        self._torn = torn
+        self.sent.clear()
 
         async def run() -> T:
             return await operation(self.storage)
 
-        result = self._runner.run(run())
-        assert (self.lossy.early, self.lossy.late) == (0, 0), "nothing was repeated"
-        return result
+        try:
+            return self._runner.run(run())
+        finally:
+            assert (self.lossy.early, self.lossy.late, self._torn) == (0, 0, None), "nothing was lost"
+
+    async def _send(self, session: Session, statements: Transaction) -> Results:
+        if self._torn is not None and self._torn in statements:
+            self._torn = None
+            # As if its process had been killed: PostgreSQL finds out when it reads.
+            await session.close()
+            raise psycopg.OperationalError("the connection was lost in the middle")
+        self.sent.append(tuple(statements))
+        return await _SEND(session, statements)
+
+    @contextmanager
+    def watching(self) -> Iterator[None]:
+        """Know what sessions send."""
+
+        async def send(session: Session, statements: Transaction) -> Results:
+            return await self._send(session, statements)
+
+        with mock.patch.object(Session, "_send", send):
+            yield
 
     def empty(self) -> None:
         """Forget everything: by DELETE, which is quick, and now and then by TRUNCATE, which tidies up."""
@@ -112,6 +145,7 @@ def world(dsn: str) -> Iterator[World]:
     ):
         made = World(quick, connection, runner)
         try:
-            yield made
+            with made.watching():
+                yield made
         finally:
             runner.run(made.lossy.close())
