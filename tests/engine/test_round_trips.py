@@ -1,0 +1,97 @@
+"""What a call costs: its messages to PostgreSQL, each of which is a round trip.
+
+Rule: these are the tables of docs/explanation/where-the-time-goes.md: who changes one changes both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from progressor import Client, Engine, Namespace, Process
+from progressor.storage.session import Session
+from progressor.storage.statements import Results, Transaction
+from tests.support import NS, eventually
+
+CALLS = 3
+HOUR = timedelta(hours=1)
+# At most once in two seconds, whoever asks.
+KEPT = ("live_workers",)
+
+FUSED = [("begin", "lock_by_name", "fused_look"), ("fused_save", "commit")]
+ORDINARY = [("lock_by_name", "prepare_call"), ("lock", "save_result")]
+ELSEWHERE = [
+    ("lock_by_name", "prepare_call"),
+    ("notify",),
+    ("one_claim", "search_calls"),
+    ("lock", "save_result"),
+    ("notify",),
+    ("replies",),
+]
+
+
+@pytest.fixture
+def messages(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, ...]]:
+    """What sessions sent, message by message."""
+    found: list[tuple[str, ...]] = []
+    send = Session._send
+
+    async def noted(session: Session, statements: Transaction) -> Results:
+        if tuple(statements) != KEPT:
+            found.append(tuple(statements))
+        return await send(session, statements)
+
+    monkeypatch.setattr(Session, "_send", noted)
+    return found
+
+
+@pytest.fixture
+async def engine(dsn: str, request: pytest.FixtureRequest) -> AsyncIterator[Engine]:
+    """One whose services make no rounds meanwhile."""
+    ns = Namespace(NS)
+
+    @ns.init
+    async def begin(process: Process[Any]) -> None:
+        process.state = 0
+
+    @ns.call
+    async def add(process: Process[Any]) -> int:
+        process.state += 1
+        return int(process.state)
+
+    options = {"scan_interval": HOUR, "zombie_collector": False}
+    async with Engine(dsn, [ns], fuse=request.param, **options) as engine:
+        await engine.client.start(NS, "p1")
+        await engine.client.call(NS, "p1", "add")
+        await eventually(lambda: engine.pools[NS].is_idle, "nothing is under way")
+        yield engine
+
+
+async def _call(client: Client, messages: list[tuple[str, ...]]) -> list[list[tuple[str, ...]]]:
+    found = []
+    for _ in range(CALLS):
+        messages.clear()
+        await client.call(NS, "p1", "add")
+        found.append(list(messages))
+    return found
+
+
+@pytest.mark.parametrize(
+    ("engine", "expected"), [("learned", FUSED), ("never", ORDINARY)], indirect=["engine"]
+)
+async def test_a_call_of_the_workers_own_process(
+    engine: Engine, messages: list[tuple[str, ...]], expected: list[tuple[str, ...]]
+) -> None:
+    """One transaction of two round trips, or two of one each."""
+    assert await _call(engine.client, messages) == [expected] * CALLS
+
+
+@pytest.mark.parametrize("engine", ["learned"], indirect=True)
+async def test_a_call_of_another_process(engine: Engine, dsn: str, messages: list[tuple[str, ...]]) -> None:
+    """Four more: a wake, the claim, a hint, and the reading of the answer."""
+    async with Client(dsn) as client:
+        await client.call(NS, "p1", "add")
+        assert await _call(client, messages) == [ELSEWHERE] * CALLS
