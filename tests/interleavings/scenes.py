@@ -11,7 +11,8 @@ from datetime import timedelta
 from typing import Any
 
 from progressor.model import Decision, Event, SetTimer, TaskType
-from progressor.storage.items import Claimed, Import, NewBulk, NotPrepared, TaskRef
+from progressor.storage.fused import Doubtful
+from progressor.storage.items import Claimed, Finished, Import, NewBulk, NotPrepared, TaskRef
 from progressor.storage.operations import Storage
 from tests.interleavings.stepping import Side
 from tests.support import (
@@ -291,31 +292,47 @@ async def _boundary(storage: Storage) -> None:
         await storage._connections.boundary()
 
 
-def _fuses(kind: TaskType, *, then: Decision | None = None) -> Op:
-    """A request that is run behind its lock; with `then`, its handler goes on, and ends so later.
+def _fuses(
+    kind: TaskType,
+    decision: Decision | None = None,
+    *,
+    goes_on: bool = False,
+    key: str | None = None,
+    lost: bool = False,
+) -> Op:
+    """A request that is run behind its lock, and ends so; with `goes_on`, later than behind it.
 
-    What cannot be run so is prepared: a transaction of its own, as is the save. The stop in the middle of
-    either comes when a request that needs no other transaction has ended.
+    What cannot be run so, or what was `lost` before its commit, is prepared: a transaction of its own. So
+    is the end of what goes on, or of what ends more than its own task. The stop in the middle of either
+    comes when a request that needs no other transaction has ended.
     """
 
     async def act(storage: Storage, scene: Scene, side: int) -> Any:
         async def run(claimed: Sequence[Claimed]) -> list[Decision | None]:
-            return [
-                resume(events=events(each.process.last_event_id + 1)) if then is None else None
-                for each in claimed
-            ]
+            if lost:
+                raise Doubtful
+            return [None if goes_on else end_of(each) for each in claimed]
 
-        asked = request("p1", kind, key=f"side-{side}", lease=side * 1000, worker_id=side, reply_to=_CLIENT)
+        asked = request(
+            "p1", kind, key=key or f"side-{side}", lease=side * 1000, worker_id=side, reply_to=_CLIENT
+        )
         fused = storage.fused_init if kind is TaskType.INIT else storage.fused_call
-        (outcome,) = await fused([asked], run, now=_now(side))
+        try:
+            (outcome,) = await fused([asked], run, now=_now(side))
+        except Doubtful:
+            outcome = None
         if outcome is None:
             await _boundary(storage)
             await _boundary(storage)
             return (await prepare(storage, asked, now=_now(side)))[0]
-        if then is None:
+        if isinstance(outcome, Finished):
             return outcome
         await _boundary(storage)
-        return (await storage.save_result([held(outcome).step(then)], now=_now(side)))[0]
+        step = held(outcome).step(decision or resume())
+        return (await storage.save_result([step], now=_now(side)))[0]
+
+    def end_of(each: Claimed) -> Decision:
+        return decision or resume(events=events(each.process.last_event_id + 1))
 
     return Op(act, middle=4)
 
@@ -374,7 +391,17 @@ OPS: dict[str, Op] = {
     "call_again": _asks(TaskType.CALL, key="scene-2"),
     "fused_init": _fuses(TaskType.INIT),
     "fused_call": _fuses(TaskType.CALL),
-    "fused_call_and_save": _fuses(TaskType.CALL, then=resume()),
+    "fused_call_and_save": _fuses(TaskType.CALL, goes_on=True),
+    "fused_init_again": _fuses(TaskType.INIT, key="scene-1"),
+    "fused_init_of_now": _fuses(TaskType.INIT, key="scene-3"),
+    "fused_init_remove": _fuses(TaskType.INIT, refuse_init()),
+    "fused_same_key": _fuses(TaskType.CALL, key="same"),
+    "fused_call_again": _fuses(TaskType.CALL, key="scene-2"),
+    "fused_replace": _fuses(TaskType.CALL, set_timer(_HOUR, events=events(1))),
+    "fused_cancel": _fuses(TaskType.CALL, cancel()),
+    "fused_break": _fuses(TaskType.CALL, fail()),
+    "fused_remove": _fuses(TaskType.CALL, removed()),
+    "fused_lost": _fuses(TaskType.CALL, lost=True),
     "repair": _asks(TaskType.REPAIR),
     "simple_repair": _asks(TaskType.REPAIR, waits=True, verb="simple_repair"),
     "search_calls": Op(_search_calls, skips=True),
@@ -408,14 +435,23 @@ _ZOMBIES = "hand_back zombie_policy zombie_error zombie_retry remove"
 MEETINGS: dict[str, tuple[Setting, str]] = {
     "absent": (
         absent,
-        "init init_same_key init_and_save fused_init put call fused_call repair simple_repair remove",
+        (
+            "init init_same_key init_and_save fused_init fused_init_remove "
+            "put call fused_call repair simple_repair remove"
+        ),
     ),
-    "ended": (ended, "init init_again fused_init call call_again fused_call repair put remove drop"),
+    "ended": (
+        ended,
+        (
+            "init init_again fused_init fused_init_again "
+            "call call_again fused_call fused_call_again repair put remove drop"
+        ),
+    ),
     "begun_anew": (
         begun_anew,
         (
-            "init init_again init_of_now fused_init call call_again "
-            "fused_call save_resume save_remove zombie_error put remove drop"
+            "init init_again init_of_now fused_init fused_init_again fused_init_of_now call call_again "
+            "fused_call fused_call_again save_resume save_remove zombie_error put remove drop"
         ),
     ),
     "busy": (
@@ -447,8 +483,9 @@ MEETINGS: dict[str, tuple[Setting, str]] = {
     "idle": (
         idle,
         (
-            "init fused_init call call_waiting call_same_key "
-            f"fused_call fused_call_and_save repair {_CLAIMS} put remove"
+            "init fused_init call call_waiting call_same_key fused_call fused_call_and_save fused_same_key "
+            "fused_replace fused_cancel fused_break fused_remove fused_lost "
+            f"repair {_CLAIMS} put remove"
         ),
     ),
     "alone": (
