@@ -40,13 +40,20 @@ def of_a_client(options: Options) -> Options:
     return {name: value for name, value in options.items() if name not in _ENGINE_ONLY}
 
 
+# All whose requests come from outside of their engines.
+_FROM_OUTSIDE = ("test_connecting", "test_sync_client", "test_other_processes")
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Only who asks its own engine is fused: of the others that mode is left out."""
-    items[:] = [item for item in items if _is_meant(getattr(item, "callspec", None))]
+    """Who asks from outside of the engine is never fused: of these that mode is left out."""
+    items[:] = [item for item in items if _is_meant(item)]
 
 
-def _is_meant(spec: Any) -> bool:
-    return spec is None or spec.params.get("mode") != "fused" or spec.params.get("side") == "inside"
+def _is_meant(item: pytest.Item) -> bool:
+    spec: Any = getattr(item, "callspec", None)
+    if spec is None or spec.params.get("mode") != "fused":
+        return True
+    return spec.params.get("side") != "outside" and item.path.stem not in _FROM_OUTSIDE
 
 
 @pytest.fixture(params=_ALL_MODES)
