@@ -67,9 +67,9 @@ DAMAGES: dict[str, Damage] = {
             f"""
             INSERT INTO bulks (
                 created_at, until_task, namespace, simple, request_hash, idempotency_key,
-                bulk_hash, pace, paced_at, next_at, looked_at, begun
+                bulk_hash, pace, paced_at, next_at, still_since, looked_at, begun
             )
-            VALUES (now(), 1, '{NS}', TRUE, '', 'key', '', interval '1 s', now(), now(), 1, 1)
+            VALUES (now(), 1, '{NS}', TRUE, '', 'key', '', interval '1 s', now(), now(), now(), 1, 1)
             """,
         ),
         {"bulks_add_up"},
