@@ -42,7 +42,7 @@ losses = st.sampled_from(["", "", "", "early", "late"])
 # In the middle of several transactions; and between the look and the commit, or by a result that PostgreSQL
 # does not take.
 save_losses = st.sampled_from(["", "", "", "early", "late", "torn"])
-flight_losses = st.sampled_from(["", "", "", "", "early", "torn", "late", "poison"])
+flight_losses = st.sampled_from([*[""] * 8, "early", "torn", "late", "poison"])
 places = st.integers(0, 7)
 DAY = timedelta(days=1)
 # How long answers of removed processes are kept, to the moment.
@@ -67,6 +67,13 @@ outcomes: st.SearchStrategy[Outcome] = often(
     _successes,
     st.builds(Failure, st.just("ValueError: no"), retryable=st.booleans()),
     rarely=st.just(Rejection("no", {"why": 1})),
+)
+
+
+# None: its handler goes on.
+_rejections = st.just(Rejection("no", {"why": 1}))
+flight_ends: st.SearchStrategy[Outcome | None] = often(
+    _successes, outcomes, _successes, _rejections, rarely=st.none()
 )
 
 
