@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import pytest
 
@@ -67,7 +68,7 @@ async def test_a_restart_under_load(private: Server, mode: Options, how: signal.
     """Across restarts every accepted request is done once: answers, sums and histories are exact."""
     # A history to read in every step, and little patience: the engine must be patient on its own.
     scripted = Scripted(
-        f"bank.{how.name}.{'signals' if not mode else 'scanning'}",
+        f"bank.{uuid4().hex}",
         concurrency=8,
         history=HistoryRange(limit=1, direction="backward"),
     )
