@@ -113,7 +113,7 @@ def clusters(count: int) -> Iterator[list[Cluster]]:
     with contextlib.ExitStack() as stack:
         made = []
         for _ in range(count):
-            home = Path(tempfile.mkdtemp(prefix="prg-cluster-", dir="/tmp"))
+            home = Path(tempfile.mkdtemp(prefix="prg-cluster-", dir=postgres.PLACE))
             stack.callback(shutil.rmtree, home, ignore_errors=True)
             account = server_account(home / "none")
             shutil.chown(home, account.uid, account.gid)

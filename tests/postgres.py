@@ -6,9 +6,13 @@ Rule: a test that starts a server of its own takes it from here, unless it is ab
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
-from progressor.embedded import EmbeddedPostgres
+import pytest
+
+from progressor.embedded import EmbeddedPostgres, launch
 from progressor.embedded.binaries import Installation, find_installation
 
 VARIABLE = "PROGRESSOR_TEST_POSTGRES_BIN_DIR"
@@ -17,10 +21,41 @@ _named = os.environ.get(VARIABLE)
 # Absolute, because some of the tests' processes work in another directory.
 BIN_DIR = Path(_named).absolute() if _named else None
 
+# With these a server that is killed loses nothing, as ever: what is committed is with the operating system.
+# Only a crash of the machine would harm it, and no test has one.
+_DISPOSABLE = {"fsync": "off", "full_page_writes": "off"}
+_ENOUGH_BYTES = 4 << 30
+
+
+def _place() -> Path:
+    memory = Path("/dev/shm")
+    if not os.access(memory, os.W_OK | os.X_OK):
+        return Path("/tmp")
+    found = os.statvfs(memory)
+    return memory if found.f_bavail * found.f_frsize >= _ENOUGH_BYTES else Path("/tmp")
+
+
+# Where the tests' servers have their data: in memory, where there is enough of it.
+PLACE = _place()
+
 
 def embedded(data_dir: Path) -> EmbeddedPostgres:
     """A server of the tested version, to start or to attach to."""
     return EmbeddedPostgres(data_dir, bin_dir=BIN_DIR)
+
+
+@contextmanager
+def disposable(data_dir: Path) -> Iterator[str]:
+    """The DSN of one that never waits for a disk, for all who do not measure."""
+    server = embedded(data_dir)
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in _DISPOSABLE.items():
+            patch.setitem(launch._SETTINGS, name, value)
+        dsn = server.start()
+    try:
+        yield dsn
+    finally:
+        server.stop()
 
 
 def installation() -> Installation:

@@ -56,7 +56,9 @@ class Server:
 
 @pytest.fixture(scope="module")
 def private() -> Iterator[Server]:
-    with tempfile.TemporaryDirectory(prefix="prg-restart-", dir="/tmp", ignore_cleanup_errors=True) as home:
+    with tempfile.TemporaryDirectory(
+        prefix="prg-restart-", dir=postgres.PLACE, ignore_cleanup_errors=True
+    ) as home:
         Path(home).chmod(0o755)  # as root, the server is another user
         server = Server(Path(home) / "postgres")
         yield server

@@ -9,10 +9,12 @@ import asyncio
 import os
 import subprocess
 import sys
+import tempfile
+from collections.abc import Iterator
 from dataclasses import astuple
 from datetime import timedelta
+from pathlib import Path
 from typing import Any, LiteralString
-from urllib.parse import urlsplit
 
 import pytest
 
@@ -21,6 +23,8 @@ from progressor.bench import cases, chain, databases, mailbox, memory, requests,
 from progressor.bench.flows import TIMERS, Count
 from progressor.bench.names import STYLES
 from progressor.errors import InvalidRequest
+from progressor.storage import parsed
+from tests import postgres
 from tests.docs.pages import ROOT
 from tests.support import Tables
 
@@ -237,10 +241,22 @@ def test_cases_have_names_of_their_own_and_workloads_that_exist() -> None:
     ]
 
 
-def test_a_run_measures_in_child_processes_and_drops_its_databases(server: str) -> None:
+@pytest.fixture(scope="module")
+def durable() -> Iterator[str]:
+    """The DSN of a server as it is to be measured: its commits reach the disk."""
+    if url := os.environ.get("PROGRESSOR_TEST_DATABASE_URL"):
+        yield url
+        return
+    with tempfile.TemporaryDirectory(prefix="prg-bench-", dir="/tmp", ignore_cleanup_errors=True) as home:
+        Path(home).chmod(0o755)  # as root, the server is another user
+        with postgres.embedded(Path(home) / "postgres") as dsn:
+            yield dsn
+
+
+def test_a_run_measures_in_child_processes_and_drops_its_databases(durable: str) -> None:
     """A case that cannot be measured says so, and the others go on."""
-    before = _databases(server)
-    bench = databases.Server(server, TINY)
+    before = _databases(durable)
+    bench = databases.Server(durable, TINY)
     bench.require_durable()
     chosen = [
         *cases.own_cases(TINY, seconds=0.2, only=["chain-1", "timers-claim-waiting"]),
@@ -258,15 +274,16 @@ def test_a_run_measures_in_child_processes_and_drops_its_databases(server: str) 
     assert set(results.failures) == {"chain-1 nobody"}
     assert results.ratio(("chain-1", "rate", "progressor"), ("chain-1", "rate", "progressor")) == 1
     assert results.as_json()["facts"]["fsync"] == "on"
-    assert _databases(server) == before
+    assert _databases(durable) == before
 
 
-def test_a_server_that_is_not_durable_is_refused(dsn: str) -> None:
+def test_a_server_that_is_not_durable_is_refused(durable: str) -> None:
     """By the name of the setting."""
-    name = urlsplit(dsn).path.removeprefix("/")
-    databases.run_sql(dsn, f"ALTER DATABASE {name} SET synchronous_commit = off")
-    with pytest.raises(InvalidRequest) as caught:
-        databases.Server(dsn, TINY).require_durable()
+    bench = databases.Server(durable, TINY)
+    with bench.database("empty") as dsn:
+        databases.run_sql(dsn, f"ALTER DATABASE {parsed(dsn)['dbname']} SET synchronous_commit = off")
+        with pytest.raises(InvalidRequest) as caught:
+            databases.Server(dsn, TINY).require_durable()
     assert caught.value.field == "synchronous_commit"
 
 

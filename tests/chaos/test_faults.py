@@ -24,7 +24,9 @@ _MAY_WRITE = "SELECT has_table_privilege('chaos_app', 'progressor.tasks', 'INSER
 @pytest.fixture(scope="module")
 def machine() -> Iterator[Server]:
     """The server that the faults strike."""
-    with tempfile.TemporaryDirectory(prefix="prg-chaos-", dir="/tmp", ignore_cleanup_errors=True) as home:
+    with tempfile.TemporaryDirectory(
+        prefix="prg-chaos-", dir=postgres.PLACE, ignore_cleanup_errors=True
+    ) as home:
         Path(home).chmod(0o755)  # as root, the server is another user
         with pytest.MonkeyPatch.context() as environment:
             for name, value in postgres.settings().items():

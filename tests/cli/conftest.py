@@ -24,6 +24,7 @@ import pytest
 from typer.testing import CliRunner
 
 from progressor.cli.main import app
+from tests import postgres
 from tests.conftest import Databases
 
 ROOT = Path(__file__).parents[2]
@@ -207,7 +208,7 @@ def order() -> str:
 @pytest.fixture
 def data_dir() -> Iterator[Path]:
     """Where an embedded server may stand: as root it is another user, who must get there."""
-    path = Path(tempfile.mkdtemp(prefix="prg-cli-", dir="/tmp"))
+    path = Path(tempfile.mkdtemp(prefix="prg-cli-", dir=postgres.PLACE))
     path.chmod(0o755)
     yield path / "postgres"
     shutil.rmtree(path)

@@ -86,7 +86,7 @@ def nothing_lives(home: Path) -> bool:
 @pytest.fixture
 def ground() -> Iterator[Path]:
     """A directory that every user can enter: pytest's tmp_path is closed to root's server."""
-    path = Path(tempfile.mkdtemp(prefix="prg-embedded-", dir="/tmp"))
+    path = Path(tempfile.mkdtemp(prefix="prg-embedded-", dir=postgres.PLACE))
     path.chmod(0o755)
     yield path
     shutil.rmtree(path)

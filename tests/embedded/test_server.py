@@ -29,7 +29,7 @@ def show(dsn: str, setting: str) -> str:
 @pytest.fixture(scope="module")
 def running() -> Iterator[tuple[str, Path]]:
     """A server for tests that only look at it: its DSN and its folder."""
-    home = Path(tempfile.mkdtemp(prefix="prg-embedded-", dir="/tmp"))
+    home = Path(tempfile.mkdtemp(prefix="prg-embedded-", dir=postgres.PLACE))
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PGDATA", "/nonexistent")
         patch.setenv("PGPORT", "1")
