@@ -127,7 +127,7 @@ class _Public:
 
     scope = PUBLIC
 
-    async def __call__(self) -> None:
+    async def __call__(self, request: Request) -> None:
         """Nothing to check."""
 
 

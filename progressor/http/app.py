@@ -51,6 +51,8 @@ def make_app(client: Client, *, access: Access, options: HttpOptions | None = No
         redoc_url=None,
         openapi_url=None,
         redirect_slashes=False,
+        # It would say paths; what is said of requests stands in watching.py.
+        telemetry={"tracing": False, "metrics": False, "logs": False},
     )
     app.state.access = access
     app.state.server = Server(client, options or HttpOptions(), Publications(client), Waits())

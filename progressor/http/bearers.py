@@ -6,18 +6,23 @@ in for longer than it is kept, and one that ends lets nobody in at all after its
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections import OrderedDict
+from collections.abc import Awaitable
 from datetime import timedelta
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from progressor.client.tokens import Tokens
+from progressor.errors import StorageUnavailable
 from progressor.http.callers import Known, unknown
 from progressor.rights import Bearer, Token
 
 _MOST_KEPT = 10_000
 # As rarely as the database writes it.
 _NOTED_SECONDS = 300.0
+# A database that does not answer is said to be away while its caller is still there.
+_LOOK_SECONDS = 10.0
 
 
 class _Kept(NamedTuple):
@@ -40,7 +45,7 @@ class Bearers:
         """Whether there is any token; once there is one, there always is."""
         if not self._are_needed and self._needed_at + self._seconds <= time.monotonic():
             asked_at = time.monotonic()
-            self._are_needed = await self._tokens.exist()
+            self._are_needed = await _looked(self._tokens.exist())
             self._needed_at = asked_at
         return bool(self._are_needed)
 
@@ -63,7 +68,7 @@ class Bearers:
         if kept is not None and time.monotonic() - kept.read_at < self._seconds:
             return kept
         read_at = time.monotonic()
-        token = await self._tokens.find(token_id)
+        token = await _looked(self._tokens.find(token_id))
         noted_at = None if kept is None else kept.noted_at
         return self._keep(token_id, _Kept(token, read_at, noted_at))
 
@@ -80,4 +85,16 @@ class Bearers:
         if kept.noted_at is None or now - kept.noted_at >= _NOTED_SECONDS:
             # Before it is done: of many requests at once, one does it.
             self._keep(token_id, kept._replace(noted_at=now))
-            await self._tokens.note_use(token_id)
+            await _looked(self._tokens.note_use(token_id))
+
+
+T = TypeVar("T")
+
+
+async def _looked(look: Awaitable[T]) -> T:
+    """A look at the database, which ends in time: with StorageUnavailable, not with a refusal."""
+    try:
+        async with asyncio.timeout(_LOOK_SECONDS):
+            return await look
+    except TimeoutError:
+        raise StorageUnavailable("PostgreSQL does not say whether the token holds") from None

@@ -6,18 +6,16 @@ a server that was told to let everybody in looks at nothing.
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from enum import Enum, auto
+from functools import lru_cache
 from urllib.parse import urlsplit
 
 from fastapi import Request
 
 from progressor.client.tokens import Tokens
-from progressor.errors import InvalidRequest, StorageUnavailable
+from progressor.errors import InvalidRequest
 from progressor.http.access import Caller, Scope, require
 from progressor.http.bearers import Bearers
 from progressor.http.callers import Known, unknown
@@ -30,8 +28,6 @@ from progressor.rights import EVERYTHING
 
 # Of ours; whatever else is shown is the provider's.
 _MARK = "prg_"
-# A database that does not answer is said to be away while its caller is still there.
-_LOOK_SECONDS = 10.0
 # What proxies write: whoever they ask for need not be on this machine.
 _FORWARDED = ("Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Real-IP", "Via")
 
@@ -113,8 +109,7 @@ class Guard:
         text = text.strip()
         if self._oidc is not None and not text.startswith(_MARK):
             return await self._oidc.caller(text)
-        async with _look():
-            return await self._bearers.caller(text)
+        return await self._bearers.caller(text)
 
     async def _stranger(self, request: Request) -> Known:
         """Who has shown nothing."""
@@ -122,23 +117,12 @@ class Guard:
             case Openness.EVERYBODY:
                 pass
             case Openness.UNTIL_THERE_ARE_TOKENS:
-                async with _look():
-                    if await self._bearers.are_needed():
-                        raise unknown("show a token: Authorization: Bearer prg_…", shown=False)
+                if await self._bearers.are_needed():
+                    raise unknown("show a token: Authorization: Bearer prg_…", shown=False)
                 _refuse_whoever_is_elsewhere(request)
             case Openness.NOBODY:
                 raise unknown("show a token: Authorization: Bearer …", shown=False)
         return Known(f"anybody at {request.client.host if request.client else 'a socket'}", EVERYTHING)
-
-
-@asynccontextmanager
-async def _look() -> AsyncIterator[None]:
-    """A look at the database, which ends in time: with StorageUnavailable, not with a refusal."""
-    try:
-        async with asyncio.timeout(_LOOK_SECONDS):
-            yield
-    except TimeoutError:
-        raise StorageUnavailable("PostgreSQL does not say whether the token holds") from None
 
 
 def _refuse_whoever_is_elsewhere(request: Request) -> None:
@@ -152,6 +136,7 @@ def _refuse_whoever_is_elsewhere(request: Request) -> None:
             raise _elsewhere(f"the header {name} names another one")
 
 
+@lru_cache(maxsize=100)
 def _is_here(url: str) -> bool:
     try:
         return is_loopback(urlsplit(url).hostname or "")

@@ -75,8 +75,11 @@ class Preferences(NamedTuple):
 
 def preferences_of(headers: Headers) -> Preferences:
     """The preferences of a request; the first of a name counts, and what is not known is ignored."""
+    listed = headers.getlist("Prefer")
+    if not listed:
+        return Preferences()
     asked: dict[str, str] = {}
-    for preference in ",".join(headers.getlist("Prefer")).split(","):
+    for preference in ",".join(listed).split(","):
         name, _, value = preference.partition(";")[0].partition("=")
         asked.setdefault(name.strip().lower(), value.strip().strip('"'))
     wait = asked.get("wait", "")

@@ -21,6 +21,7 @@ from progressor.http import bodies
 from progressor.http.access import Caller, needs, public
 from progressor.http.documented import ANY_TIME, OBJECT, answers
 from progressor.http.routing import TheServer, router
+from progressor.supervision import watched
 
 log = logging.getLogger("progressor.http")
 
@@ -70,7 +71,11 @@ def _say(scope: Scope, status: int, began: float) -> None:
             "took_ms": round((time.monotonic() - began) * 1000, 1),
             "caller": None if caller is None else caller.name,
         }
-        log.info("request answered", extra=facts)
+        # uvloop writes an answer to its socket at the end of a turn: the line must not hold it up.
+        asyncio.get_running_loop().call_soon(_write, facts)
+
+
+_write = watched("request log", lambda facts: log.info("request answered", extra=facts))
 
 
 @routes.get("/health/live", include_in_schema=False, dependencies=[public])

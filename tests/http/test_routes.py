@@ -53,11 +53,49 @@ async def test_an_id_may_be_percent_encoded(api: httpx.AsyncClient) -> None:
     assert (await api.get(f"{ORDERS}/{segment_of('a/b ü')}")).json()["process_id"] == "a/b ü"
 
 
+@pytest.mark.parametrize("query", ["", "?state=true"])
 @pytest.mark.parametrize("segment", ["~!", "%FF", "~_w", "%00", "x" * 257])
-async def test_a_segment_that_is_no_id_is_refused(api: httpx.AsyncClient, segment: str) -> None:
-    """By the name of the field."""
-    refused = await api.get(f"{ORDERS}/{segment}")
+async def test_a_segment_that_is_no_id_is_refused(api: httpx.AsyncClient, segment: str, query: str) -> None:
+    """By the name of the field, whether there is a query or not."""
+    refused = await api.get(f"{ORDERS}/{segment}{query}")
     assert (kind(refused), refused.json()["field"]) == ("invalid-request", "process_id")
+
+
+@pytest.mark.parametrize("task_id", ["0", "x", "1.5", str(2**63)])
+async def test_a_task_that_cannot_be_is_refused(api: httpx.AsyncClient, task_id: str) -> None:
+    """By the name of the field, with the rule that it breaks."""
+    refused = await api.get(f"{ORDER}/tasks/{task_id}")
+    assert (kind(refused), refused.json()["field"]) == ("invalid-request", "task_id")
+    (fault,) = refused.json()["errors"]
+    assert fault["pointer"] == "/task_id"
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "?state=true",
+        "/events?limit=100&after=0",
+        "/events?direction=forward",
+        "/trace?after=0",
+        "/tasks/1?x=1",
+    ],
+)
+async def test_a_query_that_says_what_holds_anyhow(order: httpx.AsyncClient, path: str) -> None:
+    """It is answered as without it."""
+    path = path.replace(
+        "/tasks/1", f"/tasks/{(await order.get(ORDER + '/trace')).json()['tasks'][0]['task_id']}"
+    )
+    asked = await order.get(ORDER + path)
+    assert asked.status_code == 200
+    assert asked.json() == (await order.get(ORDER + path.partition("?")[0])).json()
+
+
+@pytest.mark.parametrize("path", ["?state=maybe", "/events?limit=0", "/trace?after=x"])
+async def test_a_query_that_is_none_is_refused(order: httpx.AsyncClient, path: str) -> None:
+    """By the name of the parameter."""
+    refused = await order.get(ORDER + path)
+    assert kind(refused) == "invalid-request"
+    assert refused.json()["field"] == path.partition("?")[2].partition("=")[0]
 
 
 @pytest.mark.parametrize("text", IDS, ids=lambda text: text[:10])
