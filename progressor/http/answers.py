@@ -76,7 +76,13 @@ def error_of(answer: httpx.Response) -> ProgressorError:
 _OF_PROBLEMS = frozenset({"type", "title", "status", "detail", "errors"})
 
 
+class NotAllowed(InvalidRequest):
+    """The token lacks a scope or a namespace, which the text names."""
+
+
 def _without_class(status: int, detail: str) -> ProgressorError:
+    if status == httpx.codes.FORBIDDEN:
+        return NotAllowed(detail)
     if status >= httpx.codes.INTERNAL_SERVER_ERROR or status == httpx.codes.TOO_MANY_REQUESTS:
         return StorageUnavailable(detail)
     return InvalidRequest(detail)

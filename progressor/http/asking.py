@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from http import HTTPStatus
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 from fastapi import Query, Request
 from starlette.responses import Response
@@ -49,7 +49,7 @@ class Asked:
     ) -> None:
         self._request = request
         self._server = server
-        self._raw = published.is_raw
+        self._published = published
         self._namespace = namespace
         self._process_id = process_id
         self._preferences = headers.preferences_of(request.headers)
@@ -71,6 +71,11 @@ class Asked:
         bodies.require_acceptable(request, headers.JSON if answers_json else bodies.answer_type(published))
         return cls(request, server, published, namespace, process_id)
 
+    @property
+    def is_paused(self) -> bool:
+        """Whether the namespace was paused, as of some seconds ago at most."""
+        return self._published.paused
+
     def require_key(self) -> None:
         """InvalidRequest, if there is no key and the server wants one."""
         if self.idempotency_key is None and self._server.options.require_idempotency_key:
@@ -82,7 +87,7 @@ class Asked:
     async def args(self, task_type: TaskType, name: str | None = None) -> bytes | None:
         """The arguments in the body, checked against what the namespace publishes."""
         body = await bodies.read_body(self._request, self._server.options.max_value_bytes)
-        args = bodies.args_of(self._request, body, raw=self._raw)
+        args = bodies.args_of(self._request, body, raw=self._published.is_raw)
         await self._server.publications.check(self._namespace, task_type, name, args)
         return args
 
@@ -99,8 +104,8 @@ class Asked:
                 lambda seconds: client.answer(receipt, timeout=seconds),
                 said,
             )
-        except (ReplyTimeout, TimeoutError):
-            return accepted(receipt, said)
+        except (ReplyTimeout, TimeoutError) as error:
+            return still_under_way(Waiting.of(receipt, is_paused(error, self._published)), said)
         except ProgressorError as error:
             # Of an accepted request, so what it was accepted under is said too.
             self._request.state.said = said
@@ -147,21 +152,31 @@ def _of_receipt(receipt: Receipt) -> dict[str, str]:
     return said
 
 
-def accepted(receipt: Receipt, said: dict[str, str]) -> Response:
-    """202: the request is accepted, and its task can be asked."""
-    return still_under_way(
-        receipt.namespace, receipt.process_id, receipt.task_id, receipt.idempotency_key, said
-    )
+def is_paused(error: ReplyTimeout | TimeoutError, published: Published) -> bool:
+    """Whether the namespace was paused when a wait ended without an answer, as far as that is known."""
+    return error.paused if isinstance(error, ReplyTimeout) else published.paused
 
 
-def still_under_way(
-    namespace: str, process_id: str, task_id: int, key: str | None, said: dict[str, str]
-) -> Response:
-    """202: this task has no answer yet."""
-    body = {"namespace": namespace, "process_id": process_id, "task_id": task_id, "idempotency_key": key}
-    said["Location"] = task_url(namespace, process_id, task_id)
+class Waiting(NamedTuple):
+    """A task without an answer, as AcceptedBody has it."""
+
+    namespace: str
+    process_id: str
+    task_id: int
+    idempotency_key: str | None
+    paused: bool
+
+    @classmethod
+    def of(cls, receipt: Receipt, paused: bool) -> Waiting:
+        """That of a request."""
+        return cls(receipt.namespace, receipt.process_id, receipt.task_id, receipt.idempotency_key, paused)
+
+
+def still_under_way(task: Waiting, said: dict[str, str]) -> Response:
+    """202: this task has no answer yet, and can be asked for it."""
+    said["Location"] = task_url(task.namespace, task.process_id, task.task_id)
     said["Retry-After"] = _RETRY_AFTER
-    return bodies.shown(body, HTTPStatus.ACCEPTED, said)
+    return bodies.shown(task._asdict(), HTTPStatus.ACCEPTED, said)
 
 
 def process_url(namespace: str, process_id: str) -> str:
@@ -262,7 +277,7 @@ async def notify(
     receipt = await server.client.submit_notify(
         namespace, process_id, name, args, idempotency_key=asked.idempotency_key, context=asked.context
     )
-    return accepted(receipt, _of_receipt(receipt))
+    return still_under_way(Waiting.of(receipt, asked.is_paused), _of_receipt(receipt))
 
 
 @routes.post(

@@ -129,6 +129,9 @@ class AcceptedBody(BaseModel):
     process_id: str
     task_id: int
     idempotency_key: str | None
+    paused: bool = Field(
+        description="Whether an operator has paused its namespace: then it waits for that."
+    )
 
 
 class ErrorBody(BaseModel):

@@ -17,7 +17,7 @@ from progressor.errors import InvalidRequest, ReplyTimeout
 from progressor.handlers.codec import encode_json
 from progressor.handlers.timer_calls import FIRE_TIMER, SET_TIMER, UNSET_TIMER
 from progressor.http import headers
-from progressor.http.answers import task_id_of, value_of
+from progressor.http.answers import NotAllowed, task_id_of, value_of
 from progressor.http.line import Line
 from progressor.http.patience import Patience
 from progressor.http.segments import segment_of
@@ -125,11 +125,21 @@ class HttpAsker:
         self, answer: httpx.Response, namespace: str, process_id: str, patience: Patience
     ) -> Any:
         while answer.status_code == httpx.codes.ACCEPTED:
+            said = answer.json()
+            late = ReplyTimeout(
+                namespace,
+                process_id,
+                idempotency_key=said["idempotency_key"],
+                task_id=said["task_id"],
+                paused=said["paused"],
+            )
             if patience.is_over:
-                said = answer.json()
-                key, task_id = said["idempotency_key"], said["task_id"]
-                raise ReplyTimeout(namespace, process_id, idempotency_key=key, task_id=task_id)
-            answer = await self._line.send("GET", answer.headers["Location"], patience, waits=True)
+                raise late
+            try:
+                answer = await self._line.send("GET", answer.headers["Location"], patience, waits=True)
+            except NotAllowed as error:
+                # It is under way all the same, and the cause says what the token lacks.
+                raise late from error
         return value_of(answer)
 
 

@@ -17,7 +17,7 @@ from progressor.errors import InvalidRequest, ReplyTimeout
 from progressor.handlers.codec import decode
 from progressor.http import bodies, headers
 from progressor.http.access import Caller, needs, require
-from progressor.http.asking import still_under_way, waited
+from progressor.http.asking import Waiting, is_paused, still_under_way, waited
 from progressor.http.bodies import AcceptedBody, EventsBody, NamespaceBody, PageBody, ProcessBody, TraceBody
 from progressor.http.documented import ANSWER, ANY_TIME, WAITS, answers
 from progressor.http.routing import (
@@ -197,10 +197,10 @@ async def result(
             said,
             default=0.0,
         )
-    except ReplyTimeout as error:
-        return still_under_way(namespace, process_id, task_id, error.idempotency_key, said)
-    except TimeoutError:
-        return still_under_way(namespace, process_id, task_id, None, said)
+    except (ReplyTimeout, TimeoutError) as error:
+        key = getattr(error, "idempotency_key", None)
+        waiting = Waiting(namespace, process_id, task_id, key, is_paused(error, published))
+        return still_under_way(waiting, said)
     return bodies.answer(value, headers=said)
 
 

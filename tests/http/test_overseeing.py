@@ -21,7 +21,9 @@ async def test_pausing_and_resuming(api: httpx.AsyncClient) -> None:
     assert (known["name"], known["paused"], known["workers"]) == ("shop.order", True, 1)
     order = f"{NS}/processes/o1"
     started = await api.post(order, json={"item": "tea", "count": 2}, headers={"Prefer": "respond-async"})
-    assert started.status_code == 202
+    assert (started.status_code, started.json()["paused"]) == (202, True)
+    waiting = await api.get(started.headers["Location"])
+    assert (waiting.status_code, waiting.json()) == (202, started.json())
     assert (await api.post(f"{NS}/resume")).status_code == 204
     answer = await api.get(started.headers["Location"], headers={"Prefer": "wait=30"})
     assert answer.status_code == 200

@@ -12,11 +12,13 @@ import httpx
 import psycopg
 import pytest
 
-from progressor import Client
+from progressor import Client, ReplyTimeout
 from progressor.client.tokens import NewToken
-from progressor.http import bearers, guard
+from progressor.http import HttpClient, bearers
+from progressor.http.answers import NotAllowed
 from progressor.http.app import make_app
 from progressor.http.guard import AccessOptions, Guard
+from progressor.http.options import HttpOptions
 from progressor.rights import Bearer
 from tests.http import shop
 from tests.http.conftest import Serve, asking
@@ -175,13 +177,33 @@ async def test_what_failed_is_for_errors_read(api: httpx.AsyncClient, client: Cl
     assert "a secret of the handler" in broken.text
 
 
+async def test_to_wait_longer_than_the_server_needs_to_read(serve: Serve, client: Client) -> None:
+    """Who may only call is told that the request goes on, and what the token lacks."""
+    options = HttpOptions(longest_wait=0.05)
+    api = await serve(shop.make(), options=options, access=Guard(client.tokens, AccessOptions()))
+    await client.start(shop.NS, "a", {"item": "tea"})
+    await client.pause(shop.NS)
+    calls = await made(client, "processes:call")
+    async with HttpClient("http://api", token=calls.bearer.text, transport=api._transport) as caller:
+        with pytest.raises(ReplyTimeout) as late:
+            await caller.call(shop.NS, "a", "echo", 1, idempotency_key="key")
+        with pytest.raises(NotAllowed, match="processes:read"):
+            await caller.result(shop.NS, "a", late.value.task_id or 0)
+    assert (late.value.idempotency_key, late.value.paused) == ("key", True)
+    assert "processes:read" in str(late.value.__cause__)
+    await client.resume(shop.NS)
+    reads = await made(client, "processes:read", "processes:call")
+    async with HttpClient("http://api", token=reads.bearer.text, transport=api._transport) as caller:
+        assert await caller.call(shop.NS, "a", "echo", 1, idempotency_key="key") == 1
+
+
 async def test_no_database_is_not_a_wrong_token(
     api: httpx.AsyncClient, client: Client, dsn: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """503 with Retry-After: the token may hold."""
     token = await made(client, "all")
     with psycopg.connect(dsn) as connection, monkeypatch.context() as patch:
-        patch.setattr(guard, "_LOOK_SECONDS", 0.05)
+        patch.setattr(bearers, "_LOOK_SECONDS", 0.05)
         connection.execute("LOCK TABLE progressor.tokens")
         answer = await api.get(PROCESS, headers=shown(token))
         assert (answer.status_code, answer.headers["Retry-After"]) == (503, "1")
