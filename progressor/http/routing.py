@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from inspect import signature
 from typing import Annotated, Any, NamedTuple
 
 from fastapi import APIRouter, Depends, Path, Request
@@ -38,7 +39,7 @@ class Route(APIRoute):
         if scope is None:
             raise TypeError(f"{self.name} needs one scope: declare its caller with needs(…), or public")
         self.scope = scope
-        self._taken = Taken.of(self.dependant)
+        self._taken = Taken.of(self.dependant, endpoint)
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request for this path."""
@@ -60,14 +61,24 @@ class Taken:
 
     def __init__(self, dependant: Dependant) -> None:
         self._dependant = dependant
-        self._defaults = {field.name: field.default for field in dependant.query_params}
+        queries = [field for field in dependant.query_params if not field.field_info.is_required()]
+        self._defaults = {field.name: field.default for field in queries}
 
     @classmethod
-    def of(cls, dependant: Dependant) -> Taken | None:
-        """What the endpoint takes that is analysed here; None if FastAPI alone can find it."""
-        others = (dependant.header_params, dependant.cookie_params, dependant.body_params)
-        needs_query = any(field.field_info.is_required() for field in dependant.query_params)
-        return None if needs_query or any(others) else cls(dependant)
+    def of(cls, dependant: Dependant, endpoint: Callable[..., Any]) -> Taken | None:
+        """What an endpoint takes that was analysed; None if FastAPI alone can find all of it."""
+        taken = cls(dependant)
+        # Each is called with the request, and nothing else.
+        if any(each.request_param_name is None or each.dependencies for each in dependant.dependencies):
+            return None
+        return taken if taken.names >= signature(endpoint).parameters.keys() else None
+
+    @property
+    def names(self) -> set[str | None]:
+        """The parameters that are found here."""
+        named = {each.name for each in self._dependant.dependencies}
+        segments = {field.name for field in self._dependant.path_params}
+        return {self._dependant.request_param_name, *self._defaults, *named, *segments}
 
     def is_all(self, scope: Scope) -> bool:
         """Whether nothing of this request is left to be read."""

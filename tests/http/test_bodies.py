@@ -11,6 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from progressor.errors import InvalidRequest
+from progressor.handlers.codec import decode
 from progressor.http import bodies
 
 # What looks like the end of a string, like white space, or like what stands for an escape meanwhile.
@@ -39,6 +41,14 @@ def test_nothing_but_white_space_goes(
         plain = bodies.without_space(text)
     assert plain == _TOKENS.sub(rb"\1", text)
     assert json.loads(plain) == value
+
+
+@pytest.mark.parametrize("character", ["\0", "\1", "\t"])
+def test_a_control_character_is_not_json(character: str) -> None:
+    """So two of them may stand for something else while white space is taken out."""
+    for text in (f'"{character}"', f'{{"{character}": 1}}', f'"\\{character}"'):
+        with pytest.raises(InvalidRequest, match="is not JSON"):
+            decode(text.encode())
 
 
 def test_a_number_keeps_its_digits() -> None:
