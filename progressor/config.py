@@ -142,14 +142,17 @@ class ConnectionOptions(_Options):
 
     def check_events(self, field: str, events: Sequence[Event]) -> Sequence[Event]:
         """Events of which none is too large, nor all together, or InvalidRequest."""
-        size = payloads = sum(len(event.payload) for event in events)
-        for place, event in enumerate(events):
-            if payloads > self.max_value_bytes:
-                self.check_value(f"{field}[{place}]", event.payload)
-            beside = metadata_size(event.metadata)
-            _check_size(f"{field}[{place}]", beside, self.max_metadata_bytes, "max_metadata_bytes")
-            size += beside
-        _check_size(field, size, self.max_events_bytes, "max_events_bytes")
+        payloads = beside = 0
+        for event in events:
+            payloads += len(event.payload)
+            beside += metadata_size(event.metadata)
+        if payloads > self.max_value_bytes or beside > self.max_metadata_bytes:
+            # Perhaps by one of them.
+            for place, event in enumerate(events):
+                name, size = f"{field}[{place}]", metadata_size(event.metadata)
+                self.check_value(name, event.payload)
+                _check_size(name, size, self.max_metadata_bytes, "max_metadata_bytes")
+        _check_size(field, payloads + beside, self.max_events_bytes, "max_events_bytes")
         return events
 
 

@@ -31,7 +31,8 @@ def check_text(field: str, value: object, *, limit: int = MAX_ID_LENGTH) -> str:
     if "\x00" in value:
         raise InvalidRequest(f"{field} must not contain NUL characters", field=field)
     try:
-        value.encode()
+        if not value.isascii():
+            value.encode()
     except UnicodeEncodeError:
         raise InvalidRequest(f"{field} must be valid Unicode (no lone surrogates)", field=field) from None
     return value

@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterable
 from datetime import timedelta
 from functools import cache
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from prometheus_client import REGISTRY, Counter, Gauge, Histogram, Metric
 from prometheus_client.exposition import choose_encoder
@@ -22,6 +22,9 @@ _FINE = (0.1, 0.25, 0.5, 1, 2, 5, 10, 20)
 _BUCKETS = (*_FINE, 50, 150, 300, 500, 750, 1000)
 _NOTIFICATION_BUCKETS = (0.1, 0.25, 0.5, 1, 2, 5, 10, 50, 150, 300, 500, 1000)
 _NAMESPACE = "prg_namespace"
+
+
+M = TypeVar("M", Counter, Histogram)
 
 
 def _duration(what: str, text: str, *labels: str) -> Histogram:
@@ -50,9 +53,9 @@ HTTP_REQUEST = Histogram(
 
 
 @cache
-def child(histogram: Histogram, *labels: str) -> Histogram:
-    """A labelled histogram, found once: on the hot path the look-up costs more than the observation."""
-    return histogram.labels(*labels)
+def child(metric: M, *labels: str) -> M:
+    """A labelled metric, found once: on the hot path the look-up costs more than the observation."""
+    return metric.labels(*labels)
 
 
 def took(histogram: Histogram, began: float, *labels: str) -> None:

@@ -99,7 +99,7 @@ class Accepting:
                 if request.task_type is not TaskType.NOTIFY:
                     way.withdraw(sent)
                 raise
-            metrics.took(metrics.REQUEST_PREPARING, began, request.namespace, request.task_type.value)
+            metrics.took(metrics.REQUEST_PREPARING, began, request.namespace, request.task_type)
             if isinstance(outcome, NotPrepared):
                 raise not_prepared(request, outcome)
             if outcome is not None:

@@ -22,9 +22,8 @@ class Deadlines:
         self._timer: asyncio.TimerHandle | None = None
         self._on_time = watched("deadlines", self._look)
 
-    def begin(self, deadline: Deadline) -> None:
+    def begin(self, deadline: Deadline, loop: asyncio.AbstractEventLoop) -> None:
         """Count the time of this step from now on."""
-        loop = asyncio.get_running_loop()
         at = loop.time() + self.seconds
         self._running[deadline] = at
         if self._timer is None:
@@ -59,11 +58,12 @@ class Deadline:
         self.expired = False
 
     def __enter__(self) -> None:
-        self._task = asyncio.current_task()
+        loop = asyncio.get_running_loop()
+        self._task = asyncio.current_task(loop)
         if self._task is None:
             raise RuntimeError("a deadline is for a task")
         self._cancelling = self._task.cancelling()
-        self._deadlines.begin(self)
+        self._deadlines.begin(self, loop)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, _trace: TracebackType | None

@@ -83,6 +83,7 @@ class Batcher(Generic[Item, Result]):
         self._alone: set[asyncio.Task[None]] = set()
         self._takeoff_planned = False
         self._stopped = False
+        self._loop: asyncio.AbstractEventLoop | None = None
         # Callbacks of the loop, made once.
         self._on_turn = watched("batch", self._take_off)
         self._on_landing = watched("batch", self._land)
@@ -93,7 +94,10 @@ class Batcher(Generic[Item, Result]):
 
         Once the item has left, it is carried through, even if whoever awaits it goes away.
         """
-        loop = asyncio.get_running_loop()
+        loop = self._loop
+        if loop is None:
+            # Of the first item: to ask for it each time costs as much as all else in here.
+            loop = self._loop = asyncio.get_running_loop()
         answer: asyncio.Future[Result] = loop.create_future()
         if self._stopped:
             answer.set_exception(_closed())

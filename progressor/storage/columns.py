@@ -42,7 +42,7 @@ def request_columns(requests: Sequence[Request]) -> Columns:
     return {
         "namespace": TextArray([r.namespace for r in requests]),
         "process_id": TextArray([r.process_id for r in requests]),
-        "task_type": TextArray([r.task_type.value for r in requests]),
+        "task_type": TextArray([r.task_type for r in requests]),
         "name": TextArray([r.name for r in requests]),
         "args": BytesArray([r.args for r in requests]),
         "process_metadata": TextArray([json_text(r.process_metadata or {}) for r in requests]),
@@ -61,8 +61,8 @@ def step_columns(steps: Sequence[Step]) -> Columns:
     answers = [Standing.of(decision.reply) for decision in decisions]
     return {
         **task_key_columns(tasks),
-        "disposition": TextArray([decision.disposition.value for decision in decisions]),
-        "status": TextArray([d.status and d.status.value for d in decisions]),
+        "disposition": TextArray([decision.disposition for decision in decisions]),
+        "status": TextArray([decision.status for decision in decisions]),
         "aux_state": BytesArray([decision.aux_state for decision in decisions]),
         "process_metadata": TextArray([json_text(decision.metadata) for decision in decisions]),
         "last_event_id": BigintArray(
@@ -81,7 +81,7 @@ def timer_columns(decisions: Sequence[Decision]) -> Columns:
     timers = [decision.timer for decision in decisions]
     return {
         "timer_type": TextArray(
-            [t and (TaskType.REMOVE if t.remove else TaskType.TIMEOUT).value for t in timers]
+            [timer and (TaskType.REMOVE if timer.remove else TaskType.TIMEOUT) for timer in timers]
         ),
         "timer_at": TimestampArray([timer and timer.at for timer in timers]),
     }

@@ -7,8 +7,7 @@ also after `close`. There is no background task to fail: after an outage the nex
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from types import TracebackType
 from typing import Generic, Protocol, TypeVar
 
 import psycopg
@@ -50,28 +49,31 @@ class Pool(Generic[C]):
     async def _place(self) -> None:
         await self._places.acquire()
 
-    @asynccontextmanager
-    async def acquire(self) -> AsyncIterator[C]:
+    def acquire(self) -> Acquired[C]:
         """A connection for one transaction; it is dropped if it is not idle afterwards."""
+        return Acquired(self)
+
+    async def take(self) -> C:
+        """One that is idle, or a new one."""
         await self._place()
         try:
-            connection = self._idle.pop() if self._idle else await self._open()
-            ended = False
-            try:
-                yield connection
-            except psycopg.Error as error:
-                ended = refusals.judged(error).ends_sessions
-                raise
-            finally:
-                # A refused transaction leaves a good connection good; a cancelled one does not.
-                if connection.is_idle and not self._closed and not ended:
-                    self._idle.append(connection)
-                else:
-                    ended = ended or connection.is_lost
-                    await connection.close()
-                    if ended:
-                        # What ended this one ended the idle ones too, most likely: find out once.
-                        await self._drop_idle()
+            return self._idle.pop() if self._idle else await self._open()
+        except BaseException:
+            self._places.release()
+            raise
+
+    async def give_back(self, connection: C, *, ended: bool) -> None:
+        """Keep what was taken, if it is good for another use; `ended`: its session was ended."""
+        try:
+            # A refused transaction leaves a good connection good; a cancelled one does not.
+            if connection.is_idle and not self._closed and not ended:
+                self._idle.append(connection)
+            else:
+                ended = ended or connection.is_lost
+                await connection.close()
+                if ended:
+                    # What ended this one ended the idle ones too, most likely: find out once.
+                    await self._drop_idle()
         finally:
             self._places.release()
 
@@ -83,6 +85,25 @@ class Pool(Generic[C]):
         """Close what is idle; what is in use is closed when its user is done."""
         self._closed = True
         await self._drop_idle()
+
+
+class Acquired(Generic[C]):
+    """The scope in which a connection is in use. No generator: a lone request feels what that costs."""
+
+    __slots__ = ("_connection", "_pool")
+
+    def __init__(self, pool: Pool[C]) -> None:
+        self._pool = pool
+
+    async def __aenter__(self) -> C:
+        self._connection = await self._pool.take()
+        return self._connection
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        ended = isinstance(error, psycopg.Error) and refusals.judged(error).ends_sessions
+        await self._pool.give_back(self._connection, ended=ended)
 
 
 class Connections(Pool[Session]):

@@ -7,11 +7,11 @@ of its first turn is committed as running instead, and goes on. After an error n
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
-from progressor.model import Decision, SetTimer, Task
+from progressor.model import Decision, Disposition, SetTimer, Task
 from progressor.storage.arrays import TimestampArray
 from progressor.storage.columns import Columns, request_columns, step_columns, task_key_columns
 from progressor.storage.items import Claimed, Continue, Finished, Request, Step
@@ -24,6 +24,8 @@ Run = Callable[[Sequence[Claimed]], Awaitable[Sequence[Decision | None]]]
 Fused = Finished | Continue | None
 """What became of a request; None: nothing, it is to be prepared."""
 
+# The shorter one where no step of a batch touches its timer.
+_SAVES = ("fused_save_timeless", "fused_save")
 # In one message; what is beyond it is saved by itself.
 _MOST_BYTES = 32 << 20
 
@@ -64,23 +66,50 @@ async def fuse(
         held = {row["ord"] - 1: look.held(requests[row["ord"] - 1], row) for row in found[look.begin[-1]]}
         decisions = await run([Claimed(*each) for each in held.values()]) if held else ()
         finished, running = _parted(held, decisions)
-        saving: dict[str, Params] = {}
-        if finished:
-            steps = list(finished.values())
-            tasks = _task_columns([requests[place] for place in finished], [step.task for step in steps])
-            saving["fused_save"] = {**tasks, **step_columns(steps), "now": now}
-        if running:
-            held_tasks = [each.task for each in running.values()]
-            saving["fused_run"] = _task_columns([requests[place] for place in running], held_tasks)
+        saving = _saving(requests, params, finished, running)
         told = await session.commit({**saving, **dict.fromkeys(look.behind, params)})
     except Exception:
         await session.roll_back()
         raise
     for place, each in running.items():
         results[place] = each
-    for (place, step), row in zip(finished.items(), told.get("fused_save", ()), strict=True):
-        results[place] = Finished(step, row["now"], row["due"])
+    saved = next((told[verb] for verb in _SAVES if verb in told), ())
+    for (place, step), row in zip(finished.items(), saved, strict=True):
+        results[place] = Finished(step, row["now"], row.get("due"))
     return results
+
+
+def _saving(
+    requests: Sequence[Request],
+    params: Params,
+    finished: Mapping[int, Step],
+    running: Mapping[int, Continue],
+) -> dict[str, Params]:
+    """The statements that write what was run, by the places of requests; `params` are of all of these."""
+    saving: dict[str, Params] = {}
+    if finished:
+        steps = list(finished.values())
+        verb = _SAVES[any(step.decision.disposition is not Disposition.RESUME for step in steps)]
+        saving[verb] = {
+            **_of(finished, requests, params),
+            **_began([step.task for step in steps]),
+            **step_columns(steps),
+        }
+    if running:
+        tasks = [each.task for each in running.values()]
+        saving["fused_run"] = {
+            **_of(running, requests, params),
+            **_began(tasks),
+            **task_key_columns(tasks),
+        }
+    return saving
+
+
+def _of(places: Collection[int], requests: Sequence[Request], params: Params) -> Params:
+    """The parameters of some of the requests."""
+    if len(places) == len(requests):
+        return params
+    return {**params, **request_columns([requests[place] for place in places])}
 
 
 def _parted(
@@ -112,6 +141,5 @@ def _due(timer: SetTimer, now: datetime) -> datetime:
     return now + (timer.after or timedelta()) if timer.at is None else timer.at
 
 
-def _task_columns(requests: Sequence[Request], tasks: Sequence[Task]) -> Columns:
-    began = TimestampArray([task.running_time for task in tasks])
-    return {**request_columns(requests), **task_key_columns(tasks), "began": began}
+def _began(tasks: Sequence[Task]) -> Columns:
+    return {"began": TimestampArray([task.running_time for task in tasks])}

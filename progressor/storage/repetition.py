@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import time
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
 from typing import Any, TypeVar
@@ -84,8 +85,7 @@ class Repetition:
         self._patience = patience
         self._holds = holds
         self._apart = apart
-        self._loop = asyncio.get_running_loop()
-        self._started = self._loop.time()
+        self._started = time.monotonic()
         self._pause = _FIRST_PAUSE
         self._refusals = 0
         self._doubtful = False
@@ -117,7 +117,7 @@ class Repetition:
         told = refusals.translated(error, role=self._pool.role, needs=refusals.TO_RUN)
         if line.meaning.is_final and not (line.meaning.is_for_an_operator and self._must_go_on):
             raise told from None
-        gives_up = self._patience is not None and self._loop.time() - self._started >= self._patience
+        gives_up = self._patience is not None and time.monotonic() - self._started >= self._patience
         self._refusals += self._apart(line)
         if self._refusals > 1:
             raise BatchRefused(said_by(error)) from None

@@ -12,11 +12,11 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import psycopg
 from psycopg import pq
@@ -33,8 +33,7 @@ from progressor.storage.statements import STATEMENTS, Results, Row, Transaction,
 
 _PARAMETER = re.compile(r"%\((\w+)\)s")
 _BINARY = pq.Format.BINARY
-_WITH_ROWS = pq.ExecStatus.TUPLES_OK
-_DONE = pq.ExecStatus.COMMAND_OK
+_DONE = (pq.ExecStatus.TUPLES_OK, pq.ExecStatus.COMMAND_OK)
 _SYNCED = pq.ExecStatus.PIPELINE_SYNC
 _ANY_OTHER = 0
 # What a transaction states where sessions keep nothing.
@@ -45,9 +44,18 @@ _OPENING: Transaction = {
 }
 
 
+class Numbered(NamedTuple):
+    """A statement with `$n` for its parameters: its name, and the names of these in that order."""
+
+    name: bytes
+    sql: bytes
+    names: tuple[str, ...]
+    formats: tuple[int, ...]
+
+
 @cache
-def numbered(name: str, schema: str = DEFAULT_SCHEMA) -> tuple[bytes, tuple[str, ...]]:
-    """A statement with `$n` for its parameters, and their names in that order."""
+def numbered(name: str, schema: str = DEFAULT_SCHEMA) -> Numbered:
+    """This statement, as it is sent."""
     names: list[str] = []
 
     def number(match: re.Match[str]) -> str:
@@ -55,7 +63,8 @@ def numbered(name: str, schema: str = DEFAULT_SCHEMA) -> tuple[bytes, tuple[str,
             names.append(match[1])
         return f"${names.index(match[1]) + 1}"
 
-    return _PARAMETER.sub(number, in_schema(STATEMENTS[name], schema)).encode(), tuple(names)
+    sql = _PARAMETER.sub(number, in_schema(STATEMENTS[name], schema)).encode()
+    return Numbered(name.encode(), sql, tuple(names), (_BINARY,) * len(names))
 
 
 def _oid(value: Any) -> int:
@@ -63,27 +72,26 @@ def _oid(value: Any) -> int:
     return value.array_oid if isinstance(value, Array) else 0
 
 
+def _interval(value: timedelta) -> bytes:
+    # Microseconds, days, months.
+    return (value // timedelta(microseconds=1)).to_bytes(8, "big", signed=True) + bytes(8)
+
+
+# By the type of a value, which no subclass shares: what travels is made by the columns.
+_ENCODERS: dict[type, Callable[[Any], bytes | None]] = {
+    type(None): lambda _: None,
+    str: str.encode,
+    bool: lambda value: b"\1" if value else b"\0",
+    int: lambda value: value.to_bytes(8, "big", signed=True),
+    bytes: lambda value: value,
+    datetime: lambda value: timestamp(value).to_bytes(8, "big", signed=True),
+    timedelta: _interval,
+    **{array: array.dump for array in Array.__subclasses__()},
+}
+
+
 def _encode(value: Any) -> bytes | None:
-    match value:
-        case None:
-            return None
-        case Array():
-            return value.dump()
-        case str():
-            return value.encode()
-        case bool():
-            return b"\1" if value else b"\0"
-        case int():
-            return value.to_bytes(8, "big", signed=True)
-        case bytes():
-            return value
-        case datetime():
-            return timestamp(value).to_bytes(8, "big", signed=True)
-        case timedelta():
-            # An interval: microseconds, days, months.
-            return (value // timedelta(microseconds=1)).to_bytes(8, "big", signed=True) + bytes(8)
-        case _:
-            raise TypeError(f"no binary format for {type(value).__name__}")
+    return _ENCODERS[type(value)](value)
 
 
 class Session:
@@ -102,6 +110,7 @@ class Session:
         self._connection = connection
         self._schema = schema
         self._pgconn = connection.pgconn
+        self._fd = self._pgconn.socket
         self._pgconn.nonblocking = 1
         self._pgconn.enter_pipeline_mode()
         # Types without a loader are enums, whose numbers differ from database to database: their labels.
@@ -111,6 +120,9 @@ class Session:
         self._prepared: set[str] = set()
         # Nothing is under way: false from the first byte sent to the sync that was read.
         self._is_quiet = True
+        # Whether the loop watches the socket, and who waits for it now.
+        self._listens = False
+        self._awaited: asyncio.Future[None] | None = None
         # What a statement's rows are called is the same each time.
         self._columns: dict[str, list[str]] = {}
 
@@ -125,6 +137,8 @@ class Session:
         return self._pgconn.status != pq.ConnStatus.OK
 
     async def close(self) -> None:
+        # Before libpq gives the descriptor back, which somebody else then gets.
+        self._ignore()
         await self._connection.close()
 
     async def transact(self, statements: Transaction) -> Results:
@@ -139,14 +153,14 @@ class Session:
 
     async def _send(self, statements: Transaction) -> Results:
         pgconn = self._pgconn
-        await self._prepare(statements)
+        if self._keeps_state and not self._prepared.issuperset(statements):
+            await self._prepare(statements)
         self._is_quiet = False
         for name, params in statements.items():
-            sql, names = numbered(name, self._schema)
+            statement, sql, names, formats = numbered(name, self._schema)
             values = [_encode(params[each]) for each in names]
-            formats = [_BINARY] * len(values)
             if self._keeps_state:
-                pgconn.send_query_prepared(name.encode(), values, formats, _BINARY)
+                pgconn.send_query_prepared(statement, values, formats, _BINARY)
             else:
                 oids = [_oid(params[each]) for each in names]
                 pgconn.send_query_params(sql, values, oids, formats, _BINARY)
@@ -180,24 +194,21 @@ class Session:
 
     async def _prepare(self, statements: Transaction) -> None:
         """In a round trip before: a statement that fails must not leave in doubt what is prepared."""
-        if not self._keeps_state:
-            return
         missing = {name: params for name, params in statements.items() if name not in self._prepared}
-        if missing:
-            self._is_quiet = False
-            for name, params in missing.items():
-                sql, names = numbered(name, self._schema)
-                oids = [_oid(params[each]) for each in names]
-                self._pgconn.send_prepare(name.encode(), sql, oids)
-            await self._synced(())
-            self._prepared.update(missing)
+        self._is_quiet = False
+        for name, params in missing.items():
+            statement, sql, names, _ = numbered(name, self._schema)
+            oids = [_oid(params[each]) for each in names]
+            self._pgconn.send_prepare(statement, sql, oids)
+        await self._synced(())
+        self._prepared.update(missing)
 
     async def _synced(self, names: Iterable[str]) -> Results:
         """Send everything, and read until the sync that ends the transaction; the named results' rows."""
         pgconn = self._pgconn
         pgconn.pipeline_sync()
         await self._flush()
-        results: list[pq.abc.PGresult | None] = []
+        results: list[pq.abc.PGresult] = []
         failure: psycopg.Error | None = None
         while True:
             if pgconn.is_busy():
@@ -211,10 +222,8 @@ class Session:
                     raise failure or psycopg.OperationalError("the connection was lost")
                 continue
             status = result.status
-            if status == _WITH_ROWS:
+            if status in _DONE:
                 results.append(result)
-            elif status == _DONE:
-                results.append(None)
             elif status == _SYNCED:
                 self._is_quiet = True
                 break
@@ -225,8 +234,8 @@ class Session:
         # By now it is committed: what cannot be read does not undo it.
         return {name: self._rows(name, result) for name, result in zip(names, results, strict=False)}
 
-    def _rows(self, name: str, result: pq.abc.PGresult | None) -> list[Row]:
-        if result is None or not result.ntuples:
+    def _rows(self, name: str, result: pq.abc.PGresult) -> list[Row]:
+        if not result.ntuples:
             return []
         columns = self._columns.get(name)
         if columns is None:
@@ -244,28 +253,34 @@ class Session:
         while self._pgconn.flush() == 1:
             # Both ways: the server may stop reading until somebody reads what it says.
             loop = asyncio.get_running_loop()
-            ready = loop.create_future()
-            fd = self._pgconn.socket
-            loop.add_writer(fd, _wake, ready)
-            loop.add_reader(fd, _wake, ready)
+            loop.add_writer(self._fd, self._wake)
             try:
-                await ready
+                await self._readable()
             finally:
-                loop.remove_writer(fd)
-                loop.remove_reader(fd)
+                loop.remove_writer(self._fd)
             self._pgconn.consume_input()
 
     async def _readable(self) -> None:
+        """Wait for something to read, or for what else wakes this session."""
         loop = asyncio.get_running_loop()
-        ready = loop.create_future()
-        fd = self._pgconn.socket
-        loop.add_reader(fd, _wake, ready)
+        self._awaited = loop.create_future()
+        if not self._listens:
+            # It stays for the next time: to set it and to take it away is a dozen system calls.
+            loop.add_reader(self._fd, self._wake)
+            self._listens = True
         try:
-            await ready
+            await self._awaited
         finally:
-            loop.remove_reader(fd)
+            self._awaited = None
 
+    def _wake(self) -> None:
+        if self._awaited is None:
+            # Nobody asked: the server ends the session, which its next user finds out.
+            self._ignore()
+        elif not self._awaited.done():
+            self._awaited.set_result(None)
 
-def _wake(ready: asyncio.Future[None]) -> None:
-    if not ready.done():
-        ready.set_result(None)
+    def _ignore(self) -> None:
+        if self._listens:
+            self._listens = False
+            asyncio.get_running_loop().remove_reader(self._fd)

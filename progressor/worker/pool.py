@@ -330,8 +330,8 @@ class Pool:
         # Calls before timers. An eighth of the slots is left, or half of the last ones, so that requests of
         # this OS process find a slot too. No more than that: each claim is a transaction.
         for kind in KINDS:
-            room = self._room()
-            if kind not in self._rung or self.free <= 0 or room <= 0 or not self.is_open:
+            room = self._room() if kind in self._rung and self.free > 0 else 0
+            if room <= 0 or not self.is_open:
                 continue
             slots = max((self.free + 1) // 2, self.free - self.size // 8)
             self._rung.discard(kind)

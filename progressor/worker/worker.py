@@ -101,7 +101,7 @@ class Worker:
             began = time.monotonic()
             self.performed += 1
             outcome = bounded(await perform(self._namespace, process, task, self._deadlines), self._options)
-            metrics.took(metrics.TASK_PROCESSING, began, task.namespace, task.task_type.value)
+            metrics.took(metrics.TASK_PROCESSING, began, task.namespace, task.task_type)
         if running.left_behind is not None:
             # Its handler keeps the slot: what comes next on the process is for others.
             slot.hung, slot.goes_on = (task, running.left_behind), False
@@ -126,8 +126,8 @@ class Worker:
     def saved_at_once(self, finished: Finished, *, since: float) -> timedelta | None:
         """Its task is committed with all that it did: in how long its new timer falls due."""
         task, decision = finished.step.task, finished.step.decision
-        metrics.took(metrics.TASK_COMPLETION, since, task.namespace, decision.disposition.value)
-        metrics.FUSED.labels(task.namespace, task.task_type.value).inc()
+        metrics.took(metrics.TASK_COMPLETION, since, task.namespace, decision.disposition)
+        metrics.child(metrics.FUSED, task.namespace, task.task_type).inc()
         self._note(task, decision)
         self._reply(task, decision, Saved(finished.now))
         return None if finished.due is None else finished.due - finished.now
@@ -157,7 +157,7 @@ class Worker:
             step = self._unsaveable(step, error)
             saved = await self._steps.submit(step)
         namespace, kind = step.task.namespace, step.decision.disposition
-        metrics.took(metrics.TASK_COMPLETION, began, namespace, kind.value)
+        metrics.took(metrics.TASK_COMPLETION, began, namespace, kind)
         if kind is Disposition.REMOVE:
             metrics.took(metrics.PROCESS_REMOVING, began, namespace)
         if isinstance(saved, LostLease):

@@ -60,7 +60,7 @@ def _lose_an_answer_of_a_deposit() -> None:
         nonlocal lost
         told = await commit(self, statements)
         # A start has one statement more.
-        is_deposit = not statements.keys().isdisjoint(("fused_save", "fused_run"))
+        is_deposit = not statements.keys().isdisjoint(("fused_save_timeless", "fused_run"))
         if not lost and is_deposit and "one_life" not in statements:
             lost = True
             raise psycopg.OperationalError("the connection was lost at COMMIT")

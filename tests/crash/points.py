@@ -48,7 +48,7 @@ FUSED_AT_ONCE = [
     *(f"fused_look:{phase}" for phase in ("before", "sent", "after")),
     *(f"begin:{phase}" for phase in ("before", "after")),
     *(f"decided:{phase}" for phase in ("before", "after")),
-    *(f"fused_save:{phase}" for phase in ("before", "sent", "after")),
+    *(f"fused_save_timeless:{phase}" for phase in ("before", "sent", "after")),
     *(f"end:{phase}" for phase in ("before", "after")),
 ]
 # And where a deposit goes on.

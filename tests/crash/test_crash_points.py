@@ -151,7 +151,7 @@ async def test_an_engine_dies_with_its_own_requests(known: str, point: str) -> N
 async def test_an_engine_dies_behind_the_locks_of_what_ends_at_once(known: str, point: str) -> None:
     """What was committed was done with its acceptance, and is not done again; the rest was not done."""
     # The starts share one transaction; of the deposits, the first are done when a later one dies.
-    nth = {"fused_look": 2, "fused_save": 3}.get(point.partition(":")[0], len(ACCOUNTS) + 2)
+    nth = {"fused_look": 2, "fused_save_timeless": 3}.get(point.partition(":")[0], len(ACCOUNTS) + 2)
     await die("fused client, at once", point, known, nth=nth)
     async with Engine(known, [account()], **{**OPTIONS, "fuse": "always"}) as engine:
         assert await use_all(engine.client) == ANSWERS

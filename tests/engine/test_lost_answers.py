@@ -83,9 +83,9 @@ async def test_what_came_to_its_end(lost: list[str], dsn: str) -> None:
 
     async with Engine(dsn, [shop]) as engine:
         await eventually(lambda: engine.pools[NS].is_idle, "its slots are free")
-        lost.append("fused_save")
+        lost.append("fused_save_timeless")
         assert await engine.client.start(NS, "p1") == "begun"
-        lost.append("fused_save")
+        lost.append("fused_save_timeless")
         assert await engine.client.call(NS, "p1", "pay") == 1
         assert (runs, lost) == (["begin", "pay"], [])
         assert engine.pools[NS].free == engine.pools[NS].size

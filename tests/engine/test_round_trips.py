@@ -21,7 +21,7 @@ HOUR = timedelta(hours=1)
 # At most once in two seconds, whoever asks.
 KEPT = ("live_workers",)
 
-FUSED = [("begin", "lock_by_name", "fused_look"), ("fused_save", "commit")]
+FUSED = [("begin", "lock_by_name", "fused_look"), ("fused_save_timeless", "commit")]
 ORDINARY = [("lock_by_name", "prepare_call"), ("lock", "save_result")]
 ELSEWHERE = [
     ("lock_by_name", "prepare_call"),

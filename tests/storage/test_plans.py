@@ -39,6 +39,7 @@ from tests.support import (
     removed,
     repair,
     request,
+    resume,
     save,
     set_timer,
     start,
@@ -314,16 +315,20 @@ async def bulks(storage: Storage) -> None:
 
 
 async def fused(storage: Storage) -> None:
-    """A start and two calls in one transaction each: one comes to its end, one goes on."""
+    """A start and three calls in one transaction each: two come to their end, one goes on."""
 
     async def ends(claimed: Sequence[Claimed]) -> list[Decision | None]:
         return [set_timer(SECOND, events=events(1)) for _ in claimed]
+
+    async def ends_without_timer(claimed: Sequence[Claimed]) -> list[Decision | None]:
+        return [resume(events=events(1)) for _ in claimed]
 
     async def goes_on(claimed: Sequence[Claimed]) -> list[Decision | None]:
         return [None for _ in claimed]
 
     await storage.fused_init([init("p8")], ends, now=T0)
     await storage.fused_call([request("p8")], ends, now=T0)
+    await storage.fused_call([request("p8")], ends_without_timer, now=T0)
     await storage.fused_call([request("p8")], goes_on, now=T0)
 
 
@@ -342,7 +347,7 @@ async def plans_of(
     """The same, of one session that goes on."""
     found = {}
     for name, params in statements.items():
-        sql, names = numbered(name)
+        _, sql, names, _ = numbered(name)
         pgconn = session._pgconn
         if session_state:
             await session._prepare({name: params})
@@ -350,7 +355,7 @@ async def plans_of(
             call = f'"{name}" ({values})' if values else f'"{name}"'
             pgconn.send_query_params(f"EXPLAIN (FORMAT JSON) EXECUTE {call}".encode(), [])
         else:
-            planner, _ = numbered("planner")
+            planner = numbered("planner").sql
             pgconn.send_query_params(planner, [b"\1"], [0], [1], 1)
             values = [_encode(params[each]) for each in names]
             oids = [_oid(params[each]) for each in names]
@@ -482,7 +487,7 @@ async def test_cost_of_a_claim(dsn: str, hot: dict[str, Params], tables: Tables,
     connections = Connections(dsn, limit=1)
     async with connections.acquire() as session:
         await session._prepare({name: hot[name]})
-        arguments = ", ".join(values[each] for each in numbered(name)[1])
+        arguments = ", ".join(values[each] for each in numbered(name).names)
         sql = f'EXPLAIN (ANALYZE, TIMING OFF, FORMAT JSON) EXECUTE "{name}" ({arguments})'
         session._pgconn.send_query_params(sql.encode(), [])
         (row,) = (await session._synced(["EXPLAIN"]))["EXPLAIN"]
@@ -612,7 +617,7 @@ async def measured(dsn: str, name: str, params: Params, values: dict[str, str]) 
     connections = Connections(dsn, limit=1)
     async with connections.acquire() as session:
         await session._prepare({name: params})
-        arguments = ", ".join(values.get(each, "NULL") for each in numbered(name)[1])
+        arguments = ", ".join(values.get(each, "NULL") for each in numbered(name).names)
         sql = f'EXPLAIN (ANALYZE, BUFFERS, TIMING OFF, FORMAT JSON) EXECUTE "{name}" ({arguments})'
         session._pgconn.send_query_params(sql.encode(), [])
         (row,) = (await session._synced(["EXPLAIN"]))["EXPLAIN"]

@@ -218,7 +218,7 @@ def test_a_callback_that_fails_is_seen(caplog: pytest.LogCaptureFixture) -> None
 
 # Callbacks that nobody watches, and why.
 _UNWATCHED = {
-    "_wake": "ends a future",
+    "self._wake": "ends a future, or listens no more",
     "_take_note": "looks at an error",
     "self._bell.set": "an event",
     "wait.over.set": "an event",

@@ -15,6 +15,10 @@ Rules, so that an index is read by its whole key or not at all, whatever the sta
 With a plain join it prefers to read an index from end to end on any table that was (almost) empty when last
 vacuumed: as `running` is every quiet night, and all are in a new database. tests/storage/test_plans.py
 holds every statement to it.
+
+A part that stands between `-- [timers` and `-- timers]` is for steps that touch a timer. Where no step of a
+batch does, `STATEMENTS["fused_save_timeless"]` is sent, which is the same file without these parts: a part
+that finds nothing to do costs its start all the same.
 """
 
 from __future__ import annotations
@@ -35,11 +39,15 @@ Results = dict[str, list[Row]]
 """The rows of each."""
 
 _QUALIFIED = re.compile(rf"\b{DEFAULT_SCHEMA}\.")
+_TIMERS = re.compile(r"^ *-- \[timers\n.*?^ *-- timers\]\n", re.MULTILINE | re.DOTALL)
 
 STATEMENTS: dict[str, str] = {
     path.name.removesuffix(".sql"): path.read_text(encoding="utf-8")
     for path in files(__package__).iterdir()
     if path.name.endswith(".sql")
+}
+STATEMENTS |= {
+    f"{name}_timeless": _TIMERS.sub("", sql) for name, sql in STATEMENTS.items() if _TIMERS.search(sql)
 }
 
 

@@ -2,16 +2,20 @@
 -- finished, with what their handlers changed. They never were in running, so there is no fence: nobody else
 -- could know of them. Nothing waits on their processes but a timer, which was never blocked.
 --
+-- Where no step of a batch touches its timer, fused_save_timeless is sent: this without the marked parts.
+--
 --   item     the request, its result, its process, and the timer that it replaces or cancels (old_timer)
 --
---   process, event                                      what the handler changed
---   ended_task, cancelled_timer, new_timer_task         what became of the tasks
---   unscheduled, scheduled                              who waits now
+--   process, event                                             what the handler changed
+-- [timers
+--   cancelled_timer, new_timer_task, unscheduled, scheduled    what became of the timer
+-- timers]
+--   ended_task                                                 the task
 WITH item AS MATERIALIZED (
     SELECT
         i.*,
         coalesce(%(now)s::timestamptz, statement_timestamp()) AS now,
-        p.place AS process_place,
+        -- [timers
         p.namespace_no,
         i.timer_type::progressor.task_type AS new_timer_type,
         coalesce(
@@ -20,21 +24,27 @@ WITH item AS MATERIALIZED (
         ) AS due,
         CASE WHEN i.timer_type IS NOT NULL THEN nextval('progressor.tasks_task_id_seq') END AS new_timer_id,
         old_timer.place AS old_timer_place,
-        old_timer.task_id AS old_timer_id
+        old_timer.task_id AS old_timer_id,
+        -- timers]
+        p.place AS process_place
     FROM unnest(
         %(process_no)s::bigint[], %(task_id)s::bigint[], %(worker_id)s::bigint[], %(lease)s::bigint[],
         %(task_type)s::text[], %(name)s::text[], %(args)s::bytea[], %(idempotency_key)s::text[],
         %(request_hash)s::bytea[], %(context)s::bytea[], %(reply_to)s::bigint[], %(began)s::timestamptz[],
-        %(disposition)s::text[], %(status)s::text[], %(aux_state)s::bytea[],
-        %(process_metadata)s::jsonb[], %(last_event_id)s::bigint[], %(response)s::bytea[],
-        %(error)s::text[], %(timer_type)s::text[], %(timer_at)s::timestamptz[], %(delay)s::bigint[]
+        -- [timers
+        %(disposition)s::text[], %(timer_type)s::text[], %(timer_at)s::timestamptz[], %(delay)s::bigint[],
+        -- timers]
+        %(status)s::text[], %(aux_state)s::bytea[], %(process_metadata)s::jsonb[],
+        %(last_event_id)s::bigint[], %(response)s::bytea[], %(error)s::text[]
     ) WITH ORDINALITY AS i (
         process_no, task_id, worker_id, lease,
         task_type, name, args, idempotency_key,
         request_hash, context, reply_to, began,
-        disposition, status, aux_state,
-        metadata, last_event_id, response,
-        error, timer_type, timer_at, delay, ord
+        -- [timers
+        disposition, timer_type, timer_at, delay,
+        -- timers]
+        status, aux_state, metadata,
+        last_event_id, response, error, ord
     )
     CROSS JOIN LATERAL (
         SELECT p.ctid AS place, p.namespace_no
@@ -42,6 +52,7 @@ WITH item AS MATERIALIZED (
         WHERE p.process_no = i.process_no
         OFFSET 0
     ) AS p
+    -- [timers
     LEFT JOIN LATERAL (
         SELECT s.ctid AS place, s.task_id
         FROM progressor.schedule AS s
@@ -50,6 +61,7 @@ WITH item AS MATERIALIZED (
             AND i.disposition IN ('replace', 'cancel')
         OFFSET 0
     ) AS old_timer ON TRUE
+    -- timers]
 ),
 
 process AS (
@@ -88,19 +100,7 @@ event AS (
     ) AS e (process_no, task_id, event_id, metadata, payload)
 ),
 
-ended_task AS (
-    INSERT INTO progressor.tasks (
-        process_no, task_id, task_type, status, scheduled_time, running_time, finished_time,
-        name, args, idempotency_key, request_hash, context, reply_to, worker_id, lease, response, error
-    )
-    SELECT
-        process_no, task_id, task_type::progressor.task_type,
-        CASE WHEN error IS NULL THEN 'finished' ELSE 'error' END::progressor.task_status,
-        began, began, now,
-        name, args, idempotency_key, request_hash, context, reply_to, worker_id, lease, response, error
-    FROM item
-),
-
+-- [timers
 cancelled_timer AS (
     UPDATE progressor.tasks AS t
     SET
@@ -139,6 +139,26 @@ scheduled AS (
         new_timer_id IS NOT NULL
         -- The old timer must be gone first: one timer per process.
         AND (SELECT count(*) FROM unscheduled) >= 0
+),
+-- timers]
+
+ended_task AS (
+    INSERT INTO progressor.tasks (
+        process_no, task_id, task_type, status, scheduled_time, running_time, finished_time,
+        name, args, idempotency_key, request_hash, context, reply_to, worker_id, lease, response, error
+    )
+    SELECT
+        process_no, task_id, task_type::progressor.task_type,
+        CASE WHEN error IS NULL THEN 'finished' ELSE 'error' END::progressor.task_status,
+        began, began, now,
+        name, args, idempotency_key, request_hash, context, reply_to, worker_id, lease, response, error
+    FROM item
 )
 
-SELECT ord, now, CASE WHEN new_timer_id IS NOT NULL THEN due END AS due FROM item ORDER BY ord
+SELECT
+    -- [timers
+    CASE WHEN new_timer_id IS NOT NULL THEN due END AS due,
+    -- timers]
+    ord, now
+FROM item
+ORDER BY ord
