@@ -123,6 +123,7 @@ class Session:
         # Whether the loop watches the socket, and who waits for it now.
         self._listens = False
         self._awaited: asyncio.Future[None] | None = None
+        self._is_late = False
         # What a statement's rows are called is the same each time.
         self._columns: dict[str, list[str]] = {}
 
@@ -264,6 +265,7 @@ class Session:
         """Wait for something to read, or for what else wakes this session."""
         loop = asyncio.get_running_loop()
         self._awaited = loop.create_future()
+        self._is_late = False
         if not self._listens:
             # It stays for the next time: to set it and to take it away is a dozen system calls.
             loop.add_reader(self._fd, self._wake)
@@ -274,11 +276,15 @@ class Session:
             self._awaited = None
 
     def _wake(self) -> None:
-        if self._awaited is None:
+        if self._awaited is not None:
+            if not self._awaited.done():
+                self._awaited.set_result(None)
+        elif self._is_late:
             # Nobody asked: the server ends the session, which its next user finds out.
             self._ignore()
-        elif not self._awaited.done():
-            self._awaited.set_result(None)
+        else:
+            # What was read just now may be said once more.
+            self._is_late = True
 
     def _ignore(self) -> None:
         if self._listens:
