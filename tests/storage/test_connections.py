@@ -7,7 +7,7 @@ import gc
 import itertools
 import types
 import warnings
-from collections.abc import Awaitable, Callable, Coroutine, Generator
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterator
 from contextlib import suppress
 from typing import Any
 
@@ -44,6 +44,15 @@ async def cancel() -> None:
     task = asyncio.current_task()
     assert task is not None
     task.cancel()
+
+
+@pytest.fixture(autouse=True)
+def little_to_collect() -> Iterator[None]:
+    """The garbage collector looks at what a test makes, not each time at all that was there before."""
+    gc.collect()
+    gc.freeze()
+    yield
+    gc.unfreeze()
 
 
 async def wherever(begin: Callable[[], tuple[Coroutine[Any, Any, object], Act, Act]]) -> None:

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, LiteralString
 
+import psycopg
 import pytest
 from sqlalchemy.dialects.postgresql.psycopg import PGDialect_psycopg
 
 from progressor.storage import searches
 from progressor.storage.searches import TimerFilter, Wanted
+from tests.conftest import Databases
 from tests.storage.test_plans import break_some, fill
 from tests.support import NS, Tables
 
@@ -33,15 +35,20 @@ def read(plan: dict[str, Any]) -> Iterator[int]:
         yield from read(child)
 
 
-@pytest.fixture
-def filled(tables: Tables) -> Tables:
-    """Many processes, all of one namespace."""
-    fill(tables)
-    for statement in _BREAK.split(";"):
-        if statement.strip():
-            tables.connection.execute(statement.encode())
-    tables.execute("ANALYZE")
-    return tables
+@pytest.fixture(scope="module")
+def filled(databases: Databases, template: str) -> Iterator[Tables]:
+    """Many processes, all of one namespace: for all tests that only look at them."""
+    name = databases.make(template)
+    with psycopg.connect(databases.dsn(name), autocommit=True) as connection:
+        tables = Tables(connection)
+        fill(tables)
+        for statement in _BREAK.split(";"):
+            if statement.strip():
+                connection.execute(statement.encode())
+        tables.execute("ANALYZE")
+        connection.execute("SET default_transaction_read_only = on")
+        yield tables
+    databases.drop(name)
 
 
 @pytest.mark.parametrize("timer", ["overdue", "held", "none", None])
