@@ -1,9 +1,8 @@
-"""A process that dies: `python -m tests.crash.child ROLE POINT NTH DSN`."""
+"""What a process does until it dies."""
 
 from __future__ import annotations
 
 import asyncio
-import sys
 from datetime import timedelta
 from typing import Any
 
@@ -17,7 +16,12 @@ from tests.crash import points
 from tests.crash.ledger import CLIENT_OPTIONS, NAMESPACE, OPTIONS, account, use_all
 
 
-async def main(role: str, point: str, nth: int, dsn: str) -> None:
+def run(role: str, point: str, nth: int, dsn: str) -> None:
+    """Play a role; die where it comes to this point for the `nth` time."""
+    asyncio.run(_play(role, point, nth, dsn))
+
+
+async def _play(role: str, point: str, nth: int, dsn: str) -> None:
     points.arm(point, nth=nth)
     match role:
         case "worker":
@@ -82,7 +86,3 @@ def _stop_at_the_first_claim() -> asyncio.Event:
 
     Pool._search = stopping_search  # type: ignore[method-assign]
     return claimed
-
-
-if __name__ == "__main__":
-    asyncio.run(main(sys.argv[1], sys.argv[2], int(sys.argv[3]), sys.argv[4]))

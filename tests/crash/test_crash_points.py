@@ -7,6 +7,7 @@ and then compares answers, balances and histories to the last event; the tables'
 from __future__ import annotations
 
 import asyncio
+import multiprocessing
 import os
 import sys
 from collections import Counter
@@ -20,7 +21,7 @@ import pytest
 
 from progressor import Bulk, Client, Engine, ProcessNotFound, SetTimer
 from progressor.model import TaskType
-from tests.crash import points
+from tests.crash import child, points
 from tests.crash.ledger import (
     ACCOUNTS,
     CLIENT_OPTIONS,
@@ -38,6 +39,9 @@ from tests.support import check_invariants
 ANSWERS = [list(accumulate(DEPOSITS))] * len(ACCOUNTS)
 TIMER = "t"
 PROJECT = Path(__file__).parents[2]
+# Each is forked from a process that has imported all they need, and has done nothing else.
+MORTALS = multiprocessing.get_context("forkserver")
+MORTALS.set_forkserver_preload([child.__name__])
 
 
 @pytest.fixture
@@ -58,16 +62,15 @@ async def known(dsn: str) -> str:
 
 async def die(role: str, point: str, dsn: str, *, nth: int = 1) -> None:
     """Run a process until it dies at the point; anything else is an error of the test."""
-    child = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "tests.crash.child", role, point, str(nth), dsn, cwd=PROJECT
-    )
+    mortal = MORTALS.Process(target=child.run, args=(role, point, nth, dsn))
+    mortal.start()
     try:
-        async with asyncio.timeout(30):
-            assert await child.wait() == points.DEAD, f"the point {point} was not reached"
+        await asyncio.to_thread(mortal.join, 30)
+        assert mortal.exitcode == points.DEAD, f"the point {point} was not reached"
     finally:
-        if child.returncode is None:
-            child.kill()
-            await child.wait()
+        mortal.kill()
+        mortal.join()
+        mortal.close()
 
 
 async def settled(client: Client, account_id: str, ticks: int = 1) -> Counter[str | None]:
@@ -300,18 +303,18 @@ async def test_bulk_runners_are_killed(known: str, bulk: Bulk) -> None:
 async def zombie_collector(dsn: str) -> AsyncIterator[None]:
     """The service of its own, as it is run; it is killed."""
     plain = {name: value for name, value in os.environ.items() if not name.startswith("PROGRESSOR_")}
-    child = await asyncio.create_subprocess_exec(
+    service = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "progressor", "zombie-collector", "--log-level", "error"),
         env={**plain, "PROGRESSOR_DATABASE_URL": dsn},
         cwd=PROJECT,
     )
     try:
         yield
-        assert child.returncode is None, "it ended by itself"
+        assert service.returncode is None, "it ended by itself"
     finally:
         with suppress(ProcessLookupError):
-            child.kill()
-        await child.wait()
+            service.kill()
+        await service.wait()
 
 
 @pytest.mark.parametrize("point", points.STOP)
