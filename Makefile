@@ -18,6 +18,9 @@ OLDEST := $(firstword $(POSTGRES))
 programs_of = $(VENV)/postgresql-$(1)
 PYTEST := $(PYTHON) -m pytest -n 2
 
+# Images often set it. The tests start Python hundreds of times, which is not to compile everything anew each time.
+export PYTHONDONTWRITEBYTECODE :=
+
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-oldest test-matrix check lint format bench deep chaos soak build clean
 
