@@ -89,6 +89,7 @@ async def test_no_watch_outlives_its_session(session: Session, watched: Watched)
 
 
 async def test_a_wait_that_is_cancelled_leaves_nothing_behind(session: Session, watched: Watched) -> None:
+    """The loop watches the session no longer, and it is not taken for one that can be used again."""
     waiting = asyncio.create_task(session.transact({"begin": {}, "server_version": {}, "rollback": {}}))
     await asyncio.sleep(0)
     waiting.cancel()
