@@ -20,10 +20,19 @@ class Deadlines:
         self.seconds = limit.total_seconds()
         self._running: dict[Deadline, float] = {}
         self._timer: asyncio.TimerHandle | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._on_time = watched("deadlines", self._look)
 
-    def begin(self, deadline: Deadline, loop: asyncio.AbstractEventLoop) -> None:
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop:
+        """That of the first step. To ask which one runs is a system call in Python 3.11."""
+        if self._loop is None:
+            self._loop = asyncio.get_running_loop()
+        return self._loop
+
+    def begin(self, deadline: Deadline) -> None:
         """Count the time of this step from now on."""
+        loop = self.loop
         at = loop.time() + self.seconds
         self._running[deadline] = at
         if self._timer is None:
@@ -58,12 +67,11 @@ class Deadline:
         self.expired = False
 
     def __enter__(self) -> None:
-        loop = asyncio.get_running_loop()
-        self._task = asyncio.current_task(loop)
+        self._task = asyncio.current_task(self._deadlines.loop)
         if self._task is None:
             raise RuntimeError("a deadline is for a task")
         self._cancelling = self._task.cancelling()
-        self._deadlines.begin(self, loop)
+        self._deadlines.begin(self)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, _trace: TracebackType | None
