@@ -75,7 +75,7 @@ def upgrade() -> None:
         schema=schema,
         comment="Repairs that a bulk has begun and of which it has not seen the end.",
         postgresql_with={
-            "fillfactor": "50",
+            "fillfactor": "70",
             "autovacuum_vacuum_scale_factor": "0.0",
             "autovacuum_vacuum_threshold": "1000",
             "autovacuum_vacuum_cost_delay": "0",

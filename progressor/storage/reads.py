@@ -338,6 +338,7 @@ def _task_row(row: Row, made: Sequence[Event]) -> TaskRow:
     fields = {name: row[name] for name in TaskRow.__dataclass_fields__ if name != "events"}
     fields["task_type"] = TaskType(row["task_type"])
     fields["status"] = TaskStatus(row["status"])
+    fields["attempts_count"] = row["attempts_count"] or 0
     if fields["task_type"].is_timer and row["claimable"] is False:
         fields["status"] = TaskStatus.HELD if row["is_broken"] else TaskStatus.BLOCKED
     if row["worker_id"] is not None:

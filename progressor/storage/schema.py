@@ -5,8 +5,9 @@ comparison finds its rows and the tables can be spread over databases. Its name,
 stands in `processes` alone. No foreign keys and no triggers (the lock on the process's row keeps the rows
 of a process together); what a table can hold as a constraint stands here, not in code.
 
-Columns that a step leaves alone come first, those that it changes last: of an update on the same page
-PostgreSQL logs only what lies between the first and the last byte that differ.
+Columns that a step changes stand together: of an update on the same page PostgreSQL logs only what lies
+between the first and the last byte that differ. In `tasks`, which is the largest, those of eight bytes come
+first, then those of four, then texts: behind a text up to seven bytes are skipped, stored and logged.
 """
 
 from __future__ import annotations
@@ -192,23 +193,23 @@ tasks = Table(
     _timestamp("scheduled_time"),
     # The client process that waits for the answer.
     Column("reply_to", BigInteger),
+    _timestamp("running_time", nullable=True),
+    Column("worker_id", BigInteger),
+    Column("lease", BigInteger),
+    Column("last_retry_interval", Interval),
+    _timestamp("finished_time", nullable=True),
     Column("task_type", task_type, nullable=False),
-    Column("attempts_count", Integer, nullable=False, server_default=text("0")),
+    Column("status", task_status, nullable=False),
+    # How often it was tried before, and how often its worker was lost; NULL, which takes no room: never.
+    Column("attempts_count", Integer),
+    Column("zombie_count", Integer),
+    Column("response", LargeBinary),
+    Column("error", Text),
     Column("name", Text),
     Column("idempotency_key", _KeyText),
     Column("request_hash", LargeBinary),
     Column("args", LargeBinary),
     Column("context", LargeBinary),
-    Column("status", task_status, nullable=False),
-    _timestamp("running_time", nullable=True),
-    _timestamp("finished_time", nullable=True),
-    Column("worker_id", BigInteger),
-    Column("lease", BigInteger),
-    Column("last_retry_interval", Interval),
-    Column("response", LargeBinary),
-    Column("error", Text),
-    # How often its worker was lost; NULL, which takes no room: never.
-    Column("zombie_count", Integer),
     PrimaryKeyConstraint("process_no", "task_id"),
     CheckConstraint(
         "(finished_time IS NOT NULL) = (status IN ('finished', 'error', 'cancelled'))",
@@ -232,7 +233,7 @@ tasks = Table(
 )
 
 _HOT = {
-    "fillfactor": "50",
+    "fillfactor": "70",
     "autovacuum_vacuum_scale_factor": "0.0",
     "autovacuum_vacuum_threshold": "1000",
     "autovacuum_vacuum_cost_delay": "0",

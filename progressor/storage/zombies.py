@@ -82,7 +82,7 @@ def _judged(row: Row) -> _Verdict:
         task_type=TaskType(row["task_type"]),
         scheduled_time=row["scheduled_time"],
         last_retry_interval=row["last_retry_interval"],
-        attempts_count=row["attempts_count"],
+        attempts_count=row["attempts_count"] or 0,
         process_no=row["process_no"],
         worker_id=row["worker_id"],
         lease=row["lease"],

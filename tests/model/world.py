@@ -43,8 +43,8 @@ ROWS = {
     "removed": "SELECT process_no, namespace, process_id, kept_until FROM removed_processes",
     "tasks": """
         SELECT process_no, task_id, task_type, status, scheduled_time, running_time, finished_time, name,
-            idempotency_key, reply_to, response, error, last_retry_interval, attempts_count, worker_id,
-            lease, zombie_count FROM tasks""",
+            idempotency_key, reply_to, response, error, last_retry_interval,
+            coalesce(attempts_count, 0) AS attempts_count, worker_id, lease, zombie_count FROM tasks""",
     "schedule": """
         SELECT process_no, task_id, n.name, task_type, scheduled_time, claimable
         FROM schedule LEFT JOIN namespaces AS n USING (namespace_no)""",

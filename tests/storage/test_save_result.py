@@ -379,7 +379,7 @@ async def test_fail_of_a_timer_holds_another_one(storage: Storage, tables: Table
     assert (timer["scheduled_time"], timer["claimable"]) == (retried.due, False)
     task = tables.task(timer["task_id"])
     assert task is not None
-    assert (task["attempts_count"], task["last_retry_interval"], task["error"]) == (0, None, None)
+    assert (task["attempts_count"], task["last_retry_interval"], task["error"]) == (None, None, None)
 
 
 @pytest.mark.parametrize("by_timer", [False, True])

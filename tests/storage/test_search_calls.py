@@ -176,7 +176,7 @@ async def test_large_values_come_as_far_as_there_is_room(storage: Storage, table
     ]
     left = tables.task(waiting["context"].task_id)
     assert left is not None
-    assert (left["status"], left["attempts_count"]) == ("waiting", 0)
+    assert (left["status"], left["attempts_count"]) == ("waiting", None)
     # However large, one goes on.
     assert await claim(1) == [("context", b"2", LARGE, None)]
     assert await claim(1) == []

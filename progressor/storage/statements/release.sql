@@ -29,7 +29,7 @@ task AS (
     UPDATE progressor.tasks AS t
     SET
         status = 'waiting', running_time = NULL, worker_id = NULL, lease = NULL,
-        attempts_count = t.attempts_count + %(attempts)s::bigint,
+        attempts_count = nullif(coalesce(t.attempts_count, 0) + %(attempts)s::bigint, 0),
         zombie_count = nullif(coalesce(t.zombie_count, 0) + %(attempts)s::bigint, 0),
         scheduled_time = coalesce(
             coalesce(%(now)s::timestamptz, now()) + g.delay, t.scheduled_time

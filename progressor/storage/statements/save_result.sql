@@ -157,7 +157,10 @@ ended_task AS (
         END::progressor.task_status,
         finished_time = CASE WHEN i.disposition <> 'retry' THEN i.now END,
         scheduled_time = CASE WHEN i.disposition = 'retry' THEN i.due ELSE t.scheduled_time END,
-        attempts_count = t.attempts_count + (i.disposition = 'retry')::integer,
+        attempts_count = CASE
+            WHEN i.disposition = 'retry' THEN coalesce(t.attempts_count, 0) + 1
+            ELSE t.attempts_count
+        END,
         last_retry_interval = CASE
             WHEN i.disposition = 'retry' THEN i.delay * interval '1 microsecond'
             ELSE t.last_retry_interval
@@ -300,7 +303,7 @@ SELECT
     t.idempotency_key,
     coalesce(t.scheduled_time, i.due) AS scheduled_time,
     t.last_retry_interval,
-    coalesce(t.attempts_count, 0) AS attempts_count
+    t.attempts_count
 FROM placed AS i
 LEFT JOIN LATERAL (
     SELECT
