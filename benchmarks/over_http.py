@@ -24,7 +24,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from progressor import Client, Namespace, Process, development_database
-from progressor.deployment.loops import new_loop
+from progressor.deployment.loops import serving
 from progressor.http import HttpClient
 
 ROOT = Path(__file__).parents[1]
@@ -175,7 +175,7 @@ def main() -> None:
     with development_database() as dsn, ExitStack() as stack:
         spawn(stack, "worker", "benchmarks.over_http:counters", dsn=dsn)
         api, said = spawn(stack, "api", "--port", "0", dsn=dsn, PROGRESSOR_LOG_LEVEL=given.log_level)
-        with asyncio.Runner(loop_factory=new_loop()) as runner:
+        with serving() as runner:
             asked = measure(dsn, said["url"], api.pid, calls=given.calls, warm_up=given.warm_up)
             for name, value in runner.run(asked).items():
                 print(f"{name}: {value:.2f} ms")

@@ -12,7 +12,7 @@ from psycopg.conninfo import conninfo_to_dict
 
 from progressor.bench.children import heard, say
 from progressor.bench.measure import Figures, Meter
-from progressor.deployment.loops import new_loop
+from progressor.deployment.loops import serving
 
 Workload = Callable[..., Coroutine[Any, Any, Figures]]
 
@@ -78,7 +78,7 @@ def main(workloads: Mapping[str, Workload]) -> None:
     """One case, one answer."""
     logging.basicConfig(level=logging.ERROR)
     told = heard()
-    with asyncio.Runner(loop_factory=new_loop()) as runner:
+    with serving() as runner:
         say(runner.run(workloads[told["workload"]](told["dsn"], **told["params"])))
         # Some peers need half a minute for an orderly end; their databases are dropped anyhow.
         os._exit(0)

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 
 from progressor.bench.cases import WORKLOADS
 from progressor.bench.children import heard, say
-from progressor.deployment.loops import new_loop
+from progressor.deployment.loops import serving
 
 
 def main() -> None:
     """Measure the case that stdin names, and answer with its figures."""
     logging.basicConfig(level=logging.ERROR)
     told = heard()
-    with asyncio.Runner(loop_factory=new_loop()) as runner:
+    with serving() as runner:
         say(runner.run(WORKLOADS[told["workload"]](told["dsn"], **told["params"])))
 
 

@@ -6,7 +6,7 @@ import asyncio
 
 from progressor.bench import flows
 from progressor.bench.children import heard, say
-from progressor.deployment.loops import new_loop
+from progressor.deployment.loops import serving
 from progressor.engine import Engine
 
 
@@ -17,5 +17,5 @@ async def _serve(dsn: str) -> None:
 
 
 if __name__ == "__main__":
-    with asyncio.Runner(loop_factory=new_loop()) as runner:
+    with serving() as runner:
         runner.run(_serve(heard()))

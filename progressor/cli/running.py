@@ -22,7 +22,7 @@ from typing import Any, NoReturn, Self, TypeVar
 import typer
 from rich.console import Console
 
-from progressor.deployment.loops import new_loop
+from progressor.deployment.loops import serving
 
 T = TypeVar("T")
 
@@ -79,7 +79,7 @@ class Runner:
 
     def run(self, service: AbstractAsyncContextManager[T], started: Callable[[T], None]) -> None:
         """Enter the service, say so, and leave it when a signal comes."""
-        with asyncio.Runner(loop_factory=new_loop()) as runner, suppress(_StoppedEarly):
+        with serving() as runner, suppress(_StoppedEarly):
             runner.run(self._until_asked(service, started))
 
     async def _until_asked(

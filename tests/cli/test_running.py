@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import signal
 
 import pytest
@@ -9,6 +10,7 @@ import typer
 from rich.console import Console
 
 from progressor.cli.running import until_stopped
+from progressor.deployment.loops import serving
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -28,3 +30,30 @@ def test_either_signal_ends_the_block_with_a_line(
     assert left.value.exit_code == 130
     assert capsys.readouterr().out == "Enough.\n"
     assert signal.getsignal(signal.SIGTERM) == before
+
+
+def test_the_collector_leaves_what_was_there_alone_while_a_service_runs() -> None:
+    """And looks at what is new less often; then it does what it did before."""
+    gc.unfreeze()
+    before = gc.get_threshold()
+    with serving() as runner:
+        within = runner.run(_collector())
+        assert gc.get_freeze_count() > 10_000
+    assert within == (max(10_000, before[0]), *before[1:])
+    assert (gc.get_threshold(), gc.get_freeze_count()) == (before, 0)
+
+
+@pytest.mark.parametrize("young", [0, 50_000])
+def test_a_collector_that_is_switched_off_or_rarer_stays_so(young: int) -> None:
+    """Whoever starts the process knows why."""
+    before = gc.get_threshold()
+    gc.set_threshold(young, *before[1:])
+    try:
+        with serving() as runner:
+            assert runner.run(_collector())[0] == young
+    finally:
+        gc.set_threshold(*before)
+
+
+async def _collector() -> tuple[int, int, int]:
+    return gc.get_threshold()
