@@ -76,7 +76,7 @@ INSERT INTO progressor.tasks (
 )
 SELECT
     process_no, 'init', 'finished', now(), now(), now(),
-    '{}'::bytea, substr(md5(process_id), 1, 12), substr(sha256(process_id::bytea), 1, 16),
+    '{}'::bytea, substr(md5(process_id), 1, 12), substr(sha256(process_id::bytea), 1, 12),
     '0'::bytea, 1, 1, (random() * 4e18)::bigint
 FROM process
 """
@@ -115,7 +115,7 @@ WITH task AS (
     )
     SELECT
         p.process_no, %(kind)s::progressor.task_type, 'waiting', now(), %(name)s, '{}'::bytea,
-        substr(md5(i::text), 1, 12), substr(sha256(i::text::bytea), 1, 16), (random() * 4e18)::bigint
+        substr(md5(i::text), 1, 12), substr(sha256(i::text::bytea), 1, 12), (random() * 4e18)::bigint
     FROM progressor.namespaces AS n
     JOIN progressor.processes AS p USING (namespace_no)
     CROSS JOIN generate_series(1, %(count)s::bigint) AS i

@@ -79,8 +79,8 @@ def request_of(
 def _request_hash(task_type: TaskType, name: str | None, args: bytes | None) -> bytes:
     parts = (task_type.value, name or "", "" if args is None else "args")
     head = "\0".join(parts).encode()
-    # Half of it tells requests apart, and is stored with each.
-    return hashlib.sha256(head + b"\0" + (args or b"")).digest()[:16]
+    # A part of it tells two requests of one key apart, and is stored with each.
+    return hashlib.sha256(head + b"\0" + (args or b"")).digest()[:12]
 
 
 class Asker:
