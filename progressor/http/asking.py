@@ -88,8 +88,8 @@ class Asked:
         """The arguments in the body, checked against what the namespace publishes."""
         body = await bodies.read_body(self._request, self._server.options.max_value_bytes)
         args = bodies.args_of(self._request, body, raw=self._published.is_raw)
-        await self._server.publications.check(self._namespace, task_type, name, args)
-        return args
+        await self._server.publications.check(self._namespace, task_type, name, args.value)
+        return args.data
 
     async def answered(self, submitted: Awaitable[Receipt], *, created: bool = False) -> Response:
         """The answer of what was submitted, or where to ask for it."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from base64 import b64decode, b64encode
 from datetime import datetime, timedelta
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, NamedTuple, TypeVar
 
 from fastapi import Request
 from pydantic import AwareDatetime, BaseModel, Field, ValidationError, WithJsonSchema
@@ -196,20 +196,26 @@ def _too_large(most: int) -> Refusal:
     return Refusal(TOO_LARGE, f"a body may have {most:,} bytes at most (max_value_bytes)")
 
 
-def args_of(request: Request, body: bytes, *, raw: bool) -> bytes | None:
-    """The arguments that a body holds, checked to be what they say; None without any."""
+class Args(NamedTuple):
+    """Arguments as they are passed on, and the value that they are JSON of; None without any."""
+
+    data: bytes | None = None
+    value: Any = None
+
+
+def args_of(request: Request, body: bytes, *, raw: bool) -> Args:
+    """The arguments that a body holds, checked to be what they say."""
     media_type = media_type_of(request.headers)
     if raw:
         if body and media_type != BYTES:
             raise _wrong_type(media_type, BYTES, "the namespace has a raw handler, which takes bytes")
-        return body or None
+        return Args(body or None)
     if not body:
-        return None
+        return Args()
     if not is_json(media_type):
         raise _wrong_type(media_type, JSON, "arguments are JSON")
-    decode(body, field="args")
-    plain = without_space(body)
-    return None if plain == b"null" else plain
+    value = decode(body, field="args")
+    return Args() if value is None else Args(without_space(body), value)
 
 
 def without_space(text: bytes) -> bytes:

@@ -13,7 +13,6 @@ from starlette.responses import Response
 
 from progressor.bulks import Bulk, BulkStatus
 from progressor.errors import BulkNotFound
-from progressor.handlers.codec import encode
 from progressor.http import bodies, headers
 from progressor.http.access import Caller, needs, require
 from progressor.http.documented import ANY_TIME, KEYED, WITH_BODY, answers, takes
@@ -124,8 +123,7 @@ async def repair_all(
         return bodies.shown(preview.model_dump(mode="json"))
     args = bodies.unplain(given.args) if published.is_raw else given.args
     if not given.simple:
-        plain = encode(args, field="args")
-        await server.publications.check(given.namespace, TaskType.REPAIR, None, plain)
+        await server.publications.check(given.namespace, TaskType.REPAIR, None, args)
     made = await server.client.repair_all(
         given.namespace,
         args,

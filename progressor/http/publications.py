@@ -12,7 +12,6 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import jsonschema_rs
-from pydantic_core import from_json
 
 from progressor.client.client import Client
 from progressor.client.results import Published
@@ -56,14 +55,11 @@ class Publications:
             self._kept.popitem(last=False)
         return kept
 
-    async def check(
-        self, namespace: str, task_type: TaskType, name: str | None, args: bytes | None
-    ) -> None:
-        """Refusal that names what is wrong, unless these arguments are what the namespace takes."""
+    async def check(self, namespace: str, task_type: TaskType, name: str | None, value: Any) -> None:
+        """Refusal that names what is wrong, unless arguments of this value are what the namespace takes."""
         current = await self._current(namespace)
         if current.published.is_raw:
             return
-        value = None if args is None else from_json(args)
         if not _faults(current, task_type, name, value):
             return
         faults = _faults(await self._read(namespace), task_type, name, value)
