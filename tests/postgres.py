@@ -32,7 +32,9 @@ def _place() -> Path:
     if not os.access(memory, os.W_OK | os.X_OK):
         return Path("/tmp")
     found = os.statvfs(memory)
-    return memory if found.f_bavail * found.f_frsize >= _ENOUGH_BYTES else Path("/tmp")
+    # Programs that the server's user cannot reach are copied beside its data.
+    is_fit = found.f_bavail * found.f_frsize >= _ENOUGH_BYTES and not found.f_flag & os.ST_NOEXEC
+    return memory if is_fit else Path("/tmp")
 
 
 # Where the tests' servers have their data: in memory, where there is enough of it.
