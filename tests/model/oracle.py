@@ -203,6 +203,8 @@ class Oracle:
         task.task_id, task.process.number = held.task.task_id, held.process.process_no
         if decision is None or not is_plain(decision, now):
             return None
+        # It is answered with its commit: nobody is to be told.
+        task.request = asked._replace(reply_to=None)
         # What is due is left to the claims.
         return self.save(Step(held.task, held.process, decision, keeps_slot=False), now)
 

@@ -122,6 +122,17 @@ async def test_a_call_leaves_what_two_transactions_leave(
     check_invariants(dsn)
 
 
+@pytest.mark.parametrize("ends", [True, False])
+async def test_who_is_to_be_told(storage: Storage, tables: Tables, ends: bool) -> None:
+    """Nobody of what is answered with its commit; the caller of what goes on."""
+    await start(storage)
+    outcome = await fuse(storage, request(reply_to=61), resume() if ends else None)
+    task = outcome.task
+    (found,) = tables.execute("SELECT reply_to FROM tasks WHERE task_id = %s", task.task_id)
+    assert found["reply_to"] == (None if ends else 61)
+    assert task.reply_to == 61
+
+
 def set_timer_of(timer: SetTimer) -> Decision:
     return set_timer(at=timer.at, remove=timer.remove)
 

@@ -30,7 +30,7 @@ WITH item AS MATERIALIZED (
     FROM unnest(
         %(process_no)s::bigint[], %(task_id)s::bigint[], %(worker_id)s::bigint[], %(lease)s::bigint[],
         %(task_type)s::text[], %(name)s::text[], %(args)s::bytea[], %(idempotency_key)s::text[],
-        %(request_hash)s::bytea[], %(context)s::bytea[], %(reply_to)s::bigint[], %(began)s::timestamptz[],
+        %(request_hash)s::bytea[], %(context)s::bytea[], %(began)s::timestamptz[],
         -- [timers
         %(disposition)s::text[], %(timer_type)s::text[], %(timer_at)s::timestamptz[], %(delay)s::bigint[],
         -- timers]
@@ -39,7 +39,7 @@ WITH item AS MATERIALIZED (
     ) WITH ORDINALITY AS i (
         process_no, task_id, worker_id, lease,
         task_type, name, args, idempotency_key,
-        request_hash, context, reply_to, began,
+        request_hash, context, began,
         -- [timers
         disposition, timer_type, timer_at, delay,
         -- timers]
@@ -143,15 +143,16 @@ scheduled AS (
 -- timers]
 
 ended_task AS (
+    -- It has no reply_to: with its commit it is answered.
     INSERT INTO progressor.tasks (
         process_no, task_id, task_type, status, scheduled_time, running_time, finished_time,
-        name, args, idempotency_key, request_hash, context, reply_to, worker_id, lease, response, error
+        name, args, idempotency_key, request_hash, context, worker_id, lease, response, error
     )
     SELECT
         process_no, task_id, task_type::progressor.task_type,
         CASE WHEN error IS NULL THEN 'finished' ELSE 'error' END::progressor.task_status,
         began, began, now,
-        name, args, idempotency_key, request_hash, context, reply_to, worker_id, lease, response, error
+        name, args, idempotency_key, request_hash, context, worker_id, lease, response, error
     FROM item
 )
 
