@@ -11,7 +11,10 @@ by statement, and parse a long one again each time: for a lone request that was 
 from __future__ import annotations
 
 import asyncio
+import os
 import re
+import select
+import socket
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
@@ -110,7 +113,6 @@ class Session:
         self._connection = connection
         self._schema = schema
         self._pgconn = connection.pgconn
-        self._fd = self._pgconn.socket
         self._pgconn.nonblocking = 1
         self._pgconn.enter_pipeline_mode()
         # Types without a loader are enums, whose numbers differ from database to database: their labels.
@@ -120,10 +122,15 @@ class Session:
         self._prepared: set[str] = set()
         # Nothing is under way: false from the first byte sent to the sync that was read.
         self._is_quiet = True
-        # Whether the loop watches the socket, and who waits for it now.
+        # For the loop, because libpq closes its own while it reads that the server ends the session. From a
+        # closed descriptor no watch can be taken away, and if a forked process has the socket too, it would
+        # go off again and again.
+        self._socket = socket.socket(fileno=os.dup(self._pgconn.socket))
+        self._arrivals = select.poll()
+        self._arrivals.register(self._socket, select.POLLIN)
+        # Whether the loop watches it, and who waits for it now.
         self._listens = False
         self._awaited: asyncio.Future[None] | None = None
-        self._is_late = False
         # What a statement's rows are called is the same each time.
         self._columns: dict[str, list[str]] = {}
 
@@ -138,8 +145,8 @@ class Session:
         return self._pgconn.status != pq.ConnStatus.OK
 
     async def close(self) -> None:
-        # Before libpq gives the descriptor back, which somebody else then gets.
         self._ignore()
+        self._socket.close()
         await self._connection.close()
 
     async def transact(self, statements: Transaction) -> Results:
@@ -254,21 +261,20 @@ class Session:
         while self._pgconn.flush() == 1:
             # Both ways: the server may stop reading until somebody reads what it says.
             loop = asyncio.get_running_loop()
-            loop.add_writer(self._fd, self._wake)
+            loop.add_writer(self._socket.fileno(), self._wake)
             try:
                 await self._readable()
             finally:
-                loop.remove_writer(self._fd)
+                loop.remove_writer(self._socket.fileno())
             self._pgconn.consume_input()
 
     async def _readable(self) -> None:
         """Wait for something to read, or for what else wakes this session."""
         loop = asyncio.get_running_loop()
         self._awaited = loop.create_future()
-        self._is_late = False
         if not self._listens:
             # It stays for the next time: to set it and to take it away is a dozen system calls.
-            loop.add_reader(self._fd, self._wake)
+            loop.add_reader(self._socket.fileno(), self._wake)
             self._listens = True
         try:
             await self._awaited
@@ -279,14 +285,13 @@ class Session:
         if self._awaited is not None:
             if not self._awaited.done():
                 self._awaited.set_result(None)
-        elif self._is_late:
-            # Nobody asked: the server ends the session, which its next user finds out.
+        elif self._arrivals.poll(0):
+            # Not what was read just now, said once more, but what nobody asked for: the server ends the
+            # session, which its next user finds out. That one sets the watch anew, because uvloop takes
+            # it away from a connection that was reset.
             self._ignore()
-        else:
-            # What was read just now may be said once more.
-            self._is_late = True
 
     def _ignore(self) -> None:
         if self._listens:
             self._listens = False
-            asyncio.get_running_loop().remove_reader(self._fd)
+            asyncio.get_running_loop().remove_reader(self._socket.fileno())

@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import select
+import socket
+import struct
 from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, closing
 from typing import Any
 
 import psycopg
 import pytest
+import uvloop
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from progressor.storage.connections import Connections
 from progressor.storage.session import Session
@@ -98,3 +105,84 @@ async def test_a_wait_that_is_cancelled_leaves_nothing_behind(session: Session, 
     assert not session.is_idle
     await session.close()
     assert watched.calls == ["remove_reader"]
+
+
+class Reset:
+    """A way to the server, whose end here can be reset as a firewall does it."""
+
+    def __init__(self, dsn: str) -> None:
+        self._far = conninfo_to_dict(dsn)
+        self._near: asyncio.StreamWriter | None = None
+
+    @asynccontextmanager
+    async def dsn(self) -> AsyncIterator[str]:
+        """Where connections go this way."""
+        server = await asyncio.start_server(self._accept, "127.0.0.1", 0)
+        try:
+            port = server.sockets[0].getsockname()[1]
+            yield make_conninfo(**{**self._far, "host": "127.0.0.1", "port": port})
+        finally:
+            server.close()
+
+    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._near = writer
+        host, port = str(self._far["host"]), self._far.get("port", 5432)
+        if host.startswith("/"):
+            far = await asyncio.open_unix_connection(f"{host}/.s.PGSQL.{port}")
+        else:
+            far = await asyncio.open_connection(host, int(port))
+        with closing(far[1]):
+            await asyncio.gather(_pour(reader, far[1]), _pour(far[0], writer), return_exceptions=True)
+
+    def __call__(self) -> None:
+        assert self._near is not None
+        at_once = struct.pack("ii", 1, 0)
+        self._near.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, at_once)
+        self._near.transport.abort()
+
+
+async def _pour(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    try:
+        while piece := await reader.read(1 << 16):
+            writer.write(piece)
+    finally:
+        writer.close()
+
+
+async def _reset_at_rest(dsn: str) -> None:
+    reset = Reset(dsn)
+    async with asyncio.timeout(30), reset.dsn() as way:
+        connections = Connections(way, limit=1)
+        async with connections.acquire() as session:
+            await _use(session)
+            reset()
+            await eventually(lambda: not session._listens, "the watch is taken away")
+            with pytest.raises(psycopg.OperationalError):
+                await _use(session)
+        await connections.close()
+
+
+@pytest.mark.parametrize("new_loop", [asyncio.new_event_loop, uvloop.new_event_loop])
+def test_a_session_that_is_reset_at_rest(
+    dsn: str, new_loop: Callable[[], asyncio.AbstractEventLoop]
+) -> None:
+    """Its next user hears of it, on uvloop too, which stops to watch what was reset."""
+    with asyncio.Runner(loop_factory=new_loop) as runner:
+        runner.run(_reset_at_rest(dsn))
+
+
+async def test_a_socket_that_somebody_else_has_too_is_not_watched_for_good(
+    session: Session, tables: Tables
+) -> None:
+    """As a forked process has: the watch ends with the session, although the socket lives on."""
+    inherited = os.dup(session._pgconn.socket)
+    try:
+        tables.execute("SELECT pg_terminate_backend(%s, 10000)", session._pgconn.backend_pid)
+        with pytest.raises(psycopg.OperationalError):
+            await _use(session)
+        await session.close()
+        await asyncio.sleep(0)
+        ready, _, _ = select.select([asyncio.get_running_loop()._selector], [], [], 0)  # type: ignore[attr-defined]
+        assert ready == []
+    finally:
+        os.close(inherited)
