@@ -80,7 +80,7 @@ def _interval(value: timedelta) -> bytes:
     return (value // timedelta(microseconds=1)).to_bytes(8, "big", signed=True) + bytes(8)
 
 
-# By the type of a value, which no subclass shares: what travels is made by the columns.
+# By the type of a value.
 _ENCODERS: dict[type, Callable[[Any], bytes | None]] = {
     type(None): lambda _: None,
     str: str.encode,
@@ -94,7 +94,19 @@ _ENCODERS: dict[type, Callable[[Any], bytes | None]] = {
 
 
 def _encode(value: Any) -> bytes | None:
-    return _ENCODERS[type(value)](value)
+    try:
+        encode = _ENCODERS[type(value)]
+    except KeyError:
+        encode = _inherited(type(value))
+    return encode(value)
+
+
+def _inherited(kind: type) -> Callable[[Any], bytes | None]:
+    # A user's ids may be of a class of their own.
+    for base in kind.__mro__:
+        if base in _ENCODERS:
+            return _ENCODERS[base]
+    raise TypeError(f"no binary format for {kind.__name__}")
 
 
 class Session:

@@ -245,6 +245,24 @@ async def test_put_imports_state_history_metadata_and_timer(serve: MakeClient) -
     assert await client.call(NS, "p", "act", Act(add=5)) == 75
 
 
+async def test_names_may_be_of_a_class_of_the_users_own(serve: MakeClient) -> None:
+    """A text is a text, whatever its class is called."""
+
+    class Id(str):
+        __slots__ = ()
+
+    client = await serve(Scripted().namespace)
+    namespace, of_init, of_put = Id(NS), Id("p"), Id("q")
+    await client.start(namespace, of_init, Act(add=1), idempotency_key=Id("first"))
+    await client.put(namespace, of_put, state=Account(balance=1))
+    await client.pause(namespace)
+    await client.resume(namespace)
+    for process_id in (of_init, of_put):
+        assert await client.call(namespace, process_id, Id("act"), Act(add=1)) == 2
+        await client.remove(namespace, process_id)
+    assert not (await client.search(namespace=namespace)).items
+
+
 async def test_put_imports_a_broken_process(serve: MakeClient) -> None:
     """`put(status="error")` makes a broken process, to be repaired."""
     client = await serve(Scripted().namespace)

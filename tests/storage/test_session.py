@@ -9,6 +9,7 @@ import socket
 import struct
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, closing
+from datetime import datetime
 from typing import Any
 
 import psycopg
@@ -18,7 +19,7 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from progressor.storage.connections import Connections
 from progressor.storage.session import Session
-from tests.support import Tables, eventually
+from tests.support import T0, Tables, eventually
 
 LARGE = "x" * (8 << 20)
 
@@ -186,3 +187,18 @@ async def test_a_socket_that_somebody_else_has_too_is_not_watched_for_good(
         assert ready == []
     finally:
         os.close(inherited)
+
+
+async def test_values_of_a_class_of_its_own(session: Session) -> None:
+    """They travel as what they are a kind of; what is of no known kind is refused."""
+
+    class Id(str):
+        __slots__ = ()
+
+    class Moment(datetime):
+        pass
+
+    now = Moment.fromtimestamp(T0.timestamp(), T0.tzinfo)
+    assert await session.transact({"find_tokens": {"now": now, "token_id": Id("x")}})
+    with pytest.raises(TypeError, match="no binary format for object"):
+        await session.transact({"find_tokens": {"now": None, "token_id": object()}})
