@@ -48,17 +48,21 @@ class Gate:
     """A handler stops here until the test lets it pass."""
 
     def __init__(self) -> None:
-        self._entered = asyncio.Event()
+        self._came = 0
+        self._arrival = asyncio.Event()
         self._opened = asyncio.Event()
 
     async def pass_through(self) -> None:
-        self._entered.set()
+        self._came += 1
+        self._arrival.set()
         await self._opened.wait()
 
-    async def entered(self) -> None:
-        """Return when a handler stands at the gate."""
+    async def entered(self, *, by: int = 1) -> None:
+        """Return when so many handlers have come to the gate."""
         async with asyncio.timeout(DEADLINE):
-            await self._entered.wait()
+            while self._came < by:
+                self._arrival.clear()
+                await self._arrival.wait()
 
     def open(self) -> None:
         self._opened.set()

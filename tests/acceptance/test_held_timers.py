@@ -26,7 +26,7 @@ async def break_all(engine: Engine, scripted: Scripted) -> None:
     """Processes whose timers are due when a bug in a call breaks them: the calls wait for their inits."""
     client = engine.client
     starting = [asyncio.create_task(client.start(NS, name, Act(gate="init", after=0))) for name in NAMES]
-    await scripted.gates["init"].entered()
+    await scripted.gates["init"].entered(by=MANY)
     await asyncio.gather(*(client.notify(NS, name, "act", Act(fail="a bug")) for name in NAMES))
     scripted.gates["init"].open()
     await asyncio.gather(*starting)
@@ -101,7 +101,7 @@ async def test_a_removal_that_is_held(serve: MakeClient) -> None:
     scripted = Scripted()
     client = await serve(scripted.namespace)
     starting = asyncio.create_task(client.start(NS, "p", Act(gate="init", remove_after=0)))
-    await scripted.gates["init"].entered()
+    await scripted.gates["init"].entered(by=MANY)
     notifying = asyncio.create_task(client.notify(NS, "p", "act", Act(fail="oops")))
     await until_waiting(client, "p", 1)
     scripted.gates["init"].open()
