@@ -284,6 +284,10 @@ class Session:
         """Wait for something to read, or for what else wakes this session."""
         loop = asyncio.get_running_loop()
         self._awaited = loop.create_future()
+        if self._listens and self._arrivals.poll(0):
+            # What is there already may be the end of a connection that was reset. That is said once by
+            # uvloop, which then watches no more, and perhaps it was said together with what was read.
+            self._ignore()
         if not self._listens:
             # It stays for the next time: to set it and to take it away is a dozen system calls.
             loop.add_reader(self._socket.fileno(), self._wake)
@@ -299,8 +303,7 @@ class Session:
                 self._awaited.set_result(None)
         elif self._arrivals.poll(0):
             # Not what was read just now, said once more, but what nobody asked for: the server ends the
-            # session, which its next user finds out. That one sets the watch anew, because uvloop takes
-            # it away from a connection that was reset.
+            # session, which its next user finds out. That one sets the watch anew.
             self._ignore()
 
     def _ignore(self) -> None:

@@ -172,6 +172,26 @@ def test_a_session_that_is_reset_at_rest(
         runner.run(_reset_at_rest(dsn))
 
 
+async def _ended_at_rest(dsn: str, tables: Tables) -> None:
+    connections = Connections(dsn, limit=1)
+    async with asyncio.timeout(30), connections.acquire() as session:
+        await _use(session)
+        # What the server says at the end arrives with the reset that answers what is sent now.
+        tables.execute("SELECT pg_terminate_backend(%s, 10000)", session._pgconn.backend_pid)
+        with pytest.raises(psycopg.OperationalError):
+            await _use(session)
+    await connections.close()
+
+
+@pytest.mark.parametrize("new_loop", [asyncio.new_event_loop, uvloop.new_event_loop])
+def test_a_last_word_that_comes_with_a_reset(
+    dsn: str, tables: Tables, new_loop: Callable[[], asyncio.AbstractEventLoop]
+) -> None:
+    """After the word was read, the end is heard of as well."""
+    with asyncio.Runner(loop_factory=new_loop) as runner:
+        runner.run(_ended_at_rest(dsn, tables))
+
+
 async def test_a_socket_that_somebody_else_has_too_is_not_watched_for_good(
     session: Session, tables: Tables
 ) -> None:
