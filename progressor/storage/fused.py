@@ -106,7 +106,7 @@ def _saving(
 
 
 def _of(places: Collection[int], requests: Sequence[Request], params: Params) -> Params:
-    """The parameters of some of the requests."""
+    """The parameters of some of the requests, by their places in order, as all tell of them."""
     if len(places) == len(requests):
         return params
     return {**params, **request_columns([requests[place] for place in places])}
