@@ -69,7 +69,7 @@ class Taken:
         """What an endpoint takes that was analysed; None if FastAPI alone can find all of it."""
         taken = cls(dependant)
         # Each is called with the request, and nothing else.
-        if any(each.request_param_name is None or each.dependencies for each in dependant.dependencies):
+        if any(map(_takes_more, dependant.dependencies)):
             return None
         return taken if taken.names >= signature(endpoint).parameters.keys() else None
 
@@ -102,6 +102,18 @@ class Taken:
         if errors:
             raise RequestValidationError(errors)
         return values
+
+
+def _takes_more(dependency: Dependant) -> bool:
+    found = (
+        *dependency.dependencies,
+        *dependency.path_params,
+        *dependency.query_params,
+        *dependency.header_params,
+        *dependency.cookie_params,
+        *dependency.body_params,
+    )
+    return dependency.request_param_name is None or bool(found)
 
 
 def router() -> APIRouter:
