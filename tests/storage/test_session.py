@@ -60,6 +60,20 @@ async def _use(session: Session) -> None:
     assert (await session.transact({"server_version": {}}))["server_version"]
 
 
+class Nothing:
+    """A look at the socket that never finds an answer there already, however slow this machine is."""
+
+    def poll(self, _: float) -> list[tuple[int, int]]:
+        return []
+
+
+@pytest.fixture
+def unhurried(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An answer that is there before it is waited for sets the watch anew: here none is."""
+    monkeypatch.setattr(session, "_arrivals", Nothing())
+
+
+@pytest.mark.usefixtures("unhurried")
 async def test_the_socket_stays_watched(session: Session, watched: Watched) -> None:
     """A transaction neither sets the watch nor takes it away: both are system calls."""
     for _ in range(3):
@@ -67,6 +81,7 @@ async def test_the_socket_stays_watched(session: Session, watched: Watched) -> N
     assert watched.calls == []
 
 
+@pytest.mark.usefixtures("unhurried")
 async def test_what_is_large_is_sent_while_answers_are_read(session: Session, watched: Watched) -> None:
     """While not all has left, the loop watches for room too; the other watch stays."""
     for _ in range(2):
@@ -96,6 +111,7 @@ async def test_no_watch_outlives_its_session(session: Session, watched: Watched)
     assert watched.calls == ["remove_reader"]
 
 
+@pytest.mark.usefixtures("unhurried")
 async def test_a_wait_that_is_cancelled_leaves_nothing_behind(session: Session, watched: Watched) -> None:
     """The loop watches the session no longer, and it is not taken for one that can be used again."""
     waiting = asyncio.create_task(session.transact({"begin": {}, "server_version": {}, "rollback": {}}))
