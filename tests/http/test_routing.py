@@ -41,6 +41,7 @@ def route(dependency: Callable[..., Any]) -> Route:
 
 
 def test_what_reads_the_request_alone_is_called_by_the_route() -> None:
+    """Without FastAPI's tree."""
     assert route(of_request)._taken is not None
 
 
