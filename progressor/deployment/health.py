@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
+from concurrent.futures import CancelledError
 from concurrent.futures import TimeoutError as NoAnswer
 from typing import Any, NamedTuple, TypeVar
 
@@ -79,7 +80,7 @@ class HealthCheck:
 
 
 class LoopEnded(Exception):
-    """The event loop is closed."""
+    """The event loop is closed, or was closed before it came to the question."""
 
 
 async def _awaited(ask: Callable[[], Awaitable[T]]) -> T:
@@ -100,4 +101,10 @@ def answered(question: Coroutine[Any, Any, T], loop: asyncio.AbstractEventLoop, 
         return future.result(seconds)
     except NoAnswer:
         future.cancel()
+        if loop.is_closed():
+            question.close()
+            raise LoopEnded from None
         raise
+    except CancelledError:
+        # So ends what runs when a loop is closed.
+        raise LoopEnded from None

@@ -184,6 +184,11 @@ class Child:
             )
         return cls(number, process, *await asyncio.open_unix_connection(sock=ours, limit=_MOST_BYTES))
 
+    @property
+    def has_ended(self) -> bool:
+        """Whether its link has ended, and it with it: its exit status may be known a little later."""
+        return self._writer.is_closing()
+
     async def listen(self, heard: Callable[[Self, News], None]) -> None:
         """Take in what it says until the link ends; `heard` is called with what it says by itself."""
         try:
@@ -209,7 +214,7 @@ class Child:
 
     async def ask(self, question: Question, patience: float) -> Any | None:
         """Ask, and return its answer; None if there is none in time."""
-        if self._writer.is_closing():
+        if self.has_ended:
             return None
         number = next(self._numbers)
         answer = self._asked[number] = asyncio.get_running_loop().create_future()
@@ -227,7 +232,7 @@ class Child:
         self._tell(next(self._numbers), Question.STOP)
 
     def _tell(self, number: int, question: Question) -> None:
-        if not self._writer.is_closing():
+        if not self.has_ended:
             self._writer.write(json.dumps([number, question]).encode() + b"\n")
 
     async def ended(self) -> int:

@@ -195,8 +195,8 @@ class Supervisor:
         silent = [
             f"child {child.number}: {told[child].detail if child in told else 'no answer'}"
             for child in serving
-            # It may have ended meanwhile: then another is begun anyway.
-            if child in self._children and not (child in told and told[child].ok)
+            # It may have ended meanwhile: then another is begun anyway, or none is wanted.
+            if not child.has_ended and not (child in told and told[child].ok)
         ]
         return Life(not silent, "; ".join(silent) or None)
 

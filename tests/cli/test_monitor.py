@@ -5,13 +5,17 @@ from __future__ import annotations
 import asyncio
 import json
 import socket
+import threading
+import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from progressor.client.results import Health
+from progressor.deployment.health import Life
 from progressor.deployment.monitor import Monitor
 from progressor.errors import InvalidRequest
 
@@ -42,6 +46,13 @@ async def _asked(monitor: Monitor, page: str) -> tuple[int, dict[str, object]]:
     status, content_type, body = await asyncio.to_thread(_get, f"{monitor.url}/health/{page}")
     assert content_type == "application/json"
     return status, json.loads(body)
+
+
+def _until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 10
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.001)
 
 
 async def _well() -> Health:
@@ -113,6 +124,37 @@ def test_a_loop_that_has_ended_is_about_to_leave(monitor: Monitor) -> None:
     asyncio.run(watch())
     assert _get(f"{monitor.url}/health/live")[0] == 200
     assert _get(f"{monitor.url}/health/ready")[0] == 503
+
+
+@pytest.mark.parametrize("begun", [True, False])
+def test_a_loop_that_ends_instead_of_an_answer_is_about_to_leave(
+    monitor: Monitor, monkeypatch: pytest.MonkeyPatch, *, begun: bool
+) -> None:
+    """Whether it had begun with the question or not."""
+    asked = threading.Event()
+
+    async def never() -> Life:
+        asked.set()
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    async def watch() -> None:
+        monitor.watch(_well, never)
+
+    async def begin() -> None:
+        await asyncio.to_thread(asked.wait)
+
+    monkeypatch.setattr(monitor, "_seconds", 30 if begun else 0.2)
+    with ThreadPoolExecutor(1) as others, asyncio.Runner() as runner:
+        runner.run(watch())
+        life = others.submit(monitor.life)
+        if begun:
+            runner.run(begin())
+        else:
+            # Nothing runs on the loop any more: what it is told remains there.
+            _until(lambda: len(runner.get_loop()._ready) > 0)  # type: ignore[attr-defined]
+        runner.close()
+        assert life.result(10) == (True, "stopping")
 
 
 async def test_ill_is_503(monitor: Monitor) -> None:

@@ -153,6 +153,25 @@ async def test_who_dies_before_it_is_relieved_has_one_successor(
     assert "child ended while it was relieved" in caplog.messages
 
 
+async def test_who_ends_instead_of_an_answer_is_not_silent(children: Children, tmp_path: Path) -> None:
+    """Its link tells so, before its exit status does; a silent one would have all restarted."""
+    children(
+        """
+import time
+link.sendall(b'[0, "serves"]\\n')
+link.makefile().readline()
+link.shutdown(socket.SHUT_RDWR)
+while not os.path.exists("gate"):
+    time.sleep(0.01)
+"""
+    )
+    async with Supervisor(1) as supervisor:
+        life = await supervisor.life()
+        begun = _begun()
+        (tmp_path / "gate").touch()
+    assert (life, begun) == ((True, None), [1])
+
+
 async def test_what_a_child_told_last_is_kept(children: Children) -> None:
     """The one that replaces it counts on from there."""
     children(
