@@ -162,6 +162,7 @@ class Child:
         self.process = process
         self.serves = False
         self.is_spent = False
+        self.is_stopping = False
         self.figures: Figures = ()
         self._reader = reader
         self._writer = writer
@@ -229,6 +230,7 @@ class Child:
 
     def stop(self) -> None:
         """Tell it to finish its steps and leave."""
+        self.is_stopping = True
         self._tell(next(self._numbers), Question.STOP)
 
     def _tell(self, number: int, question: Question) -> None:

@@ -189,8 +189,12 @@ class Supervisor:
         )
 
     async def life(self) -> Life:
-        """Ask all children that serve: each of them must answer from its event loop."""
-        serving = [child for child in self._children if child.serves]
+        """Ask all children that serve: each of them must answer from its event loop.
+
+        Those that are told to stop are not counted on: they bound that themselves, and an interpreter that
+        ends says nothing.
+        """
+        serving = [child for child in self._children if child.serves and not child.is_stopping]
         told = {child: Life(**answer) for child, answer in await self._ask(Question.LIFE, _HEALTH_PATIENCE)}
         silent = [
             f"child {child.number}: {told[child].detail if child in told else 'no answer'}"

@@ -172,6 +172,27 @@ while not os.path.exists("gate"):
     assert (life, begun) == ((True, None), [1])
 
 
+async def test_who_is_told_to_stop_need_not_answer(
+    children: Children, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """An interpreter that ends does not, and takes its time beside much else."""
+    monkeypatch.setattr(supervisor_module, "_HEALTH_PATIENCE", 0.1)
+    children(
+        """
+import time
+link.sendall(b'[0, "serves"]\\n')
+while not os.path.exists("gate"):
+    time.sleep(0.01)
+"""
+    )
+    async with Supervisor(1) as supervisor:
+        before = await supervisor.life()
+        supervisor._children[0].stop()
+        after = await supervisor.life()
+        (tmp_path / "gate").touch()
+    assert (before, after) == ((False, "child 1: no answer"), (True, None))
+
+
 async def test_what_a_child_told_last_is_kept(children: Children) -> None:
     """The one that replaces it counts on from there."""
     children(
