@@ -22,7 +22,7 @@ from progressor.model import metadata_size
 from progressor.storage.items import LostLease, Prepared, Request, Saved, Step
 from progressor.storage.operations import Storage
 from progressor.storage.refusals import BatchRefused
-from progressor.supervision import expect, report, watched
+from progressor.supervision import expect, say_failed, watched
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -81,11 +81,11 @@ class Batcher(Generic[Item, Result]):
         self._flights: set[asyncio.Task[None]] = set()
         # Items of refused batches, each by itself.
         self._alone: set[asyncio.Task[None]] = set()
-        self._takeoff_planned = False
+        # The flight that has not chosen its items yet.
+        self._planned: asyncio.Task[None] | None = None
         self._stopped = False
         self._loop: asyncio.AbstractEventLoop | None = None
         # Callbacks of the loop, made once.
-        self._on_turn = watched("batch", self._take_off)
         self._on_landing = watched("batch", self._land)
         self._on_arrival = watched("batch", self._came_alone)
 
@@ -110,10 +110,7 @@ class Batcher(Generic[Item, Result]):
             return answer
         self._waiting[answer] = item, size, conflict
         self._waiting_bytes += size
-        if not self._takeoff_planned and self._may_take_off():
-            # At the end of this turn of the loop, so that all items of the turn go together.
-            self._takeoff_planned = True
-            loop.call_soon(self._on_turn)
+        self._plan(loop)
         return answer
 
     def withdraw(self, answer: asyncio.Future[Result]) -> None:
@@ -130,37 +127,52 @@ class Batcher(Generic[Item, Result]):
             "to PostgreSQL already; nothing was written: try again later"
         )
 
-    def _may_take_off(self) -> bool:
+    def _plan(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Have a flight begin at the end of this turn of the loop, with all items of the turn."""
         # Where so many items were refused, it is not for the sake of one: first those, then others.
-        return len(self._flights) < MAX_FLIGHTS and len(self._alone) < MAX_BATCH
-
-    def _take_off(self) -> None:
-        self._takeoff_planned = False
-        while self._waiting and self._may_take_off():
-            batch = self._next_batch()
-            flight = asyncio.get_running_loop().create_task(self._fly(batch))
+        if self._planned is None and len(self._flights) < MAX_FLIGHTS and len(self._alone) < MAX_BATCH:
+            self._planned = flight = loop.create_task(self._fly())
             self._flights.add(flight)
-            flight.add_done_callback(partial(self._on_landing, batch))
+            flight.add_done_callback(self._on_landing)
 
-    def _land(self, batch: _Batch[Item, Result], flight: asyncio.Task[None]) -> None:
-        self._flights.discard(flight)
-        if flight.cancelled():
-            # Stopped before it began, on its way, or while its items flew apart.
+    def _go_on(self) -> None:
+        if self._waiting:
+            self._plan(asyncio.get_running_loop())
+
+    async def _fly(self) -> None:
+        self._planned = None
+        batch = self._next_batch()
+        if not batch:
+            return
+        self._go_on()
+        try:
+            await self._carry(batch)
+        except asyncio.CancelledError:
+            # Stopped on its way, or while its items flew apart.
             for _, answer in batch:
                 _fail(answer, _closed())
-        elif (error := flight.exception()) is not None:
+            raise
+        except Exception as error:  # noqa: BLE001 - said, counted, and everybody hears of it
             # A defect of ours: nobody must wait for what will not come.
-            report("batch", flight, verb=self._verb)
+            say_failed("batch", error, verb=self._verb)
             for _, answer in batch:
                 _fail(answer, error)
-        self._take_off()
+
+    def _land(self, flight: asyncio.Task[None]) -> None:
+        self._flights.discard(flight)
+        if flight is self._planned:
+            # It was cancelled before it began.
+            self._planned = None
+        self._go_on()
 
     def _next_batch(self) -> _Batch[Item, Result]:
         batch: _Batch[Item, Result] = []
         left: list[tuple[asyncio.Future[Result], tuple[Item, int, int]]] = []
         seen: set[int] = set()
         bytes_ = 0
-        share = math.ceil(len(self._waiting) / (MAX_FLIGHTS - len(self._flights)))
+        # With this one, which stands among the flights already.
+        free = MAX_FLIGHTS - len(self._flights) + 1
+        share = math.ceil(len(self._waiting) / free)
         most = min(MAX_BATCH, max(LEAST_SHARE, share))
         while self._waiting and len(batch) < most and bytes_ < MAX_BATCH_BYTES:
             answer, waited = self._waiting.popitem(last=False)
@@ -177,7 +189,7 @@ class Batcher(Generic[Item, Result]):
             self._waiting.move_to_end(answer, last=False)
         return batch
 
-    async def _fly(self, batch: _Batch[Item, Result]) -> None:
+    async def _carry(self, batch: _Batch[Item, Result]) -> None:
         metrics.child(metrics.BATCH_SIZE, self._verb).observe(len(batch))
         try:
             results = await self._run([item for item, _ in batch])
@@ -218,7 +230,7 @@ class Batcher(Generic[Item, Result]):
         self._alone.discard(lone)
         if lone.cancelled():
             _fail(answer, _closed())
-        self._take_off()
+        self._go_on()
 
     async def stop(self) -> None:
         """Give up what flies, what waits and what may come; what was committed stays committed."""

@@ -17,7 +17,7 @@ from progressor.storage.columns import Columns, request_columns, step_columns, t
 from progressor.storage.items import Claimed, Continue, Finished, Request, Step
 from progressor.storage.rows import call_of, init_of
 from progressor.storage.session import Session
-from progressor.storage.statements import Params, Row
+from progressor.storage.statements import Params, Row, lock_by_name
 
 Run = Callable[[Sequence[Claimed]], Awaitable[Sequence[Decision | None]]]
 """Runs what was just accepted for one turn of the loop: what becomes of each, None if it goes on."""
@@ -35,15 +35,16 @@ class Doubtful(Exception):
 
 
 class Look(NamedTuple):
-    """How a flight begins: statements that lock and look, of which the last one tells what may run."""
+    """How a flight begins: a statement that tells what may run, behind the locks or of what it makes."""
 
-    begin: tuple[str, ...]
+    verb: str
     held: Callable[[Request, Row], Continue]
+    locks: bool = True
     behind: tuple[str, ...] = ()
 
 
-CALLS = Look(("lock_by_name", "fused_look"), call_of)
-INITS = Look(("fused_make",), init_of, behind=("one_life",))
+CALLS = Look("fused_look", call_of)
+INITS = Look("fused_make", init_of, locks=False, behind=("one_life",))
 
 
 async def fuse(
@@ -61,9 +62,10 @@ async def fuse(
     params = {**request_columns(requests), "now": now}
     results: list[Fused] = [None] * len(requests)
     try:
-        found = await session.begin(dict.fromkeys(look.begin, params))
+        locks = (lock_by_name(len(requests)),) if look.locks else ()
+        found = await session.begin(dict.fromkeys((*locks, look.verb), params))
         # By their places among the requests.
-        held = {row["ord"] - 1: look.held(requests[row["ord"] - 1], row) for row in found[look.begin[-1]]}
+        held = {row["ord"] - 1: look.held(requests[row["ord"] - 1], row) for row in found[look.verb]}
         decisions = await run([Claimed(*each) for each in held.values()]) if held else ()
         finished, running = _parted(held, decisions)
         saving = _saving(requests, params, finished, running)

@@ -55,6 +55,7 @@ from progressor.storage.rows import (
 )
 from progressor.storage.saving import save
 from progressor.storage.session import Session
+from progressor.storage.statements import lock_by_name
 from progressor.storage.tokens import Tokens
 from progressor.storage.zombies import bury, evidence_columns, find
 
@@ -123,7 +124,7 @@ class Storage(Bulks, Oversight, Tokens):
     ) -> list[Prepared]:
         # The last statement tells what became of each.
         params = {**request_columns(requests), "now": now}
-        statements = dict.fromkeys(("lock_by_name", *verbs), params)
+        statements = dict.fromkeys((lock_by_name(len(requests)), *verbs), params)
         patience, apart = self._patience_for(requests), one_or_one_of(len(requests))
         try:
             told = await self._transact(verbs[0], statements, patience=patience, apart=apart)

@@ -185,15 +185,13 @@ async def test_stop_amid_the_isolation_of_a_bad_item(flights: Flights) -> None:
 
 
 async def test_stop_before_a_flight_has_begun(flights: Flights) -> None:
-    """A batch whose flight was planned, and stopped before its first step, is told as well."""
+    """Items whose flight is planned, and stopped before its first step, are told as well."""
     answers = flights.submit("a", "b")
-    # One turn: the flight is made in it, and begins in the next one.
-    await asyncio.sleep(0)
-    assert flights.batches == []
     await flights.batcher.stop()
     async with asyncio.timeout(10):
         results = await asyncio.gather(*answers, return_exceptions=True)
     assert [type(result) for result in results] == [StorageUnavailable] * 2
+    assert flights.batches == []
 
 
 async def test_nothing_is_taken_after_the_stop(flights: Flights) -> None:

@@ -21,10 +21,10 @@ HOUR = timedelta(hours=1)
 # At most once in two seconds, whoever asks.
 KEPT = ("live_workers",)
 
-FUSED = [("begin", "lock_by_name", "fused_look"), ("fused_save_timeless", "commit")]
-ORDINARY = [("lock_by_name", "prepare_call"), ("lock", "save_result")]
+FUSED = [("begin", "lock_one_by_name", "fused_look"), ("fused_save_timeless", "commit")]
+ORDINARY = [("lock_one_by_name", "prepare_call"), ("lock", "save_result")]
 ELSEWHERE = [
-    ("lock_by_name", "prepare_call"),
+    ("lock_one_by_name", "prepare_call"),
     ("notify",),
     ("one_claim", "search_calls"),
     ("lock", "save_result"),

@@ -315,7 +315,7 @@ async def bulks(storage: Storage) -> None:
 
 
 async def fused(storage: Storage) -> None:
-    """A start and three calls in one transaction each: two come to their end, one goes on."""
+    """A start and calls, in one transaction each: they come to their end, but for the last one."""
 
     async def ends(claimed: Sequence[Claimed]) -> list[Decision | None]:
         return [set_timer(SECOND, events=events(1)) for _ in claimed]
@@ -327,7 +327,7 @@ async def fused(storage: Storage) -> None:
         return [None for _ in claimed]
 
     await storage.fused_init([init("p8")], ends, now=T0)
-    await storage.fused_call([request("p8")], ends, now=T0)
+    await storage.fused_call([request("p8"), request("nobody")], ends, now=T0)
     await storage.fused_call([request("p8")], ends_without_timer, now=T0)
     await storage.fused_call([request("p8")], goes_on, now=T0)
 

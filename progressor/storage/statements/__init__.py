@@ -54,3 +54,8 @@ STATEMENTS |= {
 def in_schema(sql: str, schema: str) -> str:
     """The same SQL on the tables of another schema, whose name `ConnectionOptions` has checked."""
     return sql if schema == DEFAULT_SCHEMA else _QUALIFIED.sub(f'"{schema}".', sql)
+
+
+def lock_by_name(count: int) -> str:
+    """The statement that locks so many processes by their names."""
+    return "lock_one_by_name" if count == 1 else "lock_by_name"
