@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from datetime import datetime, timedelta
+from operator import itemgetter
 from typing import NamedTuple
 
 from progressor.model import Decision, Disposition, SetTimer, Task
@@ -76,7 +77,7 @@ async def fuse(
     for place, each in running.items():
         results[place] = each
     saved = next((told[verb] for verb in _SAVES if verb in told), ())
-    for (place, step), row in zip(finished.items(), saved, strict=True):
+    for (place, step), row in zip(finished.items(), sorted(saved, key=itemgetter("ord")), strict=True):
         results[place] = Finished(step, row["now"], row.get("due"))
     return results
 

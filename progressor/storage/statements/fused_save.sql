@@ -11,6 +11,8 @@
 --   cancelled_timer, new_timer_task, unscheduled, scheduled    what became of the timer
 -- timers]
 --   ended_task                                                 the task
+--
+-- Its rows come as they come, each with its place in the batch.
 WITH item AS MATERIALIZED (
     SELECT
         i.*,
@@ -162,4 +164,3 @@ SELECT
     -- timers]
     ord, now
 FROM item
-ORDER BY ord
