@@ -31,7 +31,7 @@ log = logging.getLogger("progressor.cli")
 _INTERRUPTED = 130
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 # What a stop may take beyond the steps' own grace: connections, an outage, threads of the user's.
-_BEYOND_GRACE = timedelta(seconds=40)
+BEYOND_GRACE = timedelta(seconds=40)
 
 
 def leave(signum: int) -> NoReturn:
@@ -123,7 +123,7 @@ class Runner:
         try:
             self._stopping(None if signum is None else signal.Signals(signum).name)
         finally:
-            if not self._left.wait((self._grace + _BEYOND_GRACE).total_seconds()):
+            if not self._left.wait((self._grace + BEYOND_GRACE).total_seconds()):
                 log.error("not stopped in time, leaving")
                 leave(signal.SIGTERM if signum is None else signum)
 

@@ -7,6 +7,7 @@ import os
 import sys
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager, ExitStack
+from datetime import timedelta
 from typing import Annotated, TypeVar
 
 import typer
@@ -15,7 +16,7 @@ from progressor.cli import apps
 from progressor.cli.banner import banner
 from progressor.cli.options import SERVING, App, Embedded, refuse_to_guess, with_settings
 from progressor.cli.output import note, stderr
-from progressor.cli.running import Runner, leave
+from progressor.cli.running import BEYOND_GRACE, Runner, leave
 from progressor.deployment import logs
 from progressor.deployment.database import Database, database
 from progressor.deployment.link import Link
@@ -31,6 +32,8 @@ from progressor.storage import migrations
 log = logging.getLogger("progressor.cli")
 
 S = TypeVar("S", Engine, Standalone)
+
+_KILL_EARLIER = timedelta(seconds=5)
 
 
 @with_settings(SERVING)
@@ -222,7 +225,9 @@ def _serve_as_child(
 def _supervise(count: int, settings: Settings) -> None:
     """Have so many children serve until told to stop."""
     _set_up_logs(settings)
-    supervisor = Supervisor(count)
+    # A child that hangs is killed before this would have to leave without it.
+    most = settings.stop_grace + BEYOND_GRACE - _KILL_EARLIER
+    supervisor = Supervisor(count, patience=most.total_seconds())
 
     def stopping(signal_name: str | None) -> None:
         if monitor is not None:

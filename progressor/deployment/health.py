@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
 from concurrent.futures import CancelledError
 from concurrent.futures import TimeoutError as NoAnswer
+from contextlib import suppress
 from typing import Any, NamedTuple, TypeVar
 
 from progressor.client.results import Health
@@ -102,7 +103,9 @@ def answered(question: Coroutine[Any, Any, T], loop: asyncio.AbstractEventLoop, 
     except NoAnswer:
         future.cancel()
         if loop.is_closed():
-            question.close()
+            # What awaits while it is closed cannot be: it is forgotten.
+            with suppress(RuntimeError):
+                question.close()
             raise LoopEnded from None
         raise
     except CancelledError:

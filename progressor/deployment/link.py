@@ -27,7 +27,7 @@ from progressor import metrics
 from progressor.deployment.health import Ask, HealthCheck, Life, lives
 from progressor.deployment.merging import Figures
 from progressor.outages import cause_of
-from progressor.supervision import keep_thread
+from progressor.supervision import keep_thread, watched
 
 log = logging.getLogger("progressor.link")
 
@@ -149,7 +149,11 @@ class Link(HealthCheck):
 
 
 class Child:
-    """The supervisor's end, and the OS process. `figures` are the last that it told."""
+    """The supervisor's end, and the OS process. `figures` are the last that it told.
+
+    Once it leaves, because it was told to stop or because its link has ended, it is killed if it has not
+    ended within `patience` seconds: one that hangs in C bounds nothing itself.
+    """
 
     def __init__(
         self,
@@ -157,21 +161,24 @@ class Child:
         process: Process,
         reader: asyncio.StreamReader,
         writer: asyncio.StreamWriter,
+        patience: float,
     ) -> None:
         self.number = number
         self.process = process
         self.serves = False
         self.is_spent = False
-        self.is_stopping = False
+        self.leaves = False
         self.figures: Figures = ()
         self._reader = reader
         self._writer = writer
         self._numbers = itertools.count(UNASKED + 1)
         self._asked: dict[int, asyncio.Future[Any]] = {}
         self._over = asyncio.Event()
+        self._patience = patience
+        self._overdue: asyncio.TimerHandle | None = None
 
     @classmethod
-    async def started(cls, number: int) -> Self:
+    async def started(cls, number: int, patience: float) -> Self:
         """Start the command that runs here once more, as this child."""
         ours, theirs = socket.socketpair()
         with theirs:
@@ -183,12 +190,8 @@ class Child:
                 env=os.environ | {VARIABLE: f"{number}:{theirs.fileno()}"},
                 start_new_session=True,
             )
-        return cls(number, process, *await asyncio.open_unix_connection(sock=ours, limit=_MOST_BYTES))
-
-    @property
-    def has_ended(self) -> bool:
-        """Whether its link has ended, and it with it: its exit status may be known a little later."""
-        return self._writer.is_closing()
+        ends = await asyncio.open_unix_connection(sock=ours, limit=_MOST_BYTES)
+        return cls(number, process, *ends, patience)
 
     async def listen(self, heard: Callable[[Self, News], None]) -> None:
         """Take in what it says until the link ends; `heard` is called with what it says by itself."""
@@ -204,6 +207,7 @@ class Child:
         finally:
             self._over.set()
             self._writer.close()
+            self._expect_end()
             for number in list(self._asked):
                 self._answered(number, None)
 
@@ -215,7 +219,7 @@ class Child:
 
     async def ask(self, question: Question, patience: float) -> Any | None:
         """Ask, and return its answer; None if there is none in time."""
-        if self.has_ended:
+        if self._writer.is_closing():
             return None
         number = next(self._numbers)
         answer = self._asked[number] = asyncio.get_running_loop().create_future()
@@ -230,11 +234,28 @@ class Child:
 
     def stop(self) -> None:
         """Tell it to finish its steps and leave."""
-        self.is_stopping = True
         self._tell(next(self._numbers), Question.STOP)
+        self._expect_end()
+
+    def _expect_end(self) -> None:
+        if not self.leaves:
+            self.leaves = True
+            loop = asyncio.get_running_loop()
+            self._overdue = loop.call_later(self._patience, watched("child", self._end_it))
+
+    def _end_it(self) -> None:
+        if self.process.returncode is None:
+            facts = {"child": self.number, "pid": self.process.pid, "after_seconds": self._patience}
+            log.error("child does not leave, killing it", extra=facts)
+            self.kill()
+
+    def kill(self) -> None:
+        """End it at once."""
+        with suppress(ProcessLookupError):
+            self.process.kill()
 
     def _tell(self, number: int, question: Question) -> None:
-        if not self.has_ended:
+        if not self._writer.is_closing():
             self._writer.write(json.dumps([number, question]).encode() + b"\n")
 
     async def ended(self) -> int:
@@ -245,4 +266,6 @@ class Child:
             async with asyncio.timeout(_LAST_WORDS_SECONDS):
                 await self._over.wait()
         self._writer.close()
+        if self._overdue is not None:
+            self._overdue.cancel()
         return status

@@ -50,10 +50,13 @@ class CannotStart(Exception):
 class Supervisor:
     """`async with Supervisor(4): …` begins when the first child serves; leaving it ends all.
 
+    A child that leaves may take `patience` seconds for it.
+
     The first child starts alone: what is wrong is said once.
     """
 
-    def __init__(self, processes: int) -> None:
+    def __init__(self, processes: int, *, patience: float = 60.0) -> None:
+        self._patience = patience
         self._numbers = range(1, processes + 1)
         # In the order in which they began; two of one number while one relieves the other.
         self._children: list[Child] = []
@@ -98,8 +101,7 @@ class Supervisor:
     def kill(self) -> None:
         """End all children at once."""
         for child in self._children:
-            with suppress(ProcessLookupError):
-                child.process.kill()
+            child.kill()
 
     def _begin(self, number: int) -> None:
         self._background.keep("child", partial(self._keep, number))
@@ -127,7 +129,7 @@ class Supervisor:
             await self._pause(child, status, pauses.next())
 
     async def _start(self, number: int) -> Child:
-        child = await Child.started(number)
+        child = await Child.started(number, self._patience)
         self._children.append(child)
         self._background.begin("link", child.listen(self._hear))
         if self._told.is_set():
@@ -191,16 +193,15 @@ class Supervisor:
     async def life(self) -> Life:
         """Ask all children that serve: each of them must answer from its event loop.
 
-        Those that are told to stop are not counted on: they bound that themselves, and an interpreter that
-        ends says nothing.
+        Those that leave are not counted on: that is bounded, and an interpreter that ends says nothing.
         """
-        serving = [child for child in self._children if child.serves and not child.is_stopping]
+        serving = [child for child in self._children if child.serves]
         told = {child: Life(**answer) for child, answer in await self._ask(Question.LIFE, _HEALTH_PATIENCE)}
         silent = [
             f"child {child.number}: {told[child].detail if child in told else 'no answer'}"
             for child in serving
-            # It may have ended meanwhile: then another is begun anyway, or none is wanted.
-            if not child.has_ended and not (child in told and told[child].ok)
+            # Also since it was asked.
+            if not child.leaves and not (child in told and told[child].ok)
         ]
         return Life(not silent, "; ".join(silent) or None)
 

@@ -131,7 +131,8 @@ class Batcher(Generic[Item, Result]):
         """Have a flight begin at the end of this turn of the loop, with all items of the turn."""
         # Where so many items were refused, it is not for the sake of one: first those, then others.
         if self._planned is None and len(self._flights) < MAX_FLIGHTS and len(self._alone) < MAX_BATCH:
-            self._planned = flight = loop.create_task(self._fly())
+            # Not by the loop's factory, which may begin it before the turn is over: an eager one does.
+            self._planned = flight = asyncio.Task(self._fly(), loop=loop)
             self._flights.add(flight)
             flight.add_done_callback(self._on_landing)
 
@@ -144,19 +145,21 @@ class Batcher(Generic[Item, Result]):
         batch = self._next_batch()
         if not batch:
             return
-        self._go_on()
         try:
+            self._go_on()
             await self._carry(batch)
         except asyncio.CancelledError:
             # Stopped on its way, or while its items flew apart.
             for _, answer in batch:
                 _fail(answer, _closed())
             raise
-        except Exception as error:  # noqa: BLE001 - said, counted, and everybody hears of it
+        except BaseException as error:
             # A defect of ours: nobody must wait for what will not come.
             say_failed("batch", error, verb=self._verb)
             for _, answer in batch:
                 _fail(answer, error)
+            if not isinstance(error, Exception):
+                raise
 
     def _land(self, flight: asyncio.Task[None]) -> None:
         self._flights.discard(flight)

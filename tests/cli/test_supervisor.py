@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import sys
@@ -172,25 +173,44 @@ while not os.path.exists("gate"):
     assert (life, begun) == ((True, None), [1])
 
 
-async def test_who_is_told_to_stop_need_not_answer(
-    children: Children, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    """An interpreter that ends does not, and takes its time beside much else."""
-    monkeypatch.setattr(supervisor_module, "_HEALTH_PATIENCE", 0.1)
-    children(
-        """
+_SILENT = """
 import time
 link.sendall(b'[0, "serves"]\\n')
 while not os.path.exists("gate"):
     time.sleep(0.01)
 """
-    )
+
+
+async def test_who_is_told_to_stop_need_not_answer(
+    children: Children, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """An interpreter that ends does not, and takes its time beside much else."""
+    monkeypatch.setattr(supervisor_module, "_HEALTH_PATIENCE", 0.1)
+    children(_SILENT)
     async with Supervisor(1) as supervisor:
         before = await supervisor.life()
+        asked = asyncio.create_task(supervisor.life())
+        await asyncio.sleep(0)
         supervisor._children[0].stop()
-        after = await supervisor.life()
+        meanwhile, after = await asked, await supervisor.life()
         (tmp_path / "gate").touch()
-    assert (before, after) == ((False, "child 1: no answer"), (True, None))
+    assert before == (False, "child 1: no answer")
+    assert meanwhile == after == (True, None)
+
+
+async def test_who_does_not_leave_is_killed(children: Children, caplog: pytest.LogCaptureFixture) -> None:
+    """A child that hangs for good holds up no stop."""
+    children(_SILENT)
+    async with Supervisor(1, patience=0.1):
+        pass
+    assert "child does not leave, killing it" in caplog.messages
+
+
+async def test_who_hangs_without_a_link_is_killed_and_replaced(children: Children) -> None:
+    """Nobody could tell it anything any more."""
+    children("if begun(1) > 1: serve()" + _SILENT.replace("while", "link.close()\nwhile"))
+    async with Supervisor(1, patience=0.1) as supervisor:
+        await eventually(lambda: len(_begun()) == 2 and len(supervisor._children) == 1, "it is replaced")
 
 
 async def test_what_a_child_told_last_is_kept(children: Children) -> None:

@@ -1,6 +1,7 @@
 """Group commit: what travels together, and what becomes of a bad item and of a caller who leaves."""
 
 import asyncio
+import sys
 from collections.abc import AsyncIterator, Sequence
 
 import pytest
@@ -182,6 +183,31 @@ async def test_stop_amid_the_isolation_of_a_bad_item(flights: Flights) -> None:
     await flights.batcher.stop()
     results = await asyncio.gather(*answers, return_exceptions=True)
     assert [type(result) for result in results] == [StorageUnavailable] * 3
+
+
+async def test_nobody_waits_for_a_flight_that_an_interrupt_ends(flights: Flights) -> None:
+    """The loop may go on after it."""
+
+    class Interrupt(BaseException):
+        pass
+
+    async def run(_items: Sequence[str]) -> list[str]:
+        raise Interrupt
+
+    flights.batcher._run = run
+    (answer,) = flights.submit("a")
+    with pytest.raises(Interrupt):
+        await answer
+
+
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="tasks of Python 3.11 are never eager")
+async def test_a_flight_waits_for_the_end_of_the_turn_also_on_an_eager_loop(flights: Flights) -> None:
+    """Otherwise the first item would fly alone, and each flight begin the next one within itself."""
+    flights.gate.set()
+    loop = asyncio.get_running_loop()
+    loop.set_task_factory(asyncio.eager_task_factory)  # type: ignore[attr-defined,unused-ignore]
+    await asyncio.gather(*flights.submit("a", "b", "c"))
+    assert flights.batches == [["a", "b", "c"]]
 
 
 async def test_stop_before_a_flight_has_begun(flights: Flights) -> None:
