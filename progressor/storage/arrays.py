@@ -1,13 +1,14 @@
 """Array parameters in PostgreSQL's binary format: how a batch travels.
 
 Rule: a column of a batch always travels as the same type, whatever its values are. (A driver that picks
-a list's type by its content makes another prepared statement and another plan of every mix.)
+a list's type by its content makes another prepared statement and another plan of every mix.) Each is named
+by a cast where it stands in a statement, as all parameters are. None stands for NULL.
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any
@@ -15,7 +16,7 @@ from typing import Any
 _NULL = b"\xff\xff\xff\xff"
 _HEADER = struct.Struct(">iiIii").pack
 _LENGTH = struct.Struct(">i").pack
-_BIGINT = struct.Struct(">iq").pack
+_NUMBER = struct.Struct(">iq").pack
 _EPOCH = datetime(2000, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 
@@ -30,83 +31,79 @@ def timestamp(moment: datetime) -> int:
     return (moment - _EPOCH) // _MICROSECOND
 
 
-class Array:
-    """One column of a batch; None stands for NULL."""
+class _Kind:
+    """A type of elements: `of(value)` is one as its length and its bytes."""
 
-    __slots__ = ("values",)
-    element_oid: int
-    array_oid: int
-    # What stands before the elements of an array of one, and such an array of NULL.
-    _of_one: bytes
-    _of_null: bytes
+    __slots__ = ("null", "of", "oid", "one")
 
-    def __init_subclass__(cls) -> None:
-        cls._of_one = _HEADER(1, 1, cls.element_oid, 1, 1)
-        cls._of_null = cls._of_one + _NULL
-
-    def __init__(self, values: Sequence[Any]) -> None:
-        self.values = values
-
-    @staticmethod
-    def element(value: Any) -> bytes:
-        """A value as its length and its bytes."""
-        raise NotImplementedError
-
-    def dump(self) -> bytes:
-        values = self.values
-        count = len(values)
-        if count == 1:
-            # A lone request has some thirty of these.
-            value = values[0]
-            return self._of_null if value is None else self._of_one + self.element(value)
-        if not count:
-            return _HEADER(0, 0, self.element_oid, 0, 0)[:12]
-        header = _HEADER(1, 1, self.element_oid, count, 1)
-        first, element = values[0], self.element
-        # Most columns of a batch have one value in all rows.
-        if values.count(first) == count:
-            return header + (_NULL if first is None else element(first)) * count
-        return header + b"".join([_NULL if value is None else element(value) for value in values])
+    def __init__(self, oid: int, of: Callable[[Any], bytes]) -> None:
+        self.oid = oid
+        self.of = of
+        # What stands before the element of an array of one, and such an array of NULL.
+        self.one = _HEADER(1, 1, oid, 1, 1)
+        self.null = self.one + _NULL
 
 
-class TextArray(Array):
-    __slots__ = ()
-    element_oid, array_oid = 25, 1009
-
-    @staticmethod
-    def element(value: str) -> bytes:
-        encoded = value.encode()
-        return _LENGTH(len(encoded)) + encoded
-
-
-class BytesArray(Array):
-    __slots__ = ()
-    element_oid, array_oid = 17, 1001
-
-    @staticmethod
-    def element(value: bytes) -> bytes:
-        return _LENGTH(len(value)) + value
+def _column(kind: _Kind, values: Sequence[Any]) -> bytes:
+    count = len(values)
+    if count == 1:
+        # A lone request has some thirty of these.
+        value = values[0]
+        return kind.null if value is None else kind.one + kind.of(value)
+    if not count:
+        return _HEADER(0, 0, kind.oid, 0, 0)[:12]
+    header = _HEADER(1, 1, kind.oid, count, 1)
+    first, of = values[0], kind.of
+    # Most columns of a batch have one value in all rows.
+    if values.count(first) == count:
+        return header + (_NULL if first is None else of(first)) * count
+    return header + b"".join([_NULL if value is None else of(value) for value in values])
 
 
-class BigintArray(Array):
-    __slots__ = ()
-    element_oid, array_oid = 20, 1016
-    element = staticmethod(partial(_BIGINT, 8))
+def _text(value: str) -> bytes:
+    encoded = value.encode()
+    return _LENGTH(len(encoded)) + encoded
 
 
-class BooleanArray(Array):
-    __slots__ = ()
-    element_oid, array_oid = 16, 1000
-
-    @staticmethod
-    def element(value: bool) -> bytes:
-        return b"\0\0\0\1\1" if value else b"\0\0\0\1\0"
+def _json(value: str) -> bytes:
+    # As PostgreSQL's jsonb begins with the number of its format.
+    encoded = value.encode()
+    return _LENGTH(len(encoded) + 1) + b"\1" + encoded
 
 
-class TimestampArray(Array):
-    __slots__ = ()
-    element_oid, array_oid = 1184, 1185
+_TEXT = _Kind(25, _text)
+_JSON = _Kind(3802, _json)
+_BYTES = _Kind(17, lambda value: _LENGTH(len(value)) + value)
+_BIGINT = _Kind(20, partial(_NUMBER, 8))
+_BOOLEAN = _Kind(16, lambda value: b"\0\0\0\1\1" if value else b"\0\0\0\1\0")
+_TIMESTAMP = _Kind(1184, lambda value: _NUMBER(8, timestamp(value)))
 
-    @staticmethod
-    def element(value: datetime) -> bytes:
-        return _BIGINT(8, timestamp(value))
+
+def texts(values: Sequence[str | None]) -> bytes:
+    """A column of text[]."""
+    return _column(_TEXT, values)
+
+
+def jsons(values: Sequence[str | None]) -> bytes:
+    """A column of jsonb[], from its texts."""
+    return _column(_JSON, values)
+
+
+def blobs(values: Sequence[bytes | None]) -> bytes:
+    """A column of bytea[]."""
+    return _column(_BYTES, values)
+
+
+def bigints(values: Sequence[int | None]) -> bytes:
+    """A column of bigint[]."""
+    return _column(_BIGINT, values)
+
+
+def booleans(values: Sequence[bool | None]) -> bytes:
+    """A column of boolean[]."""
+    return _column(_BOOLEAN, values)
+
+
+def timestamps(values: Sequence[datetime | None]) -> bytes:
+    """A column of timestamptz[]."""
+    return _column(_TIMESTAMP, values)

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 from progressor.bulks import BrokenGroup, Bulk, BulkPreview, BulkStatus
 from progressor.errors import InvalidRequest
 from progressor.model import TaskStatus, TaskType
-from progressor.storage.arrays import BigintArray
+from progressor.storage.arrays import bigints
 from progressor.storage.columns import request_columns
 from progressor.storage.items import NewBulk, Request
 from progressor.storage.refusals import BatchRefused
@@ -276,7 +276,7 @@ def _looked(before: _Looked, rows: Sequence[Row], room: int) -> _Looked:
 async def _begin(session: Session, bulk: Row, chosen: Sequence[Row]) -> list[Row]:
     """Lock these processes, and begin the repair of those that are as they were; these with their tasks."""
     requests = [_request_of(bulk, row["process_id"]) for row in chosen]
-    numbers = {"process_no": BigintArray([row["process_no"] for row in chosen])}
+    numbers = {"process_no": bigints([row["process_no"] for row in chosen])}
     params = {**request_columns(requests), "now": bulk["now"]}
     verb = "simple_repair" if bulk["simple"] else "prepare_repair"
     statements: dict[str, Params] = {
@@ -321,8 +321,8 @@ def _go_on(bulk: Row, looked: _Looked, *, begun: int, pause: timedelta) -> None:
 
 def _keys(begun: Sequence[Row]) -> dict[str, Any]:
     return {
-        "process_no": BigintArray([row["process_no"] for row in begun]),
-        "task_id": BigintArray([row["task_id"] for row in begun]),
+        "process_no": bigints([row["process_no"] for row in begun]),
+        "task_id": bigints([row["task_id"] for row in begun]),
     }
 
 

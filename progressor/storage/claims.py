@@ -13,7 +13,7 @@ from typing import Any
 from progressor import metrics
 from progressor.errors import StorageUnavailable
 from progressor.model import Task
-from progressor.storage.arrays import BigintArray
+from progressor.storage.arrays import bigints
 from progressor.storage.items import Claimed, Continue, Postpone, Prepared, Request, TaskRef
 from progressor.storage.refusals import BatchRefused, Unreadable
 from progressor.storage.rows import claimed_of
@@ -155,8 +155,8 @@ async def _legible(transact: Transact, rows: Sequence[Row], unread: Unread) -> l
 async def _large_values(transact: Transact, rows: Sequence[Row], room: int) -> dict[int, Row]:
     """The values of claimed tasks, of the first ones at least, by the numbers of their processes."""
     params = {
-        "process_no": BigintArray([row["process_no"] for row in rows]),
-        "task_id": BigintArray([row["task_id"] for row in rows]),
+        "process_no": bigints([row["process_no"] for row in rows]),
+        "task_id": bigints([row["task_id"] for row in rows]),
         "bytes": room,
     }
     found = (await transact("large_values", {"large_values": params}))["large_values"]

@@ -8,14 +8,15 @@ from typing import Any
 
 from pydantic_core import to_json
 
-from progressor.model import Decision, Disposition, Metadata, Task, TaskType
+from progressor.model import Decision, Disposition, Metadata, SetTimer, Task, TaskType
 from progressor.storage.arrays import (
-    BigintArray,
-    BooleanArray,
-    BytesArray,
-    TextArray,
-    TimestampArray,
+    bigints,
+    blobs,
+    booleans,
+    jsons,
     microseconds,
+    texts,
+    timestamps,
 )
 from progressor.storage.items import Import, Request, Standing, Step
 
@@ -40,39 +41,46 @@ def _with_a_point(token: re.Match[str]) -> str:
 
 def request_columns(requests: Sequence[Request]) -> Columns:
     return {
-        "namespace": TextArray([r.namespace for r in requests]),
-        "process_id": TextArray([r.process_id for r in requests]),
-        "task_type": TextArray([r.task_type for r in requests]),
-        "name": TextArray([r.name for r in requests]),
-        "args": BytesArray([r.args for r in requests]),
-        "process_metadata": TextArray([json_text(r.process_metadata or {}) for r in requests]),
-        "idempotency_key": TextArray([r.idempotency_key for r in requests]),
-        "request_hash": BytesArray([r.request_hash for r in requests]),
-        "context": BytesArray([r.context for r in requests]),
-        "reply_to": BigintArray([r.reply_to for r in requests]),
-        "worker_id": BigintArray([r.worker_id for r in requests]),
-        "lease": BigintArray([r.lease for r in requests]),
+        "namespace": texts([r.namespace for r in requests]),
+        "process_id": texts([r.process_id for r in requests]),
+        "task_type": texts([r.task_type for r in requests]),
+        "name": texts([r.name for r in requests]),
+        "args": blobs([r.args for r in requests]),
+        "process_metadata": jsons([json_text(r.process_metadata or {}) for r in requests]),
+        "idempotency_key": texts([r.idempotency_key for r in requests]),
+        "request_hash": blobs([r.request_hash for r in requests]),
+        "context": blobs([r.context for r in requests]),
+        "reply_to": bigints([r.reply_to for r in requests]),
+        "worker_id": bigints([r.worker_id for r in requests]),
+        "lease": bigints([r.lease for r in requests]),
     }
 
 
 def step_columns(steps: Sequence[Step]) -> Columns:
-    tasks = [step.task for step in steps]
+    decisions = [step.decision for step in steps]
+    return {
+        **result_columns(steps),
+        "disposition": texts([decision.disposition for decision in decisions]),
+        **timer_columns(decisions),
+        "delay": bigints([_delay(decision) for decision in decisions]),
+        "keeps_slot": booleans([step.keeps_slot for step in steps]),
+    }
+
+
+def result_columns(steps: Sequence[Step]) -> Columns:
+    """All of a step that does not touch its timer."""
     decisions = [step.decision for step in steps]
     answers = [Standing.of(decision.reply) for decision in decisions]
     return {
-        **task_key_columns(tasks),
-        "disposition": TextArray([decision.disposition for decision in decisions]),
-        "status": TextArray([decision.status for decision in decisions]),
-        "aux_state": BytesArray([decision.aux_state for decision in decisions]),
-        "process_metadata": TextArray([json_text(decision.metadata) for decision in decisions]),
-        "last_event_id": BigintArray(
+        **task_key_columns([step.task for step in steps]),
+        "status": texts([decision.status for decision in decisions]),
+        "aux_state": blobs([decision.aux_state for decision in decisions]),
+        "process_metadata": jsons([json_text(decision.metadata) for decision in decisions]),
+        "last_event_id": bigints(
             [step.process.last_event_id + len(step.decision.events) for step in steps]
         ),
-        "response": BytesArray([answer.response for answer in answers]),
-        "error": TextArray([answer.error for answer in answers]),
-        **timer_columns(decisions),
-        "delay": BigintArray([_delay(decision) for decision in decisions]),
-        "keeps_slot": BooleanArray([step.keeps_slot for step in steps]),
+        "response": blobs([answer.response for answer in answers]),
+        "error": texts([answer.error for answer in answers]),
         **_event_columns(steps),
     }
 
@@ -80,11 +88,13 @@ def step_columns(steps: Sequence[Step]) -> Columns:
 def timer_columns(decisions: Sequence[Decision]) -> Columns:
     timers = [decision.timer for decision in decisions]
     return {
-        "timer_type": TextArray(
-            [timer and (TaskType.REMOVE if timer.remove else TaskType.TIMEOUT) for timer in timers]
-        ),
-        "timer_at": TimestampArray([timer and timer.at for timer in timers]),
+        "timer_type": texts([None if timer is None else _timer_type(timer) for timer in timers]),
+        "timer_at": timestamps([None if timer is None else timer.at for timer in timers]),
     }
+
+
+def _timer_type(timer: SetTimer) -> TaskType:
+    return TaskType.REMOVE if timer.remove else TaskType.TIMEOUT
 
 
 def _event_columns(steps: Sequence[Step]) -> Columns:
@@ -95,11 +105,11 @@ def _event_columns(steps: Sequence[Step]) -> Columns:
         for event_id, event in enumerate(step.decision.events, start=step.process.last_event_id + 1)
     ]
     return {
-        "event_process_no": BigintArray([task.process_no for task, _, _ in events]),
-        "event_task_id": BigintArray([task.task_id for task, _, _ in events]),
-        "event_id": BigintArray([event_id for _, event_id, _ in events]),
-        "event_metadata": TextArray([json_text(event.metadata) for _, _, event in events]),
-        "event_payload": BytesArray([event.payload for _, _, event in events]),
+        "event_process_no": bigints([task.process_no for task, _, _ in events]),
+        "event_task_id": bigints([task.task_id for task, _, _ in events]),
+        "event_id": bigints([event_id for _, event_id, _ in events]),
+        "event_metadata": jsons([json_text(event.metadata) for _, _, event in events]),
+        "event_payload": blobs([event.payload for _, _, event in events]),
     }
 
 
@@ -113,31 +123,31 @@ def _delay(decision: Decision) -> int | None:
 
 def task_key_columns(tasks: Sequence[Task]) -> Columns:
     return {
-        "process_no": BigintArray([task.process_no for task in tasks]),
-        "task_id": BigintArray([task.task_id for task in tasks]),
-        "worker_id": BigintArray([task.worker_id for task in tasks]),
-        "lease": BigintArray([task.lease for task in tasks]),
+        "process_no": bigints([task.process_no for task in tasks]),
+        "task_id": bigints([task.task_id for task in tasks]),
+        "worker_id": bigints([task.worker_id for task in tasks]),
+        "lease": bigints([task.lease for task in tasks]),
     }
 
 
 def life_columns(process_no: int) -> Columns:
     """The key of a life of a process, whatever runs on it."""
-    nothing = BigintArray([None])
+    nothing = bigints([None])
     keys = {"task_id": nothing, "worker_id": nothing, "lease": nothing}
-    return {"process_no": BigintArray([process_no]), **keys, "now": None}
+    return {"process_no": bigints([process_no]), **keys, "now": None}
 
 
 def release_columns(tasks: Sequence[Task]) -> Columns:
     """The keys of tasks that go back to the schedule, each at its own time."""
     nothing = [None] * len(tasks)
-    return {**task_key_columns(tasks), "delay": BigintArray(nothing), "detail": TextArray(nothing)}
+    return {**task_key_columns(tasks), "delay": bigints(nothing), "detail": texts(nothing)}
 
 
 def ending_columns(steps: Sequence[Step]) -> Columns:
     """The keys of steps that end their processes, and why."""
     return {
         **task_key_columns([step.task for step in steps]),
-        "detail": TextArray([step.decision.reply.error for step in steps]),
+        "detail": texts([step.decision.reply.error for step in steps]),
     }
 
 
@@ -153,10 +163,10 @@ def import_columns(item: Import) -> Columns:
         "aux_state": item.aux_state,
         "process_metadata": json_text(item.metadata or {}),
         "last_event_id": len(item.events),
-        "event_id": BigintArray(range(1, len(item.events) + 1)),
-        "event_timestamp": TimestampArray([event.timestamp for event in item.events]),
-        "event_metadata": TextArray([json_text(event.metadata) for event in item.events]),
-        "event_payload": BytesArray([event.payload for event in item.events]),
+        "event_id": bigints(range(1, len(item.events) + 1)),
+        "event_timestamp": timestamps([event.timestamp for event in item.events]),
+        "event_metadata": jsons([json_text(event.metadata) for event in item.events]),
+        "event_payload": blobs([event.payload for event in item.events]),
         "timer_type": kind.value,
         "timer_at": timer and timer.at,
         "delay": microseconds(timer.after) if timer is not None and timer.after is not None else None,

@@ -13,8 +13,14 @@ from operator import itemgetter
 from typing import NamedTuple
 
 from progressor.model import Decision, Disposition, SetTimer, Task
-from progressor.storage.arrays import TimestampArray
-from progressor.storage.columns import Columns, request_columns, step_columns, task_key_columns
+from progressor.storage.arrays import timestamps
+from progressor.storage.columns import (
+    Columns,
+    request_columns,
+    result_columns,
+    step_columns,
+    task_key_columns,
+)
 from progressor.storage.items import Claimed, Continue, Finished, Request, Step
 from progressor.storage.rows import call_of, init_of
 from progressor.storage.session import Session
@@ -92,11 +98,11 @@ def _saving(
     saving: dict[str, Params] = {}
     if finished:
         steps = list(finished.values())
-        verb = _SAVES[any(step.decision.disposition is not Disposition.RESUME for step in steps)]
-        saving[verb] = {
+        touched = any(step.decision.disposition is not Disposition.RESUME for step in steps)
+        saving[_SAVES[touched]] = {
             **_of(finished, requests, params),
             **_began([step.task for step in steps]),
-            **step_columns(steps),
+            **(step_columns(steps) if touched else result_columns(steps)),
         }
     if running:
         tasks = [each.task for each in running.values()]
@@ -145,4 +151,4 @@ def _due(timer: SetTimer, now: datetime) -> datetime:
 
 
 def _began(tasks: Sequence[Task]) -> Columns:
-    return {"began": TimestampArray([task.running_time for task in tasks])}
+    return {"began": timestamps([task.running_time for task in tasks])}

@@ -15,7 +15,7 @@ from functools import partial
 from typing import Any
 
 from progressor.model import Task
-from progressor.storage.arrays import BigintArray
+from progressor.storage.arrays import bigints
 from progressor.storage.bulks import Bulks
 from progressor.storage.claims import Unread, accepted, claim, loaded, one_by_one, readable
 from progressor.storage.columns import (
@@ -333,8 +333,8 @@ class Storage(Bulks, Oversight, Tokens):
         BatchRefused if one of them, perhaps, cannot be read.
         """
         params = {
-            "process_no": BigintArray([process_no for process_no, _ in keys]),
-            "task_id": BigintArray([task_id for _, task_id in keys]),
+            "process_no": bigints([process_no for process_no, _ in keys]),
+            "task_id": bigints([task_id for _, task_id in keys]),
             "bytes": ROOM,
         }
         apart = one_or_one_of(len(keys))

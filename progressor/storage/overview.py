@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
 from progressor.rights import check_patterns, fitting
-from progressor.storage.arrays import TextArray
+from progressor.storage.arrays import texts
 from progressor.storage.statements import Row
 from progressor.storage.transactions import Transactions
 
@@ -107,8 +107,8 @@ class Overview(Transactions):
         """Send hints, each to a channel."""
         await self._rows(
             "notify",
-            channel=TextArray([channel for channel, _ in hints]),
-            payload=TextArray([payload for _, payload in hints]),
+            channel=texts([channel for channel, _ in hints]),
+            payload=texts([payload for _, payload in hints]),
         )
 
     async def server_version(self) -> str:

@@ -23,13 +23,15 @@ from typing import Any, NamedTuple
 
 import psycopg
 from psycopg import pq
+from psycopg.abc import Buffer
 from psycopg.adapt import Transformer
 from psycopg.errors import error_from_result
 from psycopg.rows import TupleRow
+from psycopg.types.json import JsonbBinaryLoader
 from psycopg.types.string import TextBinaryLoader
 
 from progressor.config import DEFAULT_SCHEMA
-from progressor.storage.arrays import Array, timestamp
+from progressor.storage.arrays import timestamp
 from progressor.storage.opening import BOUNDED_TRANSACTION
 from progressor.storage.refusals import Unreadable
 from progressor.storage.statements import STATEMENTS, Results, Row, Transaction, in_schema
@@ -39,6 +41,8 @@ _BINARY = pq.Format.BINARY
 _DONE = (pq.ExecStatus.TUPLES_OK, pq.ExecStatus.COMMAND_OK)
 _SYNCED = pq.ExecStatus.PIPELINE_SYNC
 _ANY_OTHER = 0
+# As jsonb, which begins with the number of its format.
+_NO_METADATA = b"\1{}"
 # What a transaction states where sessions keep nothing.
 _OPENING: Transaction = {
     "begin": {},
@@ -70,11 +74,6 @@ def numbered(name: str, schema: str = DEFAULT_SCHEMA) -> Numbered:
     return Numbered(name.encode(), sql, tuple(names), (_BINARY,) * len(names))
 
 
-def _oid(value: Any) -> int:
-    # Scalars take the type that the statement casts them to; so do they when they are NULL.
-    return value.array_oid if isinstance(value, Array) else 0
-
-
 def _interval(value: timedelta) -> bytes:
     # Microseconds, days, months.
     return (value // timedelta(microseconds=1)).to_bytes(8, "big", signed=True) + bytes(8)
@@ -89,7 +88,6 @@ _ENCODERS: dict[type, Callable[[Any], bytes | None]] = {
     bytes: lambda value: value,
     datetime: lambda value: timestamp(value).to_bytes(8, "big", signed=True),
     timedelta: _interval,
-    **{array: array.dump for array in Array.__subclasses__()},
 }
 
 
@@ -107,6 +105,13 @@ def _inherited(kind: type) -> Callable[[Any], bytes | None]:
         if base in _ENCODERS:
             return _ENCODERS[base]
     raise TypeError(f"no binary format for {kind.__name__}")
+
+
+class _JsonLoader(JsonbBinaryLoader):
+    """Most processes have no metadata: to parse nothing takes longer than to read a small row."""
+
+    def load(self, data: Buffer) -> Any:
+        return {} if data == _NO_METADATA else super().load(data)
 
 
 class Session:
@@ -129,6 +134,7 @@ class Session:
         self._pgconn.enter_pipeline_mode()
         # Types without a loader are enums, whose numbers differ from database to database: their labels.
         connection.adapters.register_loader(_ANY_OTHER, TextBinaryLoader)
+        connection.adapters.register_loader("jsonb", _JsonLoader)
         self._transformer = Transformer(connection)
         self._keeps_state = keeps_state
         self._prepared: set[str] = set()
@@ -182,8 +188,7 @@ class Session:
             if self._keeps_state:
                 pgconn.send_query_prepared(statement, values, formats, _BINARY)
             else:
-                oids = [_oid(params[each]) for each in names]
-                pgconn.send_query_params(sql, values, oids, formats, _BINARY)
+                pgconn.send_query_params(sql, values, None, formats, _BINARY)
         return await self._synced(statements)
 
     async def begin(self, statements: Transaction) -> Results:
@@ -214,12 +219,11 @@ class Session:
 
     async def _prepare(self, statements: Transaction) -> None:
         """In a round trip before: a statement that fails must not leave in doubt what is prepared."""
-        missing = {name: params for name, params in statements.items() if name not in self._prepared}
+        missing = [name for name in statements if name not in self._prepared]
         self._is_quiet = False
-        for name, params in missing.items():
-            statement, sql, names, _ = numbered(name, self._schema)
-            oids = [_oid(params[each]) for each in names]
-            self._pgconn.send_prepare(statement, sql, oids)
+        for name in missing:
+            statement, sql, _, _ = numbered(name, self._schema)
+            self._pgconn.send_prepare(statement, sql)
         await self._synced(())
         self._prepared.update(missing)
 

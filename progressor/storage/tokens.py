@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 
 from progressor.rights import Bearer, Rights, Scope, Token, hash_of
-from progressor.storage.arrays import TextArray
+from progressor.storage.arrays import texts
 from progressor.storage.statements import Params, Row
 from progressor.storage.transactions import Transactions
 
@@ -35,8 +35,8 @@ class Tokens(Transactions):
             **by_id,
             "secret_hash": hash_of(bearer.secret),
             "name": name,
-            "scopes": TextArray(sorted(rights.scopes)),
-            "namespaces": TextArray(rights.namespaces),
+            "scopes": texts(sorted(rights.scopes)),
+            "namespaces": texts(rights.namespaces),
             "lifetime": lifetime,
         }
         statements = {"create_token": making, "find_tokens": by_id}

@@ -12,7 +12,7 @@ from psycopg import errors as pg
 from progressor.config import NamespaceOptions
 from progressor.errors import InvalidRequest, StorageUnavailable
 from progressor.model import Decision, Disposition, Task, TaskType, shown_id
-from progressor.storage.arrays import BigintArray, TextArray, microseconds
+from progressor.storage.arrays import bigints, microseconds, texts
 from progressor.storage.columns import task_key_columns, timer_columns
 from progressor.storage.items import Evidence, TaskRef, Zombie
 from progressor.storage.rows import grouped
@@ -134,16 +134,19 @@ def _shown(age: timedelta) -> str:
 def _keys(verdicts: Sequence[_Verdict]) -> dict[str, Any]:
     return {
         **task_key_columns([verdict.task for verdict in verdicts]),
-        "detail": TextArray([verdict.decision.reply.error for verdict in verdicts]),
+        "detail": texts([verdict.decision.reply.error for verdict in verdicts]),
     }
 
 
 def _end_columns(verdicts: Sequence[_Verdict]) -> dict[str, Any]:
     decisions = [verdict.decision for verdict in verdicts]
-    status = TextArray([decision.status and decision.status.value for decision in decisions])
+    status = texts([decision.status and decision.status.value for decision in decisions])
     return {**_keys(verdicts), "status": status, **timer_columns(decisions)}
 
 
 def _retry_columns(verdicts: Sequence[_Verdict]) -> dict[str, Any]:
     intervals = [verdict.decision.retry_interval for verdict in verdicts]
-    return {**_keys(verdicts), "delay": BigintArray([each and microseconds(each) for each in intervals])}
+    return {
+        **_keys(verdicts),
+        "delay": bigints([None if each is None else microseconds(each) for each in intervals]),
+    }

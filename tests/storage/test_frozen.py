@@ -8,7 +8,7 @@ import psycopg
 import pytest
 
 from progressor.storage import opening
-from progressor.storage.arrays import BigintArray
+from progressor.storage.arrays import bigints
 from progressor.storage.connections import Connections
 from progressor.storage.operations import Storage
 from tests.support import Tables, hold, request, resume, save, start
@@ -24,7 +24,7 @@ async def test_the_locks_of_a_frozen_process_end(
     (process,) = tables.execute("SELECT process_no FROM processes")
     frozen = Connections(dsn, limit=1)
     async with frozen.acquire() as session:
-        keys = {"process_no": BigintArray([process["process_no"]])}
+        keys = {"process_no": bigints([process["process_no"]])}
         await session.transact({"begin": {}})
         await session.transact({"lock": keys})
         async with asyncio.timeout(30):

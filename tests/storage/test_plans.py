@@ -18,7 +18,7 @@ from progressor.model import Decision, Event, SetTimer
 from progressor.storage.connections import Connections
 from progressor.storage.items import Claimed, Import, NewBulk
 from progressor.storage.operations import Storage
-from progressor.storage.session import Session, _encode, _oid, numbered
+from progressor.storage.session import Session, _encode, numbered
 from progressor.storage.statements import STATEMENTS, Params
 from tests.support import (
     NS,
@@ -358,9 +358,8 @@ async def plans_of(
             planner = numbered("planner").sql
             pgconn.send_query_params(planner, [b"\1"], [0], [1], 1)
             values = [_encode(params[each]) for each in names]
-            oids = [_oid(params[each]) for each in names]
             explain = b"EXPLAIN (FORMAT JSON) " + sql
-            pgconn.send_query_params(explain, values, oids, [1] * len(names), 1)
+            pgconn.send_query_params(explain, values, None, [1] * len(names), 1)
         told = await session._synced(["planner"] * (not session_state) + ["EXPLAIN"])
         (row,) = told["EXPLAIN"]
         found[name] = row["QUERY PLAN"][0]["Plan"]

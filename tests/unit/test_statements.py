@@ -1,4 +1,4 @@
-"""What a statement says of itself on top is so."""
+"""What a statement says of itself on top is so, and what its parameters are."""
 
 from __future__ import annotations
 
@@ -33,3 +33,19 @@ def test_a_long_statement_has_a_map_of_its_parts(name: str) -> None:
 def test_the_longest_are_among_them() -> None:
     """So that the test sees what it looks for."""
     assert len(parts("save_result")) > 10
+
+
+@pytest.mark.parametrize("name", STATEMENTS)
+def test_every_parameter_is_cast(name: str) -> None:
+    """Its type stands nowhere else: values travel without one."""
+    assert re.findall(r"%\(\w+\)s(?!::\w)", STATEMENTS[name]) == []
+
+
+def test_parameters_of_one_name_have_one_type() -> None:
+    """Where they are columns of a batch, because what encodes them does not know for which statement it is."""
+    types: dict[str, set[str]] = {}
+    for sql in STATEMENTS.values():
+        for name, kind in re.findall(r"%\((\w+)\)s::(\w+\[\])", sql):
+            types.setdefault(name, set()).add(kind)
+    assert {name: kinds for name, kinds in types.items() if len(kinds) > 1} == {}
+    assert types["event_metadata"] == {"jsonb[]"}
