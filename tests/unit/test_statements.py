@@ -42,7 +42,7 @@ def test_every_parameter_is_cast(name: str) -> None:
 
 
 def test_parameters_of_one_name_have_one_type() -> None:
-    """Where they are columns of a batch, because what encodes them does not know for which statement it is."""
+    """Where they are columns: what encodes one does not know for which statement it is."""
     types: dict[str, set[str]] = {}
     for sql in STATEMENTS.values():
         for name, kind in re.findall(r"%\((\w+)\)s::(\w+\[\])", sql):
