@@ -174,7 +174,11 @@ class EngineOptions(ConnectionOptions):
     stop_grace: Positive = timedelta(seconds=30)
     """How long a worker that is told to stop lets its steps finish."""
     fuse: Literal["learned", "always", "never"] = "learned"
-    """Which requests of this process are accepted, run and saved in one transaction, if they can be."""
+    """Which requests of this process are accepted, run and saved in one transaction, if they can be.
+
+    `learned`: those of functions that were seen to compute briefly and to wait for nothing; `always`: all
+    but those of functions with `fused=False`; `never`: none.
+    """
     max_step_events: int = Field(default=10_000, ge=1, le=1_000_000)
     """How many events one step may emit."""
 

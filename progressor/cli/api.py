@@ -49,7 +49,7 @@ def api(
         typer.Option(
             "--require-idempotency-key",
             show_default=False,
-            help="Refuse calls, notices and repairs that have no idempotency key.",
+            help="Refuse calls, notices, repairs and changes of timers without an idempotency key.",
         ),
     ] = None,
     embedded: Embedded = False,

@@ -88,7 +88,7 @@ def progressor(
     """Durable processes on PostgreSQL: each with an id, a state, a history, a timer and a mailbox.
 
     Without PROGRESSOR_DATABASE_URL an embedded PostgreSQL is used, one for each folder in which one works;
-    migrate, worker, scanner and zombie-collector use it only if told --embedded.
+    migrate, worker, scanner, zombie-collector and api use it only if told --embedded.
     """
 
 

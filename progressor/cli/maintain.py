@@ -24,7 +24,10 @@ def migrate(
         ),
     ] = "head",
     check: Annotated[
-        bool, typer.Option("--check", help="Change nothing; status 1 unless the schema is this release's.")
+        bool,
+        typer.Option(
+            "--check", help="Change nothing; status 1 unless this release can work with the schema."
+        ),
     ] = False,
     sql: Annotated[
         bool, typer.Option("--sql", help="Print the SQL for an empty database, and need none.")

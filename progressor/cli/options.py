@@ -74,7 +74,7 @@ DatabaseUrl = Annotated[
         metavar="URL",
         rich_help_panel=_DATABASE,
         help="PROGRESSOR_DATABASE_URL, which keeps a password out of the list of processes. "
-        "Neither: an embedded PostgreSQL.",
+        "Neither: the embedded PostgreSQL, which services and migrate use only with --embedded.",
     ),
 ]
 DataDir = Annotated[
@@ -82,7 +82,7 @@ DataDir = Annotated[
     typer.Option(
         "--data-dir",
         rich_help_panel=_DATABASE,
-        help="Where the embedded PostgreSQL stands, if not in the place of this folder.",
+        help="Where the embedded PostgreSQL stands. Unless said, in a place for this folder.",
     ),
 ]
 DatabaseSchema = Annotated[

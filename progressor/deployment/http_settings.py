@@ -50,7 +50,7 @@ class HttpSettings(BaseModel):
     http_max_requests: int = Field(default=1000, ge=1)
     """How many requests may be under way in one server, those that wait for answers among them."""
     http_require_idempotency_key: bool = False
-    """Refuse calls, notices and repairs that have no idempotency key."""
+    """Refuse calls, notices, repairs and changes of timers without an idempotency key."""
     http_wait: timedelta = Field(default=timedelta(seconds=30), gt=timedelta(0), le=timedelta(hours=1))
     """How long an answer is waited for, unless its request says so itself."""
     http_longest_wait: timedelta = Field(

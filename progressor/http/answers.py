@@ -100,6 +100,8 @@ def health_of(answer: httpx.Response) -> Health:
             tuple(facts["paused"]),
         )
     except (ValueError, KeyError, TypeError):
+        if not answer.is_success:
+            return Health(False, str(error_of(answer)), 0, ())
         return Health(False, f"the API answered {answer.status_code}, and not how it is", 0, ())
 
 

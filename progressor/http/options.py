@@ -22,4 +22,4 @@ class HttpOptions:
     max_requests: int = 1000
     """How many requests may be under way here, those that wait for answers among them."""
     require_idempotency_key: bool = False
-    """Whether calls, notices and repairs without a key are refused."""
+    """Whether calls, notices, repairs and changes of timers without a key are refused."""

@@ -197,6 +197,16 @@ async def test_to_wait_longer_than_the_server_needs_to_read(serve: Serve, client
         assert await caller.call(shop.NS, "a", "echo", 1, idempotency_key="key") == 1
 
 
+async def test_health_is_for_those_who_administer(serve: Serve, client: Client) -> None:
+    """Nobody else takes it for an API that does not work."""
+    api = await serve(shop.make(), access=Guard(client.tokens, AccessOptions()))
+    reads = await made(client, "processes:read")
+    async with HttpClient("http://api", token=reads.bearer.text, transport=api._transport) as caller:
+        health = await caller.health()
+    assert not health.ok
+    assert "admin" in (health.detail or "")
+
+
 async def test_no_database_is_not_a_wrong_token(
     api: httpx.AsyncClient, client: Client, dsn: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
