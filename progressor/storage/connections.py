@@ -126,4 +126,11 @@ class Connections(Pool[Session]):
             self.dsn, "progressor", keeps_state=self._session_state, more={"planner": {"is_local": False}}
         )
         self.role = connection.info.user
-        return Session(connection, schema=self._schema, keeps_state=self._session_state)
+        try:
+            return Session(connection, schema=self._schema, keeps_state=self._session_state)
+        except BaseException as error:
+            await connection.close()
+            if isinstance(error, OSError):
+                # As libpq says it when it is libpq that has no descriptor left: to be tried again.
+                raise psycopg.OperationalError(f"no session: {error.strerror}") from error
+            raise

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import gc
 import itertools
+import os
 import types
 import warnings
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterator
@@ -13,8 +15,10 @@ from typing import Any
 
 import pytest
 
+from progressor.storage import session
 from progressor.storage.connections import Connections
 from progressor.storage.opening import refuse_lent_sessions
+from progressor.storage.operations import Storage
 from progressor.storage.reads import Reads
 from tests.support import SECOND
 
@@ -123,3 +127,25 @@ async def test_a_close_while_a_read_is_under_way(dsn: str, keeps_state: bool) ->
 async def test_the_question_whether_sessions_are_lent_is_cancelled(dsn: str) -> None:
     """Wherever it is."""
     await wherever(lambda: (refuse_lent_sessions(dsn), cancel, nothing))
+
+
+async def test_no_descriptor_is_left_for_a_session(dsn: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was to be done is done when there is one; the connection that lacked it is closed."""
+    lacking = [True, True]
+
+    class Descriptors:
+        @staticmethod
+        def dup(descriptor: int) -> int:
+            if lacking:
+                lacking.pop()
+                raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+            return os.dup(descriptor)
+
+    monkeypatch.setattr(session, "os", Descriptors)
+    connections = Connections(dsn, limit=1)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert await Storage(connections, patience=10 * SECOND).server_version()
+        gc.collect()
+    assert not lacking
+    await connections.close()
