@@ -8,6 +8,7 @@ its cause and counted. A cancellation that its owner did not ask for is a failur
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import logging
 import random
 import threading
@@ -35,6 +36,8 @@ class Background:
         self._where = where
         self._tasks: set[asyncio.Task[None]] = set()
         self._stopping = False
+        # Not that of whoever happens to ask first, for as long as it runs.
+        self._context = contextvars.copy_context()
 
     def keep(self, part: str, run: Callable[[], Coroutine[Any, Any, None]]) -> None:
         """Run this until it returns or `stop` is called; after a failure it begins again."""
@@ -46,7 +49,8 @@ class Background:
             work.close()
             return
         expect(part)
-        task = asyncio.create_task(work, name=f"progressor {part}")
+        context = self._context.copy()
+        task = asyncio.create_task(work, name=f"progressor {part}", context=context)
         self._tasks.add(task)
         task.add_done_callback(partial(self._ended, part))
 

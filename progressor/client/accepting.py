@@ -97,7 +97,7 @@ class Accepting:
                 # Out of patience, or gone: what was not sent yet must not run later on. But for the end of
                 # a notify nobody waits in any case.
                 if request.task_type is not TaskType.NOTIFY:
-                    way.withdraw(sent)
+                    way.withdraw(request, sent)
                 raise
             metrics.took(metrics.REQUEST_PREPARING, began, request.namespace, request.task_type)
             if isinstance(outcome, NotPrepared):

@@ -6,6 +6,7 @@ Rule: built in one place, started and stopped in one order, shared by everything
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import secrets
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -74,6 +75,7 @@ class Node:
         # The loop that everything lives on, from the first who connects.
         self._loop: asyncio.AbstractEventLoop | None = None
         self._connecting: asyncio.Task[None] | None = None
+        self._context = contextvars.copy_context()
 
     @property
     def reply_to(self) -> int | None:
@@ -95,7 +97,8 @@ class Node:
         self._refuse_other_loops(loop)
         if self._connecting is None or self._connecting.done():
             self._loop = loop
-            self._connecting = loop.create_task(self._connect(), name="progressor connect")
+            context = self._context.copy()
+            self._connecting = loop.create_task(self._connect(), name="progressor connect", context=context)
             self._connecting.add_done_callback(_take_note)
         connecting = self._connecting
         # Not the task itself: who gives up waiting must not take the connection from the others.

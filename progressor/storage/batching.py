@@ -9,6 +9,7 @@ bounded in number and in bytes; what nobody waits for any more never leaves.
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import math
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Hashable, Sequence
@@ -74,10 +75,11 @@ class Batcher(Generic[Item, Result]):
         self._conflict = conflict
         self._size = size
         self._room = room
-        # What waits, by who waits for it, with its size and what it conflicts with (two that do have one
-        # number; others hardly ever), and how many bytes all of it has.
-        self._waiting: OrderedDict[asyncio.Future[Result], tuple[Item, int, int]] = OrderedDict()
-        self._waiting_bytes = 0
+        # What waits, with its size, by who waits for it. What conflicts (it has one number; what does not,
+        # hardly ever) stands in one line, and only the first of a line can leave. How many all of them are,
+        # and of how many bytes.
+        self._lines: OrderedDict[int, OrderedDict[asyncio.Future[Result], tuple[Item, int]]] = OrderedDict()
+        self._waiting = self._waiting_bytes = 0
         self._flights: set[asyncio.Task[None]] = set()
         # Items of refused batches, each by itself.
         self._alone: set[asyncio.Task[None]] = set()
@@ -85,6 +87,8 @@ class Batcher(Generic[Item, Result]):
         self._planned: asyncio.Task[None] | None = None
         self._stopped = False
         self._loop: asyncio.AbstractEventLoop | None = None
+        # What it runs must not see the context variables of whoever happened to ask first.
+        self._context = contextvars.copy_context()
         # Callbacks of the loop, made once.
         self._on_landing = watched("batch", self._land)
         self._on_arrival = watched("batch", self._came_alone)
@@ -104,26 +108,41 @@ class Batcher(Generic[Item, Result]):
             return answer
         size, conflict = self._size(item), hash(self._conflict(item))
         if self._waiting and (
-            len(self._waiting) >= self._room.items or self._waiting_bytes + size > self._room.size
+            self._waiting >= self._room.items or self._waiting_bytes + size > self._room.size
         ):
             answer.set_exception(self._overloaded())
             return answer
-        self._waiting[answer] = item, size, conflict
+        line = self._lines.get(conflict)
+        if line is None:
+            line = self._lines[conflict] = OrderedDict()
+        line[answer] = item, size
+        self._waiting += 1
         self._waiting_bytes += size
         self._plan(loop)
         return answer
 
-    def withdraw(self, answer: asyncio.Future[Result]) -> None:
-        """Drop the item of this answer, which nobody waits for; if it has left already, it goes on."""
-        waited = self._waiting.pop(answer, None)
-        if waited is not None:
-            _, size, _ = waited
-            self._waiting_bytes -= size
-            answer.cancel()
+    def withdraw(self, item: Item, answer: asyncio.Future[Result]) -> None:
+        """Drop this item, for whose answer nobody waits; if it has left already, it goes on."""
+        conflict = hash(self._conflict(item))
+        line = self._lines.get(conflict)
+        if line is None or answer not in line:
+            return
+        self._take(line, answer)
+        if not line:
+            del self._lines[conflict]
+        answer.cancel()
+
+    def _take(
+        self, line: OrderedDict[asyncio.Future[Result], tuple[Item, int]], answer: asyncio.Future[Result]
+    ) -> tuple[Item, int]:
+        item, size = line.pop(answer)
+        self._waiting -= 1
+        self._waiting_bytes -= size
+        return item, size
 
     def _overloaded(self) -> StorageUnavailable:
         return StorageUnavailable(
-            f"overloaded: {len(self._waiting):,} requests ({self._waiting_bytes:,} bytes) wait to be sent "
+            f"overloaded: {self._waiting:,} requests ({self._waiting_bytes:,} bytes) wait to be sent "
             "to PostgreSQL already; nothing was written: try again later"
         )
 
@@ -132,7 +151,7 @@ class Batcher(Generic[Item, Result]):
         # Where so many items were refused, it is not for the sake of one: first those, then others.
         if self._planned is None and len(self._flights) < MAX_FLIGHTS and len(self._alone) < MAX_BATCH:
             # Not by the loop's factory, which may begin it before the turn is over: an eager one does.
-            self._planned = flight = asyncio.Task(self._fly(), loop=loop)
+            self._planned = flight = asyncio.Task(self._fly(), loop=loop, context=self._context.copy())
             self._flights.add(flight)
             flight.add_done_callback(self._on_landing)
 
@@ -170,26 +189,22 @@ class Batcher(Generic[Item, Result]):
 
     def _next_batch(self) -> _Batch[Item, Result]:
         batch: _Batch[Item, Result] = []
-        left: list[tuple[asyncio.Future[Result], tuple[Item, int, int]]] = []
-        seen: set[int] = set()
         bytes_ = 0
         # With this one, which stands among the flights already.
         free = MAX_FLIGHTS - len(self._flights) + 1
-        share = math.ceil(len(self._waiting) / free)
+        share = math.ceil(len(self._lines) / free)
         most = min(MAX_BATCH, max(LEAST_SHARE, share))
-        while self._waiting and len(batch) < most and bytes_ < MAX_BATCH_BYTES:
-            answer, waited = self._waiting.popitem(last=False)
-            item, size, conflict = waited
-            if conflict in seen:
-                left.append((answer, waited))
-            else:
-                seen.add(conflict)
-                bytes_ += size
-                batch.append((item, answer))
-        self._waiting_bytes -= bytes_
-        for answer, waited in reversed(left):
-            self._waiting[answer] = waited
-            self._waiting.move_to_end(answer, last=False)
+        for _ in range(min(most, len(self._lines))):
+            if bytes_ >= MAX_BATCH_BYTES:
+                break
+            conflict, line = self._lines.popitem(last=False)
+            answer = next(iter(line))
+            item, size = self._take(line, answer)
+            batch.append((item, answer))
+            bytes_ += size
+            if line:
+                # Behind the others, whose turn comes first.
+                self._lines[conflict] = line
         return batch
 
     async def _carry(self, batch: _Batch[Item, Result]) -> None:
@@ -238,9 +253,11 @@ class Batcher(Generic[Item, Result]):
     async def stop(self) -> None:
         """Give up what flies, what waits and what may come; what was committed stays committed."""
         self._stopped = True
-        for answer in self._waiting:
-            _fail(answer, _closed())
-        self._waiting.clear()
+        for line in self._lines.values():
+            for answer in line:
+                _fail(answer, _closed())
+        self._lines.clear()
+        self._waiting = self._waiting_bytes = 0
         flights = [*self._flights, *self._alone]
         for flight in flights:
             flight.cancel()

@@ -116,6 +116,17 @@ async def test_items_in_conflict_go_one_after_the_other(flights: Flights) -> Non
     assert flights.batches == [["a", "b", "c"], ["a"], ["a"]]
 
 
+async def test_a_crowd_in_conflict_holds_up_nobody_else(flights: Flights) -> None:
+    """However many wait for one thing, who comes after them for another leaves with the next batch."""
+    flights.gate.set()
+    crowd, others = flights.submit(*["a"] * 200), flights.submit("b", "c", "b")
+    await asyncio.gather(*others)
+    assert flights.batches[:3] == [["a", "b", "c"], ["a", "b"], ["a"]]
+    assert not crowd[-1].done()
+    await asyncio.gather(*crowd)
+    assert [len(batch) for batch in flights.batches[2:]] == [1] * 198
+
+
 @pytest.mark.parametrize("poison", [InvalidRequest("bad bytes"), ValueError("no such value")])
 async def test_a_bad_item_fails_alone(flights: Flights, poison: Exception) -> None:
     """When a batch is refused its items are run one by one, and only the bad one gets the error."""
@@ -318,8 +329,8 @@ async def test_what_nobody_waits_for_does_not_leave(flights: Flights) -> None:
         answers += flights.submit(item)
         await turns()
     a, _, c, d = answers
-    flights.batcher.withdraw(a)
-    flights.batcher.withdraw(c)
+    flights.batcher.withdraw("a", a)
+    flights.batcher.withdraw("c", c)
     flights.gate.set()
     assert await asyncio.gather(a, d) == ["A", "D"]
     assert c.cancelled()
@@ -336,7 +347,7 @@ async def test_room_in_number_and_in_bytes(flights: Flights) -> None:
     large, small = batcher.submit("x" * 9), batcher.submit("y")
     with pytest.raises(StorageUnavailable, match=r"^overloaded: 2 requests \(10 bytes\)"):
         await batcher.submit("z")
-    batcher.withdraw(large)
+    batcher.withdraw("x" * 9, large)
     more = [batcher.submit(item) for item in ("v", "w")]
     with pytest.raises(StorageUnavailable, match=r"^overloaded: 3 requests \(3 bytes\)"):
         await batcher.submit("z")
