@@ -106,8 +106,11 @@ async def health(
 ) -> Response:
     """Whether the database answers, with the right schema, and who serves what."""
     found = await _health(server)
-    seen = [namespace for namespace in found.namespaces if caller.may("admin", namespace)]
-    return bodies.shown({**asdict(found), "namespaces": seen}, 200 if found.ok else 503)
+    seen = {
+        field: [each for each in getattr(found, field) if caller.may("admin", each)]
+        for field in ("namespaces", "paused")
+    }
+    return bodies.shown({**asdict(found), **seen}, 200 if found.ok else 503)
 
 
 async def _health(server: TheServer) -> Health:

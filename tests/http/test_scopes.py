@@ -201,9 +201,12 @@ async def test_a_search_shows_what_its_caller_sees(world: World) -> None:
 
 
 async def test_health_names_what_its_caller_sees(world: World) -> None:
-    """Namespaces that are hidden are hidden there too."""
+    """Namespaces that are hidden are hidden there too, and so are those of them that are paused."""
     shops = ["shop.a", "shop.b"]
-    assert (await world.ask("GET", "/health", "admin")).json()["namespaces"] == shops
+    for name in ("billing", "shop.b"):
+        await world.client.pause(name)
+    health = (await world.ask("GET", "/health", "admin")).json()
+    assert (health["namespaces"], health["paused"]) == (shops, ["shop.b"])
     listed = (await world.ask("GET", "/v1/namespaces", "processes:read")).json()["namespaces"]
     assert [each["name"] for each in listed] == shops
     (worker,) = (await world.ask("GET", "/v1/workers", "admin")).json()["workers"]
