@@ -11,6 +11,7 @@ from typing import Any
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 from starlette.routing import Match
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -40,6 +41,9 @@ from progressor.release import VERSION
 
 log = logging.getLogger("progressor.http")
 
+# What nginx says of a caller who has left before there was an answer.
+_LEFT = 499
+
 
 def make_app(client: Client, *, access: Access, options: HttpOptions | None = None) -> FastAPI:
     """The API of the processes that this client reaches; whoever makes the client closes it."""
@@ -63,6 +67,7 @@ def make_app(client: Client, *, access: Access, options: HttpOptions | None = No
     app.add_exception_handler(Refusal, _of_refusal)
     app.add_exception_handler(RequestValidationError, _of_parameters)
     app.add_exception_handler(HTTPException, _of_http)
+    app.add_exception_handler(ClientDisconnect, _of_left)
     app.add_exception_handler(Exception, _of_defect)
     app.add_middleware(Admission, most=app.state.server.options.max_requests)
     app.add_middleware(Watching)
@@ -143,6 +148,11 @@ def _methods_of(request: Request) -> set[str]:
         if found is not Match.NONE:
             known |= route.methods
     return known | ({"HEAD"} if "GET" in known else set())
+
+
+async def _of_left(_request: Request, _error: Any) -> Response:
+    """Nobody hears it; it is for what is counted and logged."""
+    return Response(status_code=_LEFT)
 
 
 async def _of_defect(request: Request, error: Any) -> Response:

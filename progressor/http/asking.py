@@ -86,7 +86,7 @@ class Asked:
 
     async def args(self, task_type: TaskType, name: str | None = None) -> bytes | None:
         """The arguments in the body, checked against what the namespace publishes."""
-        body = await bodies.read_body(self._request, self._server.options.max_value_bytes)
+        body = await bodies.read_body(self._request, self._server.options)
         args = bodies.args_of(self._request, body, raw=self._published.is_raw)
         await self._server.publications.check(self._namespace, task_type, name, args.value)
         return args.data
@@ -305,7 +305,7 @@ async def repair(
             namespace, process_id, args, idempotency_key=asked.idempotency_key, context=asked.context
         )
         return await asked.answered(submitted)
-    if await bodies.read_body(request, server.options.max_value_bytes):
+    if await bodies.read_body(request, server.options):
         raise InvalidRequest("a simple repair takes no arguments: send no body", field="args")
     receipt = await server.client.submit_simple_repair(
         namespace, process_id, idempotency_key=asked.idempotency_key, context=asked.context

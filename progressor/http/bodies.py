@@ -20,6 +20,7 @@ from progressor.errors import InvalidRequest
 from progressor.handlers.codec import decode, first_fault
 from progressor.handlers.process import Process
 from progressor.http.headers import BYTES, JSON, accepts, is_json, media_type_of
+from progressor.http.options import HttpOptions
 from progressor.http.problems import INVALID_ARGS, NOT_ACCEPTABLE, TOO_LARGE, WRONG_MEDIA_TYPE, Refusal
 from progressor.model import Event, ProcessStatus, SetTimer, TaskStatus, TaskType, TimerStatus
 
@@ -178,22 +179,26 @@ class ImportBody(BaseModel, extra="forbid"):
     timer: NewTimer | None = None
 
 
-async def read_body(request: Request, most: int) -> bytes:
-    """The body of a request; Refusal if it is larger than `most`."""
+_Limit = Literal["max_value_bytes", "max_import_bytes"]
+
+
+async def read_body(request: Request, options: HttpOptions, limit: _Limit = "max_value_bytes") -> bytes:
+    """The body of a request; Refusal if it is larger than the option `limit` says."""
+    most: int = getattr(options, limit)
     stated = request.headers.get("Content-Length", "")
     if stated.isdecimal() and int(stated) > most:
-        raise _too_large(most)
+        raise _too_large(most, limit)
     parts, size = [], 0
     async for part in request.stream():
         size += len(part)
         if size > most:
-            raise _too_large(most)
+            raise _too_large(most, limit)
         parts.append(part)
     return b"".join(parts)
 
 
-def _too_large(most: int) -> Refusal:
-    return Refusal(TOO_LARGE, f"a body may have {most:,} bytes at most (max_value_bytes)")
+def _too_large(most: int, limit: str) -> Refusal:
+    return Refusal(TOO_LARGE, f"a body may have {most:,} bytes at most ({limit})")
 
 
 class Args(NamedTuple):

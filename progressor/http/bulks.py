@@ -111,7 +111,7 @@ async def repair_all(
 ) -> Response:
     """In the background, so many a second. With a key that was used before for the same: that bulk."""
     bodies.require_acceptable(request, headers.JSON)
-    body = await bodies.read_body(request, server.options.max_value_bytes)
+    body = await bodies.read_body(request, server.options)
     given = bodies.model_in(request, body, NewBulkBody)
     require(caller, "bulk", given.namespace)
     published = await server.publications.of(given.namespace)

@@ -37,7 +37,7 @@ async def put(
 ) -> Response:
     """No handler runs. The values of a raw namespace are `{"base64": …}`."""
     published = await server.publications.of(namespace)
-    body = await bodies.read_body(request, server.options.max_import_bytes)
+    body = await bodies.read_body(request, server.options, "max_import_bytes")
     given = bodies.model_in(request, body, ImportBody)
     value = bodies.unplain if published.is_raw else _as_it_is
     await server.client.put(

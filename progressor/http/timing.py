@@ -62,7 +62,7 @@ async def set_timer(
     caller: Annotated[Caller, needs("processes:repair")],  # noqa: ARG001 - that it is admitted is enough
 ) -> Response:
     """In place of the one that it has; `after` counts from the commit of the step that does it."""
-    body = await bodies.read_body(request, server.options.max_value_bytes)
+    body = await bodies.read_body(request, server.options)
     given = timer_of(bodies.model_in(request, body, NewTimer))
     args = TimerArgs(at=given.at, after=given.after, remove=given.remove)
     return await _asked(request, server, namespace, process_id, SET_TIMER, args)

@@ -76,6 +76,16 @@ async def test_a_body_is_refused_before_it_is_read_whole(serve: Serve) -> None:
     assert (await api.post(PROCESS, json={"item": "x" * 9_000})).status_code == 201
 
 
+async def test_a_body_that_is_refused_hears_of_its_own_limit(serve: Serve) -> None:
+    """That of an import is another one than that of arguments."""
+    api = await serve(shop.make(), options=HttpOptions(max_value_bytes=100, max_import_bytes=1000))
+    said = {"POST": "100 bytes at most (max_value_bytes)", "PUT": "1,000 bytes at most (max_import_bytes)"}
+    for method, limit in said.items():
+        answer = await api.request(method, PROCESS, json={"item": "x" * 2000})
+        assert answer.status_code == 413
+        assert answer.json()["detail"].endswith(limit)
+
+
 async def test_a_body_of_a_stranger_is_not_read(serve: Serve, client: Client) -> None:
     """First who asks, then what."""
     api = await serve(shop.make(), access=Guard(client.tokens, AccessOptions()))

@@ -87,6 +87,27 @@ async def test_a_caller_who_leaves_stops_nothing(dsn: str) -> None:
         assert await one.client.result("shop.order", "o1", trace[-1].task_id) == "waited"
 
 
+async def test_a_caller_who_leaves_in_mid_body_is_no_defect(
+    dsn: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It is counted as gone, and nothing is said of an error."""
+    caplog.set_level(logging.INFO)
+    async with Engine(dsn, [shop.make()]), serving(dsn) as one:
+        _, writer = await asyncio.open_connection("127.0.0.1", int(one.url.rpartition(":")[2]))
+        head = f"POST {ORDER} HTTP/1.1\r\nHost: api\r\nContent-Type: application/json\r\n"
+        writer.write(f'{head}Content-Length: 100\r\n\r\n{{"item"'.encode())
+        writer.close()
+        await writer.wait_closed()
+        await eventually(lambda: statuses(caplog), "it was answered, though nobody hears it")
+    assert statuses(caplog) == [499]
+    assert not [each for each in caplog.records if each.levelno >= logging.WARNING]
+
+
+def statuses(caplog: pytest.LogCaptureFixture) -> list[int]:
+    """Those of the requests that were answered."""
+    return [vars(each)["status"] for each in caplog.records if each.message == "request answered"]
+
+
 async def test_it_says_how_it_is(dsn: str, caplog: pytest.LogCaptureFixture) -> None:
     """Alive, ready, with metrics; and a line for each request that holds nothing of it but its route."""
     caplog.set_level(logging.INFO, "progressor.http")
