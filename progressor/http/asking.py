@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from http import HTTPStatus
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, NamedTuple, TypeVar
 
 from fastapi import Query, Request
 from starlette.responses import Response
@@ -31,6 +31,8 @@ from progressor.http.segments import segment_of
 from progressor.model import TaskType
 
 routes = router()
+
+T = TypeVar("T")
 
 _PROCESS = "/v1/namespaces/{namespace}/processes/{process_id}"
 _ANSWER = "The handler's answer, null for none."
@@ -120,11 +122,11 @@ async def waited(
     request: Request,
     server: Server,
     preferences: headers.Preferences,
-    answer: Callable[[float], Awaitable[Any]],
+    answer: Callable[[float], Awaitable[T]],
     said: dict[str, str],
     *,
     default: float | None = None,
-) -> Any:
+) -> T:
     """An answer within the time that is preferred, and the server's drain; what was applied is said.
 
     ReplyTimeout or TimeoutError if there is none by then.

@@ -96,7 +96,9 @@ class HttpClient(Requesting, Timing, HttpOperating):
         while wanted.limit is None or len(found) < wanted.limit:
             limit = MOST_ITEMS if wanted.limit is None else min(MOST_ITEMS, wanted.limit - len(found))
             params = {"after": offset, "limit": limit, "direction": wanted.direction}
-            page = (await self._line.send("GET", f"{url}/events", patience, params=params)).json()
+            page = (
+                await self._line.send("GET", f"{url}/events", patience, waits=True, params=params)
+            ).json()
             found += [each for each in page["events"] if each["event_id"] <= last]
             if page["after"] is None or page["after"] >= last:
                 break

@@ -32,6 +32,9 @@ _KEY = _header(
     headers.IDEMPOTENCY_KEY, 'A name for this request, under which it is made once: "payment-17".'
 )
 _PREFER = _header("Prefer", "`wait=N`: wait so many seconds for the answer; `respond-async`: not at all.")
+_PREFER_INIT = _header(
+    "Prefer", "`wait=N`: wait so many seconds, one at least, for an init that runs or is paused."
+)
 _CONTEXT = _header(headers.CONTEXT, "JSON that the handler finds in process.context.")
 _METADATA = _header(headers.METADATA, "A JSON object by which the process is found.")
 
@@ -41,6 +44,7 @@ STARTS = {"requestBody": _BODY, "parameters": [_KEY, _PREFER, _CONTEXT, _METADAT
 ASKS = {"parameters": [_KEY, _PREFER, _CONTEXT]}
 KEYED = {"parameters": [_KEY]}
 WAITS = {"parameters": [_PREFER]}
+WAITS_FOR_INIT = {"parameters": [_PREFER_INIT]}
 
 
 def takes(model: type[BaseModel]) -> dict[str, Any]:

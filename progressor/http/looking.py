@@ -7,22 +7,25 @@ from __future__ import annotations
 
 import re
 from hashlib import blake2b
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from fastapi import Query, Request
 from pydantic import AwareDatetime, BaseModel, Field
+from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 
 from progressor.errors import InvalidRequest, ReplyTimeout
 from progressor.handlers.codec import decode
+from progressor.handlers.process import Process
 from progressor.http import bodies, headers
 from progressor.http.access import Caller, needs, require
 from progressor.http.asking import Waiting, is_paused, still_under_way, waited
 from progressor.http.bodies import AcceptedBody, EventsBody, NamespaceBody, PageBody, ProcessBody, TraceBody
-from progressor.http.documented import ANSWER, ANY_TIME, WAITS, answers
+from progressor.http.documented import ANSWER, ANY_TIME, WAITS, WAITS_FOR_INIT, answers
 from progressor.http.routing import (
     NamespaceName,
     ProcessId,
+    Server,
     TaskId,
     TheServer,
     reads_failures,
@@ -34,6 +37,7 @@ from progressor.storage import MOST_ITEMS, TimerFilter
 routes = router()
 
 _PROCESS = "/v1/namespaces/{namespace}/processes/{process_id}"
+_SHORTEST_WAIT = 1
 _RANGE = re.compile(r"(first|last):([0-9]{1,5})")
 
 HistoryOf = Annotated[
@@ -69,6 +73,7 @@ class Search(BaseModel, extra="forbid"):
     operation_id="get",
     summary="A process as it is now",
     response_model=None,
+    openapi_extra=WAITS_FOR_INIT,
     responses=answers(
         {200: ("The process.", ProcessBody), 304: ("It is as If-None-Match says.", None)},
         (*ANY_TIME, 404),
@@ -83,21 +88,50 @@ async def get(
     history: HistoryOf = None,
     state: ShowState = True,
 ) -> Response:
-    """It waits for a running init."""
+    """It waits for a running init, as long as `Prefer: wait=N` says."""
     bodies.require_acceptable(request, headers.JSON)
     wanted = _range(history)
     if state or wanted is not None:
         require_state(caller, namespace)
-    process = await server.client.get(namespace, process_id, range=wanted, timeout=server.options.wait)
+    said: dict[str, str] = {}
+    process = await _initialised(request, server, namespace, process_id, wanted, said)
     body = bodies.shown(
         bodies.shown_process(
             process,
             state=state,
             history=wanted is not None,
             failures=reads_failures(caller, namespace),
-        )
+        ),
+        headers=said,
     )
     return tagged(request, body)
+
+
+async def _initialised(
+    request: Request,
+    server: Server,
+    namespace: str,
+    process_id: str,
+    wanted: HistoryRange | None,
+    said: dict[str, str],
+) -> Process[Any]:
+    """A process once its init is over; ReplyTimeout if it is not within the time that is preferred."""
+    wait = headers.preferences_of(request.headers).wait
+    # A shorter wait may be over before the process was looked at once.
+    preferences = headers.Preferences(None if wait is None else max(wait, _SHORTEST_WAIT))
+    request.state.said = said
+    try:
+        return await waited(
+            request,
+            server,
+            preferences,
+            lambda seconds: server.client.get(namespace, process_id, range=wanted, timeout=seconds),
+            said,
+        )
+    except TimeoutError:
+        if await request.is_disconnected():
+            raise ClientDisconnect from None
+        raise ReplyTimeout(namespace, process_id, idempotency_key=None, task_id=None) from None
 
 
 @routes.get(
@@ -105,6 +139,7 @@ async def get(
     operation_id="events",
     summary="A range of a process's history",
     response_model=None,
+    openapi_extra=WAITS_FOR_INIT,
     responses=answers({200: ("The events.", EventsBody)}, (*ANY_TIME, 404)),
 )
 async def events(
@@ -120,7 +155,8 @@ async def events(
     """Oldest first, or backward; `after` is the event to begin behind, 0 the first or the last one."""
     bodies.require_acceptable(request, headers.JSON)
     wanted = HistoryRange(after, limit, direction)
-    process = await server.client.get(namespace, process_id, range=wanted, timeout=server.options.wait)
+    said: dict[str, str] = {}
+    process = await _initialised(request, server, namespace, process_id, wanted, said)
     found = process.history
     last = process.last_event_id if direction == "forward" else 1
     more = bool(found) and found[-1].event_id != last
@@ -128,7 +164,7 @@ async def events(
         "events": [bodies.shown_event(event) for event in found],
         "after": found[-1].event_id if more else None,
     }
-    return bodies.shown(body)
+    return bodies.shown(body, headers=said)
 
 
 @routes.get(

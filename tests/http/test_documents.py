@@ -46,6 +46,15 @@ async def test_a_namespace_is_typed_by_its_schemas(api: httpx.AsyncClient) -> No
     assert not any("{namespace}" in path for path in document["paths"])
 
 
+async def test_what_waits_says_how_long(api: httpx.AsyncClient) -> None:
+    """Whoever reads a process or its events may prefer how long it waits."""
+    document = (await api.get("/openapi.json")).json()
+    process = "/v1/namespaces/{namespace}/processes/{process_id}"
+    for path in (process, f"{process}/events"):
+        named = [each["name"] for each in document["paths"][path]["get"]["parameters"]]
+        assert named.count("Prefer") == 1
+
+
 @pytest.fixture
 def url(dsn: str) -> Iterator[str]:
     """Where an API of the shop is served, by a thread of its own."""

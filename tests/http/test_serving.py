@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 
 import httpx
 import pytest
 
-from progressor import Client, Engine, InvalidRequest
+from progressor import Client, Engine, InvalidRequest, ReplyTimeout
+from progressor.http import HttpClient
 from progressor.http.access import OpenAccess
 from progressor.http.app import make_app
 from progressor.http.options import HttpOptions
@@ -85,6 +87,57 @@ async def test_a_caller_who_leaves_stops_nothing(dsn: str) -> None:
         gate.open()
         trace = await one.client.trace("shop.order", "o1")
         assert await one.client.result("shop.order", "o1", trace[-1].task_id) == "waited"
+
+
+@pytest.fixture
+async def held(dsn: str) -> AsyncIterator[None]:
+    """An order whose init waits, because its namespace is paused."""
+    async with Engine(dsn, [shop.make()]) as engine:
+        await engine.client.pause(shop.NS)
+        await engine.client.submit_start(shop.NS, "o1", {"item": "tea"})
+        yield
+
+
+@pytest.mark.usefixtures("held")
+async def test_a_reader_waits_as_long_as_it_prefers(dsn: str) -> None:
+    """For the init, and hears that it took too long; and so does who reads events."""
+    async with serving(dsn) as one, httpx.AsyncClient(base_url=one.url, timeout=60) as http:
+        reading = [http.get(url, headers={"Prefer": "wait=0"}) for url in (ORDER, f"{ORDER}/events")]
+        for answer in await asyncio.gather(*reading):
+            assert (answer.status_code, answer.headers["Retry-After"]) == (503, "1")
+            assert answer.headers["Preference-Applied"] == "wait=1"
+            assert answer.json()["type"] == "urn:progressor:problem:reply-timeout"
+            assert answer.json()["paused"]
+        async with HttpClient(one.url) as client:
+            with pytest.raises(ReplyTimeout, match="is paused"):
+                await client.get(shop.NS, "o1", timeout=1)
+
+
+@pytest.mark.usefixtures("held")
+async def test_a_stop_tells_readers_that_wait(dsn: str) -> None:
+    """By the problem of a time-out, and not later than all others."""
+    async with httpx.AsyncClient(timeout=60) as http:
+        async with serving(dsn, drain=0.1) as one:
+            urls = (one.url + ORDER, f"{one.url}{ORDER}/events")
+            reading = [asyncio.ensure_future(http.get(url)) for url in urls]
+            await eventually(lambda: one.busy == 2, "both wait")
+        for answer in await asyncio.gather(*reading):
+            assert answer.status_code == 503
+            assert answer.json()["type"] == "urn:progressor:problem:reply-timeout"
+
+
+@pytest.mark.usefixtures("held")
+async def test_a_reader_who_leaves_is_not_waited_for(dsn: str, caplog: pytest.LogCaptureFixture) -> None:
+    """It is counted as gone."""
+    caplog.set_level(logging.INFO, "progressor.http")
+    async with serving(dsn) as one:
+        async with httpx.AsyncClient(timeout=60) as http:
+            reading = asyncio.ensure_future(http.get(one.url + ORDER))
+            await eventually(lambda: one.busy == 1, "it waits")
+            reading.cancel()
+        await eventually(lambda: statuses(caplog), "it was answered, though nobody hears it")
+        assert one.busy == 0
+    assert statuses(caplog) == [499]
 
 
 async def test_a_caller_who_leaves_in_mid_body_is_no_defect(
