@@ -83,7 +83,8 @@ class NotAllowed(InvalidRequest):
 def _without_class(status: int, detail: str) -> ProgressorError:
     if status == httpx.codes.FORBIDDEN:
         return NotAllowed(detail)
-    if status >= httpx.codes.INTERNAL_SERVER_ERROR or status == httpx.codes.TOO_MANY_REQUESTS:
+    may_pass = status in (httpx.codes.REQUEST_TIMEOUT, httpx.codes.TOO_MANY_REQUESTS)
+    if may_pass or status >= httpx.codes.INTERNAL_SERVER_ERROR:
         return StorageUnavailable(detail)
     return InvalidRequest(detail)
 

@@ -6,6 +6,7 @@ was written, but for white space: a number keeps all its digits.
 
 from __future__ import annotations
 
+import asyncio
 from base64 import b64decode, b64encode
 from datetime import datetime, timedelta
 from typing import Annotated, Any, Literal, NamedTuple, TypeVar
@@ -19,14 +20,17 @@ from progressor.client.results import Published, TraceEntry
 from progressor.errors import InvalidRequest
 from progressor.handlers.codec import decode, first_fault
 from progressor.handlers.process import Process
+from progressor.http import problems
 from progressor.http.headers import BYTES, JSON, accepts, is_json, media_type_of
 from progressor.http.options import HttpOptions
-from progressor.http.problems import INVALID_ARGS, NOT_ACCEPTABLE, TOO_LARGE, WRONG_MEDIA_TYPE, Refusal
+from progressor.http.problems import Refusal
 from progressor.model import Event, ProcessStatus, SetTimer, TaskStatus, TaskType, TimerStatus
 
 _SPACE = b" \t\r\n"
 # As much as is looked at in one piece, so that its parts do not fill the memory.
 _PIECE = 1 << 16
+# How long the next piece of a body is waited for.
+_PATIENCE_SECONDS = 30.0
 
 
 Duration = Annotated[
@@ -183,22 +187,30 @@ _Limit = Literal["max_value_bytes", "max_import_bytes"]
 
 
 async def read_body(request: Request, options: HttpOptions, limit: _Limit = "max_value_bytes") -> bytes:
-    """The body of a request; Refusal if it is larger than the option `limit` says."""
+    """The body of a request; Refusal if it is larger than the option `limit` says, or does not come."""
     most: int = getattr(options, limit)
     stated = request.headers.get("Content-Length", "")
     if stated.isdecimal() and int(stated) > most:
         raise _too_large(most, limit)
     parts, size = [], 0
-    async for part in request.stream():
-        size += len(part)
-        if size > most:
-            raise _too_large(most, limit)
-        parts.append(part)
+    clock = asyncio.get_running_loop().time
+    try:
+        async with asyncio.timeout(_PATIENCE_SECONDS) as scope:
+            async for part in request.stream():
+                scope.reschedule(clock() + _PATIENCE_SECONDS)
+                size += len(part)
+                if size > most:
+                    raise _too_large(most, limit)
+                parts.append(part)
+    except TimeoutError:
+        detail = f"nothing more of the body has come for {_PATIENCE_SECONDS:g} s"
+        # Else the connection would go on to wait for the rest.
+        raise Refusal(problems.TOO_SLOW, detail, headers={"Connection": "close"}) from None
     return b"".join(parts)
 
 
 def _too_large(most: int, limit: str) -> Refusal:
-    return Refusal(TOO_LARGE, f"a body may have {most:,} bytes at most ({limit})")
+    return Refusal(problems.TOO_LARGE, f"a body may have {most:,} bytes at most ({limit})")
 
 
 class Args(NamedTuple):
@@ -240,7 +252,9 @@ def without_space(text: bytes) -> bytes:
 
 def _wrong_type(media_type: str | None, wanted: str, why: str) -> Refusal:
     said = f"not {media_type}" if media_type else "and the body has no Content-Type"
-    return Refusal(WRONG_MEDIA_TYPE, f"{why}: send it as {wanted}, {said}", headers={"Accept-Post": wanted})
+    return Refusal(
+        problems.WRONG_MEDIA_TYPE, f"{why}: send it as {wanted}, {said}", headers={"Accept-Post": wanted}
+    )
 
 
 M = TypeVar("M", bound=BaseModel)
@@ -260,7 +274,7 @@ def model_in(request: Request, body: bytes, model: type[M]) -> M:
             for each in error.errors(include_url=False, include_context=False, include_input=False)
         ]
         raise Refusal(
-            INVALID_ARGS,
+            problems.INVALID_ARGS,
             f"{first_fault(error, 'args')}: {faults[0]['rule']}",
             members={"field": first_fault(error, "args"), "errors": faults},
         ) from None
@@ -290,7 +304,7 @@ def unplain(value: Any) -> Any:
 def require_acceptable(request: Request, media_type: str) -> None:
     """Refusal if the answer would be of a type that is not welcome: before anything is done."""
     if not accepts(request.headers, media_type):
-        raise Refusal(NOT_ACCEPTABLE, f"the answer is {media_type}")
+        raise Refusal(problems.NOT_ACCEPTABLE, f"the answer is {media_type}")
 
 
 def answer_type(published: Published) -> str:

@@ -17,7 +17,7 @@ from progressor.http.problems import MEDIA_TYPE
 
 # What may happen to every request, and to one with a body.
 ANY_TIME = (400, 401, 403, 406, 429, 500, 503)
-WITH_BODY = (413, 415, 422)
+WITH_BODY = (408, 413, 415, 422)
 
 ANSWER = {headers.JSON: {"schema": {}}, headers.BYTES: {"schema": {"type": "string", "format": "binary"}}}
 OBJECT = {headers.JSON: {"schema": {"type": "object"}}}

@@ -19,8 +19,8 @@ from progressor.http.patience import Patience
 
 # Beyond what the server was asked to wait.
 _TRANSPORT_SECONDS = 10.0
-# Not now; what was asked is safe to repeat.
-_NOT_NOW = frozenset({429, 502, 503, 504})
+# Not now, or not whole; what was asked is safe to repeat.
+_NOT_NOW = frozenset({408, 429, 502, 503, 504})
 
 
 class Line:

@@ -105,6 +105,7 @@ NO_METHOD = Kind("no-method", HTTPStatus.METHOD_NOT_ALLOWED, "This path has not 
 NOT_ACCEPTABLE = Kind(
     "not-acceptable", HTTPStatus.NOT_ACCEPTABLE, "The answer has none of the media types that you accept"
 )
+TOO_SLOW = Kind("too-slow", HTTPStatus.REQUEST_TIMEOUT, "The body did not come in time")
 TOO_LARGE = Kind("too-large", HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "The body is too large")
 WRONG_MEDIA_TYPE = Kind(
     "wrong-media-type", HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "The body is not of a type that is read here"
@@ -121,6 +122,7 @@ OF_HTTP = (
     NO_ROUTE,
     NO_METHOD,
     NOT_ACCEPTABLE,
+    TOO_SLOW,
     TOO_LARGE,
     WRONG_MEDIA_TYPE,
     TOO_MANY_REQUESTS,

@@ -29,6 +29,9 @@ log = logging.getLogger("progressor.http")
 _BACKLOG = 2048
 # Longer than balancers keep a connection that is idle: else one closes under a request of theirs.
 _KEEP_ALIVE = 75
+# A peer that vanished without a word is found out in two minutes: uvicorn waits for the first request of a
+# connection as long as that is open.
+_OF_TCP = {"TCP_KEEPIDLE": 60, "TCP_KEEPINTVL": 15, "TCP_KEEPCNT": 4, "TCP_USER_TIMEOUT": 120_000}
 # What the connections may take to close beyond the waits.
 _BEYOND_DRAIN = 5.0
 
@@ -120,6 +123,7 @@ def _bound(host: str, port: int) -> socket.socket:
     listener = socket.socket(family, socket.SOCK_STREAM)
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        _ask_whether_peers_live(listener)
         listener.bind((host, port))
         listener.listen(_BACKLOG)
         listener.setblocking(False)
@@ -127,6 +131,15 @@ def _bound(host: str, port: int) -> socket.socket:
         listener.close()
         raise _refused(host, port, error) from None
     return listener
+
+
+def _ask_whether_peers_live(listener: socket.socket) -> None:
+    """What is accepted inherits it."""
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in _OF_TCP.items():
+        # Not every platform has each.
+        if hasattr(socket, name):
+            listener.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
 
 
 def _refused(host: str, port: int, error: OSError) -> InvalidRequest:

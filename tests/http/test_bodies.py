@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 from typing import Any
@@ -10,10 +11,13 @@ import httpx
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from starlette.requests import Request
+from starlette.types import Message
 
 from progressor.errors import InvalidRequest
 from progressor.handlers.codec import decode
 from progressor.http import bodies
+from progressor.http.options import HttpOptions
 
 # What looks like the end of a string, like white space, or like what stands for an escape meanwhile.
 _TEXTS = st.text(st.sampled_from('ab"\\ \t\r\n/\0\1\x7fü€😀{}[],:'), max_size=12)
@@ -54,6 +58,26 @@ def test_a_control_character_is_not_json(character: str) -> None:
 def test_a_number_keeps_its_digits() -> None:
     """And its exponent."""
     assert bodies.without_space(b" [ 1.10, -0e+07 ] ") == b"[1.10,-0e+07]"
+
+
+async def test_a_body_may_take_long_as_long_as_it_comes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is bounded is the time between two of its pieces."""
+    loop = asyncio.get_running_loop()
+    clock, later = loop.time, 0.0
+    monkeypatch.setattr(loop, "time", lambda: clock() + later)
+    pieces = iter([b"a", b"b", b"c", b"d"])
+
+    async def receive() -> Message:
+        nonlocal later
+        later += 0.9 * bodies._PATIENCE_SECONDS
+        # A time-out that has passed ends this one here.
+        for _ in range(3):
+            await asyncio.sleep(0)
+        piece = next(pieces, b"")
+        return {"type": "http.request", "body": piece, "more_body": piece != b""}
+
+    request = Request({"type": "http", "method": "POST", "headers": []}, receive)
+    assert await bodies.read_body(request, HttpOptions()) == b"abcd"
 
 
 async def test_a_string_without_end_is_refused_as_soon_as_any(api: httpx.AsyncClient) -> None:

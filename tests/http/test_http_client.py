@@ -65,6 +65,7 @@ def test_an_error_survives_the_way(error: errors.ProgressorError) -> None:
     [
         (301, errors.InvalidRequest),
         (404, errors.InvalidRequest),
+        (408, errors.StorageUnavailable),
         (413, errors.InvalidRequest),
         (429, errors.StorageUnavailable),
         (502, errors.StorageUnavailable),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import socket
 from collections.abc import AsyncIterator
@@ -12,7 +13,7 @@ import httpx
 import pytest
 
 from progressor import Client, Engine, InvalidRequest, ReplyTimeout
-from progressor.http import HttpClient
+from progressor.http import HttpClient, bodies
 from progressor.http.access import OpenAccess
 from progressor.http.app import make_app
 from progressor.http.options import HttpOptions
@@ -140,20 +141,62 @@ async def test_a_reader_who_leaves_is_not_waited_for(dsn: str, caplog: pytest.Lo
     assert statuses(caplog) == [499]
 
 
+async def connected(one: Serving) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    return await asyncio.open_connection("127.0.0.1", int(one.url.rpartition(":")[2]))
+
+
+_HALF = f"""POST {ORDER} HTTP/1.1\r
+Host: api\r
+Content-Type: application/json\r
+Content-Length: 100\r
+\r
+{{"item": """.encode()
+
+
 async def test_a_caller_who_leaves_in_mid_body_is_no_defect(
     dsn: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     """It is counted as gone, and nothing is said of an error."""
     caplog.set_level(logging.INFO)
     async with Engine(dsn, [shop.make()]), serving(dsn) as one:
-        _, writer = await asyncio.open_connection("127.0.0.1", int(one.url.rpartition(":")[2]))
-        head = f"POST {ORDER} HTTP/1.1\r\nHost: api\r\nContent-Type: application/json\r\n"
-        writer.write(f'{head}Content-Length: 100\r\n\r\n{{"item"'.encode())
+        _, writer = await connected(one)
+        writer.write(_HALF)
         writer.close()
         await writer.wait_closed()
         await eventually(lambda: statuses(caplog), "it was answered, though nobody hears it")
     assert statuses(caplog) == [499]
     assert not [each for each in caplog.records if each.levelno >= logging.WARNING]
+
+
+async def test_the_rest_of_a_body_is_not_waited_for_for_ever(
+    dsn: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its sender is told, and the connection is closed."""
+    monkeypatch.setattr(bodies, "_PATIENCE_SECONDS", 0.01)
+    async with Engine(dsn, [shop.make()]), serving(dsn) as one:
+        reader, writer = await connected(one)
+        writer.write(_HALF)
+        async with asyncio.timeout(30):
+            head, _, body = (await reader.read()).decode().partition("\r\n\r\n")
+        writer.close()
+    assert head.startswith("HTTP/1.1 408 ")
+    assert "connection: close" in head.lower()
+    assert json.loads(body)["type"] == "urn:progressor:problem:too-slow"
+
+
+async def test_a_connection_finds_out_whose_peer_has_vanished(dsn: str) -> None:
+    """Each that is accepted inherits it."""
+    one = serving(dsn)
+    with one._socket as listener, socket.create_connection(listener.getsockname()):
+        accepted, _ = listener.accept()
+        with accepted:
+            assert accepted.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
+            found = [
+                accepted.getsockopt(socket.IPPROTO_TCP, each)
+                for each in (socket.TCP_KEEPIDLE, socket.TCP_KEEPINTVL, socket.TCP_KEEPCNT)
+            ]
+            assert found == [60, 15, 4]
+            assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == 120_000
 
 
 def statuses(caplog: pytest.LogCaptureFixture) -> list[int]:
