@@ -1,7 +1,7 @@
 """The seam between the engine and the user's code: any return or raise becomes an Outcome.
 
 Rule: nothing that a handler does can break the worker that runs it. Only a cancellation from outside
-passes through, and NoThread: the handler did not begin.
+passes through, Ctrl-C, and NoThread: the handler did not begin.
 """
 
 from __future__ import annotations
@@ -46,9 +46,10 @@ async def perform(
             raise
         _log_failure(task)
         return _failure(error)
-    except NoThread:
+    except (NoThread, KeyboardInterrupt, GeneratorExit):
+        # The handler did not begin, or those who run this worker want it to end.
         raise
-    except (Exception, SystemExit) as error:  # noqa: BLE001  # whatever it is, it is the outcome
+    except BaseException as error:  # noqa: BLE001  # a panic of a library's Rust too is the outcome
         return _outcome(error, task, seconds=deadlines.seconds if deadline.expired else None)
 
 

@@ -205,6 +205,30 @@ async def test_sync_handlers_reject_and_fail(serve: MakeClient) -> None:
         await client.start("ns", "p", "fail")
 
 
+class Panic(BaseException):
+    """As a library written in Rust raises it."""
+
+
+async def test_a_handler_that_panics_has_failed(serve: MakeClient) -> None:
+    """Its caller is told at once, its process can be repaired, and its slot is free."""
+    namespace = Namespace("ns", concurrency=1)
+
+    @namespace.call
+    async def here(process: Process) -> None:
+        raise Panic("in the loop")
+
+    @namespace.call
+    def there(process: Process) -> None:
+        raise Panic("in a thread")
+
+    client = await serve(namespace)
+    await client.put("ns", "p")
+    for name, text in (("here", "Panic: in the loop"), ("there", "Panic: in a thread")):
+        with pytest.raises(HandlerFailed, match=text):
+            await client.call("ns", "p", name)
+        await client.simple_repair("ns", "p")
+
+
 async def test_step_timeout_cancels_an_async_handler(serve: MakeClient) -> None:
     """A handler that outlives its step_timeout is cancelled; that is a failure."""
     namespace = Namespace("ns", step_timeout=SHORT)

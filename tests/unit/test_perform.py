@@ -165,6 +165,41 @@ async def test_sys_exit_is_a_failure(run: Any) -> None:
     assert await run(raising(SystemExit(1))) == Failure("SystemExit: 1", ("SystemExit",))
 
 
+class Panic(BaseException):
+    """As a library written in Rust raises it."""
+
+
+async def test_a_panic_is_a_failure(run: Any) -> None:
+    """What is no Exception is a failure all the same, with its own name to compare."""
+    assert await run(raising(Panic("index out of bounds"))) == Failure(
+        "Panic: index out of bounds", ("Panic",)
+    )
+
+
+async def test_a_panic_in_a_group_is_a_failure(run: Any) -> None:
+    """A task group hands on what a task of it raised, whatever it is."""
+
+    async def fail() -> None:
+        raise Panic
+
+    async def body(process: Any) -> None:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(fail())
+
+    outcome = await run(Raw(body))
+    assert outcome.error_types == ("BaseExceptionGroup",)
+
+
+@pytest.mark.parametrize("interrupt", [KeyboardInterrupt, GeneratorExit])
+async def test_an_interrupt_passes_through(
+    interrupt: type[BaseException], make_task: Any, make_snapshot: Any
+) -> None:
+    """Ctrl-C and the end of a coroutine are for those who run the worker, and no outcome."""
+    deadlines = Deadlines(timedelta(seconds=5))
+    with pytest.raises(interrupt):
+        await perform(raising(interrupt()), make_snapshot(), make_task(), deadlines)
+
+
 @pytest.mark.parametrize("value", [None, {"a": 1}, Success(Intent())])
 async def test_anything_but_an_intent_is_a_failure(run: Any, value: Any) -> None:
     """A raw handler must return an Intent."""
@@ -228,7 +263,7 @@ async def test_a_timeout_of_the_users_own_is_told_apart(run: Any) -> None:
     assert outcome.error_types == ("TimeoutError", "OSError", "Exception")
 
 
-@pytest.mark.parametrize("after", [Intent(), ValueError("clean-up"), Reject("too late")])
+@pytest.mark.parametrize("after", [Intent(), ValueError("clean-up"), Reject("too late"), Panic("clean-up")])
 async def test_a_handler_that_swallows_its_cancellation_timed_out_all_the_same(
     run: Any, after: Any
 ) -> None:
@@ -238,7 +273,7 @@ async def test_a_handler_that_swallows_its_cancellation_timed_out_all_the_same(
         try:
             await asyncio.Event().wait()
         except asyncio.CancelledError:
-            if isinstance(after, Exception):
+            if isinstance(after, BaseException):
                 raise after from None
             return after
 
