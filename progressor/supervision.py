@@ -13,7 +13,7 @@ import logging
 import random
 import threading
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Collection, Coroutine
 from functools import partial
 from typing import Any, ParamSpec
 
@@ -81,11 +81,16 @@ class Background:
     async def stop(self) -> None:
         """End all of them; what is under way is given up."""
         self._stopping = True
-        while self._tasks:
-            for task in self._tasks:
-                task.cancel()
-            # What a task awaits may swallow a cancellation.
-            await asyncio.wait(self._tasks, timeout=_PROD)
+        await end_all(self._tasks)
+
+
+async def end_all(tasks: Collection[asyncio.Task[Any]]) -> None:
+    """Cancel these until all have ended: who ends leaves `tasks`, by a callback of its owner."""
+    while tasks:
+        for task in tasks:
+            task.cancel()
+        # What a task awaits may swallow a cancellation.
+        await asyncio.wait(tasks, timeout=_PROD)
 
 
 def keep_thread(part: str, run: Callable[[], None], *, until: threading.Event) -> threading.Thread:

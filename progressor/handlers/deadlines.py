@@ -1,16 +1,26 @@
 """How long a step may run: one timer of the event loop for all steps, instead of one for each.
 
 Rule: all steps that share a limit run out in the order in which they began, so only the oldest is watched.
-A step sets no timer and cancels none, which is a good part of what a small step costs.
+A step sets no timer and cancels none, which is a good part of what a small step costs. One whose time is
+over has a timer of its own: it is cancelled again until it ends, for it may swallow a cancellation, or wait
+in its clean-up.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 from datetime import timedelta
 from types import TracebackType
 
+from progressor.handlers.handler import fields_of
+from progressor.model import Task
 from progressor.supervision import watched
+
+log = logging.getLogger("progressor.deadlines")
+
+# How long what was cancelled may take to end before it is cancelled once more, in seconds.
+_AGAIN = 5.0
 
 
 class Deadlines:
@@ -56,12 +66,14 @@ class Deadlines:
 
 
 class Deadline:
-    """A scope of the present task like `asyncio.timeout`, with the limit of `deadlines`."""
+    """A scope of the present task like `asyncio.timeout`, with the limit of `deadlines`, `of` a step."""
 
-    __slots__ = ("_cancelling", "_deadlines", "_task", "expired")
+    # Only one that has expired has `_again` and `_cancels`.
+    __slots__ = ("_again", "_cancelling", "_cancels", "_deadlines", "_of", "_task", "expired")
 
-    def __init__(self, deadlines: Deadlines) -> None:
+    def __init__(self, deadlines: Deadlines, of: Task | None = None) -> None:
         self._deadlines = deadlines
+        self._of = of
         self._task: asyncio.Task[object] | None = None
         self._cancelling = 0
         self.expired = False
@@ -79,12 +91,27 @@ class Deadline:
         self._deadlines.end(self)
         # As asyncio.timeout does: if somebody else cancelled the task too, it is a cancellation.
         if self.expired and self._task is not None:
-            others = self._task.uncancel() > self._cancelling
+            self._again.cancel()
+            left = 0
+            for _ in range(self._cancels):
+                left = self._task.uncancel()
+            others = left > self._cancelling
             if kind is asyncio.CancelledError and not others:
                 raise TimeoutError from error
 
     def expire(self) -> None:
-        """Cancel what runs in the scope."""
+        """Cancel what runs in the scope, again and again until it ends."""
         self.expired = True
-        if self._task is not None:
-            self._task.cancel()
+        self._cancels = 0
+        self._cancel()
+
+    def _cancel(self) -> None:
+        if self._task is None:
+            return
+        if self._cancels == 1:
+            about = {} if self._of is None else fields_of(self._of)
+            log.warning("handler goes on after its time, cancelled again until it ends", extra=about)
+        # It is suspended in the scope, and so gets this there: never after it.
+        self._task.cancel()
+        self._cancels += 1
+        self._again = self._deadlines.loop.call_later(_AGAIN, watched("deadlines", self._cancel))

@@ -17,6 +17,16 @@ class Handler(Protocol):
         ...
 
 
+def fields_of(task: Task) -> dict[str, object]:
+    """What a line of the log says of a task."""
+    return {
+        "namespace": task.namespace,
+        "process_id": task.process_id,
+        "task_id": task.task_id,
+        "task_type": task.task_type.value,
+    }
+
+
 class InvalidCall(InvalidRequest):
     """The typed layer's word that the request itself is wrong: an unknown call, or bad arguments.
 

@@ -13,7 +13,7 @@ from typing import Final
 from progressor.errors import CallCycle, InvalidRequest, NonRetryable, Reject
 from progressor.handlers.codec import RAW, json_object
 from progressor.handlers.deadlines import Deadline, Deadlines
-from progressor.handlers.handler import Handler, InvalidCall
+from progressor.handlers.handler import Handler, InvalidCall, fields_of
 from progressor.handlers.limits import an_intent
 from progressor.handlers.process import InvalidContext, Process
 from progressor.handlers.threads import NoThread
@@ -35,7 +35,7 @@ async def perform(
     """Run the handler for as long as `deadlines` allow, and say how it ended; NoThread: it did not."""
     if task.task_type is TaskType.REMOVE:
         return _REMOVED
-    deadline = Deadline(deadlines)
+    deadline = Deadline(deadlines, task)
     try:
         with deadline:
             intent = await handler.process(task, Process(process, task, wire=RAW, shape=None))
@@ -125,13 +125,3 @@ def clean(text: str) -> str:
 
 def _log_failure(task: Task) -> None:
     _log.exception("handler failed", extra=fields_of(task))
-
-
-def fields_of(task: Task) -> dict[str, object]:
-    """What a line of the log says of a task."""
-    return {
-        "namespace": task.namespace,
-        "process_id": task.process_id,
-        "task_id": task.task_id,
-        "task_type": task.task_type.value,
-    }

@@ -27,7 +27,7 @@ from progressor.handlers.waits import call_in
 from progressor.model import Decision, Task, TaskType
 from progressor.outages import Outage, Says, cause_of
 from progressor.storage import KINDS, ROOM, Claimed, Finished, Kind, Storage, TaskRef
-from progressor.supervision import Background, expect, report, watched
+from progressor.supervision import Background, end_all, expect, report, watched
 from progressor.worker.alarm import Alarm
 from progressor.worker.slot import Begun, Slot, new_lease, said_of, say_given_up, say_hangs
 from progressor.worker.worker import Worker
@@ -393,8 +393,5 @@ class Pool:
         self._has_given_up = True
         await self._background.stop()
         say_given_up(self.namespace.name, [held.task.process_id for held in self._chains.values()])
-        chains = list(self._chains)
-        for chain in chains:
-            chain.cancel()
         # How each of them ended is said where it ends.
-        await asyncio.gather(*chains, return_exceptions=True)
+        await end_all(self._chains)

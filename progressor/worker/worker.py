@@ -16,9 +16,10 @@ from progressor import metrics
 from progressor.config import EngineOptions
 from progressor.errors import InvalidRequest, SchemaMismatch, StorageUnavailable
 from progressor.handlers.deadlines import Deadlines
+from progressor.handlers.handler import fields_of
 from progressor.handlers.limits import bounded
 from progressor.handlers.namespace import Namespace
-from progressor.handlers.perform import fields_of, perform
+from progressor.handlers.perform import perform
 from progressor.handlers.waits import Lending, RunningStep
 from progressor.model import (
     Decision,

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from progressor import Namespace
+from progressor import Namespace, supervision
 from progressor.handlers.threads import NoThread
 from progressor.storage.items import Claimed
 from progressor.storage.operations import Storage
@@ -44,10 +44,16 @@ class Steps:
         self.lacks_thread = False
         self.hangs: Future[None] | None = None
         self.due: timedelta | None = None
+        self.swallows = 0
 
     async def step(self, held: Claimed, slot: Slot) -> Stepped:
         self.begun.append(held.task.process_id)
         self.kept.append(slot.goes_on)
+        while self.swallows:
+            try:
+                await asyncio.Event().wait()
+            except asyncio.CancelledError:
+                self.swallows -= 1
         await self.gate.wait()
         following = self.then(held)
         await asyncio.sleep(0)
@@ -250,6 +256,20 @@ async def test_stop_gives_up_in_the_end(
     assert len(tables.execute("SELECT * FROM running")) == 1
     (said,) = [record for record in caplog.records if record.msg.startswith("steps given up")]
     assert (said.namespace, said.steps, said.processes) == (NS, 1, ["p0"])
+
+
+async def test_stop_gives_up_what_swallows_its_cancellation(
+    make: Callable[[int], Pool], storage: Storage, steps: Steps, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A step that is given up is cancelled until it ends: the stop does."""
+    monkeypatch.setattr(supervision, "_PROD", 0.01)
+    steps.swallows = 3
+    await inits(storage, 1)
+    pool = make(2)
+    await eventually(lambda: len(steps.begun) == 1, "it runs")
+    async with asyncio.timeout(30):
+        assert not await pool.stop(timedelta(milliseconds=10))
+    assert (steps.swallows, pool.busy) == (0, 0)
 
 
 async def test_what_a_request_brings_while_stopping_is_handed_back(

@@ -1,11 +1,17 @@
 """One timer for all steps, and each of them ends at its own time."""
 
 import asyncio
+import logging
+from collections.abc import Awaitable, Callable
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
+from progressor.handlers import deadlines as deadlines_module
 from progressor.handlers.deadlines import Deadline, Deadlines
+from progressor.handlers.perform import perform
+from progressor.model import Failure, Intent, Outcome
 
 SHORT = timedelta(milliseconds=20)
 LONG = timedelta(hours=1)
@@ -102,3 +108,102 @@ async def test_a_step_that_ran_out_leaves_no_cancellation_behind() -> None:
     assert task is not None
     assert task.cancelling() == 0
     await asyncio.sleep(0)
+
+
+# Handlers that do not end when their time is over
+
+
+class Stubborn:
+    """A handler that swallows so many cancellations, and then does as the test says."""
+
+    def __init__(self, swallows: int, end: Callable[[], Awaitable[Intent]]) -> None:
+        self.left = swallows
+        self._end = end
+
+    async def process(self, task: Any, process: Any) -> Intent:
+        while self.left:
+            try:
+                await asyncio.Event().wait()
+            except asyncio.CancelledError:
+                self.left -= 1
+        return await self._end()
+
+
+async def returns() -> Intent:
+    return Intent()
+
+
+async def raises() -> Intent:
+    raise ValueError("in its clean-up")
+
+
+async def waits() -> Intent:
+    await asyncio.Event().wait()
+    raise AssertionError
+
+
+@pytest.fixture
+def soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What does not end is cancelled again at once."""
+    monkeypatch.setattr(deadlines_module, "_AGAIN", 0.001)
+
+
+@pytest.fixture
+def run(make_task: Any, make_snapshot: Any) -> Callable[[Any], Awaitable[Outcome]]:
+    async def run(handler: Any) -> Outcome:
+        async with asyncio.timeout(10):
+            return await perform(handler, make_snapshot(), make_task(), Deadlines(SHORT))
+
+    return run
+
+
+@pytest.mark.usefixtures("soon")
+@pytest.mark.parametrize("end", [returns, raises, waits])
+async def test_what_swallows_its_cancellation_is_cancelled_again(
+    end: Any, run: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Until it ends, however it does: its time was over, says the outcome, and no cancellation is left."""
+    caplog.set_level(logging.WARNING, logger="progressor.deadlines")
+    handler = Stubborn(3, end)
+    outcome = await run(handler)
+    assert isinstance(outcome, Failure)
+    assert (handler.left, outcome.error_types) == (0, ("StepTimeout", "TimeoutError"))
+    task = asyncio.current_task()
+    assert task is not None
+    assert task.cancelling() == 0
+    (said,) = [vars(record) for record in caplog.records if record.name == "progressor.deadlines"]
+    assert said["message"] == "handler goes on after its time, cancelled again until it ends"
+    facts = (said["levelno"], said["namespace"], said["process_id"], said["task_id"], said["task_type"])
+    assert facts == (logging.WARNING, "billing", "acme", 7, "call")
+
+
+@pytest.mark.usefixtures("soon")
+async def test_what_has_ended_is_not_cancelled_again(run: Any) -> None:
+    """The next step of the same chain has the whole of its own time."""
+    await run(Stubborn(1, returns))
+    # Cancelled again meanwhile, it would end in a cancellation, and early.
+    ran = await _run(Deadlines(SHORT), asyncio.Event())
+    assert ran is not None
+    assert ran >= SHORT.total_seconds() - 0.001
+
+
+async def test_what_ends_at_once_is_not_told_of(run: Any, caplog: pytest.LogCaptureFixture) -> None:
+    """A handler whose clean-up is short is cancelled once, and the log has its failure alone."""
+    await run(Stubborn(0, waits))
+    assert [record.getMessage() for record in caplog.records] == ["handler failed"]
+
+
+@pytest.mark.usefixtures("soon")
+async def test_a_cancellation_of_others_stays_one_among_many(make_task: Any, make_snapshot: Any) -> None:
+    """Who is given up while it is cancelled again and again was cancelled from outside."""
+
+    async def given_up() -> Intent:
+        step.cancel()
+        return await waits()
+
+    handler = Stubborn(2, given_up)
+    step = asyncio.create_task(perform(handler, make_snapshot(), make_task(), Deadlines(SHORT)))
+    with pytest.raises(asyncio.CancelledError):
+        await asyncio.wait_for(asyncio.shield(step), timeout=10)
+    assert step.cancelled()
+    assert step.cancelling() == 1
