@@ -219,9 +219,11 @@ class ReplyTimeout(ProgressorError):
         paused: bool = False,
     ) -> None:
         why = f"; namespace {namespace!r} is paused until an operator resumes it" if paused else ""
+        # Who waited for what others had asked for has none.
+        key = "" if idempotency_key is None else f" with idempotency_key={idempotency_key!r}"
         super().__init__(
             f"no reply from process {named(namespace, process_id)} in time; the task goes on: "
-            f"ask again with idempotency_key={idempotency_key!r}{why}"
+            f"ask again{key}{why}"
         )
         self.namespace = namespace
         self.process_id = process_id

@@ -40,6 +40,8 @@ from progressor.worker.slot import new_lease
 _INIT_POLL, _LONGEST_INIT_POLL = 0.005, 0.25
 # How long who gave up waiting is kept to be told why.
 _WHY_SECONDS = 2.0
+# How long the look at a task may take, for who has less time than that.
+_LOOK_SECONDS = 2.0
 
 
 def request_of(
@@ -222,60 +224,69 @@ class Asker:
         task, standing, key = receipt.task, receipt.standing, receipt.idempotency_key
         if task is None:
             return await self.result(receipt.namespace, receipt.process_id, receipt.task_id, timeout)
-        return await self._answer(receipt.process_id, task, standing, timeout, key=key)
+        until = asyncio.get_running_loop().time() + self.seconds(timeout)
+        return await self._answer(receipt.process_id, task, standing, until, key=key)
 
     async def result(self, namespace: str, process_id: str, task_id: int, timeout: Timeout) -> Any:
         """The answer of a task of this process, or its error raised.
 
-        Also of a life of it that has removed itself, for as long as its answers are kept.
+        Also of a life of it that has removed itself, for as long as its answers are kept. A look at what is
+        there may take a moment, even if the time is shorter: who does not want to wait wants to look.
         """
         _check_name(namespace)
         check_text("process_id", process_id)
         check_count("task_id", task_id, least=1, most=LAST_ID)
-        await self._node.connected()
-        row = await self._node.reads.task(namespace, process_id, task_id)
-        if row is None:
-            await self._found(namespace, process_id)
-            raise TaskNotFound(namespace, process_id, task_id=task_id)
+        seconds, began = self.seconds(timeout), asyncio.get_running_loop().time()
+        look = max(seconds, _LOOK_SECONDS)
+        try:
+            async with asyncio.timeout_at(began + look):
+                await self._node.connected()
+                row = await self._node.reads.task(namespace, process_id, task_id)
+                if row is None:
+                    await self.found(namespace, process_id)
+                    raise TaskNotFound(namespace, process_id, task_id=task_id)
+                # Now, and not when the answer is there: this too may be a read.
+                await self.wire_of(namespace)
+        except TimeoutError:
+            raise not_answered(look) from None
         task = TaskRef(namespace, row.process_no, task_id)
         standing = Standing(row.status, row.response, row.error)
-        return await self._answer(process_id, task, standing, timeout, key=row.idempotency_key)
+        until = began + seconds
+        return await self._answer(process_id, task, standing, until, key=row.idempotency_key)
 
     async def _answer(
         self,
         process_id: str,
         task: TaskRef,
         standing: Standing | None,
-        timeout: Timeout,
+        until: float,
         *,
         key: str | None,
     ) -> Any:
-        seconds = self.seconds(timeout)
         if standing is None or (standing.status is not None and not standing.status.is_final):
             try:
                 with waiting_for(self._node.place, task.namespace, process_id) as wait:
                     wait.lend(task.process_no)
-                    async with asyncio.timeout(seconds):
+                    async with asyncio.timeout_at(until):
                         standing = await self._node.replies.wait(task)
             except (TimeoutError, StorageUnavailable) as error:
                 raise await self._no_reply(task, process_id, key, error) from None
         return response_of(task.namespace, process_id, standing, await self.wire_of(task.namespace))
 
-    async def initialised(self, namespace: str, process_id: str) -> Snapshot:
-        """The process once its init is over; CallCycle if a handler would wait for itself."""
-        snapshot = await self._found(namespace, process_id)
-        if snapshot.status is not ProcessStatus.INIT:
-            return snapshot
+    async def initialised(self, snapshot: Snapshot) -> Snapshot:
+        """The process once its init, which runs, is over; CallCycle if a handler would wait for itself."""
+        namespace, process_id = snapshot.namespace, snapshot.process_id
         with waiting_for(self._node.place, namespace, process_id) as wait:
             wait.lend(snapshot.process_no)
             pause = _INIT_POLL
             while snapshot.status is ProcessStatus.INIT:
                 await asyncio.sleep(pause)
                 pause = min(pause * 2, _LONGEST_INIT_POLL)
-                snapshot = await self._found(namespace, process_id)
+                snapshot = await self.found(namespace, process_id)
         return snapshot
 
-    async def _found(self, namespace: str, process_id: str) -> Snapshot:
+    async def found(self, namespace: str, process_id: str) -> Snapshot:
+        """The process as it is now; ProcessNotFound if there is none."""
         snapshot = await self._node.reads.process(namespace, process_id)
         if snapshot is None:
             await self.check_namespace(namespace)
@@ -293,6 +304,13 @@ def seconds_of(timeout: Timeout, default: timedelta) -> float:
         return float(seconds)
     except OverflowError:
         raise InvalidRequest("timeout must be a number that a clock can hold", field="timeout") from None
+
+
+def not_answered(seconds: float) -> StorageUnavailable:
+    """The error of who only reads, and whose time was over before anything was seen to go on."""
+    return StorageUnavailable(
+        f"PostgreSQL did not answer within {seconds:g} s: nothing was changed, read again"
+    )
 
 
 def _not_accepted(request: Request, seconds: float) -> StorageUnavailable:

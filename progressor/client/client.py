@@ -16,7 +16,7 @@ from types import TracebackType
 from typing import Any, Concatenate, Literal, ParamSpec, Self, TypeVar, get_args
 
 from progressor import metrics
-from progressor.client.asking import Asker
+from progressor.client.asking import Asker, not_answered
 from progressor.client.bulk_repair import BulkRepairing
 from progressor.client.importing import import_of
 from progressor.client.overseeing import Overseeing
@@ -126,15 +126,22 @@ class Client(Requesting, Timing, Overseeing, BulkRepairing):
         range: HistoryRange | None = HistoryRange(),  # noqa: A002, B008 - pinned name; frozen
         timeout: Timeout = None,
     ) -> Process[Any]:
-        """A process with a range of its history (`range=None`: none); waits for a running init."""
+        """A process with a range of its history (`range=None`: none); waits for a running init.
+
+        ReplyTimeout if the init takes longer, StorageUnavailable if it is PostgreSQL that does.
+        """
         check_namespace(namespace)
         check_text("process_id", process_id)
         if range is not None and not isinstance(range, HistoryRange):
             raise InvalidRequest("range must be a HistoryRange or None", field="range")
+        seconds = self._asker.seconds(timeout)
+        snapshot: Snapshot | None = None
         try:
-            async with asyncio.timeout(self._asker.seconds(timeout)):
+            async with asyncio.timeout(seconds):
                 await self._node.connected()
-                snapshot = await self._asker.initialised(namespace, process_id)
+                snapshot = await self._asker.found(namespace, process_id)
+                if snapshot.status is ProcessStatus.INIT:
+                    snapshot = await self._asker.initialised(snapshot)
                 if range is not None:
                     events = await self._node.reads.events(
                         snapshot.process_no, range, last=snapshot.last_event_id
@@ -142,6 +149,8 @@ class Client(Requesting, Timing, Overseeing, BulkRepairing):
                     snapshot = snapshot._replace(history=events)
                 return await self._view(snapshot)
         except TimeoutError:
+            if snapshot is None or snapshot.status is not ProcessStatus.INIT:
+                raise not_answered(seconds) from None
             paused = await self._asker.is_paused(namespace)
             raise ReplyTimeout(
                 namespace, process_id, idempotency_key=None, task_id=None, paused=paused

@@ -167,7 +167,7 @@ async def test_get_gives_up_waiting_for_an_init(serve: MakeClient) -> None:
     starting = asyncio.create_task(client.start(NS, "p", Act(gate="g")))
     await scripted.gates["g"].entered()
     with pytest.raises(ReplyTimeout):
-        await client.get(NS, "p", timeout=0.05)
+        await client.get(NS, "p", timeout=timedelta(milliseconds=500))
     scripted.gates["g"].open()
     await starting
 

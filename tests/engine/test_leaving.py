@@ -1,18 +1,20 @@
 """What is under way when a client is closed, or its time is over, beside a server that says nothing."""
 
 import asyncio
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Awaitable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from datetime import timedelta
 
 import pytest
 
 from progressor import Client, ReplyTimeout, StorageUnavailable, SyncClient
+from progressor.client import asking as asking_module
+from progressor.model import Reply, Snapshot
 from progressor.storage import signals as signals_module
 from progressor.storage.connections import Connections
 from progressor.storage.operations import Storage
 from progressor.storage.signals import Signals
-from tests.support import NS, Tables, eventually, start
+from tests.support import NS, Tables, events, eventually, hold, init, resume, save, start
 
 SHORT = 0.05
 IN_TIME = 30
@@ -74,11 +76,98 @@ async def test_the_look_at_the_namespace_is_within_the_timeout(dsn: str, known: 
                 await asyncio.wait_for(client.simple_repair(NS, "p1", timeout=SHORT), IN_TIME)
 
 
+@asynccontextmanager
+async def mute() -> AsyncIterator[str]:
+    """The address of a server that takes connections, and says nothing."""
+    over = asyncio.Event()
+
+    async def say_nothing(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await over.wait()
+        writer.close()
+
+    server = await asyncio.start_server(say_nothing, "127.0.0.1", 0)
+    try:
+        yield f"postgresql://nobody@127.0.0.1:{server.sockets[0].getsockname()[1]}/nothing"
+    finally:
+        over.set()
+        server.close()
+
+
+async def _out_of_time(asking: Awaitable[object]) -> None:
+    with pytest.raises(StorageUnavailable, match="did not answer within"):
+        await asyncio.wait_for(asking, IN_TIME)
+
+
 async def test_a_read_is_within_the_timeout(dsn: str, known: Tables) -> None:
-    """`get` waits no longer than it was told to, whatever it waits for."""
+    """`get` waits no longer than it was told to; what it has not seen, it says nothing of."""
     async with Client(dsn) as client:
-        with silent(known, "processes"), pytest.raises(ReplyTimeout):
-            await asyncio.wait_for(client.get(NS, "p1", timeout=SHORT), IN_TIME)
+        with silent(known, "processes"):
+            await _out_of_time(client.get(NS, "p1", timeout=SHORT))
+
+
+async def test_the_history_is_within_the_timeout(storage: Storage, dsn: str, known: Tables) -> None:
+    """A process that was read and is not in its init has no task that goes on."""
+    await start(storage, decision=resume(events=events(1)))
+    async with Client(dsn) as client:
+        with silent(known, "events"):
+            await _out_of_time(client.get(NS, "p1", timeout=SHORT))
+
+
+async def test_an_init_that_was_seen_goes_on(
+    storage: Storage, dsn: str, known: Tables, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its `get` says so, also if PostgreSQL is silent by then."""
+    await hold(storage, init())
+    async with Client(dsn) as client:
+        getting = asyncio.create_task(client.get(NS, "p1", timeout=1))
+        read, seen = client._node.reads.process, asyncio.Event()
+
+        async def reading(namespace: str, process_id: str) -> Snapshot | None:
+            snapshot = await read(namespace, process_id)
+            seen.set()
+            return snapshot
+
+        monkeypatch.setattr(client._node.reads, "process", reading)
+        await asyncio.wait_for(seen.wait(), IN_TIME)
+        with silent(known, "processes"), pytest.raises(ReplyTimeout, match=r"ask again$") as told:
+            await asyncio.wait_for(getting, IN_TIME)
+    assert (told.value.idempotency_key, told.value.task_id) == (None, None)
+
+
+async def test_a_connection_is_within_the_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who asks first, of a server that says nothing, is told in time that it is that."""
+    monkeypatch.setattr(asking_module, "_LOOK_SECONDS", SHORT)
+    async with mute() as dsn:
+        client, blocking = Client(dsn), SyncClient(dsn)
+        await _out_of_time(client.get(NS, "p1", timeout=SHORT))
+        await _out_of_time(client.result(NS, "p1", 1, timeout=SHORT))
+        await _out_of_time(asyncio.to_thread(blocking.get, NS, "p1", timeout=SHORT))
+        await _out_of_time(asyncio.to_thread(blocking.result, NS, "p1", 1, timeout=SHORT))
+        await client.close()
+        await asyncio.to_thread(blocking.close)
+
+
+async def test_the_look_at_a_task_is_within_the_timeout(
+    storage: Storage, dsn: str, known: Tables, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`result` waits no longer than it was told to, or than a look takes; a task that was seen goes on."""
+    monkeypatch.setattr(asking_module, "_LOOK_SECONDS", SHORT)
+    task_id = (await hold(storage, init())).task.task_id
+    async with Client(dsn) as client:
+        for table in ("tasks", "namespaces"):
+            with silent(known, table):
+                await _out_of_time(client.result(NS, "p1", task_id, timeout=SHORT))
+        with pytest.raises(ReplyTimeout) as told:
+            await asyncio.wait_for(client.result(NS, "p1", task_id, timeout=1), IN_TIME)
+    assert told.value.task_id == task_id
+
+
+async def test_an_answer_that_is_there_needs_no_time(storage: Storage, dsn: str, known: Tables) -> None:
+    """Whoever does not want to wait is given what a short look finds."""
+    step = await hold(storage, init())
+    await save(storage, step, resume(reply=Reply(response=b'"answer"')))
+    async with Client(dsn) as client:
+        assert await client.result(NS, "p1", step.task.task_id, timeout=1e-6) == "answer"
 
 
 async def test_last_hints_do_not_hold_up_who_leaves(
