@@ -234,7 +234,7 @@ class Storage(Bulks, Oversight, Tokens):
     async def capture_task(
         self, ref: TaskRef, *, worker_id: int, lease: int, now: datetime | None = None
     ) -> Claimed | None:
-        """Claim one task by id, if it is the next of its process and due."""
+        """Claim one task by id, if it is the next of its process and, if it is a timer, due."""
         params = {"worker_id": worker_id, "lease": lease, "now": now}
         params |= {"process_no": ref.process_no, "task_id": ref.task_id}
         found = await self._claim("capture_task", params, ROOM)

@@ -369,7 +369,8 @@ class Oracle:
         task = process.next if process else None
         if process is None or task is None or task.key != key:
             return None
-        if task.scheduled_time > now or self.policies[process.key[0]].paused:
+        is_early = task.task_type.is_timer and task.scheduled_time > now
+        if is_early or self.policies[process.key[0]].paused:
             return None
         task.run(worker, lease, now)
         return task

@@ -55,6 +55,18 @@ async def test_captures_a_due_timer(storage: Storage, tables: Tables) -> None:
     assert step.task.task_type is TaskType.TIMEOUT
 
 
+async def test_a_clock_that_was_set_back(storage: Storage, tables: Tables) -> None:
+    """A request is captured however early the clock says it is; a timer waits for its time."""
+    await start(storage, "p1", set_timer(SECOND))
+    timer = _timer_of(tables, "p1")
+    await start(storage, "p2")
+    ref = await wait(storage, request("p2", worker_id=None))
+    assert await capture(storage, timer, seconds=-3600) is None
+    step = await capture(storage, ref, seconds=-3600)
+    assert step is not None
+    assert step.task.task_id == ref.task_id
+
+
 async def test_leaves_what_is_not_next(storage: Storage, tables: Tables) -> None:
     """A call behind another, or on a busy process, and a blocked timer are not captured."""
     await start(storage, "mail", set_timer(SECOND))

@@ -1,4 +1,4 @@
--- Claim one task by its id, if it is the next of its process and due.
+-- Claim one task by its id, if it is the next of its process and, if it is a timer, due.
 -- Row locks skip what others hold, so a claim never waits, and what is read is what was locked. The row in
 -- running comes first; only what was captured leaves the schedule.
 WITH due AS MATERIALIZED (
@@ -12,7 +12,11 @@ WITH due AS MATERIALIZED (
         JOIN progressor.processes AS p ON p.process_no = ANY (ARRAY[s.process_no])
         WHERE
             s.process_no = %(process_no)s::bigint AND s.task_id = %(task_id)s::bigint AND s.claimable
-            AND s.scheduled_time <= coalesce(%(now)s::timestamptz, now())
+            -- A request waits for no time: a clock that was set back must not keep it.
+            AND (
+                s.task_type NOT IN ('timeout', 'remove')
+                OR s.scheduled_time <= coalesce(%(now)s::timestamptz, now())
+            )
             AND s.namespace_no <> ALL (
                 ARRAY(SELECT n.namespace_no FROM progressor.namespaces AS n WHERE n.paused)
             )
