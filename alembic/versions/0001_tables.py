@@ -238,6 +238,7 @@ def upgrade() -> None:
             "autovacuum_vacuum_scale_factor": "0.0",
             "autovacuum_vacuum_threshold": "1000",
             "autovacuum_vacuum_cost_delay": "0",
+            "vacuum_truncate": "false",
         },
     )
     op.create_table(
@@ -255,6 +256,7 @@ def upgrade() -> None:
             "autovacuum_vacuum_scale_factor": "0.0",
             "autovacuum_vacuum_threshold": "1000",
             "autovacuum_vacuum_cost_delay": "0",
+            "vacuum_truncate": "false",
         },
     )
     op.create_index(

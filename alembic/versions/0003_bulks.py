@@ -79,6 +79,7 @@ def upgrade() -> None:
             "autovacuum_vacuum_scale_factor": "0.0",
             "autovacuum_vacuum_threshold": "1000",
             "autovacuum_vacuum_cost_delay": "0",
+            "vacuum_truncate": "false",
         },
     )
 

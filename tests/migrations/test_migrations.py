@@ -100,6 +100,33 @@ def test_storage_parameters_are_those_of_the_schema(dsn: str) -> None:
         assert set(found[table.name]) == {f"{key}={value}" for key, value in stated.items()}, table.name
 
 
+@pytest.mark.parametrize(
+    ("table", "row"),
+    [
+        ("running", "n, 1, n, 1, now(), 'call'"),
+        ("schedule", "n, n, now(), 1, 'call', FALSE"),
+        ("bulk_repairs", "1, n, n"),
+    ],
+    ids=["running", "schedule", "bulk_repairs"],
+)
+def test_no_empty_end_is_cut_off(dsn: str, table: str, row: str) -> None:
+    """VACUUM, which would lock all others out for that, leaves a table that shrinks and grows as it is."""
+    with psycopg.connect(dsn, autocommit=True) as connection:
+
+        def size() -> int:
+            found = connection.execute(f"SELECT pg_relation_size('progressor.{table}')".encode()).fetchone()
+            assert found is not None
+            return int(found[0])
+
+        connection.execute(
+            f"INSERT INTO progressor.{table} SELECT {row} FROM generate_series(1, 2000) AS n".encode()
+        )
+        full = size()
+        connection.execute(f"DELETE FROM progressor.{table}".encode())
+        connection.execute(f"VACUUM progressor.{table}".encode())
+        assert size() == full > 0
+
+
 def test_upgrade_reports_the_revisions(empty_dsn: str) -> None:
     """An upgrade says where the database was and where it is; a second one changes nothing."""
     assert migrations.upgrade(empty_dsn) == (None, migrations.head())
