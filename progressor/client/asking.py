@@ -94,6 +94,7 @@ class Asker:
         self._node = node
         self._accepting = Accepting(node, pools)
         self._known = set(pools)
+        self._given = frozenset(namespaces)
         self._wire = wire
         # Of the namespaces that are known: what stands in their rows.
         self._wires = {name: namespace.wire for name, namespace in namespaces.items()}
@@ -105,8 +106,13 @@ class Asker:
             row = await self._node.reads.namespace(namespace)
             if row is None:
                 raise NamespaceNotFound(namespace)
-            self._wires.setdefault(namespace, RAW if row.options.get("raw") else self._wire)
+            if namespace not in self._given:
+                self._wires[namespace] = RAW if row.options.get("raw") else self._wire
             self._known.add(namespace)
+
+    def forget_namespace(self, namespace: str) -> None:
+        """It was retired: who serves it next, and how, is looked up anew."""
+        self._known.discard(namespace)
 
     async def is_paused(self, namespace: str) -> bool:
         """Whether an operator has paused it, as far as that can be found out in a moment."""

@@ -27,6 +27,7 @@ from progressor.client.tokens import Tokens
 from progressor.config import ConnectionOptions
 from progressor.errors import (
     InvalidRequest,
+    NamespaceNotFound,
     ProcessAlreadyExists,
     ProcessNotFound,
     ProgressorError,
@@ -190,7 +191,11 @@ class Client(Requesting, Timing, Overseeing, BulkRepairing):
             metadata=metadata,
             status=status,
         )
-        if not await self._node.storage.put(item):
+        is_put = await self._node.storage.put(item)
+        if is_put is None:
+            self._asker.forget_namespace(namespace)
+            raise NamespaceNotFound(namespace)
+        if not is_put:
             raise ProcessAlreadyExists(namespace, process_id)
         if item.timer is not None and item.status == "running":
             self._node.ring(namespace, "timers")

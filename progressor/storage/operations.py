@@ -308,21 +308,25 @@ class Storage(Bulks, Oversight, Tokens):
 
         return await self._run("remove", attempt, patience=self._patience)
 
-    async def put(self, item: Import, *, now: datetime | None = None) -> bool:
-        """Import a process with its history and timer; False if the id is taken."""
+    async def put(self, item: Import, *, now: datetime | None = None) -> bool | None:
+        """Import a process with its history and timer; False if the id is taken.
+
+        None if no worker ever served its namespace, or it was retired since.
+        """
         params = {**import_columns(item), "now": now}
 
-        async def attempt(session: Session, again: bool) -> bool:
+        async def attempt(session: Session, again: bool) -> bool | None:
             async with session.transaction():
-                made = (await session.transact({"put_process": params}))["put_process"]
+                (told,) = (await session.transact({"put_process": params}))["put_process"]
+                made = told["process_no"] is not None
                 if made:
-                    numbered = {**params, **made[0]}
+                    numbered = {**params, **told}
                     timer = {} if item.timer is None else {"put_timer": numbered}
                     await session.transact({"put_events": numbered, **timer})
             if again and not made:
                 # The id is taken, perhaps by our own first try.
-                made = (await session.transact({"put_own": params}))["put_own"]
-            return bool(made)
+                made = bool((await session.transact({"put_own": params}))["put_own"])
+            return True if made else False if told["is_served"] else None
 
         return await self._run("put", attempt, patience=self._patience)
 

@@ -5,8 +5,16 @@ from datetime import timedelta
 
 import pytest
 
-from progressor import NamespaceInUse, NamespaceNotFound, ReplyTimeout, SetTimer, SyncClient
-from tests.acceptance.conftest import MakeClient, MakeEngine
+from progressor import (
+    Engine,
+    NamespaceInUse,
+    NamespaceNotFound,
+    ProcessAlreadyExists,
+    ReplyTimeout,
+    SetTimer,
+    SyncClient,
+)
+from tests.acceptance.conftest import MakeClient, MakeEngine, Options
 from tests.acceptance.support import NS, Act, Scripted, until
 
 
@@ -101,6 +109,27 @@ async def test_what_is_served_or_has_processes_is_not_retired(serve: MakeClient)
     with pytest.raises(NamespaceInUse, match=r"live workers serve it \(1\)") as refused:
         await client.retire(NS)
     assert (refused.value.namespace, refused.value.workers, refused.value.processes) == (NS, 1, 1)
+
+
+async def test_a_put_into_what_was_retired(
+    engine: MakeEngine, client: MakeClient, dsn: str, mode: Options
+) -> None:
+    """Who used it before is told that it is gone, not that the id is taken; served again, it is known."""
+    namespace = Scripted().namespace
+    asker = await client()
+    # To whom nobody is alive, nor served it of late.
+    operator = await client(lease_age=timedelta(microseconds=1))
+    async with Engine(dsn, [namespace], **mode):
+        await asker.put(NS, "p")
+        await asker.remove(NS, "p")
+    await operator.retire(NS)
+    for _ in range(2):
+        with pytest.raises(NamespaceNotFound):
+            await asker.put(NS, "p")
+    await engine(namespace)
+    await asker.put(NS, "p")
+    with pytest.raises(ProcessAlreadyExists):
+        await asker.put(NS, "p")
 
 
 async def test_nobody_knows_it(client: MakeClient) -> None:

@@ -461,9 +461,11 @@ class Oracle:
         process = self.processes.get(key)
         return (True, self._forget(process)) if process else (False, set())
 
-    def put(self, item: Import, now: datetime) -> bool:
+    def put(self, item: Import, now: datetime) -> bool | None:
         key = (item.namespace, item.process_id)
-        if key in self.processes or item.namespace not in self.policies:
+        if item.namespace not in self.policies:
+            return None
+        if key in self.processes:
             return False
         process = Process(key, now, status=ProcessStatus(item.status), changed_at=now, detail=item.detail)
         self.processes[key] = process

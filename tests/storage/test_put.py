@@ -119,8 +119,16 @@ async def test_taken_id(storage: Storage, tables: Tables) -> None:
     await hold(storage, init("p2"))
     before = tables.everything()
     for process_id in ("p1", "p2"):
-        assert not await storage.put(imported(process_id, events=events(2)), now=T0)
+        assert await storage.put(imported(process_id, events=events(2)), now=T0) is False
     assert tables.everything() == before
+
+
+async def test_nobody_serves_it(storage: Storage, tables: Tables) -> None:
+    """What is put into a namespace that is not there, any more, is told from an id that is taken."""
+    assert await storage.put(Import("nobody.knows", "p1", "put-1"), now=T0) is None
+    tables.execute("DELETE FROM namespaces")
+    assert await storage.put(imported(), now=T0) is None
+    assert tables.execute("SELECT * FROM tasks") == []
 
 
 async def test_many_events(storage: Storage, tables: Tables) -> None:
