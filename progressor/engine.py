@@ -179,9 +179,13 @@ class Engine:
         options = namespace.options.model_dump(mode="json")
         options["raw"] = namespace.is_raw
         options["step_timeout"] = namespace.options.step_timeout.total_seconds()
-        await self.node.storage.register_namespace(
-            namespace.name, options=options, schemas=namespace.schemas()
-        )
+        # They only inform: what cannot be stored of them keeps nobody from serving.
+        schemas, left_out = namespace.storable_schemas()
+        if left_out:
+            log.warning(
+                "schemas cannot be stored", extra={"namespace": namespace.name, "schemas": left_out}
+            )
+        await self.node.storage.register_namespace(namespace.name, options=options, schemas=schemas)
 
     async def __aexit__(
         self,

@@ -6,6 +6,7 @@ refused when they are written, by an error that names the field; nothing is ever
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields, is_dataclass
@@ -82,6 +83,15 @@ def json_object(value: Any, *, field: str) -> Metadata:
         where = _locate(plain, field, _has_nul)
         raise InvalidRequest(f"{where} must not contain NUL characters", field=where)
     return plain
+
+
+def fits_jsonb(value: Any) -> bool:
+    """Whether a jsonb column can hold this JSON: no NaN or Infinity, no NUL, no half of a character."""
+    try:
+        json.dumps(value, allow_nan=False, ensure_ascii=False).encode()
+    except (TypeError, ValueError, RecursionError):
+        return False
+    return not _has_nul(value)
 
 
 def require_finite(value: Any, data: bytes, *, field: str) -> None:
@@ -221,7 +231,7 @@ class Shape:
         """The type's JSON schema; None if JSON schema has no word for it."""
         try:
             return self._adapter.json_schema(mode=mode)
-        except PydanticInvalidForJsonSchema:
+        except (PydanticInvalidForJsonSchema, PydanticSerializationError):
             return None
 
 

@@ -13,7 +13,7 @@ from typing import Any, Final, TypeVar, overload
 
 from progressor.config import NamespaceOptions, OnZombie, RetryPolicy
 from progressor.errors import InvalidRequest
-from progressor.handlers.codec import ANY, RAW, Codec, Shape, Wire
+from progressor.handlers.codec import ANY, RAW, Codec, Shape, Wire, fits_jsonb
 from progressor.handlers.function import Function, names_around
 from progressor.handlers.handler import Handler, InvalidCall
 from progressor.handlers.limits import checked
@@ -196,6 +196,19 @@ class Namespace:
             },
             "repair": repair and repair.args_schema,
         }
+
+    def storable_schemas(self) -> tuple[dict[str, Any], list[str]]:
+        """The same, with None for what a jsonb column cannot hold; and of what these are."""
+        schemas = self.schemas()
+        places = [(schemas, each, each) for each in ("state", "init", "repair")]
+        for name, call in schemas["calls"].items():
+            places += ((call, each, f"call {name}: {each}") for each in call)
+        left_out = []
+        for holder, key, what in places:
+            if not fits_jsonb(holder[key]):
+                holder[key] = None
+                left_out.append(what)
+        return schemas, left_out
 
     def _decorate(
         self,

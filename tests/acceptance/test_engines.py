@@ -1,9 +1,13 @@
 """Several namespaces, several engines, and the sharing of work between them."""
 
 import asyncio
+import logging
+import math
 from datetime import timedelta
+from typing import Annotated, Any, Literal
 
 import pytest
+from pydantic import BaseModel, Field
 
 from progressor import Engine, Namespace, Process, ProcessNotFound
 from tests.acceptance.conftest import MakeClient, MakeEngine, Options
@@ -173,3 +177,66 @@ async def test_an_engine_without_scanner_and_collector(engine: MakeEngine, clien
     assert await asker.start(NS, "p", Act(add=1, after=0.05)) == 1
     await until_events(asker, "p", "fired")
     assert await asker.call(NS, "p", "act", Act(add=1)) == 2
+
+
+class Endless(BaseModel):
+    """Its default is no number of JSON."""
+
+    most: float = math.inf
+
+
+class Halved(BaseModel):
+    """Half a character stands in its description."""
+
+    text: str = Field("", description="\ud800")
+
+
+class Unwritten(BaseModel):
+    """Its schema cannot even be made."""
+
+    text: str = Field("", json_schema_extra={"x": object()})  # type: ignore[dict-item]  # what is tested
+
+
+@pytest.mark.parametrize(
+    ("odd", "value"),
+    [
+        (Literal["\x00"], "\x00"),
+        (Annotated[str, Field(pattern="^[^\x00]*$")], "text"),
+        (Endless, {"most": 1}),
+        (Halved, {}),
+        (Unwritten, {}),
+    ],
+    ids=["nul", "pattern", "infinity", "surrogate", "no schema"],
+)
+async def test_schemas_that_cannot_be_stored(
+    engine: MakeEngine, odd: Any, value: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The engine starts, serves them, publishes the others, and says once which it could not store."""
+    namespace = Namespace(NS)
+
+    @namespace.init
+    async def init(process: Process, args: int) -> None: ...
+
+    async def take(process: Process, args: Any) -> None: ...
+    async def give(process: Process) -> Any:
+        return value
+
+    take.__annotations__["args"] = give.__annotations__["return"] = odd
+    namespace.call(take)
+    namespace.call(give)
+    namespace.repair(take)
+    with caplog.at_level(logging.WARNING, "progressor.engine"):
+        served = (await engine(namespace)).client
+    nothing = {"args": None, "returns": None}
+    found = (await served.published(NS)).schemas
+    assert found == {
+        "state": None,
+        "init": {"type": "integer"},
+        "calls": {"give": nothing, "take": nothing},
+        "repair": None,
+    }
+    await served.start(NS, "p", 1)
+    await served.call(NS, "p", "take", value)
+    told = [(each.namespace, each.schemas) for each in caplog.records]  # type: ignore[attr-defined]  # ours
+    left_out = ["repair", "call give: returns", "call take: args"]
+    assert told == ([] if odd is Unwritten else [(NS, left_out)])
