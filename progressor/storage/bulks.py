@@ -37,6 +37,8 @@ _LEFT, _PREVIEWED, _GROUPS = 10_000, 100_000, 50
 _BURST = timedelta(seconds=1)
 # Between two rounds of a bulk that has begun something, or waits for that; and after one that failed.
 _PAUSE, _LONG_PAUSE = timedelta(milliseconds=200), timedelta(seconds=5)
+# However slow its pace is, the end of a repair is seen within this.
+_SEEN_WITHIN = timedelta(seconds=5)
 _COUNTS = ("looked_at", "passed_by", "begun", "repaired", "refused", "failed", "removed")
 
 
@@ -312,6 +314,8 @@ def _go_on(bulk: Row, looked: _Looked, *, begun: int, pause: timedelta) -> None:
     bulk["next_at"] = max(bulk["paced_at"], now + pause)
     bulk.update(cursor_at=looked.cursor_at, cursor_no=looked.cursor_no, at_end=looked.at_end)
     if _bulk_of(bulk).under_way:
+        # A round before its pace lets it begin anything has no room, and only counts what ended.
+        bulk["next_at"] = min(bulk["next_at"], now + _SEEN_WITHIN)
         return
     if bulk["status"] == BulkStatus.STOPPING:
         bulk.update(status=BulkStatus.STOPPED.value, ended_at=now)

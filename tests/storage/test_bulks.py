@@ -413,6 +413,31 @@ async def test_the_pace_is_kept(storage: Storage) -> None:
     assert began == [1, 1, 1, 2, 3]
 
 
+async def test_a_slow_one_soon_sees_the_end_of_its_repairs(storage: Storage) -> None:
+    """It looks every few seconds, and begins nothing before its pace lets it."""
+    hour = timedelta(hours=1)
+    await break_process(storage, "p1")
+    await break_process(storage, "p2")
+    await make(storage, simple=False, pace=hour)
+    assert (await one_round(storage, T1)).new["begun"] == 1
+    (step,) = await claim_calls(storage)
+    soon = T1 + 5 * SECOND
+    done = await one_round(storage, soon)
+    assert (done.bulk.under_way, any(done.new.values())) == (1, False)
+    await save(storage, step, resume())
+    done = await one_round(storage, soon + 5 * SECOND)
+    assert (done.new["repaired"], done.bulk.begun) == (1, 1)
+    # Nothing is under way.
+    assert await storage.next_bulk(now=T1) == hour
+    assert (await one_round(storage, T1 + hour)).new["begun"] == 1
+    (step,) = await claim_calls(storage)
+    await save(storage, step, resume())
+    last = T1 + hour + 5 * SECOND
+    done = await one_round(storage, last)
+    assert (done.bulk.status, done.bulk.ended_at) == (BulkStatus.FINISHED, last)
+    assert counts(done.bulk) == {"looked_at": 2, "begun": 2, "repaired": 2}
+
+
 async def test_no_more_than_so_many_under_way(storage: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where workers are slow or away, a bulk waits with the rest."""
     monkeypatch.setattr(bulks_module, "MOST_UNDER_WAY", 2)
@@ -445,6 +470,18 @@ async def test_stopping(storage: Storage, tables: Tables) -> None:
     assert counts(done.bulk) == {"looked_at": 1, "begun": 1, "repaired": 1}
     await storage.stop_bulk(made.bulk_id)
     assert statuses(tables) == {"p0": "running", "p1": "error", "p2": "error"}
+
+
+async def test_stopping_is_looked_after_at_once(storage: Storage) -> None:
+    """Whenever its next round was due: what it began may have ended since."""
+    await break_process(storage)
+    made = await make(storage, simple=False, pace=timedelta(hours=1))
+    await one_round(storage, T1)
+    (step,) = await claim_calls(storage)
+    await save(storage, step, resume())
+    await storage.stop_bulk(made.bulk_id, now=T1 + SECOND)
+    done = await one_round(storage, T1 + SECOND)
+    assert (done.bulk.status, done.bulk.ended_at) == (BulkStatus.STOPPED, T1 + SECOND)
 
 
 async def test_stopping_with_nothing_under_way(storage: Storage) -> None:

@@ -8,5 +8,7 @@ SET
     ended_at = CASE
         WHEN b.begun > b.repaired + b.refused + b.failed + b.removed THEN NULL
         ELSE coalesce(%(now)s::timestamptz, clock_timestamp())
-    END
+    END,
+    -- What is under way may have ended by now: the next round sees it.
+    next_at = least(b.next_at, coalesce(%(now)s::timestamptz, clock_timestamp()))
 WHERE b.bulk_id = %(bulk_id)s::bigint AND b.status = 'running'
