@@ -85,6 +85,9 @@ OLDEST_SNAPSHOT = Gauge(
 )
 SLOTS = Gauge("progressor_slots", "Worker slots", (_NAMESPACE, "state"))
 ZOMBIES = Counter("progressor_zombies", "Zombies collected", (_NAMESPACE, "disposition"))
+ZOMBIES_REFUSED = Counter(
+    "progressor_zombies_refused", "Zombies that PostgreSQL refused to change; they are tried again"
+)
 JUDGING = Gauge(
     "progressor_zombie_collector_judging",
     "1 while the zombie collector of this process judges; 0 until it saw writes get through for a lease",

@@ -49,6 +49,9 @@ class Unread:
 
     def met(self, message: str, key: Row, error: Exception) -> None:
         metrics.UNREAD.inc()
+        self.say(message, key, error)
+
+    def say(self, message: str, key: Row, error: Exception) -> None:
         about = message, key["task_id"]
         if about in self._said:
             return

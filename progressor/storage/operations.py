@@ -14,6 +14,7 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
 
+from progressor import metrics
 from progressor.model import Task
 from progressor.storage.arrays import bigints
 from progressor.storage.bulks import Bulks
@@ -55,9 +56,9 @@ from progressor.storage.rows import (
 )
 from progressor.storage.saving import save
 from progressor.storage.session import Session
-from progressor.storage.statements import lock_by_name
+from progressor.storage.statements import Params, Row, lock_by_name
 from progressor.storage.tokens import Tokens
-from progressor.storage.zombies import bury, evidence_columns, find
+from progressor.storage.zombies import Round, collect, collected, evidence_columns
 
 # Of removed processes, in one transaction.
 _MOST_ROWS = 10_000
@@ -262,16 +263,19 @@ class Storage(Bulks, Oversight, Tokens):
 
         Too long is step_timeout + `grace`. All of it as of `evidence.at`, so a repetition that comes late
         finds no more than the first try would have. StorageUnavailable if a step could not be saved just
-        now, because a table that it writes to is locked.
+        now, because a table that it writes to is locked. One that PostgreSQL refuses to change is left out.
         """
         params = {**evidence_columns(evidence, lease_age), "grace": grace, "limit": limit}
 
-        async def attempt(session: Session, _again: bool) -> list[Zombie]:
-            async with session.transaction():
-                found = await find(session, params)
-                return await bury(session, found, now) if found else []
+        async def carry(params: Params) -> Round:
+            attempt = partial(collect, params=params, now=now)
+            return await self._run("collect_zombies", attempt, patience=self._patience)
 
-        return await self._run("collect_zombies", attempt, patience=self._patience)
+        def pass_over(zombie: Row, error: Exception) -> None:
+            metrics.ZOMBIES_REFUSED.inc()
+            self._unread.say("zombie cannot be collected", zombie, error)
+
+        return await collected(carry, params, pass_over)
 
     async def drop_leftovers(
         self,

@@ -1,12 +1,17 @@
-"""Zombies: which they are, and what becomes of them, in the transaction that has locked their processes."""
+"""Zombies: which they are, and what becomes of them, in the transaction that has locked their processes.
+
+Rule: a round is one transaction. If PostgreSQL is well and refuses it, that is perhaps for the sake of one:
+each is then buried alone, and who cannot be is passed over, said, and tried again by the next round.
+"""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
+import psycopg
 from psycopg import errors as pg
 
 from progressor.config import NamespaceOptions
@@ -15,6 +20,8 @@ from progressor.model import Decision, Disposition, Task, TaskType, shown_id
 from progressor.storage.arrays import bigints, microseconds, texts
 from progressor.storage.columns import task_key_columns, timer_columns
 from progressor.storage.items import Evidence, TaskRef, Zombie
+from progressor.storage.reach import said_by
+from progressor.storage.refusals import Unreadable, judged
 from progressor.storage.rows import grouped
 from progressor.storage.session import Session
 from progressor.storage.statements import Params, Row
@@ -34,7 +41,68 @@ def evidence_columns(evidence: Evidence, lease_age: timedelta) -> dict[str, Any]
     }
 
 
-async def find(session: Session, params: Params) -> list[Row]:
+class Round(NamedTuple):
+    """What one transaction did: who was found, and who of these was buried."""
+
+    found: Sequence[Row]
+    zombies: list[Zombie]
+
+
+class _Refused(Exception):
+    """PostgreSQL is well, and did not bury those who were found."""
+
+    def __init__(self, found: Sequence[Row], error: Exception) -> None:
+        super().__init__(said_by(error))
+        self.found = found
+
+
+async def collect(session: Session, _again: bool, *, params: Params, now: datetime | None) -> Round:
+    """Find zombies and bury them, in one transaction."""
+    async with session.transaction():
+        found = await _find(session, params)
+        try:
+            return Round(found, await _bury(session, found, now) if found else [])
+        except (psycopg.Error, Unreadable) as error:
+            if not _is_of_one(error):
+                raise
+            raise _Refused(found, error) from None
+
+
+async def collected(
+    carry: Callable[[Params], Awaitable[Round]],
+    params: Params,
+    pass_over: Callable[[Row, Exception], None],
+) -> list[Zombie]:
+    """The zombies that one round buries; one by one if PostgreSQL refuses them together."""
+    try:
+        return (await carry({**params, "after": 0})).zombies
+    except _Refused as refused:
+        if len(refused.found) == 1:
+            pass_over(refused.found[0], refused)
+            return []
+    zombies: list[Zombie] = []
+    after = 0
+    while len(zombies) < params["limit"]:
+        try:
+            found, buried = await carry({**params, "after": after, "limit": 1})
+        except _Refused as refused:
+            pass_over(refused.found[0], refused)
+            found, buried = refused.found, []
+        if not found:
+            break
+        zombies += buried
+        after = found[0]["process_no"]
+    return zombies
+
+
+def _is_of_one(error: psycopg.Error | Unreadable) -> bool:
+    """Whether it says nothing of the others. A full disk does: for it workers fall silent that live."""
+    if isinstance(error, Unreadable):
+        return True
+    return judged(error).of_one_item and not isinstance(error, pg.DiskFull)
+
+
+async def _find(session: Session, params: Params) -> list[Row]:
     """The zombies, their processes locked in this transaction."""
     try:
         told = await session.transact({"lock_saved_tables": {}, "find_zombies": params})
@@ -53,9 +121,16 @@ class _Verdict(NamedTuple):
         return self.decision.disposition is Disposition.RETRY
 
 
-async def bury(session: Session, found: Sequence[Row], now: datetime | None) -> list[Zombie]:
+async def _bury(session: Session, found: Sequence[Row], now: datetime | None) -> list[Zombie]:
     """Carry out what is decided of zombies whose processes this transaction has locked."""
-    verdicts = {row["process_no"]: _judged(row) for row in found}
+    keys = {name: bigints([row[name] for row in found]) for name in ("process_no", "task_id")}
+    lost = (await session.transact({"bury_patience": {}, "lost_tasks": keys}))["lost_tasks"]
+    tasks = {row["process_no"]: row for row in lost}
+    verdicts = {
+        row["process_no"]: _judged({**row, **tasks[row["process_no"]]})
+        for row in found
+        if row["process_no"] in tasks
+    }
     ended = [verdict for verdict in verdicts.values() if not verdict.goes_back]
     retried = [verdict for verdict in verdicts.values() if verdict.goes_back]
     statements: dict[str, Params] = {}
@@ -64,7 +139,7 @@ async def bury(session: Session, found: Sequence[Row], now: datetime | None) -> 
         statements |= {"cancel_waiting": params, "end_zombies": params}
     if retried:
         statements["release"] = {**_retry_columns(retried), "attempts": 1, "now": now}
-    told = await session.transact(statements)
+    told = await session.transact(statements) if statements else {}
     namespaces = {number: verdict.task.namespace for number, verdict in verdicts.items()}
     cancelled = grouped(told.get("cancel_waiting", ()), namespaces)
     return [

@@ -205,6 +205,20 @@ async def test_after_a_round_that_failed_nobody_is_judged_for_a_lease(
     assert tables.running() is None
 
 
+async def test_one_zombie_that_cannot_be_collected_ends_no_evidence(
+    collector: ZombieCollector, storage: Storage, tables: Tables
+) -> None:
+    """Somebody locks a row of it: that says nothing of the workers, and the next round judges too."""
+    await lose_a_step(storage, tables)
+    tables.execute("BEGIN")
+    tables.execute("SELECT FROM running FOR UPDATE")
+    await collector.run_once()
+    tables.execute("COMMIT")
+    assert tables.running() is not None
+    await collector.run_once()
+    assert (tables.running(), judging()) == (None, 1)
+
+
 async def test_a_longer_lease_is_said(
     collector: ZombieCollector, tables: Tables, writes: Writes, caplog: pytest.LogCaptureFixture
 ) -> None:

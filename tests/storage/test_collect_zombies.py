@@ -12,6 +12,7 @@ import psycopg
 import pytest
 from psycopg.types.json import Jsonb
 
+from progressor import metrics
 from progressor.config import NamespaceOptions, RetryPolicy
 from progressor.errors import StorageUnavailable
 from progressor.model import Disposition, TaskType
@@ -253,6 +254,97 @@ async def test_a_step_that_cannot_be_saved_is_not_late(
         with pytest.raises(StorageUnavailable, match=rf'nobody is judged: .*\.{table}"'):
             await collect(storage)
     assert await collect(storage) == [zombie(step)]
+
+
+# one that cannot be buried
+
+
+def passed_over() -> float:
+    return metrics.ZOMBIES_REFUSED._value.get()
+
+
+async def three(storage: Storage) -> list[Held]:
+    """Steps of which the second one's process has a timer and a request that waits."""
+    first = await hold(storage, init("p1"))
+    await start(storage, "stuck", set_timer(SECOND))
+    stuck = await hold(storage, request("stuck", name="refused"))
+    await wait(storage, request("stuck", name="refused"))
+    return [first, stuck, await hold(storage, init("p3"))]
+
+
+def survivors(tables: Tables) -> list[str]:
+    """Whose steps still run."""
+    found = tables.execute("SELECT process_id FROM running JOIN processes USING (process_no) ORDER BY 1")
+    return [row["process_id"] for row in found]
+
+
+@pytest.mark.parametrize("alone", [False, True], ids=["of several", "alone"])
+@pytest.mark.parametrize(
+    "rows",
+    ["tasks WHERE task_id = %(task)s", "running WHERE TRUE", "schedule WHERE task_type = 'call'"],
+    ids=["task", "running", "schedule"],
+)
+async def test_a_row_that_somebody_locks(
+    storage: Storage,
+    known: Tables,
+    other: psycopg.Connection,
+    caplog: pytest.LogCaptureFixture,
+    rows: str,
+    alone: bool,
+) -> None:
+    """It costs its own process, which is said once and buried when the lock is gone; not the others."""
+    steps = await three(storage)
+    if alone:
+        for step in (steps[0], steps[2]):
+            await save(storage, step, resume())
+    stuck = steps[1].task
+    with other.transaction(force_rollback=True):
+        lock = f"SELECT FROM progressor.{rows} AND process_no = %(process)s FOR UPDATE"
+        other.execute(lock.encode(), {"task": stuck.task_id, "process": stuck.process_no})
+        before = passed_over()
+        others = [] if alone else ["p1", "p3"]
+        assert [each.process_id for each in await collect(storage)] == others
+        assert await collect(storage) == []
+        assert survivors(known) == ["stuck"]
+        assert passed_over() == before + 2
+    said = [each for each in caplog.records if each.getMessage() == "zombie cannot be collected"]
+    assert [(vars(each)["task_id"], vars(each)["process_no"]) for each in said] == [
+        (stuck.task_id, stuck.process_no)
+    ]
+    assert [each.process_id for each in await collect(storage)] == ["stuck"]
+
+
+REFUSED = """
+CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    RAISE EXCEPTION 'refused' USING ERRCODE = '{state}';
+END $$;
+CREATE TRIGGER refuse BEFORE UPDATE ON tasks FOR EACH ROW
+WHEN (OLD.name = 'refused') EXECUTE FUNCTION refuse();
+"""
+
+
+@pytest.mark.parametrize("state", ["XX001", "57014"], ids=["damage", "too slow"])
+@pytest.mark.parametrize("policy", ["error", "retry"])
+async def test_one_that_is_refused(storage: Storage, known: Tables, policy: str, state: str) -> None:
+    """A row that cannot be changed, or too many that wait: the others go on, up to the limit."""
+    known.set_namespace(on_zombie=policy)
+    await three(storage)
+    await hold(storage, init("p4"))
+    known.execute(REFUSED.format(state=state).encode())
+    assert [each.process_id for each in await collect(storage, limit=2)] == ["p1", "p3"]
+    assert [each.process_id for each in await collect(storage, limit=2)] == ["p4"]
+    assert survivors(known) == ["stuck"]
+
+
+async def test_a_full_disk_is_everybodys(storage: Storage, known: Tables) -> None:
+    """Workers fall silent for it, so the round fails, and nobody of it is buried."""
+    await three(storage)
+    known.execute(REFUSED.format(state="53100").encode())
+    impatient = Storage(storage._connections, patience=timedelta())
+    with pytest.raises(StorageUnavailable, match="refused"):
+        await collect(impatient)
+    assert survivors(known) == ["p1", "p3", "stuck"]
 
 
 # the policy that breaks

@@ -64,7 +64,7 @@ OTHER_STATEMENTS = {
     *("heartbeat", "deregister", "live_workers", "served_namespaces", "register_namespace"),
     *("oldest_snapshot", "longest_lease", "server_version"),
     *("create_token", "find_tokens", "revoke_token", "use_token", "tokens_exist"),
-    *("set_paused", "known_namespaces", "all_workers", "retire_patience"),
+    *("set_paused", "known_namespaces", "all_workers", "retire_patience", "bury_patience"),
     # See test_cost_where_many_bulks_have_ended.
     *("make_bulk", "bulk_of_key", "bulks", "stop_bulk", "next_bulk", "lock_bulk", "note_bulk"),
     "running_bulks",

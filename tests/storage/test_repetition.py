@@ -442,6 +442,29 @@ async def test_collect_zombies(storage: Storage, lossy: Storage, tables: Tables,
     assert (row["status"], row["attempts_count"]) == expected
 
 
+@pytest.mark.parametrize("spared", range(5))
+async def test_zombies_one_by_one(
+    storage: Storage, tables: Tables, connections: LossyConnections, spared: int
+) -> None:
+    """Whichever answer is lost of a round that takes them one by one: each is buried once, or left."""
+    tables.set_namespace(on_zombie="retry")
+    tables.set_collector()
+    steps = [await hold(storage, init(f"p{n}")) for n in range(3)]
+    taken = tables.execute("SELECT process_no FROM running ORDER BY process_no OFFSET 1 LIMIT 1")
+    connections.spared, connections.late = spared, 1
+    tables.execute("BEGIN")
+    tables.execute("SELECT FROM running WHERE process_no = %s FOR UPDATE", taken[0]["process_no"])
+    long = timedelta(seconds=30)
+    await collect(Storage(connections, patience=long), T0 + 2 * long, lease_age=long, grace=long)
+    tables.execute("COMMIT")
+    rows = [tables.task(step.task.task_id) for step in steps]
+    assert [row and (row["status"], row["attempts_count"]) for row in rows] == [
+        ("waiting", 1),
+        ("running", None),
+        ("waiting", 1),
+    ]
+
+
 async def test_remove(storage: Storage, lossy: Storage) -> None:
     """The second try says that there was such a process."""
     await start(storage)

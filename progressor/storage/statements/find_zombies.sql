@@ -4,6 +4,7 @@
 -- All ages are as of `at`, the collector's last own renewal, and count from `since`, when writes began to get
 -- through. Where that renewal is missing (a standby was promoted that had not got it), so may be those of
 -- the workers: then nobody is judged.
+-- Their tasks are not read here: one that cannot be read is not to keep the others from being found.
 WITH evidence AS (
     SELECT
     FROM progressor.workers AS own
@@ -38,14 +39,9 @@ SELECT
     s.worker_id IS NOT NULL AS is_silent,
     n.options -> 'on_zombie' AS on_zombie,
     n.options -> 'zombie_attempts' AS zombie_attempts,
-    n.options -> 'retry_policy' AS retry_policy,
-    t.scheduled_time,
-    t.attempts_count,
-    t.last_retry_interval,
-    t.zombie_count
+    n.options -> 'retry_policy' AS retry_policy
 FROM progressor.running AS r
 JOIN progressor.processes AS p ON p.process_no = ANY (ARRAY[r.process_no])
-JOIN progressor.tasks AS t ON t.process_no = ANY (ARRAY[r.process_no]) AND t.task_id = r.task_id
 JOIN progressor.namespaces AS n ON n.namespace_no = ANY (ARRAY[p.namespace_no])
 LEFT JOIN progressor.workers AS w ON w.worker_id = ANY (ARRAY[r.worker_id])
 LEFT JOIN silent AS s ON s.worker_id = r.worker_id
@@ -56,6 +52,8 @@ CROSS JOIN LATERAL (
 ) AS own
 WHERE
     EXISTS (SELECT FROM evidence)
+    -- Where a round goes on that takes them one by one.
+    AND r.process_no + 0 > %(after)s::bigint
     -- Nothing younger can be either; what is younger is most of what runs.
     AND r.running_time
     < %(at)s::timestamptz - least(%(lease_age)s::interval, %(grace)s::interval)
