@@ -80,9 +80,11 @@ class ZombieCollector(PeriodicService):
             self._report(zombie)
         more = len(zombies) == _MOST
         if began >= self._leftovers_at:
-            left = await self._storage.drop_leftovers(evidence, lease_age=self._lease_age)
-            self._leftovers_at = began + (0.0 if left else _RARELY)
-            more = more or left
+            # One that fails would take as long again at once, and zombies wait for it.
+            self._leftovers_at = began + _RARELY
+            await self._storage.drop_workers(evidence, lease_age=self._lease_age)
+            if await self._storage.drop_leftovers():
+                self._leftovers_at, more = began, True
         return timedelta(0) if more else None
 
     def _note(self, evidence: Evidence | None) -> None:

@@ -60,8 +60,8 @@ from progressor.storage.statements import Params, Row, lock_by_name
 from progressor.storage.tokens import Tokens
 from progressor.storage.zombies import Round, collect, collected, evidence_columns
 
-# Of removed processes, in one transaction.
-_MOST_ROWS = 10_000
+# Of removed processes, in one transaction: no more than is deleted in a few seconds.
+_MOST_ROWS, _MOST_BYTES = 10_000, 64 * 1024 * 1024
 
 
 class Storage(Bulks, Oversight, Tokens):
@@ -277,20 +277,18 @@ class Storage(Bulks, Oversight, Tokens):
 
         return await collected(carry, params, pass_over)
 
-    async def drop_leftovers(
-        self,
-        evidence: Evidence,
-        *,
-        lease_age: timedelta,
-        limit: int = 1000,
-        now: datetime | None = None,
-    ) -> bool:
-        """Forget dead workers, and what is left of up to `limit` removed processes; True if more may be."""
-        params = {**evidence_columns(evidence, lease_age), "limit": limit, "rows": _MOST_ROWS, "now": now}
-        statements = dict.fromkeys(("drop_workers", "drop_rows", "drop_removed"), params)
+    async def drop_workers(self, evidence: Evidence, *, lease_age: timedelta) -> None:
+        """Forget workers that died without leaving, once nothing of theirs runs."""
+        params = evidence_columns(evidence, lease_age)
+        await self._transact("drop_workers", {"drop_workers": params}, patience=self._patience)
+
+    async def drop_leftovers(self, *, limit: int = 1000, now: datetime | None = None) -> bool:
+        """Forget what is left of up to `limit` removed processes; True if there may be more."""
+        params = {"limit": limit, "rows": _MOST_ROWS, "bytes": _MOST_BYTES, "now": now}
+        statements = dict.fromkeys(("drop_rows", "drop_removed"), params)
         told = await self._transact("drop_leftovers", statements, patience=self._patience)
         (dropped,), (forgotten,) = told["drop_rows"], told["drop_removed"]
-        return bool(dropped["rows"] == _MOST_ROWS or forgotten["processes"] == limit)
+        return bool(dropped["has_more"] or forgotten["processes"] == limit)
 
     async def remove(self, namespace: str, process_id: str) -> Removed:
         """End a process, whatever it does just now; its running step is fenced off.

@@ -25,7 +25,9 @@ from tests.support import (
     claim_calls,
     hold,
     init,
+    removed,
     request,
+    save,
     start,
     wait,
 )
@@ -309,3 +311,28 @@ async def test_dead_workers_are_forgotten(
     await collector.run_once()
     serving = "SELECT worker_id FROM workers WHERE namespaces <> '{}'"
     assert [row["worker_id"] for row in tables.execute(serving)] == [WORKER]
+
+
+async def test_leftovers_that_cannot_be_dropped_wait_as_others_do(
+    storage: Storage, tables: Tables, told: Told, writes: Writes
+) -> None:
+    """Dead workers are forgotten all the same, and the next rounds look for zombies alone."""
+    tables.set_namespace()
+    tables.set_worker(seen_at=PAST)
+    await start_at(storage, PAST)
+    await save(storage, await hold(storage, request(), now=PAST), removed(), now=PAST)
+    tables.execute(
+        """
+        CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$
+        BEGIN
+            RAISE EXCEPTION 'too slow' USING ERRCODE = '57014';
+        END $$;
+        CREATE TRIGGER refuse BEFORE DELETE ON tasks FOR EACH ROW EXECUTE FUNCTION refuse();
+        """
+    )
+    writes.get_through(300)
+    collector = collector_of(Storage(storage._connections, patience=timedelta()), told, writes)
+    with pytest.raises(StorageUnavailable, match="too slow"):
+        await collector.run_once()
+    assert tables.execute("SELECT FROM workers WHERE namespaces <> '{}'") == []
+    assert await collector.run_once() is None

@@ -369,7 +369,8 @@ async def _stop_bulk(storage: Storage, scene: Scene, side: int) -> Any:
 
 async def _drop(storage: Storage, scene: Scene, side: int) -> Any:
     late = T0 + timedelta(days=2)
-    return await storage.drop_leftovers(evidence(late), lease_age=SECOND, now=late)
+    await storage.drop_workers(evidence(late), lease_age=SECOND)
+    return await storage.drop_leftovers(now=late)
 
 
 async def _put(storage: Storage, scene: Scene, side: int) -> Any:

@@ -520,10 +520,10 @@ class StorageMachine(RuleBasedStateMachine):
     @rule(limit=st.sampled_from([9, 1]), later=long_waits, loss=losses)
     def drop_leftovers(self, limit: int, later: timedelta, loss: str) -> None:
         self.now += later
+        seen = evidence(self.now)
+        self.world.run(lambda storage: storage.drop_workers(seen, lease_age=AGE), loss)
         more = self.world.run(
-            lambda storage: storage.drop_leftovers(
-                evidence(self.now), lease_age=AGE, limit=limit, now=self.now
-            ),
+            lambda storage: storage.drop_leftovers(limit=limit, now=self.now),
             loss,
         )
         self.oracle.drop_workers(AGE, self.now)

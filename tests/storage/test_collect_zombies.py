@@ -217,7 +217,7 @@ async def test_a_database_without_the_last_write_is_not_judged(storage: Storage,
     ahead = evidence(DEAD, beats=2)
     times = {"lease_age": AGE, "grace": GRACE, "now": DEAD}
     assert await storage.collect_zombies(ahead, **times) == []
-    await storage.drop_leftovers(evidence(DEAD + LONG, beats=2), lease_age=AGE)
+    await storage.drop_workers(evidence(DEAD + LONG, beats=2), lease_age=AGE)
     known.set_collector()
     assert len(await storage.collect_zombies(ahead, **times)) == 1
 

@@ -35,7 +35,8 @@ DAY = timedelta(days=1)
 
 
 async def drop(storage: Storage, after: timedelta) -> None:
-    await storage.drop_leftovers(evidence(T0 + after), lease_age=AGE, now=T0 + after)
+    await storage.drop_workers(evidence(T0 + after), lease_age=AGE)
+    await storage.drop_leftovers(now=T0 + after)
 
 
 async def test_answers_of_removed_processes_end(storage: Storage, tables: Tables) -> None:
@@ -66,9 +67,9 @@ async def test_many_answers_end_bit_by_bit(storage: Storage, tables: Tables) -> 
         await start(storage, f"p{place}")
         await save(storage, await hold(storage, request(f"p{place}")), removed())
     late = T0 + DAY + SECOND
-    assert await storage.drop_leftovers(evidence(late), lease_age=AGE, limit=2, now=late)
+    assert await storage.drop_leftovers(limit=2, now=late)
     assert len(tables.everything()["removed"]) == 1
-    assert not await storage.drop_leftovers(evidence(late), lease_age=AGE, limit=2, now=late)
+    assert not await storage.drop_leftovers(limit=2, now=late)
     assert tables.everything()["tasks"] == tables.everything()["removed"] == []
 
 

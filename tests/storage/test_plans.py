@@ -275,7 +275,8 @@ async def tour(dsn: str) -> None:
     connections.late = 1
     await storage.put(item, now=T0)
     await storage.replies([(1, 1)])
-    await storage.drop_leftovers(evidence(T0), lease_age=SECOND, now=T0)
+    await storage.drop_workers(evidence(T0), lease_age=SECOND)
+    await storage.drop_leftovers(now=T0)
     await fused(storage)
     await storage.backlog(NS, most=10, now=T0)
     await storage.retire(NS, lease_age=SECOND)

@@ -16,7 +16,6 @@ from tests.support import (
     Tables,
     break_process,
     events,
-    evidence,
     hold,
     init,
     number,
@@ -102,13 +101,32 @@ async def test_a_large_process_is_gone_at_once_and_its_rows_later(
     await save(storage, again, resume())
     mine = (tables.process(), tables.tasks(), tables.events(), tables.schedule())
     later, rounds = T0 + SECOND, 1
-    while await storage.drop_leftovers(evidence(later), lease_age=AGE, now=later):
+    while await storage.drop_leftovers(now=later):
         rounds += 1
     assert rounds == 1 + (LARGE + 1) // 400
-    await storage.drop_leftovers(evidence(later), lease_age=AGE, now=later)
+    await storage.drop_leftovers(now=later)
     assert (tables.process(), tables.tasks(), tables.events(), tables.schedule()) == mine
     assert rows_left(tables)["removed"] == 0
     assert rows_left(tables)["events"] == 1
+
+
+@pytest.mark.parametrize("of", ["events", "tasks"])
+async def test_large_values_go_in_many_rounds(
+    storage: Storage, tables: Tables, monkeypatch: pytest.MonkeyPatch, of: str
+) -> None:
+    """A round deletes so many bytes, however few rows they are, and one row at least."""
+    await large(storage, tables, of=of)
+    column = "payload" if of == "events" else "response"
+    tables.execute(f"UPDATE {of} SET {column} = convert_to(repeat('x', 1000), 'UTF8')".encode())
+    await storage.remove(NS, "p1")
+    before = rows_left(tables)[of]
+    for most, gone in ((100_000, 100), (1, 101)):
+        monkeypatch.setattr(operations, "_MOST_BYTES", most)
+        assert await storage.drop_leftovers(now=T0 + SECOND)
+        assert rows_left(tables)[of] == before - gone
+    monkeypatch.undo()
+    assert not await storage.drop_leftovers(now=T0 + SECOND)
+    assert rows_left(tables)[of] == 0
 
 
 @pytest.mark.parametrize("of", ["events", "tasks"])
@@ -120,7 +138,7 @@ async def test_a_large_process_that_removes_itself(storage: Storage, tables: Tab
     saved = await save(storage, step, removed())
     assert saved.cancelled == (waiting._replace(reply_to=62),)
     assert tables.process() is None
-    while await storage.drop_leftovers(evidence(T0 + SECOND), lease_age=AGE, now=T0 + SECOND):
+    while await storage.drop_leftovers(now=T0 + SECOND):
         pass
     assert tables.everything()["events"] == []
     await start(storage)
@@ -130,7 +148,7 @@ async def test_a_large_process_that_removes_itself(storage: Storage, tables: Tab
     await storage.remove(NS, "p1")
     day = timedelta(days=1, seconds=1)
     for _ in range(2):
-        await storage.drop_leftovers(evidence(T0 + day), lease_age=AGE, now=T0 + day)
+        await storage.drop_leftovers(now=T0 + day)
     assert set(rows_left(tables).values()) == {0}
 
 

@@ -1,5 +1,6 @@
--- drop_leftovers, second: rows of processes that are gone, so many at once: the events of large ones, and the
--- tasks of those whose answers were kept long enough. Their numbers are nobody else's.
+-- drop_leftovers, first: rows of processes that are gone, so many at once, and so many bytes, but for one row at
+-- least: the events of large ones, and the tasks of those whose answers were kept long enough. Their numbers are
+-- nobody else's. How large a value is, is known without reading it; to delete it takes its time.
 WITH ended AS MATERIALIZED (
     SELECT r.process_no
     FROM progressor.removed_processes AS r
@@ -18,40 +19,67 @@ forgotten AS MATERIALIZED (
     FOR UPDATE SKIP LOCKED
 ),
 
-event AS (
-    DELETE FROM progressor.events AS e
-    USING (
-        SELECT its.process_no, its.event_id
+old_event AS MATERIALIZED (
+    SELECT
+        its.process_no, its.event_id,
+        sum(its.bytes) OVER (
+            ORDER BY its.process_no, its.event_id ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
+        ) AS bytes_before
+    FROM (
+        SELECT e.process_no, e.event_id, e.bytes
         FROM ended
         CROSS JOIN LATERAL (
-            SELECT e.process_no, e.event_id
+            SELECT e.process_no, e.event_id, octet_length(e.payload) AS bytes
             FROM progressor.events AS e
             WHERE e.process_no = ended.process_no
             ORDER BY e.event_id
             LIMIT %(rows)s::bigint
-        ) AS its
+        ) AS e
         LIMIT %(rows)s::bigint
-    ) AS i
-    WHERE e.process_no = ANY (ARRAY[i.process_no]) AND e.event_id = i.event_id
-    RETURNING e.event_id
+    ) AS its
 ),
 
-task AS (
-    DELETE FROM progressor.tasks AS t
-    USING (
-        SELECT its.process_no, its.task_id
+old_task AS MATERIALIZED (
+    SELECT
+        its.process_no, its.task_id,
+        sum(its.bytes) OVER (
+            ORDER BY its.process_no, its.task_id ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
+        ) AS bytes_before
+    FROM (
+        SELECT t.process_no, t.task_id, t.bytes
         FROM forgotten
         CROSS JOIN LATERAL (
-            SELECT t.process_no, t.task_id
+            SELECT
+                t.process_no, t.task_id,
+                coalesce(octet_length(t.args), 0) + coalesce(octet_length(t.context), 0)
+                + coalesce(octet_length(t.response), 0) AS bytes
             FROM progressor.tasks AS t
             WHERE t.process_no = forgotten.process_no
             ORDER BY t.task_id
             LIMIT %(rows)s::bigint
-        ) AS its
+        ) AS t
         LIMIT %(rows)s::bigint
-    ) AS i
-    WHERE t.process_no = ANY (ARRAY[i.process_no]) AND t.task_id = i.task_id
-    RETURNING t.task_id
+    ) AS its
+),
+
+event AS (
+    DELETE FROM progressor.events AS e
+    USING old_event AS i
+    WHERE
+        e.process_no = ANY (ARRAY[i.process_no]) AND e.event_id = i.event_id
+        AND coalesce(i.bytes_before, 0) < %(bytes)s::bigint
+),
+
+task AS (
+    DELETE FROM progressor.tasks AS t
+    USING old_task AS i
+    WHERE
+        t.process_no = ANY (ARRAY[i.process_no]) AND t.task_id = i.task_id
+        AND coalesce(i.bytes_before, 0) < %(bytes)s::bigint
 )
 
-SELECT greatest((SELECT count(*) FROM event), (SELECT count(*) FROM task)) AS rows
+-- Where there was no room for all that was found, or for more to be found, there may be more.
+SELECT
+    greatest((SELECT count(*) FROM old_event), (SELECT count(*) FROM old_task)) = %(rows)s::bigint
+    OR EXISTS (SELECT FROM old_event WHERE bytes_before >= %(bytes)s::bigint)
+    OR EXISTS (SELECT FROM old_task WHERE bytes_before >= %(bytes)s::bigint) AS has_more
