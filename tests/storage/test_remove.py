@@ -111,6 +111,22 @@ async def test_a_large_process_is_gone_at_once_and_its_rows_later(
 
 
 @pytest.mark.parametrize("of", ["events", "tasks"])
+async def test_a_process_of_few_large_rows_is_large(storage: Storage, tables: Tables, of: str) -> None:
+    """What would take long to delete is left for later, also where it is not many rows."""
+    column, rows = ("payload", 17) if of == "events" else ("response", 2)
+    for mebibytes, left in ((60, 0), (68, rows)):
+        await storage.put(imported("p1", events=events(17)), now=T0)
+        await save(storage, await hold(storage, request()), resume())
+        value = f"convert_to(repeat('x', {mebibytes * 1024 * 1024 // rows}), 'UTF8')"
+        tables.execute(f"UPDATE {of} SET {column} = {value}".encode())
+        await storage.remove(NS, "p1")
+        assert rows_left(tables)[of] == left
+    while await storage.drop_leftovers(now=T0 + SECOND):
+        pass
+    assert (rows_left(tables)["events"], rows_left(tables)["tasks"]) == (0, 0)
+
+
+@pytest.mark.parametrize("of", ["events", "tasks"])
 async def test_large_values_go_in_many_rounds(
     storage: Storage, tables: Tables, monkeypatch: pytest.MonkeyPatch, of: str
 ) -> None:

@@ -8,6 +8,7 @@
 -- meanwhile there is nothing to forget, and what that step kept stays.
 -- A large process ends as fast as a small one: what waits on it goes with it; its events and its finished
 -- tasks are left under its number, which no other life will have, and drop_leftovers deletes them in pieces.
+-- It is large by its rows, or by 64 MiB of events or tasks; the few events of a small one are not looked at.
 --
 --   item                  the process, behind the fence if there is one, and whether it is large
 --   process               it ends here
@@ -21,9 +22,20 @@ WITH item AS MATERIALIZED (
         i.*,
         p.last_event_id,
         p.last_event_id > 1000 OR (
-            SELECT count(*) > 1000
-            FROM (SELECT FROM progressor.tasks AS t WHERE t.process_no = i.process_no LIMIT 1001) AS first
-        ) AS is_large,
+            SELECT count(*) > 1000 OR sum(first.bytes) > 64 * 1024 * 1024
+            FROM (
+                SELECT
+                    coalesce(octet_length(t.args), 0) + coalesce(octet_length(t.context), 0)
+                    + coalesce(octet_length(t.response), 0) AS bytes
+                FROM progressor.tasks AS t
+                WHERE t.process_no = i.process_no
+                LIMIT 1001
+            ) AS first
+        ) IS TRUE OR p.last_event_id > 16 AND (
+            SELECT sum(octet_length(e.payload)) > 64 * 1024 * 1024
+            FROM progressor.events AS e
+            WHERE e.process_no = i.process_no
+        ) IS TRUE AS is_large,
         coalesce(%(now)s::timestamptz, now()) AS now
     FROM unnest(
         %(process_no)s::bigint[], %(task_id)s::bigint[], %(worker_id)s::bigint[], %(lease)s::bigint[]
