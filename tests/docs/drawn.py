@@ -105,7 +105,7 @@ def alerts() -> str:
         [
             f"[{rule['annotations']['summary']}](#{rule['annotations']['runbook_url'].partition('#')[2]})",
             f"`{rule['expr']}`",
-            rule["for"].replace("0m", ""),
+            "" if rule["for"] == "0m" else rule["for"],
             rule["labels"]["severity"],
         ]
         for rule in rules()
