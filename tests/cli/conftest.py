@@ -16,6 +16,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 from uuid import uuid4
@@ -109,6 +110,16 @@ class Running:
         while not self._lines.empty():
             self.seen += [line] if (line := self._lines.get()) is not None else []
         return status
+
+    def end_by(self, number: int) -> int:
+        """The same, at this signal: again and again, for Python does not hear one that comes just before
+        a call of C blocks until that returns."""
+        for _ in range(int(DEADLINE_SECONDS)):
+            self.signal(number)
+            with suppress(subprocess.TimeoutExpired):
+                self.process.wait(timeout=1)
+                break
+        return self.end()
 
     def kill(self) -> None:
         self.process.kill()

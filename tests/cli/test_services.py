@@ -78,8 +78,7 @@ def test_second_signal_leaves_at_once(spawn: Spawn, dsn: str, number: signal.Sig
     worker.wait_for("step begun")
     worker.signal(number)
     worker.wait_for("finishing steps")
-    worker.signal(number)
-    assert worker.end() == status
+    assert worker.end_by(number) == status
 
 
 def test_signal_while_starting(spawn: Spawn) -> None:

@@ -190,6 +190,16 @@ async def zombies(world: World) -> None:
     await world.collector(writes).run_once()
 
 
+async def zombie_stays(world: World) -> None:
+    with psycopg.connect(world.dsn) as person:
+        held = await world.call()
+        person.execute("SELECT FROM progressor.tasks WHERE task_id = %s FOR UPDATE", [held.task.task_id])
+        world.tables.set_worker(seen_at=PAST)
+        writes = Writes(world.tables)
+        writes.get_through(50)
+        await world.collector(writes).run_once()
+
+
 async def no_collector(world: World) -> None:
     writes = Writes(world.tables)
     writes.get_through(20)
@@ -292,6 +302,7 @@ TROUBLES: dict[str, tuple[Trouble, float | None]] = {
     "no scanner, or no worker at all": (no_scanner, None),
     "processes break": (broken, None),
     "workers die": (zombies, None),
+    "a zombie stays": (zombie_stays, None),
     "nobody collects zombies": (no_collector, None),
     "results are dropped": (lost_leases, None),
     "timers fail": (retries, None),

@@ -1,6 +1,10 @@
 -- drop_leftovers, first: rows of processes that are gone, so many at once, and so many bytes, but for one row at
 -- least: the events of large ones, and the tasks of those whose answers were kept long enough. Their numbers are
 -- nobody else's. How large a value is, is known without reading it; to delete it takes its time.
+--
+--   ended, forgotten       processes with events left; those whose answers are kept no longer
+--   old_event, old_task    of these, the first rows, each with what all before it weigh
+--   event, task            what there is room for, deleted
 WITH ended AS MATERIALIZED (
     SELECT r.process_no
     FROM progressor.removed_processes AS r
