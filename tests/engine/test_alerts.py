@@ -197,7 +197,10 @@ async def zombie_stays(world: World) -> None:
         world.tables.set_worker(seen_at=PAST)
         writes = Writes(world.tables)
         writes.get_through(50)
-        await world.collector(writes).run_once()
+        collector = world.collector(writes)
+        await collector.run_once()
+    # The person has left.
+    await collector.run_once()
 
 
 async def no_collector(world: World) -> None:
