@@ -25,7 +25,7 @@ from progressor.cli.options import (
     read_object,
     with_settings,
 )
-from progressor.cli.output import print_json, stdout, visible
+from progressor.cli.output import print_bytes, print_json, stdout, visible
 from progressor.cli.question import ask
 from progressor.deployment.settings import Settings
 from progressor.errors import InvalidRequest
@@ -280,8 +280,10 @@ def _timer(at: str | None, after: str | None) -> SetTimer | None:
 
 
 def _print_answer(answer: Any, done: str, *, machine: bool) -> None:
-    """Print the answer as JSON; without one, what was done, or `null` for machines."""
+    """Print the answer as JSON, or its bytes; without one, what was done, or `null` for machines."""
     if answer is None and not machine:
         stdout().print(visible(done), soft_wrap=True)
+    elif isinstance(answer, bytes):
+        print_bytes(answer)
     else:
         print_json(answer, machine=machine)

@@ -6,11 +6,11 @@ characters are shown, not sent.
 
 from __future__ import annotations
 
-import base64
 import json
 from datetime import datetime, timedelta
 from typing import Any
 
+import typer
 from rich.console import Console
 from rich.text import Text
 
@@ -60,15 +60,22 @@ def print_json(value: Any, *, machine: bool) -> None:
         console.print_json(to_json(value), ensure_ascii=False)
 
 
+def print_bytes(data: bytes) -> None:
+    """Write bytes as they are; a terminal gets them as Python writes them."""
+    console = stdout()
+    if console.is_terminal:
+        console.print(Text(shown(data)), soft_wrap=True)
+    else:
+        typer.get_binary_stream("stdout").write(data)
+
+
 def to_json(value: Any, *, indent: int | None = None) -> str:
-    """JSON text: times in ISO 8601, durations in seconds, bytes as {"base64": …}."""
+    """JSON text: times in ISO 8601, durations in seconds."""
     return json.dumps(value, ensure_ascii=False, indent=indent, default=_plain)
 
 
 def _plain(value: Any) -> Any:
     match value:
-        case bytes():
-            return {"base64": base64.b64encode(value).decode()}
         case datetime():
             return value.isoformat()
         case timedelta():
@@ -76,6 +83,11 @@ def _plain(value: Any) -> Any:
         case _:
             # A view forgot to say how: a bug, and better seen than printed as a repr.
             raise TypeError(f"{type(value).__name__} has no JSON form")
+
+
+def shown(value: Any, *, indent: int | None = None) -> str:
+    """A value as people read it: JSON, and bytes as Python writes them."""
+    return repr(value) if isinstance(value, bytes) else to_json(value, indent=indent)
 
 
 def visible(text: str, *, keep_lines: bool = False) -> str:
@@ -89,7 +101,7 @@ def short(value: Any, limit: int = 60) -> str:
     """A value on one line of a table."""
     if value is None:
         return ""
-    text = visible(value if isinstance(value, str) else to_json(value))
+    text = visible(value if isinstance(value, str) else shown(value))
     return text if len(text) <= limit else f"{text[: limit - 1]}…"
 
 

@@ -12,8 +12,9 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from progressor.cli.output import clock, short, to_json, visible
+from progressor.cli.output import clock, short, shown, visible
 from progressor.client.results import TraceEntry
+from progressor.handlers.members import members_for
 from progressor.handlers.process import Process
 from progressor.model import Event, ProcessStatus, TaskStatus, Timer, TimerStatus
 
@@ -43,7 +44,7 @@ def process_plain(process: Process[Any], *, history: bool = True) -> dict[str, A
         "corrupted_by": process.corrupted_by,
         "timer": _timer_plain(process.timer),
         "last_event_id": process.last_event_id,
-        "state": _state(process),
+        **members_for("state", _state(process)),
         "metadata": process.metadata,
     }
     if history:
@@ -54,6 +55,8 @@ def process_plain(process: Process[Any], *, history: bool = True) -> dict[str, A
 def entry_plain(entry: TraceEntry) -> dict[str, Any]:
     """A task of a trace in the words of JSON."""
     facts = {field.name: getattr(entry, field.name) for field in dataclasses.fields(entry)}
+    for name in ("args", "response", "context"):
+        facts |= members_for(name, facts[name])
     facts["events"] = [_event_plain(event) for event in entry.events]
     return facts
 
@@ -65,7 +68,7 @@ def _event_plain(event: Event) -> dict[str, Any]:
         "timestamp": event.timestamp,
         "task_id": event.task_id,
         "metadata": event.metadata,
-        "payload": event.payload,
+        **members_for("payload", event.payload),
     }
 
 
@@ -202,4 +205,4 @@ def _timer(timer: Timer | None) -> Text:
 
 
 def _json(value: Any) -> Text:
-    return Text(visible(to_json(value, indent=2), keep_lines=True))
+    return Text(visible(shown(value, indent=2), keep_lines=True))

@@ -5,7 +5,6 @@ Rule: a problem's type says which error it is, its members are that error's attr
 
 from __future__ import annotations
 
-from base64 import b64decode
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
@@ -17,7 +16,8 @@ from pydantic_core import to_json
 from progressor import errors
 from progressor.client.results import Health, TraceEntry
 from progressor.errors import InvalidRequest, ProgressorError, StorageUnavailable
-from progressor.handlers.codec import RAW, decode
+from progressor.handlers.codec import ANY, JSON, RAW, decode
+from progressor.handlers.members import IN_BASE64, holds_bytes, value_in
 from progressor.handlers.process import Process
 from progressor.http import headers, problems
 from progressor.model import Event, ProcessStatus, Snapshot, TaskStatus, TaskType, Timer, TimerStatus
@@ -108,8 +108,10 @@ def health_of(answer: httpx.Response) -> Health:
 
 def process_of(facts: Mapping[str, Any], history: Sequence[Mapping[str, Any]]) -> Process[Any]:
     """A process as `Client.get` shows it without the namespace's type."""
-    state = facts.get("state")
-    raw = _is_bytes(state)
+    state = value_in(facts, "state")
+    is_readable = not isinstance(state, bytes)
+    # Every value of a raw namespace is bytes; of another one those that cannot be read.
+    raw = all(holds_bytes(each, "payload") for each in history) and not (is_readable and state is not None)
     timer, before = facts["timer"], facts["previous_status"]
     snapshot = Snapshot(
         process_no=0,
@@ -120,14 +122,14 @@ def process_of(facts: Mapping[str, Any], history: Sequence[Mapping[str, Any]]) -
         status_changed_at=_MOMENT.validate_python(facts["status_changed_at"]),
         created_at=_MOMENT.validate_python(facts["created_at"]),
         detail=facts["detail"],
-        aux_state=_plain(state) if raw else None if state is None else to_json(state),
+        aux_state=None if state is None else to_json(state) if is_readable else state,
         metadata=facts["metadata"],
         corrupted_by=facts["corrupted_by"],
         last_event_id=facts["last_event_id"],
         timer=None if timer is None else _timer(timer),
         history=tuple(event_of(each, stored=True) for each in history),
     )
-    return Process(snapshot, wire=RAW, shape=None) if raw else Process(snapshot)
+    return Process(snapshot, wire=RAW if raw else JSON, shape=ANY if is_readable else None)
 
 
 def _timer(facts: Mapping[str, Any]) -> Timer:
@@ -138,7 +140,7 @@ def _timer(facts: Mapping[str, Any]) -> Timer:
 def event_of(facts: Mapping[str, Any], *, stored: bool = False) -> Event:
     """An event; `stored`: with its payload in bytes, as a snapshot holds it."""
     at = facts["timestamp"]
-    payload = _plain(facts["payload"])
+    payload = value_in(facts, "payload")
     if stored and not isinstance(payload, bytes):
         payload = to_json(payload)
     return Event(
@@ -157,10 +159,11 @@ def entry_of(facts: Mapping[str, Any]) -> TraceEntry:
         name: None if facts[name] is None else _MOMENT.validate_python(facts[name])
         for name in ("scheduled_time", "running_time", "finished_time")
     }
-    values = {name: _plain(facts[name]) for name in ("args", "response", "context")}
+    values = {name: value_in(facts, name) for name in ("args", "response", "context")}
+    plain = {name: value for name, value in facts.items() if not name.endswith(IN_BASE64)}
     return TraceEntry(
         **{
-            **facts,
+            **plain,
             **moments,
             **values,
             "task_type": TaskType(facts["task_type"]),
@@ -169,12 +172,3 @@ def entry_of(facts: Mapping[str, Any]) -> TraceEntry:
             "events": tuple(event_of(each) for each in facts["events"]),
         }
     )
-
-
-def _is_bytes(value: Any) -> bool:
-    return isinstance(value, dict) and value.keys() == {"base64"}
-
-
-def _plain(value: Any) -> Any:
-    """A value; what stands as {"base64": …} as its bytes."""
-    return b64decode(value["base64"]) if _is_bytes(value) else value

@@ -7,7 +7,6 @@ was written, but for white space: a number keeps all its digits.
 from __future__ import annotations
 
 import asyncio
-from base64 import b64decode, b64encode
 from datetime import datetime, timedelta
 from typing import Annotated, Any, Literal, NamedTuple, TypeVar
 
@@ -19,6 +18,7 @@ from starlette.responses import Response
 from progressor.client.results import Published, TraceEntry
 from progressor.errors import InvalidRequest
 from progressor.handlers.codec import decode, first_fault
+from progressor.handlers.members import IN_BASE64, members_for, value_in
 from progressor.handlers.process import Process
 from progressor.http import problems
 from progressor.http.headers import BYTES, JSON, accepts, is_json, media_type_of
@@ -32,11 +32,13 @@ _PIECE = 1 << 16
 # How long the next piece of a body is waited for.
 _PATIENCE_SECONDS = 30.0
 
-
 Duration = Annotated[
     timedelta, WithJsonSchema({"anyOf": [{"type": "number"}, {"type": "string", "format": "duration"}]})
 ]
 """Seconds, or ISO 8601."""
+
+Bytes = Annotated[str | None, Field(default=None, json_schema_extra={"contentEncoding": "base64"})]
+"""Bytes in base64, beside a member that is null then."""
 
 
 class TimerBody(BaseModel):
@@ -56,6 +58,7 @@ class EventBody(BaseModel):
     task_id: int | None
     metadata: dict[str, Any]
     payload: Any
+    payload_base64: Bytes
 
 
 class ProcessBody(BaseModel):
@@ -73,6 +76,7 @@ class ProcessBody(BaseModel):
     last_event_id: int
     metadata: dict[str, Any]
     state: Any = Field(default=None, description="Only where it is asked for.")
+    state_base64: Bytes
     history: list[EventBody] | None = Field(default=None, description="Only where it is asked for.")
 
 
@@ -84,10 +88,13 @@ class TaskBody(BaseModel):
     status: TaskStatus
     name: str | None
     args: Any
+    args_base64: Bytes
     response: Any
+    response_base64: Bytes
     error: str | None
     idempotency_key: str | None
     context: Any
+    context_base64: Bytes
     scheduled_time: datetime
     running_time: datetime | None
     finished_time: datetime | None
@@ -159,7 +166,8 @@ class ProblemBody(BaseModel, extra="allow"):
 class ImportedEvent(BaseModel, extra="forbid"):
     """An event of a history that is imported."""
 
-    payload: Any
+    payload: Any = None
+    payload_base64: Bytes
     name: str | None = None
     timestamp: AwareDatetime | None = None
     metadata: dict[str, Any] = {}
@@ -177,6 +185,7 @@ class ImportBody(BaseModel, extra="forbid"):
     """A process as it is to be imported."""
 
     state: Any = None
+    state_base64: Bytes
     events: list[ImportedEvent] = []
     metadata: dict[str, Any] | None = None
     status: Literal["running", "error"] = "running"
@@ -288,17 +297,18 @@ def timer_of(given: NewTimer) -> SetTimer:
         raise InvalidRequest(f"timer: {error}", field="args.timer") from None
 
 
-def unplain(value: Any) -> Any:
-    """Bytes that stand as {"base64": …}, for namespaces whose values are bytes."""
-    match value:
-        case None:
-            return None
-        case {"base64": str(text)} if len(value) == 1:
-            try:
-                return b64decode(text, validate=True)
-            except ValueError:
-                pass
-    raise InvalidRequest('the values of a raw namespace must be {"base64": …}', field="args.state")
+def given_value(body: BaseModel, name: str, *, raw: bool, field: str) -> Any:
+    """A value that a body states: bytes for a raw namespace, JSON for every other one."""
+    members = body.model_dump(include={name, name + IN_BASE64})
+    other = name if raw else name + IN_BASE64
+    if members[other] is not None:
+        kind = "bytes, in base64" if raw else "JSON"
+        raise InvalidRequest(f"{field}{other} must not be given: {name} is {kind}", field=field + other)
+    try:
+        return value_in(members, name)
+    except ValueError:
+        where = f"{field}{name}{IN_BASE64}"
+        raise InvalidRequest(f"{where} is not base64", field=where) from None
 
 
 def require_acceptable(request: Request, media_type: str) -> None:
@@ -320,18 +330,8 @@ def answer(value: Any, status: int = 200, headers: dict[str, str] | None = None)
 
 
 def shown(value: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
-    """JSON of a value; bytes in it are {"base64": …}."""
+    """JSON of a value."""
     return Response(to_json(value, fallback=str), status, headers, JSON)
-
-
-def in_base64(data: bytes) -> dict[str, str]:
-    """Bytes as they stand in JSON."""
-    return {"base64": b64encode(data).decode()}
-
-
-def _plain(value: Any) -> Any:
-    """A value as JSON has it: bytes, which a raw handler or a codec wrote, as {"base64": …}."""
-    return in_base64(value) if isinstance(value, bytes) else value
 
 
 def shown_process(process: Process[Any], *, state: bool, history: bool, failures: bool) -> dict[str, Any]:
@@ -351,7 +351,7 @@ def shown_process(process: Process[Any], *, state: bool, history: bool, failures
         "metadata": process.metadata,
     }
     if state:
-        facts["state"] = _plain(_state(process))
+        facts |= members_for("state", _state(process))
     if history:
         facts["history"] = [shown_event(event) for event in process.history]
     return facts
@@ -373,7 +373,7 @@ def shown_event(event: Event) -> dict[str, Any]:
         "timestamp": event.timestamp,
         "task_id": event.task_id,
         "metadata": event.metadata,
-        "payload": _plain(event.payload),
+        **members_for("payload", event.payload),
     }
 
 
@@ -385,11 +385,11 @@ def shown_task(entry: TraceEntry, *, failures: bool) -> dict[str, Any]:
         "task_type": entry.task_type,
         "status": entry.status,
         "name": entry.name,
-        "args": _plain(entry.args),
-        "response": _plain(entry.response),
+        **members_for("args", entry.args),
+        **members_for("response", entry.response),
         "error": entry.error if failures else None,
         "idempotency_key": entry.idempotency_key,
-        "context": _plain(entry.context),
+        **members_for("context", entry.context),
         "scheduled_time": entry.scheduled_time,
         "running_time": entry.running_time,
         "finished_time": entry.finished_time,

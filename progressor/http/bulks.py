@@ -34,6 +34,7 @@ class NewBulkBody(BaseModel, extra="forbid"):
     handler: str | None = None
     simple: bool = False
     args: Any = None
+    args_base64: bodies.Bytes
     rate: float = 50.0
     dry_run: bool = False
 
@@ -121,7 +122,7 @@ async def repair_all(
         preview = PreviewBody.model_validate(found, from_attributes=True)
         _hide_errors(caller, given.namespace, preview)
         return bodies.shown(preview.model_dump(mode="json"))
-    args = bodies.unplain(given.args) if published.is_raw else given.args
+    args = bodies.given_value(given, "args", raw=published.is_raw, field="args.")
     if not given.simple:
         await server.publications.check(given.namespace, TaskType.REPAIR, None, args)
     made = await server.client.repair_all(

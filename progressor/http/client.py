@@ -20,10 +20,10 @@ from progressor.client.results import Health, Page, Published, TraceEntry
 from progressor.client.timing import Timing
 from progressor.errors import InvalidRequest
 from progressor.handlers.codec import decode, encode_json, json_object
+from progressor.handlers.members import members_for
 from progressor.handlers.process import Process
 from progressor.http import headers
 from progressor.http.answers import entry_of, health_of, process_of
-from progressor.http.bodies import in_base64
 from progressor.http.client_asking import HttpAsker, in_ascii, process_url
 from progressor.http.client_operating import HttpOperating
 from progressor.http.line import Line
@@ -123,9 +123,9 @@ class HttpClient(Requesting, Timing, HttpOperating):
         # Bytes are those of a raw namespace, or JSON already.
         is_raw = has_bytes and (await self.published(namespace)).is_raw
         given: dict[str, Any] = {
-            "state": _shown(state, raw=is_raw),
+            **_members("state", state, raw=is_raw),
             "events": [
-                {"payload": _shown(payload, raw=is_raw), "metadata": said, "timestamp": at}
+                {**_members("payload", payload, raw=is_raw), "metadata": said, "timestamp": at}
                 for payload, said, at in parts
             ],
             "metadata": metadata,
@@ -219,7 +219,5 @@ class HttpClient(Requesting, Timing, HttpOperating):
             return Health(False, f"the API does not answer ({type(error).__name__})", 0, ())
 
 
-def _shown(value: Any, *, raw: bool) -> Any:
-    if not isinstance(value, bytes):
-        return value
-    return in_base64(value) if raw else decode(value)
+def _members(name: str, value: Any, *, raw: bool) -> dict[str, Any]:
+    return members_for(name, decode(value, field=name) if isinstance(value, bytes) and not raw else value)

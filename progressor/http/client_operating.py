@@ -13,8 +13,8 @@ from pydantic_core import to_json
 from progressor.bulks import Bulk, BulkPreview
 from progressor.client.failures import FailureGroup
 from progressor.client.overseeing import EVER
+from progressor.handlers.members import members_for
 from progressor.http import headers
-from progressor.http.bodies import in_base64
 from progressor.http.line import Line
 from progressor.inputs import check_count, check_namespace, check_text
 from progressor.model import LAST_ID
@@ -89,9 +89,8 @@ class HttpOperating:
         """As Client.repair_all."""
         key = secrets.token_urlsafe(9) if idempotency_key is None else idempotency_key
         wanted = {"detail_like": detail_like, "handler": handler, "simple": simple, "rate": rate}
-        shown = in_base64(args) if isinstance(args, bytes) else args
         answer = await self._make(
-            {"namespace": check_namespace(namespace), "args": shown, **wanted},
+            {"namespace": check_namespace(namespace), **members_for("args", args), **wanted},
             {headers.IDEMPOTENCY_KEY: headers.shown_key(check_text("idempotency_key", key))},
         )
         return _BULK.validate_json(answer.content)

@@ -7,10 +7,11 @@ from typing import Annotated, Any
 from fastapi import Request
 from starlette.responses import Response
 
+from progressor.errors import InvalidRequest
 from progressor.http import bodies
 from progressor.http.access import Caller, needs
 from progressor.http.asking import process_url
-from progressor.http.bodies import ImportBody
+from progressor.http.bodies import ImportBody, ImportedEvent
 from progressor.http.documented import ANY_TIME, WITH_BODY, answers, takes
 from progressor.http.routing import NamespaceName, ProcessId, TheServer, router
 
@@ -35,17 +36,17 @@ async def put(
     process_id: ProcessId,
     caller: Annotated[Caller, needs("processes:put")],  # noqa: ARG001 - that it is admitted is enough
 ) -> Response:
-    """No handler runs. The values of a raw namespace are `{"base64": …}`."""
+    """No handler runs. A raw namespace takes `state_base64` and `payload_base64`."""
     published = await server.publications.of(namespace)
     body = await bodies.read_body(request, server.options, "max_import_bytes")
     given = bodies.model_in(request, body, ImportBody)
-    value = bodies.unplain if published.is_raw else _as_it_is
+    raw = published.is_raw
     await server.client.put(
         namespace,
         process_id,
-        state=value(given.state),
+        state=bodies.given_value(given, "state", raw=raw, field="args."),
         events=[
-            each.model_dump(exclude_none=True) | {"payload": value(each.payload)} for each in given.events
+            _event(each, raw=raw, field=f"args.events.{place}.") for place, each in enumerate(given.events)
         ],
         action=None if given.timer is None else bodies.timer_of(given.timer),
         metadata=given.metadata,
@@ -54,8 +55,14 @@ async def put(
     return bodies.shown(None, 201, {"Location": process_url(namespace, process_id)})
 
 
-def _as_it_is(value: Any) -> Any:
-    return value
+def _event(given: ImportedEvent, *, raw: bool, field: str) -> dict[str, Any]:
+    """An event as Client.put takes it."""
+    payload = bodies.given_value(given, "payload", raw=raw, field=field)
+    member = "payload_base64" if raw else "payload"
+    if member not in given.model_fields_set or (raw and payload is None):
+        raise InvalidRequest(f"{field}{member} is missing", field=field + member)
+    stated = given.model_dump(include={"name", "timestamp", "metadata"}, exclude_none=True)
+    return {**stated, "payload": payload}
 
 
 @routes.delete(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import signal
 import time
+from base64 import b64encode
 from collections.abc import Callable
 from pathlib import Path
 
@@ -394,3 +395,25 @@ def test_the_demo_has_data_of_its_own(
     monkeypatch.setattr(demo, "_run", stop)
     assert progressor("demo", **given).status == 130
     assert [path and path.name for path in seen] == [used]
+
+
+def test_bytes_stand_in_members_of_their_own(
+    progressor: Ask, spawn: Callable[..., Running], dsn: str
+) -> None:
+    """Of a raw namespace: in base64. JSON that looks so is JSON; an answer in bytes is as it is."""
+    spawn("worker", "raws", PROGRESSOR_DATABASE_URL=dsn).wait_for("serving")
+
+    def ask(*args: str) -> Ended:
+        return progressor(*args, PROGRESSOR_DATABASE_URL=dsn)
+
+    assert ask("start", "shop.raw", "r", '{"base64": "AP8="}').out == '{"base64":"AP8="}'
+    held = b64encode(b'{"base64":"AP8="}').decode()
+    seen = ask("get", "shop.raw", "r", "--json").json
+    assert (seen["state"], seen["state_base64"]) == (None, held)
+    assert seen["history"][0]["payload_base64"] == held
+    (entry,) = ask("trace", "shop.raw", "r", "--json").json
+    assert (entry["args"], entry["args_base64"], entry["response_base64"]) == (None, held, held)
+    assert entry["events"][0]["payload_base64"] == held
+    (item,) = ask("search", "--json").json["items"]
+    assert item["state_base64"] == held
+    assert "AP8=" in ask("get", "shop.raw", "r").out

@@ -427,10 +427,25 @@ async def test_a_raw_namespace_takes_and_gives_bytes(serve: Serve) -> None:
     assert (
         kind(await api.post(f"{url}/calls/x", headers={"Accept": "application/json"})) == "not-acceptable"
     )
-    assert (await api.get(url)).json()["state"] == {"base64": "AP8="}
-    put = await api.put(f"{url}x", json={"state": {"base64": "AP8="}})
+    seen = (await api.get(url)).json()
+    assert (seen["state"], seen["state_base64"]) == (None, "AP8=")
+    event = {"payload_base64": "AP8="}
+    put = await api.put(f"{url}x", json={"state_base64": "AP8=", "events": [event]})
     assert put.status_code == 201
-    assert (await api.put(f"{url}y", json={"state": "text"})).status_code == 422
+    refused = await api.put(f"{url}y", json={"state": {"base64": "AP8="}})
+    assert (refused.status_code, refused.json()["field"]) == (422, "args.state")
+    refused = await api.put(f"{url}y", json={"state_base64": "AP8=", "events": [event, {"payload": 1}]})
+    assert refused.json()["field"] == "args.events.1.payload"
+    refused = await api.put(f"{url}y", json={"state_base64": "no!"})
+    assert refused.json()["field"] == "args.state_base64"
+    refused = await api.put(f"{url}y", json={"events": [{"name": "e"}]})
+    assert refused.json()["field"] == "args.events.0.payload_base64"
+
+
+async def test_a_namespace_of_json_takes_no_bytes(api: httpx.AsyncClient) -> None:
+    """What an import says in base64 is for raw namespaces: refused by the member's name."""
+    refused = await api.put("/v1/namespaces/shop.order/processes/x", json={"state_base64": "AP8="})
+    assert (refused.status_code, refused.json()["field"]) == (422, "args.state_base64")
 
 
 TIMER = f"{ORDER}/timers/default"
