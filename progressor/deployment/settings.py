@@ -20,6 +20,7 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 from progressor.config import ConnectionOptions, EngineOptions
 from progressor.deployment.http_settings import HttpSettings
 from progressor.errors import InvalidRequest
+from progressor.handlers.codec import rule_of
 
 PREFIX = "PROGRESSOR_"
 _DURATION = "Input should be a duration: seconds (1.5), ISO 8601 (PT1.5S) or hh:mm:ss"
@@ -86,7 +87,7 @@ class Settings(EngineOptions, HttpSettings, BaseSettings):
         except ValidationError as error:
             fault = error.errors(include_url=False, include_context=False, include_input=False)[0]
             field = str(fault["loc"][0]).lower()
-            says = _DURATION if fault["type"].startswith("time_delta") else fault["msg"]
+            says = _DURATION if fault["type"].startswith("time_delta") else rule_of(fault)
             raise InvalidRequest(f"{PREFIX}{field.upper()}: {says}", field=field) from None
 
     @field_validator("*", mode="before")

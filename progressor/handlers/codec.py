@@ -238,9 +238,15 @@ class Shape:
 def faults(error: ValidationError, root: str) -> str:
     """What is wrong and where, without the values."""
     found = error.errors(include_url=False, include_context=False, include_input=False)
-    texts = [f"{'.'.join([root, *map(str, fault['loc'])])}: {fault['msg']}" for fault in found]
+    texts = [f"{'.'.join([root, *map(str, fault['loc'])])}: {rule_of(fault)}" for fault in found]
     more = [f"and {len(texts) - _MAX_FAULTS} more"] if len(texts) > _MAX_FAULTS else []
     return "; ".join(texts[:_MAX_FAULTS] + more)
+
+
+def rule_of(fault: Mapping[str, Any]) -> str:
+    """The rule that a fault of a ValidationError breaks, in the words of whoever raised it."""
+    text: str = fault["msg"]
+    return text.removeprefix("Value error, ").removeprefix("Assertion failed, ")
 
 
 def first_fault(error: ValidationError, root: str) -> str:

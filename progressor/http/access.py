@@ -136,5 +136,5 @@ public = Depends(_Public())
 
 def scope_of(dependencies: Iterable[Any]) -> str | None:
     """The scope that a route was declared with, from its dependencies; None: with none, or with two."""
-    found = [each.call.scope for each in dependencies if isinstance(each.call, Need | _Public)]
+    found = [each.scope for each in dependencies if isinstance(each, Need | _Public)]
     return found[0] if len(found) == 1 else None

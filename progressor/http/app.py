@@ -9,7 +9,6 @@ import logging
 from typing import Any
 
 from fastapi import FastAPI, Request
-from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.responses import Response
@@ -17,7 +16,7 @@ from starlette.routing import Match
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from progressor.client.client import Client
-from progressor.errors import InvalidRequest, ProgressorError
+from progressor.errors import ProcessAlreadyExists, ProgressorError
 from progressor.http import (
     asking,
     bulks,
@@ -32,6 +31,7 @@ from progressor.http import (
 from progressor.http.access import Access
 from progressor.http.admission import Admission
 from progressor.http.options import HttpOptions
+from progressor.http.preconditions import wants_absence
 from progressor.http.problems import Refusal, problem, problem_of
 from progressor.http.publications import Publications
 from progressor.http.routing import Server, reads_failures
@@ -65,7 +65,6 @@ def make_app(client: Client, *, access: Access, options: HttpOptions | None = No
         app.router.routes.extend(room.routes.routes)
     app.add_exception_handler(ProgressorError, _of_error)
     app.add_exception_handler(Refusal, _of_refusal)
-    app.add_exception_handler(RequestValidationError, _of_parameters)
     app.add_exception_handler(HTTPException, _of_http)
     app.add_exception_handler(ClientDisconnect, _of_left)
     app.add_exception_handler(Exception, _of_defect)
@@ -104,6 +103,8 @@ class Plain:
 
 
 async def _of_error(request: Request, error: Any) -> Response:
+    if isinstance(error, ProcessAlreadyExists) and wants_absence(request.headers):
+        return problem(problems.PRECONDITION_FAILED, str(error), members=problems.members_of(error))
     caller = getattr(request.state, "caller", None)
     namespace = getattr(error, "namespace", None)
     shows = caller is not None and reads_failures(caller, namespace)
@@ -114,17 +115,6 @@ async def _of_error(request: Request, error: Any) -> Response:
 
 async def _of_refusal(_request: Request, refusal: Any) -> Response:
     return problem(refusal.kind, refusal.detail, members=refusal.members, headers=refusal.headers)
-
-
-async def _of_parameters(_request: Request, error: Any) -> Response:
-    """What is wrong with the parameters of a path or a query, without their values."""
-    faults = [
-        {"pointer": "/" + "/".join(map(str, each["loc"][1:])), "rule": each["msg"]}
-        for each in error.errors()
-    ]
-    field = str(error.errors()[0]["loc"][-1])
-    kind = problems.TABLE[InvalidRequest]
-    return problem(kind, f"{field}: {faults[0]['rule']}", members={"field": field, "errors": faults})
 
 
 async def _of_http(request: Request, error: Any) -> Response:

@@ -17,7 +17,7 @@ from starlette.responses import Response
 
 from progressor.client.results import Published, TraceEntry
 from progressor.errors import InvalidRequest
-from progressor.handlers.codec import decode, first_fault
+from progressor.handlers.codec import decode, first_fault, rule_of
 from progressor.handlers.members import IN_BASE64, members_for, value_in
 from progressor.handlers.process import Process
 from progressor.http import problems
@@ -279,7 +279,7 @@ def model_in(request: Request, body: bytes, model: type[M]) -> M:
         return model.model_validate(value)
     except ValidationError as error:
         faults = [
-            {"pointer": "".join(f"/{part}" for part in each["loc"]), "rule": each["msg"]}
+            {"pointer": "".join(f"/{part}" for part in each["loc"]), "rule": rule_of(each)}
             for each in error.errors(include_url=False, include_context=False, include_input=False)
         ]
         raise Refusal(

@@ -11,7 +11,7 @@ from starlette.responses import Response
 from progressor.http import bodies, headers
 from progressor.http.access import Caller, needs, public
 from progressor.http.bodies import ProblemBody
-from progressor.http.documented import ANY_TIME, OBJECT, answers
+from progressor.http.documented import ANY_TIME, OBJECT, TAGGED, answers
 from progressor.http.looking import tagged
 from progressor.http.routing import NamespaceName, TheServer, router
 from progressor.http.typed import document_of
@@ -62,7 +62,11 @@ def problem_schema() -> dict[str, Any]:
     operation_id="namespace_openapi",
     summary="This namespace's processes as an API of their own",
     response_model=None,
-    responses=answers({200: ("An OpenAPI 3.1 document.", OBJECT)}, (*ANY_TIME, 404)),
+    openapi_extra=TAGGED,
+    responses=answers(
+        {200: ("An OpenAPI 3.1 document.", OBJECT), 304: ("It is as If-None-Match says.", None)},
+        (*ANY_TIME, 404),
+    ),
 )
 async def openapi_of_namespace(
     request: Request,

@@ -13,10 +13,11 @@ from pydantic import BaseModel
 
 from progressor.http import headers
 from progressor.http.bodies import ProblemBody
+from progressor.http.preconditions import IF_NONE_MATCH
 from progressor.http.problems import MEDIA_TYPE
 
 # What may happen to every request, and to one with a body.
-ANY_TIME = (400, 401, 403, 406, 429, 500, 503)
+ANY_TIME = (400, 401, 403, 406, 412, 429, 500, 503)
 WITH_BODY = (408, 413, 415, 422)
 
 ANSWER = {headers.JSON: {"schema": {}}, headers.BYTES: {"schema": {"type": "string", "format": "binary"}}}
@@ -38,12 +39,18 @@ _PREFER_INIT = _header(
 _CONTEXT = _header(headers.CONTEXT, "JSON that the handler finds in process.context.")
 _METADATA = _header(headers.METADATA, "A JSON object by which the process is found.")
 
+_IF_ABSENT = _header(IF_NONE_MATCH, "`*`: only if there is no such process; else 412, in place of 409.")
+_IF_CHANGED = _header(IF_NONE_MATCH, "The ETag of an answer: 304 while it would be the same.")
+
 _BODY = {"description": "The arguments themselves; none for none.", "required": False, "content": ANSWER}
 TAKES_ARGS = {"requestBody": _BODY, "parameters": [_KEY, _PREFER, _CONTEXT]}
-STARTS = {"requestBody": _BODY, "parameters": [_KEY, _PREFER, _CONTEXT, _METADATA]}
+STARTS = {"requestBody": _BODY, "parameters": [_KEY, _PREFER, _CONTEXT, _METADATA, _IF_ABSENT]}
 ASKS = {"parameters": [_KEY, _PREFER, _CONTEXT]}
 KEYED = {"parameters": [_KEY]}
 WAITS = {"parameters": [_PREFER]}
+CREATES = {"parameters": [_IF_ABSENT]}
+TAGGED = {"parameters": [_IF_CHANGED]}
+TAGGED_AFTER_INIT = {"parameters": [_PREFER_INIT, _IF_CHANGED]}
 WAITS_FOR_INIT = {"parameters": [_PREFER_INIT]}
 
 

@@ -23,11 +23,31 @@ TASK = "Content-Location"
 
 JSON, BYTES = "application/json", "application/octet-stream"
 
+# Of which a request has one at most, by the names of their fields.
+_SINGLE = {
+    "authorization": "authorization",
+    "content-type": "content_type",
+    IDEMPOTENCY_KEY.lower(): "idempotency_key",
+    METADATA.lower(): "metadata",
+    CONTEXT.lower(): "context",
+}
+
 _QUOTED = re.compile(r'"((?:[\x20-\x21\x23-\x5b\x5d-\x7e]|\\["\\])*)"')
 # RFC 9651: what is not ASCII stands percent-encoded between %" and ".
 _DISPLAYED = re.compile(r'%"([\x20-\x21\x23-\x7e]*)"')
 _BARE = re.compile(r"[\x21\x23-\x7e][\x20-\x7e]*")
 _NUMBER = re.compile(r"[0-9]{1,9}")
+
+
+def require_single(headers: Headers) -> None:
+    """InvalidRequest if a header stands twice of which only one can count."""
+    names = [name for name, _ in headers.raw]
+    if len(set(names)) == len(names):
+        return
+    for name, field in _SINGLE.items():
+        count = names.count(name.encode())
+        if count > 1:
+            raise InvalidRequest(f"the header {name} stands {count} times", field=field)
 
 
 def idempotency_key_of(headers: Headers) -> str | None:

@@ -12,7 +12,7 @@ from progressor.http import bodies
 from progressor.http.access import Caller, needs
 from progressor.http.asking import process_url
 from progressor.http.bodies import ImportBody, ImportedEvent
-from progressor.http.documented import ANY_TIME, WITH_BODY, answers, takes
+from progressor.http.documented import ANY_TIME, CREATES, WITH_BODY, answers, takes
 from progressor.http.routing import NamespaceName, ProcessId, TheServer, router
 
 routes = router()
@@ -26,7 +26,7 @@ _PROCESS = "/v1/namespaces/{namespace}/processes/{process_id}"
     summary="Import a process as it is",
     status_code=201,
     response_model=None,
-    openapi_extra=takes(ImportBody),
+    openapi_extra={**takes(ImportBody), **CREATES},
     responses=answers({201: ("It is there.", None)}, (*ANY_TIME, *WITH_BODY, 404, 409)),
 )
 async def put(

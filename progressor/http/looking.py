@@ -21,7 +21,16 @@ from progressor.http import bodies, headers
 from progressor.http.access import Caller, needs, require
 from progressor.http.asking import Waiting, is_paused, still_under_way, waited
 from progressor.http.bodies import AcceptedBody, EventsBody, NamespaceBody, PageBody, ProcessBody, TraceBody
-from progressor.http.documented import ANSWER, ANY_TIME, WAITS, WAITS_FOR_INIT, answers
+from progressor.http.documented import (
+    ANSWER,
+    ANY_TIME,
+    TAGGED,
+    TAGGED_AFTER_INIT,
+    WAITS,
+    WAITS_FOR_INIT,
+    answers,
+)
+from progressor.http.preconditions import IF_NONE_MATCH
 from progressor.http.routing import (
     NamespaceName,
     ProcessId,
@@ -73,7 +82,7 @@ class Search(BaseModel, extra="forbid"):
     operation_id="get",
     summary="A process as it is now",
     response_model=None,
-    openapi_extra=WAITS_FOR_INIT,
+    openapi_extra=TAGGED_AFTER_INIT,
     responses=answers(
         {200: ("The process.", ProcessBody), 304: ("It is as If-None-Match says.", None)},
         (*ANY_TIME, 404),
@@ -290,7 +299,11 @@ async def search(
     operation_id="namespace",
     summary="What the workers that serve a namespace have written of it",
     response_model=None,
-    responses=answers({200: ("The namespace.", NamespaceBody)}, (*ANY_TIME, 404)),
+    openapi_extra=TAGGED,
+    responses=answers(
+        {200: ("The namespace.", NamespaceBody), 304: ("It is as If-None-Match says.", None)},
+        (*ANY_TIME, 404),
+    ),
 )
 async def namespace_(
     request: Request,
@@ -335,8 +348,10 @@ def _range(text: str | None) -> HistoryRange | None:
 def tagged(request: Request, answer: Response) -> Response:
     """The answer with its tag, or 304 if whoever asks has it."""
     tag = f'W/"{blake2b(answer.body, digest_size=12).hexdigest()}"'
-    has = [each.strip() for each in ",".join(request.headers.getlist("If-None-Match")).split(",")]
-    if tag in has or "*" in has:
+    listed = ",".join(request.headers.getlist(IF_NONE_MATCH)).split(",")
+    # Compared weakly: a proxy may have made the tag a strong one.
+    has = [each.strip().removeprefix("W/") for each in listed]
+    if tag.removeprefix("W/") in has or "*" in has:
         return Response(status_code=304, headers={"ETag": tag})
     answer.headers["ETag"] = tag
     return answer

@@ -105,6 +105,14 @@ NO_METHOD = Kind("no-method", HTTPStatus.METHOD_NOT_ALLOWED, "This path has not 
 NOT_ACCEPTABLE = Kind(
     "not-acceptable", HTTPStatus.NOT_ACCEPTABLE, "The answer has none of the media types that you accept"
 )
+PRECONDITION_FAILED = Kind(
+    "precondition-failed", HTTPStatus.PRECONDITION_FAILED, "A precondition of the request does not hold"
+)
+PRECONDITION_NOT_SUPPORTED = Kind(
+    "precondition-not-supported",
+    HTTPStatus.PRECONDITION_FAILED,
+    "This precondition is not supported here",
+)
 TOO_SLOW = Kind("too-slow", HTTPStatus.REQUEST_TIMEOUT, "The body did not come in time")
 TOO_LARGE = Kind("too-large", HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "The body is too large")
 WRONG_MEDIA_TYPE = Kind(
@@ -122,6 +130,8 @@ OF_HTTP = (
     NO_ROUTE,
     NO_METHOD,
     NOT_ACCEPTABLE,
+    PRECONDITION_FAILED,
+    PRECONDITION_NOT_SUPPORTED,
     TOO_SLOW,
     TOO_LARGE,
     WRONG_MEDIA_TYPE,

@@ -97,7 +97,7 @@ async def ready(server: TheServer) -> Response:
     summary="How the API and its database are",
     response_model=None,
     responses=answers(
-        {200: ("It can work.", OBJECT), 503: ("It cannot.", OBJECT)}, (400, 401, 403, 429, 500)
+        {200: ("It can work.", OBJECT), 503: ("It cannot.", OBJECT)}, (400, 401, 403, 412, 429, 500)
     ),
 )
 async def health(
