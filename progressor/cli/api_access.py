@@ -44,6 +44,7 @@ def http_options(settings: Settings) -> HttpOptions:
         drain=settings.http_drain.total_seconds(),
         max_value_bytes=settings.max_value_bytes,
         max_requests=settings.http_max_requests,
+        max_connections=settings.http_max_connections,
         require_idempotency_key=settings.http_require_idempotency_key,
     )
 

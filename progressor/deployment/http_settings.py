@@ -49,6 +49,8 @@ class HttpSettings(BaseModel):
     """How many of them at once. Unset: those of two seconds."""
     http_max_requests: int = Field(default=1000, ge=1)
     """How many requests may be under way in one server, those that wait for answers among them."""
+    http_max_connections: int = Field(default=2000, ge=1)
+    """How many connections one server holds, and fewer where the limit of file descriptors is lower."""
     http_require_idempotency_key: bool = False
     """Refuse calls, notices, repairs and changes of timers without an idempotency key."""
     http_wait: timedelta = Field(default=timedelta(seconds=30), gt=timedelta(0), le=timedelta(hours=1))

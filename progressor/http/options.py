@@ -21,5 +21,7 @@ class HttpOptions:
     """How large the body of an import may be."""
     max_requests: int = 1000
     """How many requests may be under way here, those that wait for answers among them."""
+    max_connections: int = 2000
+    """How many connections may be open; fewer where the limit of file descriptors is lower."""
     require_idempotency_key: bool = False
     """Whether calls, notices, repairs and changes of timers without a key are refused."""

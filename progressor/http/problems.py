@@ -113,7 +113,11 @@ PRECONDITION_NOT_SUPPORTED = Kind(
     HTTPStatus.PRECONDITION_FAILED,
     "This precondition is not supported here",
 )
-TOO_SLOW = Kind("too-slow", HTTPStatus.REQUEST_TIMEOUT, "The body did not come in time")
+TOO_SLOW = Kind("too-slow", HTTPStatus.REQUEST_TIMEOUT, "The request did not come in time")
+MALFORMED = Kind("malformed", HTTPStatus.BAD_REQUEST, "This is not HTTP")
+HEAD_TOO_LARGE = Kind(
+    "head-too-large", HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, "URL and header fields are too large"
+)
 TOO_LARGE = Kind("too-large", HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "The body is too large")
 WRONG_MEDIA_TYPE = Kind(
     "wrong-media-type", HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "The body is not of a type that is read here"
@@ -132,6 +136,8 @@ OF_HTTP = (
     NOT_ACCEPTABLE,
     PRECONDITION_FAILED,
     PRECONDITION_NOT_SUPPORTED,
+    MALFORMED,
+    HEAD_TOO_LARGE,
     TOO_SLOW,
     TOO_LARGE,
     WRONG_MEDIA_TYPE,

@@ -18,9 +18,11 @@ from typing import Self
 import uvicorn
 from fastapi import FastAPI
 
+from progressor import descriptors
 from progressor.client.client import Client
 from progressor.errors import InvalidRequest
 from progressor.http.access import Access
+from progressor.http.connections import Connections
 from progressor.http.routing import Server
 from progressor.supervision import Background
 
@@ -32,6 +34,8 @@ _KEEP_ALIVE = 75
 # A peer that vanished without a word is found out in two minutes: uvicorn waits for the first request of a
 # connection as long as that is open.
 _OF_TCP = {"TCP_KEEPIDLE": 60, "TCP_KEEPINTVL": 15, "TCP_KEEPCNT": 4, "TCP_USER_TIMEOUT": 120_000}
+# Descriptors that are left for the database, the log, the loop and whatever else is no peer's.
+_OTHER_DESCRIPTORS = 128
 # What the connections may take to close beyond the waits.
 _BEYOND_DRAIN = 5.0
 
@@ -70,6 +74,7 @@ class Serving:
 
     async def __aenter__(self) -> Self:
         options = self._shared.options
+        self.connections = Connections(_most_connections(options.max_connections))
         config = uvicorn.Config(
             self._app,
             log_config=None,
@@ -81,6 +86,8 @@ class Serving:
             # Whose certificate counts depends on who asks, and a header could say that it is another one.
             proxy_headers=False,
             ws="none",
+            # A factory stands where uvicorn has a class.
+            http=self.connections.make,  # type: ignore[arg-type]
             timeout_keep_alive=_KEEP_ALIVE,
             timeout_graceful_shutdown=int(options.drain + _BEYOND_DRAIN),
         )
@@ -108,6 +115,17 @@ class Serving:
         await self._access.close()
         await self.client.close()
         log.info("api stopped")
+
+
+def _most_connections(wanted: int) -> int:
+    """As many connections as are wanted, if descriptors are left for them; a log line if not."""
+    left = max(1, descriptors.most() - _OTHER_DESCRIPTORS)
+    if left < wanted:
+        log.warning(
+            "fewer connections than are wanted, for the limit of file descriptors is low",
+            extra={"connections": left, "wanted": wanted, "descriptors": descriptors.most()},
+        )
+    return min(left, wanted)
 
 
 class _Uvicorn(uvicorn.Server):

@@ -7,13 +7,14 @@ sessions out, each transaction states them and they end with it: nothing is left
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import Any, Literal
 
 import psycopg
 from psycopg.conninfo import make_conninfo
 
+from progressor import descriptors
 from progressor.errors import InvalidRequest, SchemaMismatch
 from progressor.storage import refusals
 from progressor.storage.dsn import parsed, with_defaults
@@ -43,9 +44,10 @@ async def connect(
     dsn: str, name: str, *, keeps_state: bool, more: Transaction | None = None
 ) -> psycopg.AsyncConnection[Any]:
     """A connection with the settings of a session, and `more` statements, if it keeps state at all."""
-    connection = await psycopg.AsyncConnection.connect(
-        _conninfo(dsn, name, "primary"), autocommit=True, prepare_threshold=5 if keeps_state else None
-    )
+    with _descriptors_named():
+        connection = await psycopg.AsyncConnection.connect(
+            _conninfo(dsn, name, "primary"), autocommit=True, prepare_threshold=5 if keeps_state else None
+        )
     try:
         _refuse_unfit(connection.info)
         if keeps_state:
@@ -74,13 +76,25 @@ async def connected(
 
 def connect_blocking(dsn: str, name: str, *, server: Server = "primary") -> psycopg.Connection[Any]:
     """A connection without any settings: its user makes them, as a session or a transaction."""
-    connection = psycopg.connect(_conninfo(dsn, name, server), autocommit=True, prepare_threshold=None)
+    with _descriptors_named():
+        connection = psycopg.connect(_conninfo(dsn, name, server), autocommit=True, prepare_threshold=None)
     try:
         _refuse_unfit(connection.info)
     except BaseException:
         connection.close()
         raise
     return connection
+
+
+@contextmanager
+def _descriptors_named() -> Iterator[None]:
+    """Raise an error that names the missing descriptors, where it is they that are missing."""
+    try:
+        yield
+    except (psycopg.OperationalError, OSError) as error:
+        if descriptors.are_used_up():
+            raise psycopg.OperationalError(descriptors.USED_UP) from error
+        raise
 
 
 def _conninfo(dsn: str, name: str, server: Server) -> str:

@@ -13,7 +13,7 @@ from weakref import WeakSet
 import psycopg
 from psycopg import pq
 
-from progressor import metrics
+from progressor import descriptors, metrics
 from progressor.outages import Outage, Says, cause_of, in_one_line
 from progressor.storage.dsn import parsed
 
@@ -21,10 +21,26 @@ log = logging.getLogger("progressor.storage")
 
 _SAYS = Says("PostgreSQL not available", "PostgreSQL still not available", "PostgreSQL available again")
 
+_WITHOUT_DESCRIPTORS = _SAYS._replace(
+    begins="no file descriptor left for PostgreSQL", lasts="still no file descriptor left for PostgreSQL"
+)
+
+
+class _Reach(Outage):
+    """The outage of a database, unless it is this OS process that has no descriptor left to reach it."""
+
+    def failed(self, cause: str, **fields: object) -> None:
+        if descriptors.are_used_up():
+            self._says = _WITHOUT_DESCRIPTORS
+            super().failed(descriptors.USED_UP, **fields, descriptors=descriptors.most())
+        else:
+            self._says = _SAYS
+            super().failed(cause, **fields)
+
 
 def outage_of(dsn: str) -> Outage:
     """The outage of this database, which says where it is."""
-    outage = Outage(log, _SAYS, **place_of(dsn))
+    outage = _Reach(log, _SAYS, **place_of(dsn))
     with _LOCK:
         _OUTAGES.add(outage)
     return outage

@@ -223,6 +223,9 @@ _UNWATCHED = {
     "self._bell.set": "an event",
     "wait.over.set": "an event",
     "background.loop.stop": "ends a loop",
+    "self._connection.on_room": "was made watched",
+    "self.timeout_keep_alive_handler": "closes a connection",
+    "self.transport.abort": "closes a connection",
     "function": "of whoever has it called",
     "partial(self._ended, part)": "supervision's own",
 }

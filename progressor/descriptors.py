@@ -1,0 +1,27 @@
+"""File descriptors of this OS process: how many it may have, and whether all of them are in use."""
+
+from __future__ import annotations
+
+import errno
+import os
+import resource
+import sys
+
+USED_UP = "this OS process has no file descriptor left: raise its limit (LimitNOFILE, ulimit -n)"
+
+_ERRORS = (errno.EMFILE, errno.ENFILE)
+
+
+def most() -> int:
+    """How many descriptors this OS process may have open at once."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return sys.maxsize if soft == resource.RLIM_INFINITY else soft
+
+
+def are_used_up() -> bool:
+    """Whether no further descriptor can be had just now."""
+    try:
+        os.close(os.open(os.devnull, os.O_RDONLY))
+    except OSError as error:
+        return error.errno in _ERRORS
+    return False
