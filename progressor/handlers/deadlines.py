@@ -12,6 +12,7 @@ import asyncio
 import logging
 from datetime import timedelta
 from types import TracebackType
+from typing import Any
 
 from progressor.handlers.handler import fields_of
 from progressor.model import Task
@@ -69,20 +70,22 @@ class Deadline:
     """A scope of the present task like `asyncio.timeout`, with the limit of `deadlines`, `of` a step."""
 
     # Only one that has expired has `_again` and `_cancels`.
-    __slots__ = ("_again", "_cancelling", "_cancels", "_deadlines", "_of", "_task", "expired")
+    __slots__ = ("_again", "_cancelling", "_cancels", "_deadlines", "_of", "expired", "task")
 
     def __init__(self, deadlines: Deadlines, of: Task | None = None) -> None:
         self._deadlines = deadlines
         self._of = of
-        self._task: asyncio.Task[object] | None = None
+        self.task: asyncio.Task[Any]
+        """The one that entered the scope."""
         self._cancelling = 0
         self.expired = False
 
     def __enter__(self) -> None:
-        self._task = asyncio.current_task(self._deadlines.loop)
-        if self._task is None:
+        task = asyncio.current_task(self.loop)
+        if task is None:
             raise RuntimeError("a deadline is for a task")
-        self._cancelling = self._task.cancelling()
+        self.task = task
+        self._cancelling = task.cancelling()
         self._deadlines.begin(self)
 
     def __exit__(
@@ -90,14 +93,19 @@ class Deadline:
     ) -> None:
         self._deadlines.end(self)
         # As asyncio.timeout does: if somebody else cancelled the task too, it is a cancellation.
-        if self.expired and self._task is not None:
+        if self.expired:
             self._again.cancel()
             left = 0
             for _ in range(self._cancels):
-                left = self._task.uncancel()
+                left = self.task.uncancel()
             others = left > self._cancelling
             if kind is asyncio.CancelledError and not others:
                 raise TimeoutError from error
+
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop:
+        """The loop in which the task runs."""
+        return self._deadlines.loop
 
     def expire(self) -> None:
         """Cancel what runs in the scope, again and again until it ends."""
@@ -106,12 +114,11 @@ class Deadline:
         self._cancel()
 
     def _cancel(self) -> None:
-        if self._task is None:
-            return
         if self._cancels == 1:
             about = {} if self._of is None else fields_of(self._of)
             log.warning("handler goes on after its time, cancelled again until it ends", extra=about)
-        # It is suspended in the scope, and so gets this there: never after it.
-        self._task.cancel()
+        # It is suspended in the scope, and so gets this there: never after it. A StepTask's own `cancel`
+        # asks whose code calls it, and this is nobody's.
+        asyncio.Task.cancel(self.task)
         self._cancels += 1
-        self._again = self._deadlines.loop.call_later(_AGAIN, watched("deadlines", self._cancel))
+        self._again = self.loop.call_later(_AGAIN, watched("deadlines", self._cancel))

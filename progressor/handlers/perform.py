@@ -1,14 +1,18 @@
 """The seam between the engine and the user's code: any return or raise becomes an Outcome.
 
-Rule: nothing that a handler does can break the worker that runs it. Only a cancellation from outside
-passes through, Ctrl-C, and NoThread: the handler did not begin.
+Rule: nothing that a handler does can break the worker that runs it, or hold its process longer than the
+handler runs. Only what is meant for the worker passes through: a stop, Ctrl-C, and NoThread, with which the
+handler did not begin.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from typing import Final
+import signal
+from functools import partial
+from traceback import walk_tb
+from typing import Any, Final
 
 from progressor.errors import CallCycle, InvalidRequest, NonRetryable, Reject
 from progressor.handlers.codec import RAW, json_object
@@ -16,6 +20,7 @@ from progressor.handlers.deadlines import Deadline, Deadlines
 from progressor.handlers.handler import Handler, InvalidCall, fields_of
 from progressor.handlers.limits import an_intent
 from progressor.handlers.process import InvalidContext, Process
+from progressor.handlers.step_task import StepTask
 from progressor.handlers.threads import NoThread
 from progressor.model import Failure, Intent, Outcome, Rejection, Remove, Snapshot, Success, Task, TaskType
 
@@ -36,21 +41,20 @@ async def perform(
     if task.task_type is TaskType.REMOVE:
         return _REMOVED
     deadline = Deadline(deadlines, task)
+    outcome: Outcome
     try:
         with deadline:
             intent = await handler.process(task, Process(process, task, wire=RAW, shape=None))
         # Running out of time is an outcome, not an error.
-        return _timed_out(deadlines.seconds) if deadline.expired else Success(an_intent(intent))
-    except asyncio.CancelledError as error:
-        if _is_cancelled_from_outside():
+        outcome = _timed_out(deadlines.seconds) if deadline.expired else Success(an_intent(intent))
+    except BaseException as error:
+        if _is_for_worker(error, deadline):
             raise
-        _log_failure(task)
-        return _failure(error)
-    except (NoThread, KeyboardInterrupt, GeneratorExit):
-        # The handler did not begin, or those who run this worker want it to end.
-        raise
-    except BaseException as error:  # noqa: BLE001  # a panic of a library's Rust too is the outcome
-        return _outcome(error, task, seconds=deadlines.seconds if deadline.expired else None)
+        outcome = _outcome(error, task, seconds=deadlines.seconds if deadline.expired else None)
+    running = deadline.task
+    if running.cancelling() and isinstance(running, StepTask) and not running.is_stopped:
+        await running.settle()
+    return outcome
 
 
 def _outcome(error: BaseException, task: Task, *, seconds: float | None) -> Outcome:
@@ -89,7 +93,7 @@ def _rejection(error: Reject, task: Task) -> Outcome:
 def _failure(error: BaseException) -> Failure:
     try:
         text = str(error)
-    except Exception:  # noqa: BLE001  # the user's __str__ may do anything
+    except BaseException:  # noqa: BLE001  # the user's __str__ may do anything
         text = "(its text cannot be had)"
     name = type(error).__name__
     return Failure(
@@ -110,10 +114,31 @@ def _timed_out(seconds: float) -> Failure:
     )
 
 
-def _is_cancelled_from_outside() -> bool:
-    """False if the handler merely awaited something of its own that was cancelled."""
-    running = asyncio.current_task()
-    return running is None or running.cancelling() > 0
+def _is_for_worker(error: BaseException, deadline: Deadline) -> bool:
+    """Whether an error is not the handler's, but meant for those who run it, or theirs."""
+    running = deadline.task
+    match error:
+        case NoThread():
+            return True
+        case asyncio.CancelledError():
+            return running.is_stopped if isinstance(running, StepTask) else running.cancelling() > 0
+        case GeneratorExit():
+            # The coroutine is closed, which only happens while its task does not run.
+            return asyncio.current_task(deadline.loop) is not running
+        case KeyboardInterrupt():
+            return _is_of_signal(error)
+    return False
+
+
+def _is_of_signal(error: KeyboardInterrupt) -> bool:
+    """Whether Ctrl-C raised it; under Python's own SIGINT handler every one is taken for that."""
+    on_interrupt: Any = signal.getsignal(signal.SIGINT)
+    while isinstance(on_interrupt, partial):
+        on_interrupt = on_interrupt.func
+    code = getattr(on_interrupt, "__code__", None)
+    return on_interrupt is signal.default_int_handler or any(
+        frame.f_code is code for frame, _ in walk_tb(error.__traceback__)
+    )
 
 
 def clean(text: str) -> str:

@@ -87,8 +87,8 @@ def _start(thread: Thread) -> None:
 def _outcome(function: Callable[..., Any], args: tuple[Any, ...]) -> tuple[Any, BaseException | None]:
     try:
         return function(*args), None
-    except StopIteration as error:
-        # A future cannot carry it.
+    except (StopIteration, GeneratorExit) as error:
+        # A future cannot carry the one; the other would close the coroutines of whoever awaits it.
         return None, RuntimeError(f"the handler raised {error!r}")
     except BaseException as error:  # noqa: BLE001  # it belongs to whoever waits
         return None, error

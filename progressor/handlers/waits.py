@@ -86,6 +86,11 @@ class RunningStep:
 _step: ContextVar[RunningStep | None] = ContextVar("progressor_step", default=None)
 
 
+def calling_step() -> RunningStep | None:
+    """The step to which this code belongs, also when that is over."""
+    return _step.get()
+
+
 def running_step() -> RunningStep | None:
     """The step to which this code belongs, while it runs."""
     step = _step.get()

@@ -22,6 +22,7 @@ from progressor import metrics
 from progressor.errors import ProgressorError
 from progressor.handlers.manner import Fuse
 from progressor.handlers.namespace import Namespace
+from progressor.handlers.step_task import StepTask
 from progressor.handlers.threads import NoThread
 from progressor.handlers.waits import call_in
 from progressor.model import Decision, Task, TaskType
@@ -68,7 +69,7 @@ class Pool:
         self._rung: set[Kind] = set()
         self._alarm = Alarm()
         # What each chain began with: whose step is given up must be said.
-        self._chains: dict[asyncio.Task[object], Claimed] = {}
+        self._chains: dict[StepTask[object], Claimed] = {}
         self._background = Background(namespace=namespace.name)
         self._outage = Outage(log, _SAYS, namespace=namespace.name)
         self._drained = asyncio.Event()
@@ -147,16 +148,16 @@ class Pool:
 
     def begin(self, held: Claimed) -> Begun:
         """Begin a step in a slot that was reserved, before its task is committed."""
-        return Begun(held, slot := Slot(), asyncio.create_task(self._worker.decided(held, slot)))
+        return Begun(held, slot := Slot(), StepTask(self._worker.decided(held, slot)))
 
     def go_on(self, begun: Begun) -> None:
         """Its task is committed as running: the step goes on, and the chain after it."""
         if self._has_given_up:
-            begun.deciding.cancel()
+            begun.deciding.stop()
         work = self._run_chain(begun.held, begun.slot, begun.deciding)
         chain = self._begin(work, begun.held, begun.slot)
         # A chain that is cancelled before it begins does not come to await it.
-        chain.add_done_callback(watched("step", lambda _: begun.deciding.cancel()))
+        chain.add_done_callback(watched("step", lambda _: begun.deciding.stop()))
 
     def give_up(self, begun: Begun) -> None:
         """Its task is not committed: the slot is free when its handler has ended."""
@@ -194,9 +195,9 @@ class Pool:
         """Whether what is accepted now is claimed here: there is a free slot, and the end is not near."""
         return self.free > 0 and self.is_open
 
-    def _begin(self, work: Coroutine[Any, Any, object], held: Claimed, slot: Slot) -> asyncio.Task[object]:
+    def _begin(self, work: Coroutine[Any, Any, object], held: Claimed, slot: Slot) -> StepTask[object]:
         # A callback, not the end of the coroutine: one that is cancelled before it begins has no end.
-        chain = asyncio.create_task(work)
+        chain = StepTask(work)
         self._chains[chain] = held
         chain.add_done_callback(partial(self._on_end, slot))
         return chain
@@ -226,7 +227,7 @@ class Pool:
         try:
             await asyncio.wait({step})
         except asyncio.CancelledError:
-            step.cancel()
+            step.stop()
             raise
         return True
 
@@ -252,7 +253,7 @@ class Pool:
         log.warning("hung handler returned, its slot is free", extra={**about, "hung": self.hung})
         self.release()
 
-    def _chain_ended(self, slot: Slot, chain: asyncio.Task[object]) -> None:
+    def _chain_ended(self, slot: Slot, chain: StepTask[object]) -> None:
         held = self._chains.pop(chain)
         if slot.hung is None:
             self.release()
@@ -261,9 +262,7 @@ class Pool:
         # A task whose step failed us stays in running: its lease runs out and the collector takes it.
         report("step", chain, namespace=self.namespace.name, process_id=held.task.process_id)
 
-    async def _run_chain(
-        self, first: Claimed, slot: Slot, begun: asyncio.Task[Decision] | None = None
-    ) -> None:
+    async def _run_chain(self, first: Claimed, slot: Slot, begun: StepTask[Decision] | None = None) -> None:
         held: Claimed | None = first
         steps = 0
         while held is not None:
@@ -278,7 +277,7 @@ class Pool:
                 return
 
     async def _run_step(
-        self, held: Claimed, slot: Slot, begun: asyncio.Task[Decision] | None = None
+        self, held: Claimed, slot: Slot, begun: StepTask[Decision] | None = None
     ) -> Claimed | None:
         try:
             if begun is None:
@@ -393,5 +392,7 @@ class Pool:
         self._has_given_up = True
         await self._background.stop()
         say_given_up(self.namespace.name, [held.task.process_id for held in self._chains.values()])
+        for chain in self._chains:
+            chain.stop()
         # How each of them ended is said where it ends.
         await end_all(self._chains)

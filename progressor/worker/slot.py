@@ -8,6 +8,7 @@ import secrets
 from concurrent.futures import Future
 from typing import Any, NamedTuple
 
+from progressor.handlers.step_task import StepTask
 from progressor.model import Decision, Task
 from progressor.storage import Claimed
 
@@ -41,7 +42,7 @@ class Begun(NamedTuple):
 
     held: Claimed
     slot: Slot
-    deciding: asyncio.Task[Decision]
+    deciding: StepTask[Decision]
 
     def decided(self) -> Decision | None:
         """What becomes of it, if its handler has come to its end."""
@@ -50,7 +51,7 @@ class Begun(NamedTuple):
 
     async def given_up(self) -> None:
         """Its task is not committed: what the handler did is nothing. Return when it has ended."""
-        self.deciding.cancel()
+        self.deciding.stop()
         await asyncio.wait({self.deciding})
         self.decided()
 

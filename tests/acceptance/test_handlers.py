@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from typing import Any
 
@@ -442,3 +443,75 @@ async def test_handlers_change_while_processes_live(dsn: str, mode: Options, cli
         process = await until(lambda: asker.get("ns", "p"), lambda process: process.last_event_id == 2)
     assert [event.name for event in process.history] == ["opened", "fired"]
     assert process.state == {"version": 2, "added": "default"}
+
+
+async def cancel_itself() -> None:
+    task = asyncio.current_task()
+    assert task is not None
+    task.cancel()
+    await asyncio.sleep(0)
+
+
+async def raise_(error: BaseException) -> None:
+    raise error
+
+
+_ENDS: dict[str, Callable[[], Awaitable[None]]] = {
+    "cancels itself": cancel_itself,
+    "CancelledError": lambda: raise_(asyncio.CancelledError()),
+    "GeneratorExit": lambda: raise_(GeneratorExit()),
+    "KeyboardInterrupt": lambda: raise_(KeyboardInterrupt()),
+    "SystemExit": lambda: raise_(SystemExit(3)),
+    "StopAsyncIteration": lambda: raise_(StopAsyncIteration()),
+    "BaseExceptionGroup": lambda: raise_(BaseExceptionGroup("one", [GeneratorExit()])),
+}
+
+
+@pytest.mark.parametrize("end", _ENDS)
+async def test_a_step_whose_end_is_known_is_ended(serve: MakeClient, end: str) -> None:
+    """Whatever ends a handler, its caller gets the failure at once, and its process can be repaired."""
+    namespace = Namespace("ns", step_timeout=timedelta(minutes=10))
+
+    @namespace.init
+    async def init(process: Process) -> None:
+        pass
+
+    @namespace.call
+    async def fail(process: Process) -> None:
+        await _ENDS[end]()
+
+    @namespace.call
+    async def work(process: Process) -> str:
+        await asyncio.sleep(0)
+        return "done"
+
+    client = await serve(namespace)
+    await client.start("ns", "p")
+    for _ in range(2):
+        with pytest.raises(HandlerFailed, match="CancelledError" if end == "cancels itself" else end):
+            await client.call("ns", "p", "fail", timeout=10)
+        await client.simple_repair("ns", "p")
+        assert await client.call("ns", "p", "work", timeout=10) == "done"
+
+
+@pytest.mark.parametrize(
+    "error", [asyncio.CancelledError, GeneratorExit, KeyboardInterrupt, SystemExit, StopAsyncIteration]
+)
+async def test_a_sync_step_whose_end_is_known_is_ended(
+    serve: MakeClient, error: type[BaseException]
+) -> None:
+    """The same of what a function raises in its thread."""
+    namespace = Namespace("ns", step_timeout=timedelta(minutes=10))
+
+    @namespace.init
+    def init(process: Process) -> None:
+        pass
+
+    @namespace.call
+    def fail(process: Process) -> None:
+        raise error
+
+    client = await serve(namespace)
+    await client.start("ns", "p")
+    with pytest.raises(HandlerFailed, match=error.__name__):
+        await client.call("ns", "p", "fail", timeout=10)

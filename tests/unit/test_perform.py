@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import signal
 import threading
 from collections.abc import Awaitable, Callable
 from datetime import datetime, timedelta
@@ -15,6 +16,8 @@ from progressor.handlers.handler import InvalidCall
 from progressor.handlers.namespace import Namespace
 from progressor.handlers.perform import MAX_ERROR_LENGTH, perform
 from progressor.handlers.process import Process
+from progressor.handlers.step_task import StepTask
+from progressor.handlers.waits import Lending, RunningStep
 from progressor.model import (
     Event,
     Failure,
@@ -190,14 +193,216 @@ async def test_a_panic_in_a_group_is_a_failure(run: Any) -> None:
     assert outcome.error_types == ("BaseExceptionGroup",)
 
 
-@pytest.mark.parametrize("interrupt", [KeyboardInterrupt, GeneratorExit])
-async def test_an_interrupt_passes_through(
-    interrupt: type[BaseException], make_task: Any, make_snapshot: Any
+@pytest.mark.parametrize(
+    "error",
+    [
+        KeyboardInterrupt(),
+        GeneratorExit(),
+        StopAsyncIteration(),
+        asyncio.CancelledError(),
+        BaseExceptionGroup("two", [asyncio.CancelledError(), KeyboardInterrupt()]),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+async def test_what_ends_a_coroutine_or_a_program_is_a_failure(run: Any, error: BaseException) -> None:
+    """Raised by the handler itself, it is an outcome as any other error."""
+    outcome = await run(raising(error))
+    assert isinstance(outcome, Failure)
+    assert outcome.error_types[0] == type(error).__name__
+
+
+@pytest.mark.parametrize("python_own", [True, False])
+async def test_ctrl_c_passes_through(
+    make_task: Any, make_snapshot: Any, monkeypatch: pytest.MonkeyPatch, *, python_own: bool
 ) -> None:
-    """Ctrl-C and the end of a coroutine are for those who run the worker, and no outcome."""
-    deadlines = Deadlines(timedelta(seconds=5))
-    with pytest.raises(interrupt):
-        await perform(raising(interrupt()), make_snapshot(), make_task(), deadlines)
+    """It is for those who run the worker, whether Python's own handler raises it or one of theirs."""
+
+    class Interrupted(KeyboardInterrupt):
+        pass
+
+    def interrupt(*_: Any) -> None:
+        raise Interrupted
+
+    async def body(process: Any) -> None:
+        signal.raise_signal(signal.SIGINT)
+
+    before = signal.signal(signal.SIGINT, signal.default_int_handler if python_own else interrupt)
+    try:
+        with pytest.raises(KeyboardInterrupt) as raised:
+            await perform(Raw(body), make_snapshot(), make_task(), Deadlines(timedelta(seconds=5)))
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert raised.type is (KeyboardInterrupt if python_own else Interrupted)
+
+
+async def test_the_end_of_a_coroutine_passes_through(make_task: Any, make_snapshot: Any) -> None:
+    """A step that is closed because nobody runs it any more has no outcome."""
+
+    async def body(process: Any) -> None:
+        await asyncio.sleep(0)
+
+    step = perform(Raw(body), make_snapshot(), make_task(), Deadlines(timedelta(seconds=5)))
+    step.send(None)
+    step.close()
+
+
+# Cancellations in the task that runs steps: the handler's own, and those of others.
+
+
+async def cancels_itself(process: Any) -> None:
+    current_task().cancel()
+    await asyncio.sleep(0)
+
+
+async def is_cancelled_by_its_child(process: Any) -> None:
+    parent = current_task()
+
+    async def cancel() -> None:
+        parent.cancel()
+
+    await asyncio.gather(cancel(), asyncio.Event().wait())
+
+
+async def is_cancelled_by_its_callback(process: Any) -> None:
+    asyncio.get_running_loop().call_soon(current_task().cancel)
+    await asyncio.Event().wait()
+
+
+async def is_cancelled_by_its_thread(process: Any) -> None:
+    loop = asyncio.get_running_loop()
+    await asyncio.gather(
+        asyncio.to_thread(loop.call_soon_threadsafe, current_task().cancel), asyncio.Event().wait()
+    )
+
+
+def current_task() -> asyncio.Task[Any]:
+    task = asyncio.current_task()
+    assert task is not None
+    return task
+
+
+@pytest.fixture
+def run_in_step(run: Any, lending: Lending) -> Callable[..., Awaitable[Outcome]]:
+    """Perform in a task of steps, as a worker does."""
+
+    async def run_in_step(body: Body, **options: Any) -> Outcome:
+        with RunningStep(lending, "billing", "acme"):
+            return await run(Raw(body), **options)
+
+    return run_in_step
+
+
+@pytest.fixture
+async def lending() -> Lending:
+    async def nothing(namespace: str, process_no: int) -> bool:
+        return False
+
+    return Lending((), (), nothing)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        cancels_itself,
+        is_cancelled_by_its_child,
+        is_cancelled_by_its_callback,
+        is_cancelled_by_its_thread,
+    ],
+)
+async def test_a_step_that_cancels_itself_has_failed(run_in_step: Any, body: Body) -> None:
+    """Its end is known at once, and the step after it begins without a cancellation."""
+
+    async def steps() -> None:
+        outcome = await run_in_step(body)
+        assert outcome == Failure("CancelledError", ("CancelledError",))
+        assert current_task().cancelling() == 0
+        assert await run_in_step(returning(Intent())._body) == Success(Intent())
+        await asyncio.sleep(0)
+
+    await StepTask(steps())
+
+
+async def test_a_cancellation_that_was_not_raised_yet_is_dropped(run_in_step: Any) -> None:
+    """A handler that cancels itself and returns has returned."""
+
+    async def body(process: Any) -> Intent:
+        current_task().cancel()
+        return Intent()
+
+    async def steps() -> None:
+        assert await run_in_step(body) == Success(Intent())
+        assert current_task().cancelling() == 0
+        await asyncio.sleep(0)
+
+    await StepTask(steps())
+
+
+async def test_what_cancels_itself_after_its_time_timed_out(run_in_step: Any) -> None:
+    """The outcome is the StepTimeout, and no cancellation is left."""
+
+    async def body(process: Any) -> Any:
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            await cancels_itself(process)
+
+    async def steps() -> None:
+        outcome = await run_in_step(body, limit=0.005)
+        assert outcome.error_types == ("StepTimeout", "TimeoutError")
+        assert current_task().cancelling() == 0
+
+    await StepTask(steps())
+
+
+@pytest.mark.parametrize("is_stopped", [True, False])
+async def test_a_stop_passes_through_a_handler(run_in_step: Any, *, is_stopped: bool) -> None:
+    """Whoever stops the task has no outcome, even if the handler cancels itself meanwhile."""
+    begun = asyncio.Event()
+
+    async def body(process: Any) -> Any:
+        begun.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            current_task().cancel()
+
+    step = StepTask(run_in_step(body))
+    await begun.wait()
+    if is_stopped:
+        step.stop()
+    else:
+        step.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await step
+
+
+async def test_what_a_handler_left_behind_cancels_nothing(run_in_step: Any) -> None:
+    """The next step in the same task is none of its business."""
+    go_on, reached = asyncio.Event(), asyncio.Event()
+    left: list[asyncio.Task[bool]] = []
+
+    async def leaves(process: Any) -> Intent:
+        step = current_task()
+
+        async def cancel() -> bool:
+            await go_on.wait()
+            return step.cancel()
+
+        left.append(asyncio.create_task(cancel()))
+        return Intent()
+
+    async def goes_on(process: Any) -> Intent:
+        go_on.set()
+        assert not await left[0]
+        reached.set()
+        return Intent()
+
+    async def steps() -> None:
+        await run_in_step(leaves)
+        assert await run_in_step(goes_on) == Success(Intent())
+
+    await StepTask(steps())
+    assert reached.is_set()
 
 
 @pytest.mark.parametrize("value", [None, {"a": 1}, Success(Intent())])

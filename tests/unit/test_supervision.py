@@ -182,7 +182,7 @@ _OWNERS = {
     "http.waiting": "whether a caller leaves, cancelled with the wait; each ends in `report`",
     "cli.running": "ends with the OS process, which it is there to end",
 }
-_STARTS = {"create_task", "ensure_future", "Thread", "start_new_thread", "TaskGroup"}
+_STARTS = {"StepTask", "create_task", "ensure_future", "Thread", "start_new_thread", "TaskGroup"}
 
 
 def _starts(source: Path) -> set[str]:
