@@ -77,7 +77,7 @@ class Rule:
         return self.ends.get(case) or self.ends[Case.ALWAYS]
 
 
-_RUNNING, _ERROR = ProcessStatus.RUNNING, ProcessStatus.ERROR
+_INIT, _RUNNING, _ERROR = ProcessStatus.INIT, ProcessStatus.RUNNING, ProcessStatus.ERROR
 
 BY_ACTION = Rule(
     "by its action",
@@ -85,6 +85,15 @@ BY_ACTION = Rule(
         Case.NO_ACTION: End(Disposition.RESUME, _RUNNING),
         Case.SET_TIMER: End(Disposition.REPLACE, _RUNNING),
         Case.UNSET_TIMER: End(Disposition.CANCEL, _RUNNING),
+        Case.REMOVE: End(Disposition.REMOVE),
+    },
+)
+BEGINS_ANEW = Rule(
+    "begins anew",
+    {
+        Case.NO_ACTION: End(Disposition.RESUME, _INIT),
+        Case.SET_TIMER: End(Disposition.REPLACE, _INIT),
+        Case.UNSET_TIMER: End(Disposition.CANCEL, _INIT),
         Case.REMOVE: End(Disposition.REMOVE),
     },
 )
@@ -133,8 +142,13 @@ TABLE: Mapping[tuple[TaskType, Ending], Rule] = {
     (TaskType.REPAIR, Ending.LOST): RETRIED_OR_STAYS_BROKEN,
 }
 
+BROKEN_IN_INIT: Mapping[tuple[TaskType, Ending], Rule] = {
+    (TaskType.REPAIR, Ending.SUCCESS): BEGINS_ANEW,
+}
+"""The rules that hold instead where the init broke the process: none runs whose init has not succeeded."""
+
 RUNS_IN: Mapping[TaskType, ProcessStatus] = {
-    TaskType.INIT: ProcessStatus.INIT,
+    TaskType.INIT: _INIT,
     TaskType.CALL: _RUNNING,
     TaskType.NOTIFY: _RUNNING,
     TaskType.TIMEOUT: _RUNNING,
@@ -162,9 +176,10 @@ class Change(NamedTuple):
 
 
 VERBS: Mapping[Verb, Change] = {
-    Verb.START: Change((None,), (ProcessStatus.INIT,)),
+    Verb.START: Change((None,), (_INIT,)),
     Verb.PUT: Change((None,), (_RUNNING, _ERROR)),
-    Verb.SIMPLE_REPAIR: Change((_ERROR,), (_RUNNING,), Disposition.RESUME),
+    # To init where the init broke the process, else to running.
+    Verb.SIMPLE_REPAIR: Change((_ERROR,), (_INIT, _RUNNING), Disposition.RESUME),
     Verb.REMOVE: Change(tuple(ProcessStatus), (None,), Disposition.REMOVE),
 }
 
@@ -215,11 +230,11 @@ EFFECTS: Mapping[Disposition, Effects] = {
 }
 
 
-def decide(task: Task, outcome: Outcome, policy: RetryPolicy) -> Decision:
-    """What becomes of a task and its process, given how its handler ended."""
+def decide(process: Snapshot, task: Task, outcome: Outcome, policy: RetryPolicy) -> Decision:
+    """Decide on a task and its process, given how its handler ended."""
     match outcome:
         case Success(intent=intent):
-            return _succeeded(task, intent)
+            return _succeeded(process, task, intent)
         case Rejection() if task.task_type.is_timer:
             return _failed(task, _as_failure(outcome), policy)
         case Rejection():
@@ -243,8 +258,15 @@ def decide_lost(task: Task, lost: Lost, options: NamespaceOptions) -> Decision:
     return _not_done(task, Ending.LOST, lost.reason, _retry_of_lost(task, lost, options))
 
 
-def _succeeded(task: Task, intent: Intent) -> Decision:
-    end = TABLE[task.task_type, Ending.SUCCESS].end(_case_of(intent.action))
+def was_broken_in_init(process: Snapshot) -> bool:
+    """Whether it is broken, and was never running: its init failed, or was lost."""
+    return process.status is _ERROR and process.previous_status is _INIT
+
+
+def _succeeded(process: Snapshot, task: Task, intent: Intent) -> Decision:
+    key = task.task_type, Ending.SUCCESS
+    rule = BROKEN_IN_INIT.get(key, TABLE[key]) if was_broken_in_init(process) else TABLE[key]
+    end = rule.end(_case_of(intent.action))
     # What is removed has no timer, whatever was said of one.
     timer = intent.action if end.disposition is Disposition.REPLACE else None
     return Decision(

@@ -250,6 +250,13 @@ async def break_process(storage: Storage, process_id: str = "p1", *, by_timer: b
     return broken.task.task_id
 
 
+async def break_init(storage: Storage, process_id: str = "p1", **of_request: Any) -> int:
+    """Start a process whose init fails; the id of that task."""
+    broken = await hold(storage, init(process_id, **of_request))
+    await save(storage, broken, fail())
+    return broken.task.task_id
+
+
 async def claim_calls(
     storage: Storage, limit: int = 100, *, now: datetime = T0, worker_id: int = WORKER
 ) -> list[Held]:

@@ -131,7 +131,10 @@ class Requesting:
         context: Any = None,
         timeout: Timeout = None,
     ) -> None:
-        """Put a broken process back to running; its timer comes back, at once if its time is over."""
+        """Put a broken process back to running; its timer comes back, at once if its time is over.
+
+        If its init broke it, the process is back in init, and the init runs anew.
+        """
         request = self._asker.make(
             TaskType.REPAIR, namespace, process_id, None, idempotency_key, context, SIMPLE_REPAIR
         )

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 from progressor.bulks import BrokenGroup, Bulk, BulkPreview, BulkStatus
 from progressor.errors import InvalidRequest
-from progressor.model import TaskStatus, TaskType
+from progressor.model import ProcessStatus, TaskStatus, TaskType
 from progressor.storage.arrays import bigints
 from progressor.storage.columns import request_columns
 from progressor.storage.items import NewBulk, Request
@@ -207,11 +207,16 @@ async def _one_round(session: Session, bulk: Row, *, tried: _Tried, most: int) -
     bulk["looked_at"] += looked.count
     bulk["passed_by"] += len(looked.chosen) - len(begun)
     bulk["begun"] += len(begun)
-    under_way = [row for row in begun if row["task_status"] != TaskStatus.FINISHED]
+    under_way = [row for row in begun if not _is_repaired(row)]
     bulk["repaired"] += len(begun) - len(under_way)
     seeks = looked.count > 0 and len(looked.chosen) < room and not looked.at_end
     _go_on(bulk, looked, begun=len(begun), pause=timedelta() if seeks else _PAUSE)
     return await _note(session, before, bulk, under_way)
+
+
+def _is_repaired(row: Row) -> bool:
+    """Whether it is all done: no handler of a repair is to run, and no init anew."""
+    return bool(row["task_status"] == TaskStatus.FINISHED and row["status"] != ProcessStatus.INIT)
 
 
 async def _without(session: Session, bulk: Row, *, tried: _Tried, error: str) -> Round | None:

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 
-from progressor.model import Disposition, TaskType
-from progressor.storage.columns import ending_columns, step_columns
+from progressor.model import Disposition, ProcessStatus, TaskType
+from progressor.storage.columns import ending_columns, step_columns, task_key_columns
 from progressor.storage.items import LostLease, Saved, Step
 from progressor.storage.rows import lite_outcomes_of, outcomes_of
 from progressor.storage.session import Session
@@ -48,9 +48,16 @@ def _is_lite(step: Step) -> bool:
     return step.ends_alone and step.decision.status is not None and step.task.task_type in _LITE
 
 
+def _begins_anew(step: Step) -> bool:
+    return step.decision.status is ProcessStatus.INIT
+
+
 def _ending(steps: Sequence[Step], params: Params) -> dict[str, Params]:
-    """What ends all that waits on the processes of these steps, if they break or go, and then the steps."""
+    """The statements that end these steps, after those for processes that begin anew, break or go."""
     saving: dict[str, Params] = {}
+    begun = [step.task for step in steps if _begins_anew(step)]
+    if begun:
+        saving["restart_init"] = {**task_key_columns(begun), "now": params["now"]}
     for verb, disposition in (
         ("cancel_waiting", Disposition.BREAK),
         ("remove", Disposition.REMOVE),

@@ -106,7 +106,7 @@ class Worker:
         if running.left_behind is not None:
             # Its handler keeps the slot: what comes next on the process is for others.
             slot.hung, slot.goes_on = (task, running.left_behind), False
-        return decide(task, outcome, self._policy)
+        return decide(process, task, outcome, self._policy)
 
     async def end(self, held: Claimed, decision: Decision, slot: Slot) -> Stepped:
         """Save what was decided, and answer."""
@@ -169,7 +169,7 @@ class Worker:
     def _unsaveable(self, step: Step, error: InvalidRequest) -> Step:
         log.error("result refused by storage", extra=fields_of(step.task))
         failure = Failure(f"the result could not be saved: {error}", retryable=False)
-        decision = decide(step.task, failure, self._policy)
+        decision = decide(step.process, step.task, failure, self._policy)
         return step._replace(decision=decision)
 
     def _note(self, task: Task, decision: Decision) -> None:

@@ -77,6 +77,8 @@ class Scripted:
         self.gates: defaultdict[str, Gate] = defaultdict(Gate)
         self.faults: defaultdict[str, deque[Exception]] = defaultdict(deque)
         """What the next timeouts of a process raise."""
+        self.births: defaultdict[str, deque[Exception]] = defaultdict(deque)
+        """What its next inits raise."""
         self.namespace = Namespace(name, state=Account, **options)
         self._overlaps: list[str] = []
         self._inside: set[str] = set()
@@ -91,6 +93,9 @@ class Scripted:
         @namespace.init
         async def open_(process: Process[Account], act: Act) -> int:
             process.state = Account()
+            if self.births[process.process_id]:
+                self.ran.append((process.process_id, "fault"))
+                raise self.births[process.process_id].popleft()
             return await self._do(process, act, "init")
 
         @namespace.call

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from progressor import Client, HandlerFailed, ProcessNotBroken, ProcessStatus, Rejected
+from progressor import Client, HandlerFailed, Namespace, Process, ProcessNotBroken, ProcessStatus, Rejected
 from tests.acceptance.conftest import MakeClient
 from tests.acceptance.support import (
     NS,
@@ -141,13 +141,87 @@ async def test_one_repair_at_a_time(serve: MakeClient) -> None:
     assert await repairing == 1
 
 
-async def test_repair_after_a_broken_init(serve: MakeClient) -> None:
-    """A process whose init failed exists, broken, and a repair brings it to life."""
-    namespace = Scripted()
-    client = await serve(namespace.namespace)
-    with pytest.raises(HandlerFailed):
-        await client.start(NS, "p", Act(fail="at birth"))
+async def broken_at_birth(client: Client, scripted: Scripted, *, times: int = 1) -> None:
+    """Ask for a process whose first inits fail, with the key "signup"."""
+    scripted.births["p"] += [ValueError("at birth")] * times
+    with pytest.raises(HandlerFailed, match="at birth"):
+        await client.start(NS, "p", Act(add=3, after=3600), idempotency_key="signup")
     process = await client.get(NS, "p")
     assert (process.status, process.previous_status, process.state) == ("error", "init", None)
+
+
+async def test_simple_repair_after_an_init_runs_it_anew(serve: MakeClient) -> None:
+    """With the same arguments: the process has its state and its timer, and the key its new answer."""
+    scripted = Scripted()
+    client = await serve(scripted.namespace)
+    await broken_at_birth(client, scripted)
+    await client.simple_repair(NS, "p")
+    process = await client.get(NS, "p")
+    assert (process.status, process.state.balance) == (ProcessStatus.RUNNING, 3)
+    assert await client.start(NS, "p", Act(add=3, after=3600), idempotency_key="signup") == 3
+    assert await outline(client, "p") == [
+        ("init", "finished"), ("repair", "finished"), ("timeout", "waiting"),
+    ]  # fmt: skip
+    assert scripted.ran == [("p", "fault"), ("p", "init")]
+
+
+async def test_a_start_asked_again_waits_for_the_init_that_runs_anew(serve: MakeClient) -> None:
+    """Whoever asks again with the same key is told how that run ends."""
+    scripted = Scripted()
+    client = await serve(scripted.namespace)
+    scripted.births["p"].append(ValueError("at birth"))
+    act = Act(gate="g", add=3)
+    receipt = await client.submit_start(NS, "p", act, idempotency_key="signup")
+    with pytest.raises(HandlerFailed):
+        await client.answer(receipt)
+    await client.simple_repair(NS, "p")
+    await scripted.gates["g"].entered()
+    again = asyncio.create_task(client.start(NS, "p", act, idempotency_key="signup"))
+    called = asyncio.create_task(client.call(NS, "p", "act", Act(add=1)))
+    scripted.gates["g"].open()
+    assert await again == 3
+    assert await called == 4
+    assert await client.answer(receipt) == 3
+
+
+async def test_an_init_that_fails_again_breaks_its_process_again(serve: MakeClient) -> None:
+    """Until it succeeds the process is never running."""
+    scripted = Scripted()
+    client = await serve(scripted.namespace)
+    await broken_at_birth(client, scripted, times=2)
+    await client.simple_repair(NS, "p")
+    process = await client.get(NS, "p")
+    assert (process.status, process.previous_status) == ("error", "init")
     await client.simple_repair(NS, "p")
     assert (await client.get(NS, "p")).status is ProcessStatus.RUNNING
+
+
+async def test_a_repair_after_an_init_runs_it_anew(serve: MakeClient) -> None:
+    """The handler's answer is the caller's; then the init runs, and sees what the repair left."""
+    namespace = Namespace(NS)
+    seen = list[object]()
+
+    @namespace.init
+    async def open_(process: Process, plan: str) -> str:
+        seen.append(process.state and dict(process.state))
+        if process.state is None:
+            raise ValueError("at birth")
+        process.state |= {"plan": plan}
+        return plan
+
+    @namespace.repair
+    async def mend(process: Process) -> str:
+        process.state = {"account": 7}
+        process.emit("mended")
+        return "mended"
+
+    client = await serve(namespace)
+    with pytest.raises(HandlerFailed):
+        await client.start(NS, "p", "pro", idempotency_key="signup")
+    assert await client.repair(NS, "p") == "mended"
+    process = await client.get(NS, "p")
+    assert (process.status, process.state) == (ProcessStatus.RUNNING, {"account": 7, "plan": "pro"})
+    assert await client.start(NS, "p", "pro", idempotency_key="signup") == "pro"
+    assert (seen, await outline(client, "p")) == (
+        [None, {"account": 7}], [("init", "finished"), ("repair", "finished")],
+    )  # fmt: skip

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from progressor.model import Disposition, ProcessStatus, TaskType
-from progressor.transitions import EFFECTS, RUNS_IN, TABLE, VERBS, End, Ending
+from progressor.transitions import BROKEN_IN_INIT, EFFECTS, RUNS_IN, TABLE, VERBS, End, Ending, Rule
 
 _REMOVED = "removed"
 _NOWHERE = "[*]"
@@ -37,14 +37,21 @@ def _of_verbs() -> Iterator[Edge]:
 def _of_steps() -> Iterator[Edge]:
     """Task types that share status, ending and rule share their edges."""
     alike: dict[tuple[ProcessStatus, Ending, str], list[TaskType]] = {}
-    for (task_type, ending), rule in TABLE.items():
+    rules = dict[str, Rule]()
+    for (task_type, ending), rule in (*TABLE.items(), *BROKEN_IN_INIT.items()):
         alike.setdefault((RUNS_IN[task_type], ending, rule.name), []).append(task_type)
-    for (source, ending, _), task_types in alike.items():
+        rules[rule.name] = rule
+    drawn = set[Edge]()
+    for (source, ending, name), task_types in alike.items():
         by_target: dict[str, list[Disposition]] = {}
-        for end in TABLE[task_types[0], ending].ends.values():
+        for end in rules[name].ends.values():
             by_target.setdefault(_after(end) or source, []).append(end.disposition)
         for target, dispositions in by_target.items():
-            yield source, target, f"{', '.join(task_types)} / {ending} / {', '.join(dispositions)}"
+            edge = source, target, f"{', '.join(task_types)} / {ending} / {', '.join(dispositions)}"
+            # Removed by a repair is removed, whatever broke it.
+            if edge not in drawn:
+                drawn.add(edge)
+                yield edge
 
 
 def _after(end: End) -> str | None:
@@ -54,27 +61,35 @@ def _after(end: End) -> str | None:
 
 def steps() -> str:
     """`TABLE`: task types by endings."""
-    rules = {task_type: [TABLE.get((task_type, ending)) for ending in Ending] for task_type in TaskType}
+    rules = {task_type: [_rule_at(task_type, ending) for ending in Ending] for task_type in TaskType}
     return table(
         ["Task", "Runs in", *Ending],
         [
             [
                 f"`{task_type}`",
                 RUNS_IN[task_type],
-                *(rule.name if rule else "-" for rule in row),
+                *row,
             ]
             for task_type, row in rules.items()
         ],
     )
 
 
+def _rule_at(task_type: TaskType, ending: Ending) -> str:
+    key = task_type, ending
+    if key not in TABLE:
+        return "-"
+    anew = BROKEN_IN_INIT.get(key)
+    return TABLE[key].name + (f"; broken in init: {anew.name}" if anew else "")
+
+
 def rules() -> str:
-    """The rules that stand in `TABLE`, one line an end."""
+    """The rules that stand in `TABLE` and `BROKEN_IN_INIT`, one line an end."""
     return table(
         ["The process", "Case", "Disposition", "Status after"],
         [
             [rule.name, case, f"`{end.disposition}`", _after(end) or "as it was"]
-            for rule in dict.fromkeys(TABLE.values())
+            for rule in dict.fromkeys([*TABLE.values(), *BROKEN_IN_INIT.values()])
             for case, end in rule.ends.items()
         ],
     )

@@ -5,7 +5,7 @@ import re
 import pytest
 
 from progressor.model import Disposition, ProcessStatus, TaskType
-from progressor.transitions import TABLE, Ending, Verb
+from progressor.transitions import BROKEN_IN_INIT, TABLE, Ending, Verb
 from tests.docs.state_machine import diagram, rules, steps
 
 
@@ -33,7 +33,9 @@ def test_the_diagram_is_complete() -> None:
         "error --> error : repair / failure / hold",
         "error --> error : repair / lost / retry, hold",
         "error --> running : repair / success / resume, replace, cancel",
+        "error --> init : repair / success / resume, replace, cancel",
         "error --> running : simple_repair",
+        "error --> init : simple_repair",
     ],
 )
 def test_the_diagram_draws(edge: str) -> None:
@@ -43,6 +45,6 @@ def test_the_diagram_draws(edge: str) -> None:
 
 def test_every_rule_is_explained() -> None:
     """What the first table names stands in the second."""
-    for rule in TABLE.values():
-        assert re.search(rf"\| {rule.name} \|", steps())
+    for rule in (*TABLE.values(), *BROKEN_IN_INIT.values()):
+        assert re.search(rf"(\||:) {rule.name}( \||;)", steps())
         assert f"| {rule.name} |" in rules()

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
-from progressor.model import Decision, Event, SetTimer, TaskType
+from progressor.model import Decision, Event, ProcessStatus, SetTimer, TaskType
 from progressor.storage.fused import Doubtful
 from progressor.storage.items import Claimed, Finished, Import, NewBulk, NotPrepared, TaskRef
 from progressor.storage.operations import Storage
@@ -159,6 +159,43 @@ async def held_back(storage: Storage) -> Scene:
     timer = await _timer(storage)
     await save(storage, held(await _ask(storage, TaskType.CALL, 2)), fail())
     return Scene(waiting=timer)
+
+
+async def unborn(storage: Storage) -> Scene:
+    """It was broken by its init."""
+    await _started(storage, fail())
+    return Scene()
+
+
+async def repairing_unborn(storage: Storage) -> Scene:
+    """It was broken by its init, and a repair runs."""
+    await unborn(storage)
+    return Scene(held(await _ask(storage, TaskType.REPAIR, 3)))
+
+
+async def to_begin_anew(storage: Storage) -> Scene:
+    """Its init is to run anew, and a call waits behind it."""
+    await unborn(storage)
+    asked = request("p1", TaskType.REPAIR, key="scene-3", lease=30, worker_id=None)
+    await storage.simple_repair([asked], now=_BROKEN)
+    (found,) = await storage.search_calls(NS, 1, worker_id=_CLAIMER, lease=40, now=_BROKEN)
+    await storage.hand_back([found.task])
+    await _ask(storage, TaskType.CALL, 4)
+    return Scene(waiting=held(found).ref)
+
+
+async def beginning_anew(storage: Storage) -> Scene:
+    """Its init runs anew, and a call waits behind it."""
+    scene = await to_begin_anew(storage)
+    (found,) = await storage.search_calls(NS, 1, worker_id=_CLAIMER, lease=50, now=_BROKEN)
+    return Scene(held(found), scene.waiting)
+
+
+async def to_repair_unborn(storage: Storage) -> Scene:
+    """It was broken by its init, and a bulk is to repair it without a handler."""
+    await unborn(storage)
+    await _bulk(storage, simple=True)
+    return Scene()
 
 
 async def repairing(storage: Storage) -> Scene:
@@ -405,6 +442,8 @@ OPS: dict[str, Op] = {
     "fused_lost": _fuses(TaskType.CALL, lost=True),
     "repair": _asks(TaskType.REPAIR),
     "simple_repair": _asks(TaskType.REPAIR, waits=True, verb="simple_repair"),
+    # In scenes in which the init broke the process.
+    "begin_anew": _asks(TaskType.REPAIR, waits=True, verb="simple_repair"),
     "search_calls": Op(_search_calls, skips=True),
     "search_timers": Op(_search_timers, skips=True),
     "capture_task": Op(_capture, skips=True),
@@ -422,6 +461,8 @@ OPS: dict[str, Op] = {
     "save_cancel": _saves(cancel()),
     "save_retry": _saves(retry(SECOND)),
     "save_break": Op(_fails),
+    "save_anew": _saves(resume(status=ProcessStatus.INIT)),
+    "save_anew_replace": _saves(set_timer(_HOUR, status=ProcessStatus.INIT)),
     "save_hold": _saves(fail_repair()),
     "save_remove": _saves(removed()),
     "save_refusal": _saves(refuse_init()),
@@ -494,6 +535,22 @@ MEETINGS: dict[str, tuple[Setting, str]] = {
         f"call call_waiting fused_call search_timers {_SAVES} {_ZOMBIES}",
     ),
     "broken": (broken, "init put call fused_call repair simple_repair search_calls search_timers remove"),
+    "unborn": (
+        unborn,
+        f"begin_anew init init_again fused_init_again put call fused_call repair {_CLAIMS} remove",
+    ),
+    "repairing_unborn": (
+        repairing_unborn,
+        f"save_anew save_anew_replace init_again call fused_call repair begin_anew {_CLAIMS} {_ZOMBIES}",
+    ),
+    "to_begin_anew": (
+        to_begin_anew,
+        f"begin_anew init_again fused_init_again call fused_call repair {_CLAIMS} put remove",
+    ),
+    "beginning_anew": (
+        beginning_anew,
+        f"begin_anew init_again call fused_call repair {_CLAIMS} {_SAVES} save_refusal {_ZOMBIES}",
+    ),
     "held_back": (held_back, f"call repair simple_repair {_CLAIMS} remove"),
     "to_repair": (
         to_repair,
@@ -502,6 +559,10 @@ MEETINGS: dict[str, tuple[Setting, str]] = {
     "to_repair_simply": (
         to_repair_simply,
         "bulk_round stop_bulk repair simple_repair search_timers remove remove_and_start",
+    ),
+    "to_repair_unborn": (
+        to_repair_unborn,
+        "bulk_round stop_bulk init_again repair begin_anew search_calls remove remove_and_start",
     ),
     "being_repaired": (
         being_repaired,

@@ -258,7 +258,7 @@ class Oracle:
         if isinstance(task, Task) and task not in old:
             task.running_time = now
             task.end(FINISHED, now)
-            task.process.become(ProcessStatus.RUNNING, now, None, None)
+            self._repaired(task.process, now)
         return task
 
     def save(self, step: Step, now: datetime) -> Ended | None:
@@ -281,6 +281,8 @@ class Oracle:
         if decision.disposition is Disposition.BREAK:
             told = self._cancel(process.requests, now, answer.error)
         if decision.status is not None:
+            if decision.status is ProcessStatus.INIT:
+                self._restart(process, now)
             broken = decision.status is ProcessStatus.ERROR
             process.become(decision.status, now, answer.error if broken else None, task if broken else None)
             process.aux_state = process.aux_state if decision.aux_state is None else decision.aux_state
@@ -288,6 +290,21 @@ class Oracle:
         process.events += [task] * len(decision.events)
         self._set_timer(process, task, step, now)
         return self._go_on(process, step, now)._replace(told=told)
+
+    def _repaired(self, process: Process, now: datetime) -> None:
+        if process.previous is ProcessStatus.INIT:
+            self._restart(process, now)
+            process.become(ProcessStatus.INIT, now, None, None)
+        else:
+            process.become(ProcessStatus.RUNNING, now, None, None)
+
+    def _restart(self, process: Process, now: datetime) -> None:
+        """The init that broke it waits again, under its own key, ahead of all others."""
+        task = process.corrupted_by
+        assert task is process.tasks[0]
+        task.status, task.scheduled_time = WAITING, now
+        task.running_time = task.finished_time = task.worker = None
+        task.attempts, task.losses = task.attempts + 1, 0
 
     def _set_timer(self, process: Process, task: Task, step: Step, now: datetime) -> None:
         disposition, old = step.decision.disposition, process.timer

@@ -323,7 +323,7 @@ class StorageMachine(RuleBasedStateMachine):
     ) -> None:
         steps = []
         for held, (outcome, keeps_slot) in zip(chosen, ends, strict=False):
-            decision = decide(held.task, outcome, POLICY)
+            decision = decide(held.process, held.task, outcome, POLICY)
             steps.append(Step(held.task, held.process, decision, keeps_slot))
         ways = self._ways(steps, loss, tried=tried)
         torn = "save_result" if loss == "torn" and len(ways) > 1 else None
@@ -742,15 +742,15 @@ class Turn:
         for asked, (task, process) in zip(begun, claimed, strict=True):
             self._check(asked, task, process)
         self._decisions = [
-            None if end is None else self._decided(each.task, end)
+            None if end is None else self._decided(each, end)
             for each, end in zip(claimed, self.ends, strict=False)
         ]
         if self._claims:
             await self._claim()
         return self._decisions
 
-    def _decided(self, task: TaskOfWorker, end: Outcome) -> Decision:
-        decision = decide(task, end, POLICY)
+    def _decided(self, held: Claimed, end: Outcome) -> Decision:
+        decision = decide(held.process, held.task, end, POLICY)
         if self._poisoned and is_plain(decision, self._machine.now) and decision.status is not None:
             # No jsonb takes it.
             self.is_poisoned = True

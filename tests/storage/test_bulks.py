@@ -12,6 +12,8 @@ import psycopg
 import pytest
 
 from progressor.bulks import Bulk, BulkStatus
+from progressor.config import RetryPolicy
+from progressor.model import Intent, Success, TaskType
 from progressor.storage import bulks as bulks_module
 from progressor.storage.bulks import Round
 from progressor.storage.connections import Connections
@@ -19,6 +21,7 @@ from progressor.storage.doctor import examine
 from progressor.storage.items import NewBulk
 from progressor.storage.operations import Storage
 from progressor.storage.session import Session
+from progressor.transitions import decide
 from tests.support import (
     MICROSECOND,
     NS,
@@ -26,6 +29,7 @@ from tests.support import (
     T0,
     LossyConnections,
     Tables,
+    break_init,
     break_process,
     claim_calls,
     claim_timers,
@@ -34,6 +38,7 @@ from tests.support import (
     fail_repair,
     fail_timer,
     hold,
+    refuse_init,
     refuse_repair,
     removed,
     repair,
@@ -47,6 +52,7 @@ from tests.support import (
 # When bulks are made: the processes broke before.
 T1 = T0 + SECOND
 LATER = T1 + timedelta(hours=1)
+MINUTE = timedelta(minutes=1)
 
 
 async def make(storage: Storage, key: str = "key", *, now: Any = T1, **fields: Any) -> Bulk:
@@ -117,6 +123,47 @@ async def test_timers_come_back(storage: Storage) -> None:
     await run(storage)
     (timer,) = await claim_timers(storage, now=LATER)
     assert timer.task.process_id == "p1"
+
+
+@pytest.mark.parametrize("simple", [True, False])
+async def test_an_init_runs_anew(storage: Storage, tables: Tables, simple: bool) -> None:
+    """Of processes that their inits broke, the end of the init is the end of the repair."""
+    for name in ("well", "failing", "refusing", "gone"):
+        await break_init(storage, name)
+    await make(storage, simple=simple, args=None if simple else b"how")
+    done = await one_round(storage)
+    assert counts(done.bulk) == {"looked_at": 4, "begun": 4}
+    if not simple:
+        for step in await claim_calls(storage, now=LATER):
+            decision = decide(step.process, step.task, Success(Intent()), RetryPolicy())
+            await storage.save_result([step.step(decision, keeps_slot=False)], now=LATER)
+    assert set(statuses(tables).values()) == {"init"}
+    done = await one_round(storage, LATER + SECOND)
+    assert (done.bulk.under_way, done.bulk.status) == (4, BulkStatus.RUNNING)
+    now = LATER + 2 * SECOND
+    held = {each.task.process_id: each for each in await claim_calls(storage, now=now)}
+    assert {each.task.task_type for each in held.values()} == {TaskType.INIT}
+    await save(storage, held["well"], resume(), now=now)
+    await save(storage, held["failing"], fail("KeyError: again"), now=now)
+    await save(storage, held["refusing"], refuse_init("not now"), now=now)
+    await storage.remove(NS, "gone")
+    done = await one_round(storage, LATER + MINUTE)
+    assert done.bulk.status is BulkStatus.FINISHED
+    assert counts(done.bulk) == {
+        "looked_at": 4, "begun": 4, "repaired": 1, "failed": 1, "refused": 1, "removed": 1,
+    }  # fmt: skip
+    assert statuses(tables) == {"well": "running", "failing": "error"}
+
+
+async def test_a_process_that_its_repair_removes_is_repaired(storage: Storage) -> None:
+    """Also where its init, which broke it, has left its failure behind."""
+    await break_init(storage)
+    await make(storage, simple=False, args=b"how")
+    await one_round(storage)
+    (step,) = await claim_calls(storage, now=LATER)
+    await save(storage, step, removed(), now=LATER + SECOND)
+    done = await one_round(storage, LATER + MINUTE)
+    assert counts(done.bulk) == {"looked_at": 1, "begun": 1, "repaired": 1}
 
 
 async def test_with_a_handler(storage: Storage, tables: Tables) -> None:

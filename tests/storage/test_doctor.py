@@ -270,6 +270,17 @@ DAMAGES: dict[str, Damage] = {
         ("UPDATE processes SET status = 'running' WHERE process_id = 'new'",),
         {"init_comes_first"},
     ),
+    "running without its init": (
+        at("idle"),
+        (
+            (
+                "UPDATE tasks SET status = 'error', error = 'ValueError: no', response = NULL "
+                f"WHERE {of('idle')} AND task_type = 'init'"
+            ),
+        ),
+        # It has left events, too.
+        {"init_succeeded", "events_of_a_task"},
+    ),
     "an init behind a timer": (
         at("busy"),
         (

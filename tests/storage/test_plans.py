@@ -14,7 +14,7 @@ from typing import Any, LiteralString
 import psycopg
 import pytest
 
-from progressor.model import Decision, Event, SetTimer
+from progressor.model import Decision, Event, ProcessStatus, SetTimer
 from progressor.storage.connections import Connections
 from progressor.storage.items import Claimed, Import, NewBulk
 from progressor.storage.operations import Storage
@@ -27,6 +27,7 @@ from tests.support import (
     WORKER,
     LossyConnections,
     Tables,
+    break_init,
     break_process,
     claim_calls,
     claim_timers,
@@ -112,6 +113,8 @@ OTHERS = {
     ("drop_removed", "events"): "process_no =",
     ("drop_rows", "removed_processes"): "kept_until",
     ("drop_removed", "removed_processes"): "kept_until",
+    # The first of a process, which is its init.
+    ("settle_bulk", "tasks"): "process_no =",
     # A page of the broken ones.
     ("look_bulk", "processes"): "ROW(",
     ("broken_groups", "processes"): "ROW(",
@@ -256,6 +259,8 @@ async def tour(dsn: str) -> None:
     await storage.hand_back([timer.task])
     await break_process(storage, "p2", by_timer=True)
     await storage.simple_repair([repair("p2")], now=T0)
+    await break_init(storage, "p8")
+    await save(storage, await hold(storage, repair("p8")), resume(status=ProcessStatus.INIT))
     # One that is there.
     await storage.prepare_init([init("p2")], now=T0)
     await start(storage, "p3")

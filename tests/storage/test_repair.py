@@ -2,29 +2,48 @@
 
 from __future__ import annotations
 
-from progressor.model import ProcessStatus, TaskStatus, TaskType
+from progressor.config import RetryPolicy
+from progressor.model import (
+    Intent,
+    ProcessStatus,
+    SetTimer,
+    Success,
+    TaskStatus,
+    TaskType,
+    TimerStatus,
+)
 from progressor.storage.items import (
     Continue,
     Duplicate,
+    Import,
+    LostLease,
     NotPrepared,
     Postpone,
     Reason,
+    Saved,
     Standing,
     Step,
 )
 from progressor.storage.operations import Storage
+from progressor.transitions import after, decide
 from tests.support import (
+    NS,
     SECOND,
     T0,
+    Held,
     Tables,
+    break_init,
     break_process,
     claim_calls,
     claim_timers,
+    collect,
+    events,
     fail,
     fail_repair,
     fail_timer,
     hold,
     init,
+    refuse_init,
     refuse_repair,
     repair,
     request,
@@ -181,6 +200,129 @@ async def test_simple_repair_after_a_timer(storage: Storage, tables: Tables) -> 
     assert row["scheduled_time"] == T0
     (step,) = await claim_timers(storage, now=now)
     assert (step.task.attempts_count, step.process.status) == (0, ProcessStatus.RUNNING)
+
+
+async def test_simple_repair_runs_the_init_anew(storage: Storage, tables: Tables) -> None:
+    """A process that its init broke is in init again: the same task waits, with its arguments and key."""
+    init_id = await break_init(storage, key="k", args=b"how", reply_to=61)
+    now = T0 + SECOND
+    (result,) = await storage.simple_repair([repair()], now=now)
+    assert result.answer == Standing(TaskStatus.FINISHED)  # type: ignore[union-attr]
+    row = tables.process()
+    assert row is not None
+    assert (row["status"], row["previous_status"]) == ("init", "error")
+    assert (row["detail"], row["corrupted_by"], row["status_changed_at"]) == (None, None, now)
+    assert tables.outline() == [("init", "waiting"), ("repair", "finished")]
+    (step,) = await claim_calls(storage, now=now)
+    task, process = step.task, step.process
+    assert (task.task_id, task.task_type, task.args) == (init_id, TaskType.INIT, b"how")
+    assert (task.idempotency_key, task.reply_to, task.attempts_count) == ("k", 61, 1)
+    assert (process.status, process.previous_status) == (ProcessStatus.INIT, ProcessStatus.ERROR)
+    await save(storage, step, resume(), now=now)
+    (again,) = await storage.prepare_init([init(key="k", args=b"how")], now=now)
+    assert isinstance(again, Duplicate)
+    assert again.answer == Standing(TaskStatus.FINISHED, b"answer")
+
+
+async def test_a_start_asked_again_attaches_to_the_init_that_runs_anew(storage: Storage) -> None:
+    """Its key leads to the task that waits, not to the answer of the first run."""
+    await break_init(storage, key="k")
+    await storage.simple_repair([repair()], now=T0)
+    (again,) = await storage.prepare_init([init(key="k")], now=T0)
+    assert isinstance(again, Duplicate)
+    assert again.answer.status is TaskStatus.WAITING
+    (other,) = await storage.prepare_init([init(key="other")], now=T0)
+    assert other == NotPrepared(Reason.EXISTS)
+
+
+async def test_calls_wait_for_the_init_that_runs_anew(storage: Storage, tables: Tables) -> None:
+    """As for any init; and if it fails again, they are cancelled and the process is broken as before."""
+    init_id = await break_init(storage)
+    await storage.simple_repair([repair()], now=T0)
+    await wait(storage, request())
+    (step,) = await claim_calls(storage)
+    assert step.task.task_id == init_id
+    await save(storage, step, fail("ValueError: again"))
+    row = tables.process()
+    assert row is not None
+    assert (row["status"], row["previous_status"]) == ("error", "init")
+    assert (row["detail"], row["corrupted_by"]) == ("ValueError: again", init_id)
+    assert tables.outline() == [("init", "error"), ("repair", "finished"), ("call", "cancelled")]
+    await storage.simple_repair([repair()], now=T0)
+    assert tables.outline()[0] == ("init", "waiting")
+
+
+async def test_an_init_that_runs_anew_may_be_refused(storage: Storage, tables: Tables) -> None:
+    """Then there is no process, and its start may be asked anew under another key."""
+    await break_init(storage)
+    await storage.simple_repair([repair()], now=T0)
+    (step,) = await claim_calls(storage)
+    await save(storage, step, refuse_init())
+    assert tables.process() is None
+    await hold(storage, init())
+
+
+async def test_an_init_whose_worker_was_lost_runs_anew(storage: Storage, tables: Tables) -> None:
+    """It may be lost as often again, and whoever lost it saves nothing."""
+    tables.set_worker()
+    tables.set_collector()
+    tables.set_namespace(on_zombie="error")
+    lost = await hold(storage, init())
+    (zombie,) = await collect(storage, T0 + 60 * SECOND)
+    assert zombie.task.task_id == lost.task.task_id
+    await storage.simple_repair([repair()], now=T0)
+    (step,) = await claim_calls(storage)
+    assert (step.task.task_id, tables.task(lost.task.task_id)["zombie_count"]) == (lost.task.task_id, None)  # type: ignore[index]
+    assert (await storage.save_result([lost.step(resume())], now=T0)) == [LostLease()]
+    await save(storage, step, resume())
+    assert (await storage.save_result([lost.step(resume())], now=T0)) == [LostLease()]
+
+
+async def test_a_handler_s_repair_lets_the_init_run_anew(storage: Storage, tables: Tables) -> None:
+    """What the repair did is saved, its worker goes on with the init, and a timer it set waits behind."""
+    init_id = await break_init(storage, args=b"how")
+    step = await hold(storage, repair())
+    decision = decide(
+        step.process,
+        step.task,
+        Success(Intent(events(1), SetTimer(after=SECOND), b"mended", b"state")),
+        RetryPolicy(),
+    )
+    saved = await save(storage, step, decision)
+    assert isinstance(saved, Saved)
+    assert saved.continuation is not None
+    left = after(step.process, step.task, decision, now=saved.now, timer=saved.timer)
+    anew = Held(saved.continuation, left)
+    assert (anew.task.task_id, anew.task.task_type, anew.task.args) == (init_id, TaskType.INIT, b"how")
+    assert (anew.process.status, anew.process.aux_state) == (ProcessStatus.INIT, b"state")
+    assert anew.process.timer is not None
+    assert anew.process.timer.status is TimerStatus.BLOCKED
+    assert tables.outline() == [("init", "running"), ("repair", "finished"), ("timeout", "blocked")]
+    await save(storage, anew, resume())
+    assert tables.outline() == [("init", "finished"), ("repair", "finished"), ("timeout", "waiting")]
+
+
+async def test_a_handler_s_repair_without_a_slot_leaves_the_init_waiting(
+    storage: Storage, tables: Tables
+) -> None:
+    """Then any worker claims it."""
+    init_id = await break_init(storage)
+    step = await hold(storage, repair())
+    decision = decide(step.process, step.task, Success(Intent()), RetryPolicy())
+    await storage.save_result([step.step(decision, keeps_slot=False)], now=T0)
+    assert tables.outline() == [("init", "waiting"), ("repair", "finished")]
+    (anew,) = await claim_calls(storage)
+    assert anew.task.task_id == init_id
+
+
+async def test_an_import_that_is_broken_has_no_init_to_run(storage: Storage, tables: Tables) -> None:
+    """It never was in init: simple_repair makes it running, as it was put."""
+    await storage.put(Import(NS, "p1", "key", "error", "why", aux_state=b"state"), now=T0)
+    await storage.simple_repair([repair()], now=T0)
+    row = tables.process()
+    assert row is not None
+    assert (row["status"], row["aux_state"]) == ("running", b"state")
+    assert tables.outline() == [("init", "finished"), ("repair", "finished")]
 
 
 async def test_simple_repair_brings_the_timer_back(storage: Storage, tables: Tables) -> None:

@@ -29,7 +29,7 @@ from progressor.model import (
 from progressor.storage.items import Claimed, Continue, Finished, Import, Saved
 from progressor.storage.operations import Storage
 from progressor.storage.statements import STATEMENTS
-from progressor.transitions import RUNS_IN, TABLE, VERBS, Case, End, Ending, Verb, decide
+from progressor.transitions import BROKEN_IN_INIT, RUNS_IN, TABLE, VERBS, Case, End, Ending, Verb, decide
 from tests.support import (
     NS,
     SECOND,
@@ -37,6 +37,7 @@ from tests.support import (
     Held,
     Row,
     Tables,
+    break_init,
     break_process,
     collect,
     fail,
@@ -54,6 +55,7 @@ Status = ProcessStatus | None
 _WRITES = re.compile(r"(INSERT INTO|UPDATE|DELETE FROM)\s+progressor\.processes\b")
 WRITERS = {name for name, sql in STATEMENTS.items() if _WRITES.search(sql)}
 LINES = [(*key, case, end) for key, rule in TABLE.items() for case, end in rule.ends.items()]
+LINES += [(*key, case, end) for key, rule in BROKEN_IN_INIT.items() for case, end in rule.ends.items()]
 CHANGES = [
     (verb, found, becomes)
     for verb, change in VERBS.items()
@@ -132,7 +134,7 @@ async def test_the_end_of_a_step(
 
     Also where another try may have saved it, which is asked for nothing short.
     """
-    step = await held_by_a_worker(storage, task_type)
+    step = await held_by_a_worker(storage, task_type, in_init=end.status is ProcessStatus.INIT)
     before = tables.process()
     assert before is not None
     assert before["status"] == RUNS_IN[task_type]
@@ -142,7 +144,7 @@ async def test_the_end_of_a_step(
         (zombie,) = await collect(storage, LATE)
         assert zombie.disposition is end.disposition
     else:
-        decision = decide(step.task, outcome_of(ending, case), RetryPolicy())
+        decision = decide(step.process, step.task, outcome_of(ending, case), RetryPolicy())
         assert decision.disposition is end.disposition
         (saved,) = await storage.save_result([step.step(decision)], now=LATE, tried=tried)
         assert isinstance(saved, Saved)
@@ -173,7 +175,7 @@ async def test_the_end_of_a_fused_step(
     sent.clear()
 
     async def run(claimed: Sequence[Claimed]) -> list[Decision | None]:
-        return [decide(task, outcome_of(ending, case), RetryPolicy()) for task, _ in claimed]
+        return [decide(process, task, outcome_of(ending, case), RetryPolicy()) for task, process in claimed]
 
     is_init = task_type is TaskType.INIT
     fuse, asked = (storage.fused_init, init()) if is_init else (storage.fused_call, request())
@@ -203,7 +205,7 @@ def check_row(before: Row, after: Row | None, status: Status, task_id: int) -> N
     )
 
 
-async def held_by_a_worker(storage: Storage, task_type: TaskType) -> Held:
+async def held_by_a_worker(storage: Storage, task_type: TaskType, *, in_init: bool = False) -> Held:
     """A running task of this type, on a process in the status in which such tasks run."""
     match task_type:
         case TaskType.INIT:
@@ -213,7 +215,7 @@ async def held_by_a_worker(storage: Storage, task_type: TaskType) -> Held:
             decision = set_timer(at=T0, remove=task_type is TaskType.REMOVE)
             return first.next(await save(storage, first, decision), decision)
         case TaskType.REPAIR:
-            await break_process(storage)
+            await (break_init(storage) if in_init else break_process(storage))
             return await hold(storage, repair())
         case TaskType.CALL | TaskType.NOTIFY:
             await start(storage)
@@ -244,7 +246,7 @@ async def test_a_verb(
     storage: Storage, tables: Tables, sent: set[str], verb: Verb, found: Status, becomes: Status
 ) -> None:
     """Each verb makes of each status what its line says, and has no other statement for it."""
-    await found_in(storage, found)
+    await found_in(storage, found, in_init=becomes is ProcessStatus.INIT)
     before = tables.process()
     sent.clear()
     await say(storage, verb, becomes)
@@ -270,7 +272,7 @@ async def test_a_verb_in_any_other_status(
     assert tables.everything() == before
 
 
-async def found_in(storage: Storage, status: Status) -> None:
+async def found_in(storage: Storage, status: Status, *, in_init: bool = False) -> None:
     match status:
         case None:
             pass
@@ -279,7 +281,7 @@ async def found_in(storage: Storage, status: Status) -> None:
         case ProcessStatus.RUNNING:
             await start(storage)
         case ProcessStatus.ERROR:
-            await break_process(storage)
+            await (break_init(storage) if in_init else break_process(storage))
 
 
 async def say(storage: Storage, verb: Verb, becomes: Status) -> None:

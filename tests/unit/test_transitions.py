@@ -28,6 +28,7 @@ from progressor.model import (
     UnsetTimer,
 )
 from progressor.transitions import (
+    BROKEN_IN_INIT,
     EFFECTS,
     RUNS_IN,
     TABLE,
@@ -67,7 +68,22 @@ OUTCOMES: dict[str, Outcome] = {
 }
 
 
-def expected(task_type: TaskType, outcome: Outcome) -> End:  # an oracle spells things out
+def stands(task_type: TaskType, *, in_init: bool = False) -> dict[str, Any]:
+    """A process on which tasks of this type run; whether its init broke it."""
+    previous = ProcessStatus.INIT if in_init else ProcessStatus.RUNNING
+    return {"status": RUNS_IN[task_type], "previous_status": previous}
+
+
+def expected(  # an oracle spells things out
+    task_type: TaskType, outcome: Outcome, *, in_init: bool = False
+) -> End:
+    end = _expected(task_type, outcome)
+    if in_init and task_type is TaskType.REPAIR and end.status is ProcessStatus.RUNNING:
+        return end._replace(status=ProcessStatus.INIT)
+    return end
+
+
+def _expected(task_type: TaskType, outcome: Outcome) -> End:
     match task_type, outcome:
         case TaskType.REMOVE, Success():
             return End(Disposition.REMOVE)
@@ -91,13 +107,17 @@ def expected(task_type: TaskType, outcome: Outcome) -> End:  # an oracle spells 
             return End(Disposition.BREAK, ProcessStatus.ERROR)
 
 
+@pytest.mark.parametrize("in_init", [False, True])
 @pytest.mark.parametrize("task_type", TaskType)
 @pytest.mark.parametrize("outcome", OUTCOMES)
-def test_every_outcome_of_every_task(make_task: Any, task_type: TaskType, outcome: str) -> None:
+def test_every_outcome_of_every_task(
+    make_task: Any, make_snapshot: Any, task_type: TaskType, outcome: str, in_init: bool
+) -> None:
     """Each of type x outcome x action ends as the design says, and with all that belongs to it."""
-    task = make_task(task_type)
-    decision = decide(task, OUTCOMES[outcome], POLICY)
-    assert End(decision.disposition, decision.status) == expected(task_type, OUTCOMES[outcome])
+    task, process = make_task(task_type), make_snapshot(**stands(task_type, in_init=in_init))
+    decision = decide(process, task, OUTCOMES[outcome], POLICY)
+    end = expected(task_type, OUTCOMES[outcome], in_init=in_init)
+    assert End(decision.disposition, decision.status) == end
     check_consistency(decision, task, OUTCOMES[outcome])
 
 
@@ -128,22 +148,31 @@ def test_the_tables_cover_everything() -> None:
     """No pair of task type and ending is left to chance; only a timer has no rejection."""
     rejected = {(task_type, Ending.REJECTION) for task_type in TIMERS}
     assert set(TABLE) == set(product(TaskType, Ending)) - rejected
+    assert set(BROKEN_IN_INIT) < set(TABLE)
     assert set(RUNS_IN) == set(TaskType)
     assert set(VERBS) == set(Verb)
     assert set(EFFECTS) == set(Disposition)
 
 
-def test_every_line_of_the_table_is_reached(make_task: Any) -> None:
+def test_every_line_of_the_table_is_reached(make_task: Any, make_snapshot: Any) -> None:
     """By an outcome of a handler, or by the loss of a worker: nothing stands there that cannot happen."""
     reached: dict[tuple[TaskType, Ending], set[End]] = {}
+    again: dict[tuple[TaskType, Ending], set[End]] = {}
     for task in map(make_task, TaskType):
-        ends = [(ending_of(task, each), decide(task, each, POLICY)) for each in OUTCOMES.values()]
+        process = make_snapshot(**stands(task.task_type))
+        ends = [(ending_of(task, each), decide(process, task, each, POLICY)) for each in OUTCOMES.values()]
+        broken = make_snapshot(**stands(task.task_type, in_init=True))
+        for each in OUTCOMES.values():
+            key, decision = (task.task_type, ending_of(task, each)), decide(broken, task, each, POLICY)
+            again.setdefault(key, set()).add(End(decision.disposition, decision.status))
         policies = [NamespaceOptions(on_zombie=each) for each in ("policy", "retry", "error")]
         ends += [(Ending.LOST, decide_lost(task, LOST, each)) for each in policies]
         for ending, decision in ends:
             end = End(decision.disposition, decision.status)
             reached.setdefault((task.task_type, ending), set()).add(end)
     assert reached == {key: set(rule.ends.values()) for key, rule in TABLE.items()}
+    for key, rule in BROKEN_IN_INIT.items():
+        assert again[key] == set(rule.ends.values())
 
 
 def ending_of(task: Task, outcome: Outcome) -> Ending:
@@ -158,24 +187,24 @@ def ending_of(task: Task, outcome: Outcome) -> Ending:
 
 def test_rules_are_told_apart_by_their_names() -> None:
     """No two have one name, and no two say the same."""
-    rules = set(TABLE.values())
+    rules = {*TABLE.values(), *BROKEN_IN_INIT.values()}
     assert len({rule.name for rule in rules}) == len(rules)
     assert len({tuple(rule.ends.items()) for rule in rules}) == len(rules)
 
 
 @pytest.mark.parametrize("task_type", [*BREAKING, TaskType.REPAIR])
-def test_the_failure_text_is_the_reply(make_task: Any, task_type: TaskType) -> None:
+def test_the_failure_text_is_the_reply(make_task: Any, make_snapshot: Any, task_type: TaskType) -> None:
     """Whoever asked gets the text of the failure, which is also the detail of a broken process."""
-    decision = decide(make_task(task_type), FAILURE, POLICY)
+    decision = decide(make_snapshot(), make_task(task_type), FAILURE, POLICY)
     assert decision.reply.error == "ValueError: no"
 
 
-def test_a_timers_rejection_is_a_failure(make_task: Any) -> None:
+def test_a_timers_rejection_is_a_failure(make_task: Any, make_snapshot: Any) -> None:
     """Nobody asked a timer, so its Reject is retried, and can be declared non-retryable by name."""
-    task = make_task(TaskType.TIMEOUT)
-    assert decide(task, REJECTION, POLICY).reply.error == "Reject: no"
+    task, process = make_task(TaskType.TIMEOUT), make_snapshot()
+    assert decide(process, task, REJECTION, POLICY).reply.error == "Reject: no"
     final = RetryPolicy(non_retryable=("Reject",))
-    assert decide(task, REJECTION, final).disposition is Disposition.BREAK
+    assert decide(process, task, REJECTION, final).disposition is Disposition.BREAK
 
 
 # Retries
@@ -225,10 +254,10 @@ def test_retries_are_exhausted_exactly_at_max_attempts(
     assert retried is (attempts + 1 < max_attempts)
 
 
-def test_exhausted_retries_break_the_process(make_task: Any) -> None:
+def test_exhausted_retries_break_the_process(make_task: Any, make_snapshot: Any) -> None:
     """After the last attempt the process is in error and says why; the timer is held, as due as it was."""
     task = make_task(TaskType.TIMEOUT, attempts_count=59)
-    assert decide(task, FAILURE, POLICY) == Decision(
+    assert decide(make_snapshot(), task, FAILURE, POLICY) == Decision(
         Disposition.BREAK,
         Reply(error=FAILURE.error),
         status=ProcessStatus.ERROR,

@@ -1,11 +1,12 @@
 -- save_result, after the lock: end the steps whose running row is still held (the fence: task, worker, lease),
 -- and put the next task of each process in its place. All parts read the state from before this statement.
--- Where a process breaks or is removed, cancel_waiting or remove have been there first, behind the same
--- fence. A row is found once, in `item`, and changed by its place.
+-- Where a process breaks, is removed or begins anew, cancel_waiting, remove or restart_init have been there
+-- first, behind the same fence. A row is found once, in `item`, and changed by its place.
 --
 --   item     the step, behind the fence: its process, the timer that was blocked under it (old_timer), the
 --            first call that waits: the calls that wait on a process are younger than the task that runs on
---            it, so the ones that were done before are not waded through
+--            it, so the ones that were done before are not waded through. But for an init that runs anew:
+--            restart_init has put it back, and the repair that runs is younger
 --   timed    new_timer: the timer that this step sets (replace), or that is held in the place of the one
 --            that broke the process (break); due: when a timer is due, be it new or old
 --   placed   next_id: the task that runs at once: the first waiting call, else a timer that is due
@@ -73,7 +74,8 @@ WITH item AS MATERIALIZED (
         SELECT s.ctid AS place, s.task_id, s.task_type
         FROM progressor.schedule AS s
         WHERE
-            s.process_no = i.process_no AND s.task_id > i.task_id
+            s.process_no = i.process_no
+            AND s.task_id > CASE i.status WHEN 'init' THEN 0 ELSE i.task_id END
             AND s.task_type IN ('init', 'call', 'notify', 'repair')
             AND i.disposition NOT IN ('break', 'hold', 'remove')
         ORDER BY s.task_id

@@ -1,20 +1,44 @@
--- run_bulk, behind its lock: what came of the repairs that were begun, from the rows of their tasks. Who is
--- gone with all its rows was removed by somebody.
+-- run_bulk, behind its lock: what came of the repairs that were begun, from the rows of their tasks. After a
+-- repair that succeeded, the init that broke the process runs anew: then the end of that is the end of the
+-- repair. It is the first task of its process. A process whose tasks are all gone was removed by somebody.
 WITH ended AS MATERIALIZED (
-    SELECT r.process_no, r.task_id, t.status, t.error, t.is_refused, p.process_id
+    SELECT
+        r.process_no, r.task_id, p.process_id,
+        coalesce(anew.status, its.status) AS status,
+        CASE WHEN anew.status IS NULL THEN its.error ELSE anew.error END AS error,
+        CASE WHEN anew.status IS NULL THEN its.is_refused ELSE anew.is_refused END AS is_refused
     FROM progressor.bulk_repairs AS r
     LEFT JOIN LATERAL (
-        SELECT t.status, left(t.error, 500) AS error, t.response IS NOT NULL AS is_refused
+        SELECT
+            t.status, left(t.error, 500) AS error, t.response IS NOT NULL AS is_refused, t.finished_time
         FROM progressor.tasks AS t
         WHERE t.process_no = r.process_no AND t.task_id = r.task_id
         OFFSET 0
-    ) AS t ON TRUE
+    ) AS its ON TRUE
+    LEFT JOIN LATERAL (
+        SELECT first.*
+        FROM (
+            SELECT
+                t.task_type, t.status, left(t.error, 500) AS error, t.response IS NOT NULL AS is_refused,
+                t.running_time
+            FROM progressor.tasks AS t
+            WHERE t.process_no = r.process_no AND its.status = 'finished'
+            ORDER BY t.task_id
+            LIMIT 1
+        ) AS first
+        WHERE
+            first.task_type = 'init'
+            AND (first.status IN ('waiting', 'running') OR first.running_time >= its.finished_time)
+    ) AS anew ON TRUE
     LEFT JOIN LATERAL (
         SELECT p.process_id FROM progressor.processes AS p WHERE p.process_no = r.process_no OFFSET 0
     ) AS p ON TRUE
     WHERE
         r.bulk_id = %(bulk_id)s::bigint
-        AND (t.status IS NULL OR t.status IN ('finished', 'error', 'cancelled'))
+        AND (
+            its.status IS NULL
+            OR coalesce(anew.status, its.status) IN ('finished', 'error', 'cancelled')
+        )
 ),
 
 settled AS (

@@ -1,9 +1,10 @@
 -- simple_repair, after the lock: back to running without a handler. The timer that was held may be claimed
--- again, at its own time.
+-- again, at its own time. A process that broke in its init is back in init: that task waits again, with its
+-- arguments and its key, and the timer behind it. restart_init does the same for repairs with a handler.
 WITH item AS MATERIALIZED (
     SELECT
         i.*,
-        p.place,
+        p.*,
         nextval('progressor.tasks_task_id_seq') AS task_id,
         coalesce(%(now)s::timestamptz, statement_timestamp()) AS now
     FROM (
@@ -19,7 +20,9 @@ WITH item AS MATERIALIZED (
         )
     ) AS i
     CROSS JOIN LATERAL (
-        SELECT p.ctid AS place
+        SELECT
+            p.ctid AS place, p.namespace_no,
+            CASE WHEN p.previous_status = 'init' THEN p.corrupted_by END AS init_id
         FROM progressor.processes AS p
         WHERE p.process_no = i.process_no AND p.status = 'error'
         OFFSET 0
@@ -53,7 +56,8 @@ WITH item AS MATERIALIZED (
 process AS (
     UPDATE progressor.processes AS p
     SET
-        status = 'running', previous_status = 'error', status_changed_at = i.now,
+        status = CASE WHEN i.init_id IS NULL THEN 'running' ELSE 'init' END::progressor.process_status,
+        previous_status = 'error', status_changed_at = i.now,
         detail = NULL, corrupted_by = NULL
     FROM item AS i
     WHERE p.ctid = i.place
@@ -68,13 +72,36 @@ repair_task AS (
         process_no, task_id, 'repair', 'finished', now, now, now,
         name, idempotency_key, request_hash, context, lease
     FROM item
+),
+
+init_task AS (
+    UPDATE progressor.tasks AS t
+    SET
+        status = 'waiting', scheduled_time = i.now, running_time = NULL, finished_time = NULL,
+        worker_id = NULL, attempts_count = coalesce(t.attempts_count, 0) + 1, zombie_count = NULL
+    FROM item AS i
+    WHERE
+        t.ctid = (
+            SELECT o.ctid FROM progressor.tasks AS o
+            WHERE o.process_no = i.process_no AND o.task_id = i.init_id
+        )
+),
+
+init_waits AS (
+    INSERT INTO progressor.schedule (
+        process_no, task_id, namespace_no, task_type, scheduled_time, claimable
+    )
+    SELECT process_no, init_id, namespace_no, 'init', now, TRUE
+    FROM item
+    WHERE init_id IS NOT NULL
 )
 
 UPDATE progressor.schedule AS s
 SET claimable = TRUE
 FROM item AS i
 WHERE
-    s.ctid = (
+    i.init_id IS NULL
+    AND s.ctid = (
         SELECT t.ctid FROM progressor.schedule AS t
         WHERE t.process_no + 0 = i.process_no AND t.task_type IN ('timeout', 'remove')
     )
