@@ -44,6 +44,15 @@ def api(
             help="Let everybody in, on any address: behind a gateway of your own.",
         ),
     ] = None,
+    http_allowed_hosts: Annotated[  # noqa: ARG001 - a setting
+        str | None,
+        typer.Option(
+            "--allowed-hosts",
+            metavar="NAMES",
+            show_default=False,
+            help="The hosts under which whoever shows nothing may ask: api,progressor.example.",
+        ),
+    ] = None,
     http_require_idempotency_key: Annotated[  # noqa: ARG001 - a setting
         bool | None,
         typer.Option(

@@ -19,6 +19,7 @@ from progressor.http.certificates import Certificates, networks
 from progressor.http.guard import AccessOptions, Guard
 from progressor.http.oidc import Provider
 from progressor.http.options import HttpOptions
+from progressor.http.origins import allowed_hosts
 from progressor.http.rates import Rate
 from progressor.http.serving import Serving
 from progressor.rights import Rights, check_patterns, check_scopes
@@ -58,6 +59,7 @@ def access_options(settings: HttpSettings) -> AccessOptions:
             token_kept_for=settings.http_token_kept_for,
             rate=_rate(settings),
             insecure_no_auth=settings.http_insecure_no_auth,
+            allowed_hosts=allowed_hosts("http_allowed_hosts", _listed(settings.http_allowed_hosts)),
         )
     except InvalidRequest as error:
         if error.field is None or not error.field.startswith("http_"):

@@ -17,6 +17,8 @@ class HttpSettings(BaseModel):
 
     http_insecure_no_auth: bool = False
     """Let everybody in, on any address, whatever they show: behind a gateway of your own."""
+    http_allowed_hosts: str | None = None
+    """The hosts under which whoever shows nothing may ask, beside this machine: api,progressor.example."""
     http_token_kept_for: timedelta = Field(
         default=timedelta(seconds=5), ge=timedelta(0), le=timedelta(minutes=5)
     )

@@ -1,16 +1,14 @@
 """The access of a real server: who shows what, whether that holds, and what it may do.
 
 Rule: whoever shows something that does not hold is refused, even where nothing needs to be shown yet. Only
-a server that was told to let everybody in looks at nothing.
+a server that was told to let everybody in looks at nothing but where a request comes from.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from enum import Enum, auto
-from functools import lru_cache
-from urllib.parse import urlsplit
 
 from fastapi import Request
 
@@ -22,6 +20,7 @@ from progressor.http.callers import Known, unknown
 from progressor.http.certificates import Certificates
 from progressor.http.keys import is_loopback
 from progressor.http.oidc import Oidc, Provider
+from progressor.http.origins import AllowedHosts
 from progressor.http.problems import FORBIDDEN, Refusal
 from progressor.http.rates import Rate, Rates
 from progressor.rights import EVERYTHING
@@ -51,6 +50,8 @@ class AccessOptions:
     """How long a token is kept in memory: one that was revoked lives on for at most so long."""
     rate: Rate | None = None
     insecure_no_auth: bool = False
+    allowed_hosts: AllowedHosts = field(default_factory=AllowedHosts)
+    """The hosts under which whoever shows nothing may ask, beside this machine."""
 
 
 class Guard:
@@ -61,6 +62,7 @@ class Guard:
         self._oidc = None if options.provider is None else Oidc(options.provider)
         self._certificates = options.certificates
         self._rates = None if options.rate is None else Rates(options.rate)
+        self._hosts = options.allowed_hosts
         self._openness = Openness.EVERYBODY if options.insecure_no_auth else Openness.NOBODY
 
     async def begin(self, host: str) -> None:
@@ -100,7 +102,11 @@ class Guard:
         if shown and self._openness is not Openness.EVERYBODY:
             return await self._bearer(shown)
         certified = None if self._certificates is None else self._certificates.caller(request)
-        return await self._stranger(request) if certified is None else certified
+        if certified is None:
+            return await self._stranger(request)
+        # A browser shows a certificate whichever page asks.
+        self._hosts.require_same_site(request.headers)
+        return certified
 
     async def _bearer(self, shown: list[str]) -> Known:
         kind, _, text = shown[0].strip().partition(" ")
@@ -115,38 +121,23 @@ class Guard:
         """Who has shown nothing."""
         match self._openness:
             case Openness.EVERYBODY:
-                pass
+                self._hosts.require_here(request.headers)
             case Openness.UNTIL_THERE_ARE_TOKENS:
                 if await self._bearers.are_needed():
                     raise unknown("show a token: Authorization: Bearer prg_…", shown=False)
-                _refuse_whoever_is_elsewhere(request)
+                _refuse_proxied(request)
+                self._hosts.require_here(request.headers)
             case Openness.NOBODY:
                 raise unknown("show a token: Authorization: Bearer …", shown=False)
         return Known(f"anybody at {request.client.host if request.client else 'a socket'}", EVERYTHING)
 
 
-def _refuse_whoever_is_elsewhere(request: Request) -> None:
-    """Loopback addresses are reached by pages of other sites too, in a browser here; and by a proxy."""
+def _refuse_proxied(request: Request) -> None:
+    """Refusal if a proxy on this machine asks for somebody, who may be anywhere."""
     for name in _FORWARDED:
         if name in request.headers:
-            raise _elsewhere(f"the header {name} says that somebody asks through a proxy")
-    for name in ("Host", "Origin"):
-        said = request.headers.get(name)
-        if said is not None and not _is_here(said if name == "Origin" else f"//{said}"):
-            raise _elsewhere(f"the header {name} names another one")
-
-
-@lru_cache(maxsize=100)
-def _is_here(url: str) -> bool:
-    try:
-        return is_loopback(urlsplit(url).hostname or "")
-    except ValueError:
-        return False
-
-
-def _elsewhere(why: str) -> Refusal:
-    return Refusal(
-        FORBIDDEN,
-        f"without tokens only this machine is answered, and {why}: make a token with "
-        "`progressor token create`",
-    )
+            raise Refusal(
+                FORBIDDEN,
+                f"without tokens only this machine is answered, and the header {name} says that somebody "
+                "asks through a proxy: make a token with `progressor token create`",
+            )

@@ -150,6 +150,9 @@ WRONG: list[tuple[dict[str, str], str]] = [
     ({"http_oidc_namespaces": "*"}, "http_oidc_issuer"),
     *((without(CERTIFICATES, name), name) for name in CERTIFICATES),
     ({"http_burst": "3"}, "http_rate"),
+    ({"http_allowed_hosts": "http://api"}, "http_allowed_hosts"),
+    ({"http_allowed_hosts": "api:8080"}, "http_allowed_hosts"),
+    ({"http_allowed_hosts": "api,*"}, "http_allowed_hosts"),
     # Not what it must be.
     ({**OIDC, "http_oidc_issuer": "http://login.example"}, "http_oidc_issuer"),
     ({**OIDC, "http_oidc_jwks_url": "ftp://login.example"}, "http_oidc_jwks_url"),
@@ -203,6 +206,7 @@ def test_no_setting_of_the_api_is_left_unread() -> None:
             }.items()
         },
         "http_insecure_no_auth": {"http_insecure_no_auth": True},
+        "http_allowed_hosts": {"http_allowed_hosts": "api"},
         "http_token_kept_for": {"http_token_kept_for": 1},
         "http_rate": {"http_rate": 1},
         "http_burst": {"http_rate": 1, "http_burst": 7},

@@ -31,9 +31,10 @@ class Service(NamedTuple):
     port: int
 
 
-def _get(url: str) -> tuple[int, str]:
+def _get(url: str, **headers: str) -> tuple[int, str]:
+    request = urllib.request.Request(url, headers=headers)
     try:
-        with urllib.request.urlopen(url, timeout=DEADLINE_SECONDS) as answer:
+        with urllib.request.urlopen(request, timeout=DEADLINE_SECONDS) as answer:
             return answer.status, answer.read().decode()
     except urllib.error.HTTPError as error:
         with error:
@@ -108,6 +109,9 @@ def test_they_work_together(services: dict[str, list[Service]], empty_dsn: str) 
     (api,) = services["api"]
     processes = f"http://127.0.0.1:{api.port}/v1/namespaces/{NS}/processes"
     _post(f"{processes}/first", {"item": "tea"}, "order-1")
+    # As a container beside it calls it.
+    assert _get(f"{processes}/first", Host=f"{api.name}:8080")[0] == 200
+    assert _get(f"{processes}/first", Host="evil.example")[0] == 403
     for _ in range(2):
         assert _post(f"{processes}/first/calls/pay", {"amount": 3}, "payment-1") == 3
     with SyncClient(empty_dsn) as client:

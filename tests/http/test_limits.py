@@ -158,6 +158,26 @@ async def certified(
         return await api.get(PROCESS, headers=headers)
 
 
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({"Sec-Fetch-Site": "cross-site"}, 403),
+        ({"Sec-Fetch-Site": "same-site", "Origin": "https://evil.example"}, 403),
+        ({"Origin": "https://evil.example"}, 403),
+        ({"Origin": "null"}, 403),
+        ({"Origin": "https://api"}, 404),
+        # A browser says so; the proxy has changed the host.
+        ({"Sec-Fetch-Site": "same-origin", "Origin": "https://shop.example"}, 404),
+    ],
+)
+async def test_a_certificate_does_not_count_for_a_page_of_another_site(
+    client: Client, headers: dict[str, str], status: int
+) -> None:
+    """A browser shows it whichever page asks."""
+    said = [(HEADER, "CN=web"), *headers.items()]
+    assert (await certified(client, said, peer=("10.0.0.7", 1))).status_code == status
+
+
 @pytest.mark.parametrize("address", ["10.0.0.7", "10.1.200.3", "::1", "::ffff:10.0.0.7"])
 async def test_a_certificate_that_the_proxy_names(client: Client, address: str) -> None:
     """Its subject has the rights of the setting."""

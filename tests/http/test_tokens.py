@@ -19,6 +19,7 @@ from progressor.http.answers import NotAllowed
 from progressor.http.app import make_app
 from progressor.http.guard import AccessOptions, Guard
 from progressor.http.options import HttpOptions
+from progressor.http.origins import AllowedHosts
 from progressor.rights import Bearer
 from tests.http import shop
 from tests.http.conftest import Serve, asking
@@ -259,10 +260,61 @@ async def test_open_on_loopback_until_there_is_a_token(
 
 async def test_everybody_is_let_in_if_that_was_said(client: Client, serve: Serve) -> None:
     """Whatever they show."""
-    access = Guard(client.tokens, AccessOptions(insecure_no_auth=True))
-    await access.begin("0.0.0.0")
-    api = await serve(shop.make(), access=access)
+    api = await everybodys(client, serve)
     assert (await api.get(PROCESS, headers={"Authorization": "Basic x"})).status_code == 404
+
+
+async def everybodys(client: Client, serve: Serve) -> httpx.AsyncClient:
+    """An API without any access control, which is called `api`."""
+    hosts = AllowedHosts(frozenset({"api"}))
+    access = Guard(client.tokens, AccessOptions(insecure_no_auth=True, allowed_hosts=hosts))
+    await access.begin("0.0.0.0")
+    return await serve(shop.make(), access=access)
+
+
+_OF_ANOTHER_SITE = (
+    {"Host": "evil.example:8080"},
+    {"Host": "203.0.113.7"},
+    {"Host": "api.evil.example"},
+    {"Host": "["},
+    {"Origin": "https://evil.example"},
+    {"Origin": "null"},
+    {"Sec-Fetch-Site": "cross-site"},
+    {"Sec-Fetch-Site": "same-site"},
+    {"Sec-Fetch-Site": "same-site", "Origin": "https://www.evil.example"},
+)
+
+
+@pytest.mark.parametrize("said", _OF_ANOTHER_SITE, ids=str)
+@pytest.mark.parametrize("method", ["GET", "POST", "PUT", "PATCH", "DELETE"])
+async def test_a_page_of_another_site_is_refused_in_open_mode(
+    client: Client, serve: Serve, method: str, said: dict[str, str]
+) -> None:
+    """By host, by origin, and by what its browser says of it, whatever it asks for."""
+    api = await everybodys(client, serve)
+    path = PROCESS + ("/timers/default" if method == "PATCH" else "")
+    assert (await api.request(method, path, headers=said, json={"item": "tea"})).status_code == 403
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        {"Host": "API:8080"},
+        {"Host": "127.0.0.1:8080"},
+        {"Host": "[::1]"},
+        {"Origin": "http://api:3000"},
+        {"Origin": "http://localhost:3000", "Sec-Fetch-Site": "same-site"},
+        {"Sec-Fetch-Site": "none"},
+        {"Sec-Fetch-Site": "same-origin", "Origin": "http://api"},
+    ],
+    ids=str,
+)
+async def test_whoever_asks_for_an_allowed_host_is_let_in(
+    client: Client, serve: Serve, said: dict[str, str]
+) -> None:
+    """Under any of its names, on any port."""
+    api = await everybodys(client, serve)
+    assert (await api.post(PROCESS, headers=said, json={"item": "tea"})).status_code == 201
 
 
 async def test_no_secret_is_logged(
