@@ -99,6 +99,16 @@ FUSED = Counter(
     "Requests that were accepted, run and saved in one transaction",
     (_NAMESPACE, "task_type"),
 )
+FUSED_BARRED = Counter(
+    "progressor_fused_barred",
+    "Functions that held the event loop until their transaction was lost, and are no longer fused",
+    (_NAMESPACE,),
+)
+RUN_AGAIN = Counter(
+    "progressor_run_again",
+    "Handlers that ran twice because the transaction in which they ran first was lost",
+    (_NAMESPACE,),
+)
 REJECTED = Counter("progressor_rejected", "Requests refused by a handler", (_NAMESPACE,))
 BROKEN = Counter("progressor_broken", "Processes that broke", (_NAMESPACE,))
 BULK_OUTCOMES = ("passed_by", "begun", "repaired", "refused", "failed", "removed")
@@ -145,7 +155,7 @@ OLDEST_SNAPSHOT.set(math.nan)
 
 def expect(namespace: str) -> None:
     """Show the counters of a namespace from 0 on: an increase from nothing is none to Prometheus."""
-    for counter in (LOST_LEASES, RETRIES, REJECTED, BROKEN):
+    for counter in (LOST_LEASES, RETRIES, FUSED_BARRED, RUN_AGAIN, REJECTED, BROKEN):
         counter.labels(namespace)
     for disposition in (Disposition.BREAK, Disposition.HOLD, Disposition.RETRY):
         ZOMBIES.labels(namespace, disposition.value)

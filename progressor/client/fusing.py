@@ -3,18 +3,22 @@
 Rule: each has a slot before it is sent, and its handler one turn of the loop behind the lock. What came to
 its end is committed as finished, what goes on as running, in the same transaction. If that fails, or its
 answer is lost, the flight prepares its requests, whether or not somebody still waits for them: what was
-committed is found, and its handler goes on; what was not begins anew when the first handler has ended.
+committed is found, and its handler goes on. Of what was not, a handler that has ended is not run again, if
+it would see the same process; any other begins anew when the first one has ended.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from typing import assert_never
 
+from progressor import metrics
 from progressor.errors import InvalidRequest
-from progressor.model import Decision
+from progressor.handlers.handler import fields_of, handler_of
+from progressor.model import Decision, Task
 from progressor.storage import (
     Claimed,
     Continue,
@@ -40,6 +44,11 @@ Wake = Callable[[str, Kind], None]
 # How long the handlers of a flight may compute together, by what is known of them, in seconds: for so long
 # the others who want the same processes, and the connection, wait.
 MOST_TOGETHER = 0.002
+# A transaction that was lost while a handler held the event loop for longer, in seconds, was lost by that:
+# PostgreSQL ends it after 15 s, a pooler perhaps sooner.
+LOSES_TRANSACTIONS = 1.0
+
+log = logging.getLogger("progressor.fusing")
 
 
 class FusedFlight:
@@ -50,7 +59,7 @@ class FusedFlight:
         self._wake = wake
         # By lease, which a request has before there is a task, and its task after.
         self._begun: dict[int, Begun] = {}
-        self._decided_at = 0.0
+        self._began_at = self._decided_at = 0.0
         # By the places of the requests: their slots, of those that are still under way.
         self._slots: dict[int, Pool] = {}
         self._requests: dict[int, Request] = {}
@@ -80,6 +89,7 @@ class FusedFlight:
                 results[place] = outcome
         except (Doubtful, InvalidRequest):
             # Invalid: PostgreSQL never takes one of the results. By itself, that one breaks its process.
+            self._bar()
             for place, accepted in zip(places, await prepare(sent), strict=True):
                 self._find(place, accepted)
                 results[place] = accepted
@@ -90,6 +100,7 @@ class FusedFlight:
     async def _run(self, claimed: Sequence[Claimed]) -> Sequence[Decision | None]:
         """Begin the handlers: what becomes of each that is done after its first turn."""
         tasks = [held.task for held in claimed]
+        self._began_at = time.monotonic()
         for held in claimed:
             self._begun[held.task.lease] = self._pools[held.task.namespace].begin(held)
         await asyncio.sleep(0)
@@ -118,14 +129,36 @@ class FusedFlight:
                     pool.run(Claimed(task, process))
                 elif task.task_id == begun.held.task.task_id:
                     pool.go_on(begun)
+                elif begun.fits(held := Claimed(task, process)):
+                    pool.go_on(begun._replace(held=held))
                 else:
-                    pool.run_anew(Claimed(task, process), begun)
-            case Postpone():
+                    _log_again(task)
+                    pool.run_anew(held, begun)
+            case Postpone(ref):
+                begun = self._begun.get(self._requests[place].lease)
+                if begun is not None and begun.held.task.task_id != ref.task_id:
+                    _log_again(begun.held.task)
                 self._wake(self._requests[place].namespace, "calls")
             case Duplicate() | NotPrepared():
                 pass
             case _:
                 assert_never(outcome)
+
+    def _bar(self) -> None:
+        """Never again run behind a lock the handlers that held the event loop until it was lost."""
+        if self._decided_at - self._began_at < LOSES_TRANSACTIONS:
+            return
+        for begun in self._begun.values():
+            task = begun.held.task
+            manner = self._pools[task.namespace].namespace.manner_of(task.task_type, task.name)
+            if manner is None or manner.seconds < LOSES_TRANSACTIONS / len(self._begun):
+                continue
+            manner.bar()
+            metrics.FUSED_BARRED.labels(task.namespace).inc()
+            log.error(
+                "handler held the event loop until its transaction was lost, it is no longer fused",
+                extra=fields_of(task) | {"handler": handler_of(task), "seconds": round(manner.seconds, 3)},
+            )
 
     def _end(self) -> None:
         """Give back the slots that are left, with what was begun in them for nothing."""
@@ -135,3 +168,11 @@ class FusedFlight:
                 pool.release()
             else:
                 pool.give_up(begun)
+
+
+def _log_again(task: Task) -> None:
+    """Log and count a handler that is run twice: its first run was in a transaction that was lost."""
+    metrics.RUN_AGAIN.labels(task.namespace).inc()
+    log.warning(
+        "transaction lost, handler runs again", extra=fields_of(task) | {"handler": handler_of(task)}
+    )

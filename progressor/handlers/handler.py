@@ -27,6 +27,11 @@ def fields_of(task: Task) -> dict[str, object]:
     }
 
 
+def handler_of(task: Task) -> str:
+    """The handler of a task, by the name of the call or the kind of the task."""
+    return task.name or task.task_type.value
+
+
 class InvalidCall(InvalidRequest):
     """The typed layer's word that the request itself is wrong: an unknown call, or bad arguments.
 

@@ -27,7 +27,7 @@ class Manner:
 
     def __init__(self, *, stated: bool | None = None) -> None:
         self.stated = stated
-        """What its author says of it; None: it is learned."""
+        """Whether its author lets it run behind a lock; None: that is learned."""
         self.was_run = False
         self.waits = False
         self.seconds = 0.0
@@ -39,6 +39,10 @@ class Manner:
         if fuse == "always" or self.stated:
             return self.seconds
         return self.seconds if self.was_run and not self.waits and self.seconds <= MOST_COMPUTED else None
+
+    def bar(self) -> None:
+        """Run it behind a lock never again, whatever its author says."""
+        self.stated = False
 
     async def watched(self, running: Awaitable[Any]) -> Any:
         """Run it to its end, and learn from it."""

@@ -8,8 +8,9 @@ import secrets
 from concurrent.futures import Future
 from typing import Any, NamedTuple
 
+from progressor.handlers.handler import handler_of
 from progressor.handlers.step_task import StepTask
-from progressor.model import Decision, Task
+from progressor.model import Decision, Task, TaskType
 from progressor.storage import Claimed
 
 log = logging.getLogger("progressor.pool")
@@ -49,6 +50,12 @@ class Begun(NamedTuple):
         done = self.deciding.done() and not self.deciding.cancelled() and self.deciding.exception() is None
         return self.deciding.result() if done else None
 
+    def fits(self, held: Claimed) -> bool:
+        """Whether its handler, run on another task of the same request, would decide the same."""
+        # A process that is only made now is as new as the one that was not.
+        is_same = held.task.task_type is TaskType.INIT or held.process == self.held.process
+        return is_same and self.decided() is not None
+
     async def given_up(self) -> None:
         """Its task is not committed: what the handler did is nothing. Return when it has ended."""
         self.deciding.stop()
@@ -62,7 +69,7 @@ def said_of(task: Task) -> dict[str, Any]:
         "namespace": task.namespace,
         "process_id": task.process_id,
         "task_id": task.task_id,
-        "handler": task.name or task.task_type.value,
+        "handler": handler_of(task),
     }
 
 

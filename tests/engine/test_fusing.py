@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from datetime import timedelta
-from typing import Any
+from typing import Any, cast
 
 import psycopg
 import pytest
@@ -16,7 +17,7 @@ from progressor import metrics as published
 from progressor.client import fusing
 from progressor.handlers.manner import MOST_COMPUTED
 from progressor.model import TaskType
-from progressor.storage import Fused, Prepared, Request, Run
+from progressor.storage import Fused, Prepared, Request, Run, opening
 from progressor.storage.session import Session
 from progressor.storage.statements import Results, Transaction
 from progressor.worker.pool import Pool
@@ -134,16 +135,88 @@ async def test_a_lost_answer_that_nobody_waits_for(served: Served, commits: Comm
     assert (task.status.value, task.response, served.begun) == ("finished", 1, ["p1"])
 
 
-@pytest.mark.parametrize("name", ["add", "wait"])
-async def test_a_transaction_that_failed(served: Served, commits: Commits, name: str) -> None:
-    """Nothing was committed: the handler runs again, once the one that went on has ended."""
+async def test_a_transaction_that_failed(served: Served, commits: Commits) -> None:
+    """Nothing was committed: the handler has ended, and what it decided is saved in another transaction."""
     commits.refused = 1
-    asked = asyncio.create_task(served.call(name))
+    assert await served.call("add") == 1
+    assert served.begun == ["p1"]
+    assert await served.call("add") == 2
+
+
+async def test_a_start_whose_transaction_failed(served: Served, commits: Commits) -> None:
+    """The process that is made in its place is as new."""
+    commits.refused = 1
+    await served.engine.client.start(NS, "p2")
+    assert (await served.engine.client.get(NS, "p2")).state == {"calls": 0}
+
+
+async def test_a_transaction_that_failed_under_a_handler(
+    served: Served, commits: Commits, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its handler runs again once the one that went on has ended, and the log names it."""
+    commits.refused = 1
+    again = published.RUN_AGAIN.labels(NS)._value
+    before = again.get()
+    asked = asyncio.create_task(served.call("wait"))
     await eventually(lambda: len(served.begun) == 2, "it is run again")
-    assert served.ended == (["p1"] if name == "wait" else [])
+    assert served.ended == ["p1"]
     served.gate.set()
     assert await asked == 1
     assert await served.call("add") == 2
+    (said,) = [vars(record) for record in caplog.records if record.name == "progressor.fusing"]
+    assert said["message"] == "transaction lost, handler runs again"
+    assert (said["namespace"], said["process_id"], said["handler"]) == (NS, "p1", "wait")
+    assert again.get() == before + 1
+
+
+async def test_a_process_that_changed_after_a_transaction_that_failed(
+    served: Served, commits: Commits, dsn: str
+) -> None:
+    """What the handler decided was for another state: it runs again."""
+    commits.refused = 1
+    commits.reached.clear()
+    commits.gate.clear()
+    asked = asyncio.create_task(served.call("add"))
+    await commits.reached.wait()
+    roll_back = Session.roll_back
+
+    async def overtaken(session: Session) -> None:
+        await roll_back(session)
+        with psycopg.connect(dsn) as other:
+            other.execute("UPDATE progressor.processes SET aux_state = %s", [b'{"calls":7}'])
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Session, "roll_back", overtaken)
+        commits.gate.set()
+        assert await asked == 8
+    assert served.begun == ["p1", "p1"]
+
+
+async def test_a_handler_that_holds_the_loop_until_its_transaction_is_lost(
+    dsn: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """PostgreSQL ends a transaction that does nothing: it runs once all the same, and never so again."""
+    monkeypatch.setitem(cast("dict[str, Any]", opening.BOUNDED_SESSION), "idle_timeout", "100ms")
+    monkeypatch.setattr(fusing, "LOSES_TRANSACTIONS", 0.1)
+    served = Served(dsn)
+    served.act = lambda _: time.sleep(0.5)
+    async with served.engine:
+        await served.engine.client.start(NS, "p1")
+        barred, fused = published.FUSED_BARRED.labels(NS)._value, published.FUSED.labels(NS, "call")._value
+        before = barred.get(), fused.get()
+        assert await served.call("add") == 1
+        assert served.begun == ["p1"]
+        assert (barred.get(), fused.get()) == (before[0] + 1, before[1])
+        (said,) = [vars(record) for record in caplog.records if record.name == "progressor.fusing"]
+        assert said["message"] == (
+            "handler held the event loop until its transaction was lost, it is no longer fused"
+        )
+        assert (said["namespace"], said["process_id"], said["handler"]) == (NS, "p1", "add")
+        assert said["seconds"] >= 0.5
+        served.act = lambda _: None
+        assert await served.call("add") == 2
+        assert (barred.get(), fused.get()) == (before[0] + 1, before[1])
+    check_invariants(dsn)
 
 
 async def test_a_handler_that_does_not_end(served: Served, commits: Commits) -> None:
