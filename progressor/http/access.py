@@ -114,6 +114,10 @@ class Need:
         namespace = None if segment is None else text_of(segment, "namespace")
         caller = await access.admit(request, self.scope, namespace)
         request.state.caller = caller
+        place = getattr(request.state, "place", None)
+        if place is not None:
+            # Without one it asks how this server is.
+            place.claim(caller.name)
         return caller
 
 

@@ -1,39 +1,94 @@
-"""What every request passes before anything is known of it: how many are under way here.
+"""Places of requests: how many are under way here, and how many of them may be one caller's.
 
-Rule: one too many is told at once to come back, before its body is read or anybody is asked who it is.
+Rule: one too many is told at once to come back: before its body is read, and before anybody is asked who it
+is, if all places are taken. A caller has at most as many places as it leaves to others.
 """
 
 from __future__ import annotations
 
+from collections import Counter
+
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from progressor.http.problems import OVERLOADED, RETRY_AFTER_SECONDS, problem
+from progressor.http.problems import OVERLOADED, RETRY_AFTER_SECONDS, TOO_MANY_REQUESTS, Refusal, problem
 from progressor.http.rates import Standing
 
 
+class Place:
+    """One request's place among those that are under way."""
+
+    def __init__(self, places: Places) -> None:
+        self._places = places
+        self._caller: str | None = None
+
+    def claim(self, caller: str) -> None:
+        """Count the request as this caller's; Refusal, 429, if that leaves fewer places than it has."""
+        places = self._places
+        if places.taken_by[caller] > places.free + 1:
+            raise Refusal(
+                TOO_MANY_REQUESTS,
+                f"{places.taken_by[caller]:,} requests of this caller are under way here, and the other "
+                "places are for others",
+                headers={"Retry-After": str(RETRY_AFTER_SECONDS)},
+            )
+        places.taken_by[caller] += 1
+        self._caller = caller
+
+    def leave(self) -> None:
+        """Give the place to another request."""
+        places = self._places
+        places.taken -= 1
+        if self._caller is not None:
+            places.taken_by[self._caller] -= 1
+            if not places.taken_by[self._caller]:
+                del places.taken_by[self._caller]
+
+
+class Places:
+    """The places of one server, and the callers who have them."""
+
+    def __init__(self, most: int) -> None:
+        self.most = most
+        self.taken = 0
+        self.taken_by: Counter[str] = Counter()
+
+    @property
+    def free(self) -> int:
+        """How many requests more may be under way."""
+        return self.most - self.taken
+
+    def take(self) -> Place | None:
+        """A place for a request; None: there is none left."""
+        if not self.free:
+            return None
+        self.taken += 1
+        return Place(self)
+
+
 class Admission:
-    """Middleware: at most so many requests at once; on the way out, how often their callers may ask."""
+    """Middleware: a place for each request; on the way out, how often their callers may ask."""
 
     def __init__(self, app: ASGIApp, *, most: int) -> None:
         self._app = app
-        self._most = most
-        self._under_way = 0
+        self._places = Places(most)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         # Who asks how this server is asks nothing of it, and must not restart it because it is busy.
         if scope["type"] != "http" or scope["path"].startswith("/health"):
             await self._app(scope, receive, send)
             return
-        if self._under_way >= self._most:
+        place = self._places.take()
+        if place is None:
             answer = problem(
                 OVERLOADED,
-                f"{self._most:,} requests are under way here, which is as many as it takes",
+                f"{self._places.most:,} requests are under way here, which is as many as it takes",
                 headers={"Retry-After": str(RETRY_AFTER_SECONDS)},
             )
             await answer(scope, receive, send)
             return
         # Here, so that what routes write into it is seen on the way out.
         state = scope.setdefault("state", {})
+        state["place"] = place
 
         async def say_rate(message: Message) -> None:
             standing: Standing | None = state.get("rate")
@@ -41,8 +96,7 @@ class Admission:
                 message = {**message, "headers": [*message["headers"], *standing.headers]}
             await send(message)
 
-        self._under_way += 1
         try:
             await self._app(scope, receive, say_rate)
         finally:
-            self._under_way -= 1
+            place.leave()

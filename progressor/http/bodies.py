@@ -29,6 +29,8 @@ from progressor.model import Event, ProcessStatus, SetTimer, TaskStatus, TaskTyp
 _SPACE = b" \t\r\n"
 # As much as is looked at in one piece, so that its parts do not fill the memory.
 _PIECE = 1 << 16
+# As many as a problem shows of what is wrong with a body.
+_MOST_FAULTS = 20
 # How long the next piece of a body is waited for.
 _PATIENCE_SECONDS = 30.0
 
@@ -197,6 +199,13 @@ _Limit = Literal["max_value_bytes", "max_import_bytes"]
 
 async def read_body(request: Request, options: HttpOptions, limit: _Limit = "max_value_bytes") -> bytes:
     """The body of a request; Refusal if it is larger than the option `limit` says, or does not come."""
+    coding = request.headers.get("Content-Encoding", "identity").strip().lower()
+    if coding not in ("", "identity"):
+        raise Refusal(
+            problems.WRONG_MEDIA_TYPE,
+            f"a body is read as it is, and not with the Content-Encoding {coding[:80]!r}",
+            headers={"Accept-Encoding": "identity"},
+        )
     most: int = getattr(options, limit)
     stated = request.headers.get("Content-Length", "")
     if stated.isdecimal() and int(stated) > most:
@@ -278,14 +287,15 @@ def model_in(request: Request, body: bytes, model: type[M]) -> M:
     try:
         return model.model_validate(value)
     except ValidationError as error:
+        found = error.errors(include_url=False, include_context=False, include_input=False)
         faults = [
             {"pointer": "".join(f"/{part}" for part in each["loc"]), "rule": rule_of(each)}
-            for each in error.errors(include_url=False, include_context=False, include_input=False)
+            for each in found[:_MOST_FAULTS]
         ]
         raise Refusal(
             problems.INVALID_ARGS,
             f"{first_fault(error, 'args')}: {faults[0]['rule']}",
-            members={"field": first_fault(error, "args"), "errors": faults},
+            members={"field": first_fault(error, "args"), "errors": faults, "error_count": len(found)},
         ) from None
 
 

@@ -74,11 +74,7 @@ class Publications:
 
 
 def _faults(kept: _Kept, task_type: TaskType, name: str | None, value: Any) -> list[dict[str, str]]:
-    key = (task_type, name)
-    if key not in kept.validators:
-        schema = args_schema(kept.published.schemas, task_type, name)
-        kept.validators[key] = None if schema is None else jsonschema_rs.validator_for(schema, mask="it")
-    validator = kept.validators[key]
+    validator = _validator(kept, task_type, name)
     # No arguments may be those that have all their defaults.
     if validator is None or (value is None and (validator.is_valid(None) or validator.is_valid({}))):
         return []
@@ -88,6 +84,18 @@ def _faults(kept: _Kept, task_type: TaskType, name: str | None, value: Any) -> l
         if len(faults) == _MOST_FAULTS:
             break
     return faults
+
+
+def _validator(kept: _Kept, task_type: TaskType, name: str | None) -> Any:
+    """The validator of these arguments, made once; None where nothing is published of them."""
+    key = (task_type, name)
+    if key not in kept.validators:
+        schema = args_schema(kept.published.schemas, task_type, name)
+        if schema is None:
+            # Not kept: callers may send any number of names.
+            return None
+        kept.validators[key] = jsonschema_rs.validator_for(schema, mask="it")
+    return kept.validators[key]
 
 
 def args_schema(schemas: Mapping[str, Any], task_type: TaskType, name: str | None) -> dict[str, Any] | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from typing import Any
@@ -109,6 +110,65 @@ async def test_one_request_too_many_is_told_to_come_back(serve: Serve) -> None:
     gate.open()
     assert [answer.json() for answer in await asyncio.gather(*waiting)] == ["waited"] * 2
     assert (await api.get(PROCESS)).status_code == 200
+
+
+async def test_a_caller_leaves_as_many_places_as_it_has(client: Client, serve: Serve) -> None:
+    """One that waits with all its requests keeps nobody else from being answered."""
+    gate = Gate()
+    options = HttpOptions(max_requests=10)
+    api = await serve(shop.make(gate), options=options, access=Guard(client.tokens, AccessOptions()))
+    rights: dict[str, Any] = {"scopes": ["all"], "namespaces": ["*"], "lifetime": None}
+    one, two = [
+        {"Authorization": f"Bearer {(await client.tokens.create('x', **rights)).bearer.text}"}
+        for _ in range(2)
+    ]
+    await api.post(PROCESS, json={"item": "tea"}, headers=one)
+    waiting = [asyncio.create_task(api.post(PROCESS + "/calls/wait", headers=one)) for _ in range(10)]
+    await gate.entered()
+    refused, _ = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+    for each in refused:
+        assert each.result().status_code == 429
+        assert each.result().headers["Retry-After"] == "1"
+    assert (await api.get(PROCESS, headers=one)).status_code == 429
+    assert (await api.get(PROCESS, headers=two)).status_code == 200
+    gate.open()
+    answers = [answer.status_code for answer in await asyncio.gather(*waiting)]
+    assert (answers.count(200), answers.count(429)) == (6, 4)
+    assert (await api.get(PROCESS, headers=one)).status_code == 200
+
+
+async def test_names_of_calls_that_there_are_not_are_not_kept(serve: Serve) -> None:
+    """However many of them are asked for."""
+    api = await serve(shop.make())
+    await api.post(PROCESS, json={"item": "tea"})
+    app = api._transport.app  # type: ignore[attr-defined]
+    for number in range(20):
+        answer = await api.post(f"{PROCESS}/calls/no-{number}", json={})
+        assert answer.status_code == 400
+    (kept,) = app.state.server.publications._kept.values()
+    assert len(kept.validators) == 1
+
+
+async def test_a_body_that_is_packed_is_not_taken_for_what_it_holds(serve: Serve) -> None:
+    """It is refused by the name of its coding; one that says that it has none is read."""
+    api = await serve(shop.make())
+    headers = {"Content-Type": "application/json", "Content-Encoding": "gzip"}
+    refused = await api.post(PROCESS, content=gzip.compress(b'{"item": "tea"}'), headers=headers)
+    assert (refused.status_code, refused.json()["type"]) == (415, "urn:progressor:problem:wrong-media-type")
+    assert refused.headers["Accept-Encoding"] == "identity"
+    read = await api.post(
+        PROCESS, content=b'{"item": "tea"}', headers={**headers, "Content-Encoding": "identity"}
+    )
+    assert read.status_code == 201
+
+
+async def test_a_problem_shows_a_few_of_many_faults(serve: Serve) -> None:
+    """And counts them all."""
+    api = await serve(shop.make())
+    answer = await api.put(PROCESS, json={"events": [{"payload": 1, "x": 1}] * 5000})
+    assert answer.status_code == 422
+    assert len(answer.json()["errors"]) == 20
+    assert answer.json()["error_count"] == 5000
 
 
 async def test_a_caller_that_asks_too_often(client: Client, stack: AsyncExitStack, clock: Clock) -> None:
