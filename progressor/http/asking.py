@@ -15,7 +15,7 @@ from starlette.responses import Response
 
 from progressor.client.results import Published, Receipt
 from progressor.errors import InvalidRequest, ProgressorError, ReplyTimeout
-from progressor.http import bodies, headers
+from progressor.http import bodies, content, headers
 from progressor.http.access import Caller, needs
 from progressor.http.bodies import AcceptedBody
 from progressor.http.documented import ANSWER, ANY_TIME, STARTS, TAKES_ARGS, WITH_BODY, answers
@@ -88,8 +88,8 @@ class Asked:
 
     async def args(self, task_type: TaskType, name: str | None = None) -> bytes | None:
         """The arguments in the body, checked against what the namespace publishes."""
-        body = await bodies.read_body(self._request, self._server.options)
-        args = bodies.args_of(self._request, body, raw=self._published.is_raw)
+        body = await content.read_body(self._request, self._server.options)
+        args = content.args_of(self._request, body, raw=self._published.is_raw)
         await self._server.publications.check(self._namespace, task_type, name, args.value)
         return args.data
 
@@ -307,7 +307,7 @@ async def repair(
             namespace, process_id, args, idempotency_key=asked.idempotency_key, context=asked.context
         )
         return await asked.answered(submitted)
-    if await bodies.read_body(request, server.options):
+    if await content.read_body(request, server.options):
         raise InvalidRequest("a simple repair takes no arguments: send no body", field="args")
     receipt = await server.client.submit_simple_repair(
         namespace, process_id, idempotency_key=asked.idempotency_key, context=asked.context

@@ -13,7 +13,7 @@ from starlette.responses import Response
 
 from progressor.bulks import Bulk, BulkStatus
 from progressor.errors import BulkNotFound
-from progressor.http import bodies, headers
+from progressor.http import bodies, content, headers
 from progressor.http.access import Caller, needs, require
 from progressor.http.documented import ANY_TIME, KEYED, WITH_BODY, answers, takes
 from progressor.http.routing import TheServer, router
@@ -112,8 +112,8 @@ async def repair_all(
 ) -> Response:
     """In the background, so many a second. With a key that was used before for the same: that bulk."""
     bodies.require_acceptable(request, headers.JSON)
-    body = await bodies.read_body(request, server.options)
-    given = bodies.model_in(request, body, NewBulkBody)
+    body = await content.read_body(request, server.options)
+    given = content.model_in(request, body, NewBulkBody)
     require(caller, "bulk", given.namespace)
     published = await server.publications.of(given.namespace)
     wanted = {"detail_like": given.detail_like, "handler": given.handler}

@@ -8,7 +8,7 @@ from fastapi import Request
 from starlette.responses import Response
 
 from progressor.errors import InvalidRequest
-from progressor.http import bodies
+from progressor.http import bodies, content
 from progressor.http.access import Caller, needs
 from progressor.http.asking import process_url
 from progressor.http.bodies import ImportBody, ImportedEvent
@@ -38,8 +38,8 @@ async def put(
 ) -> Response:
     """No handler runs. A raw namespace takes `state_base64` and `payload_base64`."""
     published = await server.publications.of(namespace)
-    body = await bodies.read_body(request, server.options, "max_import_bytes")
-    given = bodies.model_in(request, body, ImportBody)
+    body = await content.read_body(request, server.options, "max_import_bytes")
+    given = content.model_in(request, body, ImportBody)
     raw = published.is_raw
     await server.client.put(
         namespace,

@@ -13,7 +13,7 @@ from starlette.responses import Response
 
 from progressor.client.results import Receipt
 from progressor.handlers.timer_calls import FIRE_TIMER, SET_TIMER, UNSET_TIMER, TimerArgs
-from progressor.http import bodies
+from progressor.http import content
 from progressor.http.access import Caller, needs
 from progressor.http.asking import Asked
 from progressor.http.bodies import AcceptedBody, NewTimer, timer_of
@@ -62,8 +62,8 @@ async def set_timer(
     caller: Annotated[Caller, needs("processes:repair")],  # noqa: ARG001 - that it is admitted is enough
 ) -> Response:
     """In place of the one that it has; `after` counts from the commit of the step that does it."""
-    body = await bodies.read_body(request, server.options)
-    given = timer_of(bodies.model_in(request, body, NewTimer))
+    body = await content.read_body(request, server.options)
+    given = timer_of(content.model_in(request, body, NewTimer))
     args = TimerArgs(at=given.at, after=given.after, remove=given.remove)
     return await _asked(request, server, namespace, process_id, SET_TIMER, args)
 

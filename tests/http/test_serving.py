@@ -13,7 +13,7 @@ import httpx
 import pytest
 
 from progressor import Client, Engine, InvalidRequest, ReplyTimeout
-from progressor.http import HttpClient, bodies
+from progressor.http import HttpClient, content
 from progressor.http.access import OpenAccess
 from progressor.http.app import make_app
 from progressor.http.options import HttpOptions
@@ -172,7 +172,7 @@ async def test_the_rest_of_a_body_is_not_waited_for_for_ever(
     dsn: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its sender is told, and the connection is closed."""
-    monkeypatch.setattr(bodies, "_PATIENCE_SECONDS", 0.01)
+    monkeypatch.setattr(content, "_PATIENCE_SECONDS", 0.01)
     async with Engine(dsn, [shop.make()]), serving(dsn) as one:
         reader, writer = await connected(one)
         writer.write(_HALF)
