@@ -49,7 +49,7 @@ from progressor.model import (
     UnsetTimer,
 )
 from progressor.release import VERSION
-from progressor.storage import KnownNamespace, KnownWorker, NamespaceStatus
+from progressor.storage import KnownNamespace, KnownWorker, Mailbox, NamespaceStatus, WaitingRequests
 
 __version__ = VERSION
 
@@ -87,6 +87,8 @@ __all__ = [
     "KnownNamespace",
     "KnownWorker",
     "NamespaceStatus",
+    "WaitingRequests",
+    "Mailbox",
     "FailureGroup",
     "Bulk",
     "BulkStatus",

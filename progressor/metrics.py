@@ -1,7 +1,8 @@
 """Every metric of the engine; the only module that knows prometheus_client.
 
 Rule: durations are in milliseconds, and `prg_namespace` labels whatever belongs to a namespace. The eight
-histograms named in the reference keep their names, labels and bucket bounds; finer bounds were added below.
+histograms named in the reference keep their names, labels and bucket bounds; bounds were added below and
+above.
 """
 
 from __future__ import annotations
@@ -19,8 +20,10 @@ from prometheus_client.exposition import choose_encoder
 from progressor.model import Disposition
 
 _FINE = (0.1, 0.25, 0.5, 1, 2, 5, 10, 20)
-_BUCKETS = (*_FINE, 50, 150, 300, 500, 750, 1000)
-_NOTIFICATION_BUCKETS = (0.1, 0.25, 0.5, 1, 2, 5, 10, 50, 150, 300, 500, 1000)
+# A provider that takes two seconds and one that takes a minute are told apart.
+_LONG = (2500, 5000, 10_000, 30_000, 60_000)
+_BUCKETS = (*_FINE, 50, 150, 300, 500, 750, 1000, *_LONG)
+_NOTIFICATION_BUCKETS = (0.1, 0.25, 0.5, 1, 2, 5, 10, 50, 150, 300, 500, 1000, *_LONG)
 _NAMESPACE = "prg_namespace"
 
 
@@ -48,7 +51,7 @@ HTTP_REQUEST = Histogram(
     "progressor_http_request_ms",
     "Answering a request of the HTTP API",
     ("method", "route", "status"),
-    buckets=(*_BUCKETS, 5000, 30000, 60000),
+    buckets=_BUCKETS,
 )
 
 
@@ -70,6 +73,27 @@ OLDEST_AGE = Gauge(
     "progressor_backlog_oldest_age_ms",
     "How long the oldest of them has waited",
     (_NAMESPACE, "kind"),
+)
+WAITING_REQUESTS = Gauge(
+    "progressor_waiting_requests",
+    "Requests that wait, those behind others too (bounded count)",
+    (_NAMESPACE,),
+)
+WAITING_AGE = Gauge(
+    "progressor_waiting_oldest_age_ms", "How long the oldest of them has waited", (_NAMESPACE,)
+)
+DEEPEST_MAILBOX = Gauge(
+    "progressor_deepest_mailbox",
+    "The most requests that wait on one process (bounded count)",
+    (_NAMESPACE,),
+)
+WAITING_THROUGH = Gauge(
+    "progressor_waiting_through_ms",
+    "How long what waits will take at the present pace; NaN if that is unknown",
+    (_NAMESPACE,),
+)
+BROKEN_PROCESSES = Gauge(
+    "progressor_broken_processes", "Processes that are broken by now (bounded count)", (_NAMESPACE,)
 )
 LIVE_WORKERS = Gauge(
     "progressor_live_workers", "Workers that serve a namespace and have a fresh heartbeat", (_NAMESPACE,)
@@ -144,7 +168,7 @@ STORAGE_OUTAGE = Gauge(
 LOOP_LAG = Histogram(
     "progressor_loop_lag_ms",
     "How late the event loop runs what is due: a handler that blocks shows here",
-    buckets=(1, 5, 10, 50, 100, 500, 1000, 5000),
+    buckets=(1, 5, 10, 50, 100, 500, 1000, 5000, 15_000, 60_000),
 )
 LOOP_LAG_MAX = Gauge("progressor_loop_lag_max_ms", "The longest such lag of the last minute")
 
@@ -169,10 +193,28 @@ def publish_backlog(namespace: str, kind: str, *, waiting: int, oldest_age_ms: f
     OLDEST_AGE.labels(namespace, kind).set(oldest_age_ms)
 
 
+def publish_waiting(
+    namespace: str, *, requests: int, age: timedelta, deepest: int, through_in: timedelta | None
+) -> None:
+    """Show all requests that wait, as a scanner found them."""
+    WAITING_REQUESTS.labels(namespace).set(requests)
+    WAITING_AGE.labels(namespace).set(age.total_seconds() * 1000)
+    DEEPEST_MAILBOX.labels(namespace).set(deepest)
+    WAITING_THROUGH.labels(namespace).set(
+        math.nan if through_in is None else through_in.total_seconds() * 1000
+    )
+
+
+_OF_SCANNERS = (
+    *(LIVE_WORKERS, PAUSED, BROKEN_PROCESSES),
+    *(WAITING_REQUESTS, WAITING_AGE, DEEPEST_MAILBOX, WAITING_THROUGH),
+)
+
+
 def forget_backlog(namespace: str) -> None:
     """No longer show a namespace that nobody serves and that has nothing to do."""
-    LIVE_WORKERS.remove(namespace)
-    PAUSED.remove(namespace)
+    for gauge in _OF_SCANNERS:
+        gauge.remove(namespace)
     for kind in ("calls", "timers"):
         BACKLOG.remove(namespace, kind)
         OLDEST_AGE.remove(namespace, kind)

@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rich.console import Console
+from rich.measure import Measurement
+from rich.padding import Padding
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
+from rich.text import Text
 
 from progressor.bench import samples
 from progressor.bench.cases import Case
@@ -15,6 +18,7 @@ from progressor.bench.measure import Figures
 from progressor.bench.samples import Results
 
 _WIDTH_OF_FILES = 160
+_UNBOUNDED = 100_000
 
 _UNITS = {
     "rate": "{:,.0f}/s",
@@ -103,12 +107,28 @@ def show(results: Results, console: Console) -> None:
             *(shown(name, median.get(name)) for name in columns),
             _others(median) or _why_not(results.failures.get(case.key, [])),
         )
-    console.print(table)
+    if (
+        Measurement.get(console, console.options.update(max_width=_UNBOUNDED), table).maximum
+        <= console.width
+    ):
+        console.print(table)
+    else:
+        for case in results.cases:
+            _print_stacked(case, medians[case.key], results, console)
     facts = results.facts
     console.print(
         f"{facts['cores']} cores, PostgreSQL {facts['server_version']}, Python {facts['python']}; "
         f"fsync {facts['fsync']}, synchronous_commit {facts['synchronous_commit']}"
     )
+
+
+def _print_stacked(case: Case, median: Figures, results: Results, console: Console) -> None:
+    """Print a case under its name: a table that is too wide would cut its numbers."""
+    console.print(f"{case.name}  {case.contestant}", style="bold", markup=False)
+    parts = [f"{_COLUMNS[name]} {shown(name, median[name])}" for name in _COLUMNS if name in median]
+    rest = _others(median) or _why_not(results.failures.get(case.key, []))
+    line = ", ".join([*parts, *([rest] if rest else [])])
+    console.print(Padding(Text(line, overflow="fold"), (0, 0, 0, 2)))
 
 
 def _others(median: Figures) -> str:

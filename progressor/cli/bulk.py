@@ -23,6 +23,7 @@ from progressor.cli.options import ASKING, AsJson, with_settings
 from progressor.cli.output import clock, note, print_json, short, stderr, stdout, visible
 from progressor.cli.question import ask
 from progressor.cli.status import duration
+from progressor.cli.tables import Listing
 from progressor.client.client import Client
 from progressor.deployment.settings import Settings
 from progressor.errors import StorageUnavailable
@@ -69,20 +70,19 @@ def _preview_line(found: BulkPreview) -> str:
     return f"{many} {of} broken processes would be repaired; nothing was written"
 
 
-def _groups_view(found: BulkPreview) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for name in ("processes", "handler", "detail", "first broken", "last broken", "for example"):
-        table.add_column(name, justify="right" if name == "processes" else "left")
+def _groups_view(found: BulkPreview) -> Listing:
+    titles = ("processes", "handler", "detail", "first broken", "last broken", "for example")
+    listing = Listing(*titles, numbers=titles[:1])
     for group in found.groups:
-        table.add_row(
+        listing.add(
             f"{group.processes:,}",
-            short(group.handler or "-", 30),
-            short(group.detail, 60),
+            visible(group.handler or "-"),
+            visible(group.detail),
             clock(group.first_broken),
             clock(group.last_broken),
-            short(", ".join(group.examples), 40),
+            visible(", ".join(group.examples)),
         )
-    return table
+    return listing
 
 
 def begin(
@@ -192,8 +192,8 @@ async def _until_ended(client: Client, bulk_id: int, *, quiet: bool) -> Bulk:
 
 def _view(bulk: Bulk) -> Table:
     table = Table.grid(padding=(0, 2))
-    table.add_column(style="bold")
-    table.add_column()
+    table.add_column(style="bold", no_wrap=True)
+    table.add_column(overflow="fold")
     for name, value in _lines(bulk):
         table.add_row(name, value)
     return table
@@ -236,18 +236,16 @@ def _filter(bulk: Bulk) -> str:
     return f"{' and '.join(wanted) or 'all that are broken'}, {how}"
 
 
-def _list_view(found: list[Bulk]) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="bold")
+def _list_view(found: list[Bulk]) -> Listing:
     counted = ("begun", "repaired", "refused", "failed")
-    for name in ("bulk", "namespace", "status", "wanted", "made", *counted):
-        table.add_column(name, justify="right" if name in counted else "left")
+    listing = Listing("bulk", "namespace", "status", "wanted", "made", *counted, numbers=counted)
     for each in found:
-        table.add_row(
-            str(each.bulk_id),
-            short(each.namespace, 40),
+        listing.add(
+            Text(str(each.bulk_id), style="bold"),
+            visible(each.namespace),
             each.status.value,
-            short(_filter(each), 60),
+            visible(_filter(each)),
             clock(each.created_at),
             *(f"{getattr(each, name):,}" for name in counted),
         )
-    return table
+    return listing

@@ -8,12 +8,12 @@ from datetime import timedelta
 from typing import Any
 
 from rich.console import RenderableType
-from rich.table import Table
 from rich.text import Text
 
 from progressor.cli.options import ASKING, AsJson, NamespaceName, with_settings
 from progressor.cli.output import clock, note, print_json, stdout, visible
 from progressor.cli.question import ask
+from progressor.cli.tables import Listing
 from progressor.deployment.settings import Settings
 from progressor.storage import KnownWorker
 
@@ -71,20 +71,18 @@ def worker_plain(worker: KnownWorker) -> dict[str, Any]:
 
 
 def _workers_view(found: Sequence[KnownWorker]) -> RenderableType:
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
-    for title in ("WORKER", "HOST", "STARTED", "SEEN", "SERVES (FREE SLOTS)"):
-        table.add_column(title, no_wrap=title != "SERVES (FREE SLOTS)")
+    listing = Listing("WORKER", "HOST", "STARTED", "SEEN", "SERVES (FREE SLOTS)")
     for each in found:
         served = [f"{name} ({each.free_slots.get(name, 0)})" for name in each.namespaces]
         seen = f"{each.silent_for / timedelta(seconds=1):.0f} s ago"
-        table.add_row(
+        listing.add(
             Text(each.worker_id),
             Text(visible(each.host)),
             Text(clock(each.started_at)),
             Text(seen) if each.is_live else Text(f"{seen}, silent", style="bold red"),
             Text(visible(", ".join(served)) or "nothing: a zombie collector"),
         )
-    return table
+    return listing
 
 
 def _say(done: str, *, machine: bool) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from dataclasses import asdict
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -20,8 +21,11 @@ from progressor.cli.options import (
 )
 from progressor.cli.output import note, print_json, stdout
 from progressor.cli.question import ask
+from progressor.client.client import Client
 from progressor.deployment.settings import Settings
+from progressor.handlers.process import Process
 from progressor.model import HistoryRange
+from progressor.storage import Mailbox
 
 # What a person reads of a history that has no end; machines get all unless they say how much.
 _SHOWN = 20
@@ -44,7 +48,7 @@ def get(
     json: AsJson = False,
     settings: Settings,
 ) -> None:
-    """Show a process: status, timer, state, metadata, history."""
+    """Show a process: status, timer, what waits in its mailbox, state, metadata, history."""
     seconds = read_duration(timeout, "--timeout")
     newest = not json and limit is None and not offset and direction == "forward"
     wanted = (
@@ -52,12 +56,17 @@ def get(
         if newest
         else HistoryRange(offset, limit, direction)
     )
-    process = ask(settings, lambda client: client.get(namespace, process_id, range=wanted, timeout=seconds))
+
+    async def look(client: Client) -> tuple[Process[Any], Mailbox]:
+        process = await client.get(namespace, process_id, range=wanted, timeout=seconds)
+        return process, await client.mailbox(namespace, process_id)
+
+    process, mailbox = ask(settings, look)
     if json:
-        print_json(views.process_plain(process), machine=True)
+        print_json(views.process_plain(process) | {"mailbox": asdict(mailbox)}, machine=True)
     else:
         events = process.history[::-1] if newest else process.history
-        stdout().print(views.process_view(process, events))
+        stdout().print(views.process_view(process, mailbox, events))
 
 
 @with_settings(ASKING)

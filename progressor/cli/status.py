@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 from datetime import timedelta
 from typing import Annotated, Any
@@ -11,24 +11,27 @@ from typing import Annotated, Any
 import typer
 from rich.console import Group, RenderableType
 from rich.live import Live
-from rich.table import Table
 from rich.text import Text
 
 from progressor.cli.options import ASKING, AsJson, with_settings
 from progressor.cli.output import clock, note, print_json, stdout, visible
 from progressor.cli.question import ask
+from progressor.cli.tables import Listing
 from progressor.client.client import Client
 from progressor.deployment.settings import Settings
-from progressor.storage import MOST_COUNTED, NamespaceStatus, Waiting
+from progressor.storage import MOST_COUNTED, Mailbox, NamespaceStatus, Waiting, WaitingRequests
 
 # In seconds: how often it is looked again.
 _EVERY = 2.0
 # Of a unit, before the next one says enough.
 _ENOUGH = 120
 _COLUMNS = (
-    *("NAMESPACE", "CALLS", "TIMERS", "RUNNING", "STEPS/MIN", "STARTED/MIN", "BROKEN"),
+    *("NAMESPACE", "WAITING", "THROUGH IN", "TIMERS", "RUNNING", "STEPS/MIN", "STARTED/MIN", "BROKEN"),
     *("WORKERS", "NEXT TIMER"),
 )
+# A mailbox is shown from so many requests on, or if its oldest has waited for so long.
+_DEEP = 10
+_LONG = timedelta(seconds=10)
 
 
 @with_settings(ASKING)
@@ -43,9 +46,9 @@ def status(
 ) -> None:
     """Show what waits and runs in each namespace, what is broken, and who serves it.
 
-    CALLS and TIMERS could run now and wait, the oldest for so long. RUNNING is of so many slots. What is
-    more than 1,000 is not counted on: 1,000+. With --json --watch each look is one line.
-    `progressor status --watch`
+    WAITING are all requests that wait, the oldest for so long; THROUGH IN is how long they will take at the
+    present pace. TIMERS are due and wait. RUNNING is of so many slots. Below stand the deepest mailboxes.
+    Counts stop: 1,000+. With --json --watch each look is one line. `progressor status --watch`
     """
     show = _print_json if json else _print_view
     if not watch:
@@ -74,9 +77,9 @@ def status_plain(each: NamespaceStatus) -> dict[str, Any]:
     """All fields, for machines."""
     return {
         **asdict(each),
+        "next_timers": list(each.next_timers),
         "calls": each.calls._asdict(),
         "timers": each.timers._asdict(),
-        "next_timers": list(each.next_timers),
     }
 
 
@@ -92,15 +95,14 @@ def _print_view(found: Sequence[NamespaceStatus]) -> None:
 
 
 def _view(found: Sequence[NamespaceStatus]) -> RenderableType:
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
-    for title in _COLUMNS:
-        table.add_column(title, no_wrap=title != "NAMESPACE", overflow="fold")
+    namespaces = Listing(*_COLUMNS)
     for each in found:
         slots = "" if each.slots is None else f" of {each.slots:,}"
-        table.add_row(
+        namespaces.add(
             _name(each),
-            _waiting(each.calls),
-            _waiting(each.timers),
+            waiting(each.waiting),
+            Text(through(each.through_in, at_least=each.waiting.at_least) if each.waiting.requests else ""),
+            _timers(each.timers),
             Text(f"{each.running:,}{slots}"),
             Text(f"{each.steps:,}"),
             Text(count(each.started)),
@@ -108,7 +110,24 @@ def _view(found: Sequence[NamespaceStatus]) -> RenderableType:
             Text(str(each.workers), style="" if each.workers else "yellow"),
             Text(clock(each.next_timers[0]) if each.next_timers else "none"),
         )
-    return Group(table)
+    return Group(namespaces, *_mailboxes(found))
+
+
+def _mailboxes(found: Sequence[NamespaceStatus]) -> Iterator[RenderableType]:
+    """The mailboxes that somebody should look at."""
+    deep = [
+        (each, mailbox)
+        for each in found
+        for mailbox in each.waiting.deepest
+        if mailbox.requests >= _DEEP or mailbox.age >= _LONG
+    ]
+    if deep:
+        listing = Listing("PROCESS", "WAITING", "THROUGH IN")
+        for each, mailbox in deep:
+            name = Text(visible(f"{each.name}/{mailbox.process_id}"), style="bold")
+            listing.add(name, waiting(mailbox), through(mailbox.through_in, at_least=mailbox.at_least))
+        yield Text()
+        yield listing
 
 
 def _name(each: NamespaceStatus) -> Text:
@@ -116,10 +135,25 @@ def _name(each: NamespaceStatus) -> Text:
     return Text.assemble((visible(each.name), "bold"), paused)
 
 
-def _waiting(waiting: Waiting) -> Text:
-    if not waiting.tasks:
+def waiting(found: WaitingRequests | Mailbox) -> Text:
+    """How many requests wait, and for how long."""
+    if not found.requests:
         return Text("0")
-    return Text(f"{count(waiting.tasks)} for {duration(waiting.age)}")
+    more = "+" if found.at_least else ""
+    return Text(f"{found.requests:,}{more} for {duration(found.age)}")
+
+
+def through(time: timedelta | None, *, at_least: bool) -> str:
+    """How long it will take."""
+    if time is None:
+        return "unknown"
+    return f"{duration(time)}{' or more' if at_least else ''}"
+
+
+def _timers(timers: Waiting) -> Text:
+    if not timers.tasks:
+        return Text("0")
+    return Text(f"{count(timers.tasks)} for {duration(timers.age)}")
 
 
 def count(number: int) -> str:

@@ -12,12 +12,12 @@ from datetime import timedelta
 from typing import Annotated, Any
 
 import typer
-from rich.table import Table
 from rich.text import Text
 
 from progressor.cli.options import ASKING, AsJson, Yes, confirm, read_duration, with_settings
 from progressor.cli.output import clock, note, print_json, stdout, visible
 from progressor.cli.question import ask
+from progressor.cli.tables import Listing
 from progressor.deployment.settings import Settings
 from progressor.rights import Scope, Token
 
@@ -149,15 +149,10 @@ def _plain(token: Token) -> dict[str, Any]:
     }
 
 
-def _view(tokens: Sequence[Token]) -> Table:
-    table = Table(
-        *("id", "name", "status", "ends", "last used", "scopes", "namespaces"),
-        box=None,
-        header_style="dim",
-        pad_edge=False,
-    )
+def _view(tokens: Sequence[Token]) -> Listing:
+    listing = Listing("id", "name", "status", "ends", "last used", "scopes", "namespaces")
     for token in tokens:
-        table.add_row(
+        listing.add(
             token.token_id,
             Text(visible(token.name), style="bold"),
             Text(token.status, style=_STYLES[token.status]),
@@ -166,4 +161,4 @@ def _view(tokens: Sequence[Token]) -> Table:
             Text("\n".join(sorted(token.rights.scopes))),
             Text("\n".join(token.rights.namespaces)),
         )
-    return table
+    return listing

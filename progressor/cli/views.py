@@ -13,10 +13,13 @@ from rich.table import Table
 from rich.text import Text
 
 from progressor.cli.output import clock, short, shown, visible
+from progressor.cli.status import through, waiting
+from progressor.cli.tables import Listing
 from progressor.client.results import TraceEntry
 from progressor.handlers.members import members_for
 from progressor.handlers.process import Process
 from progressor.model import Event, ProcessStatus, TaskStatus, Timer, TimerStatus
+from progressor.storage import Mailbox
 
 _STYLES = {
     ProcessStatus.INIT.value: "yellow",
@@ -84,10 +87,10 @@ def _state(process: Process[Any]) -> Any:
         return process.aux_state
 
 
-def process_view(process: Process[Any], events: Sequence[Event]) -> RenderableType:
+def process_view(process: Process[Any], mailbox: Mailbox, events: Sequence[Event]) -> RenderableType:
     """What a person wants to know of a process."""
     rows = Table.grid(padding=(0, 2))
-    rows.add_column(style="dim")
+    rows.add_column(style="dim", no_wrap=True)
     rows.add_column(overflow="fold")
     rows.add_row("process", Text(visible(f"{process.namespace}/{process.process_id}"), style="bold"))
     rows.add_row("status", _status(process.status.value, f"since {clock(process.status_changed_at)}"))
@@ -95,6 +98,7 @@ def process_view(process: Process[Any], events: Sequence[Event]) -> RenderableTy
         rows.add_row("detail", Text(visible(process.detail, keep_lines=True), style="red"))
         rows.add_row("broken by", f"task {process.corrupted_by}" if process.corrupted_by else "")
     rows.add_row("timer", _timer(process.timer))
+    rows.add_row("waiting", _mailbox(mailbox))
     rows.add_row("created", clock(process.created_at))
     rows.add_row("metadata", _json(process.metadata))
     rows.add_row("state", _json(_state(process)))
@@ -102,17 +106,24 @@ def process_view(process: Process[Any], events: Sequence[Event]) -> RenderableTy
     return Group(rows, _history(events)) if events else rows
 
 
-def _history(events: Sequence[Event]) -> Table:
-    table = Table("id", "time", "event", "payload", "task", box=None, header_style="dim", pad_edge=False)
+def _mailbox(mailbox: Mailbox) -> Text:
+    if not mailbox.requests:
+        return Text("nothing")
+    through_in = through(mailbox.through_in, at_least=mailbox.at_least)
+    return waiting(mailbox).append(f", through in {through_in}")
+
+
+def _history(events: Sequence[Event]) -> Listing:
+    listing = Listing("id", "time", "event", "payload", "task")
     for event in events:
-        table.add_row(
+        listing.add(
             str(event.event_id),
             clock(event.timestamp),
-            Text(short(event.name), style="bold"),
-            Text(short(event.payload)),
+            Text(visible(event.name or ""), style="bold"),
+            short(event.payload),
             str(event.task_id or ""),
         )
-    return table
+    return listing
 
 
 def trace_view(entries: Sequence[TraceEntry]) -> RenderableType:

@@ -47,7 +47,7 @@ from progressor.model import (
     UnsetTimer,
 )
 from progressor.node.node import Node
-from progressor.storage import MOST_ITEMS, TimerFilter, Wanted
+from progressor.storage import MOST_ITEMS, Mailbox, TimerFilter, Wanted
 from progressor.worker.pools import Pools
 
 P = ParamSpec("P")
@@ -227,6 +227,17 @@ class Client(Requesting, Timing, Overseeing, BulkRepairing):
         wire = await self._asker.wire_of(namespace)
         return [TraceEntry.of(row, wire) for row in rows]
 
+    async def mailbox(self, namespace: str, process_id: str) -> Mailbox:
+        """The requests that wait on a process: how many, for how long, and when they will be through."""
+        check_namespace(namespace)
+        check_text("process_id", process_id)
+        await self._node.connected()
+        found = await self._node.storage.mailbox(namespace, process_id)
+        if found is None:
+            await self._asker.check_namespace(namespace)
+            raise ProcessNotFound(namespace, process_id)
+        return found
+
     async def search(
         self,
         *,
@@ -340,4 +351,5 @@ class ProcessHandle:
     get = _on(Client.get)
     put = _on(Client.put)
     trace = _on(Client.trace)
+    mailbox = _on(Client.mailbox)
     remove = _on(Client.remove)

@@ -164,6 +164,7 @@ class SyncClient:
     get = _blocking(Client.get)
     put = _blocking(Client.put)
     trace = _blocking(Client.trace)
+    mailbox = _blocking(Client.mailbox)
     search = _blocking(Client.search)
     remove = _blocking(Client.remove)
     repair_all = _blocking(Client.repair_all)
@@ -206,6 +207,7 @@ class SyncProcessHandle:
     get = _blocking_on(ProcessHandle.get)
     put = _blocking_on(ProcessHandle.put)
     trace = _blocking_on(ProcessHandle.trace)
+    mailbox = _blocking_on(ProcessHandle.mailbox)
     remove = _blocking_on(ProcessHandle.remove)
 
 

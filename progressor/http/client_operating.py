@@ -15,10 +15,11 @@ from progressor.client.failures import FailureGroup
 from progressor.client.overseeing import EVER
 from progressor.handlers.members import members_for
 from progressor.http import headers
+from progressor.http.client_asking import process_url
 from progressor.http.line import Line
 from progressor.inputs import check_count, check_namespace, check_text
 from progressor.model import LAST_ID
-from progressor.storage import KnownNamespace, KnownWorker, NamespaceStatus
+from progressor.storage import KnownNamespace, KnownWorker, Mailbox, NamespaceStatus
 
 T = TypeVar("T")
 
@@ -27,6 +28,7 @@ _BULKS = TypeAdapter(list[Bulk])
 _PREVIEW = TypeAdapter(BulkPreview)
 _NAMESPACES = TypeAdapter(list[KnownNamespace])
 _WORKERS = TypeAdapter(list[KnownWorker])
+_MAILBOX = TypeAdapter(Mailbox)
 _STATUSES = TypeAdapter(list[NamespaceStatus])
 _GROUPS = TypeAdapter(list[FailureGroup])
 
@@ -59,6 +61,11 @@ class HttpOperating:
     async def status(self, namespace: str | None = None) -> list[NamespaceStatus]:
         """As Client.status, of the namespaces that the token shows."""
         return await self._listed(_STATUSES, "/v1/status", "namespaces", namespace=_checked(namespace))
+
+    async def mailbox(self, namespace: str, process_id: str) -> Mailbox:
+        """As Client.mailbox."""
+        answer = await self._line.send("GET", f"{process_url(namespace, process_id)}/mailbox")
+        return _MAILBOX.validate_json(answer.content)
 
     async def errors(
         self, *, namespace: str | None = None, since: datetime | timedelta | None = None

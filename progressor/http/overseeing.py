@@ -16,7 +16,7 @@ from progressor.errors import InvalidRequest
 from progressor.http import bodies, headers
 from progressor.http.access import Caller, needs, require
 from progressor.http.documented import ANY_TIME, answers
-from progressor.http.routing import NamespaceName, TheServer, router
+from progressor.http.routing import NamespaceName, ProcessId, TheServer, router
 
 routes = router()
 
@@ -78,8 +78,41 @@ class WaitingBody(BaseModel):
     age: timedelta
 
 
+class MailboxBody(BaseModel):
+    """The requests that wait on a process; `at_least`: there are more. `age` and `through_in` are seconds.
+
+    `age` is how long the oldest has waited, `through_in` how long they will take at the present pace, null
+    if that is unknown.
+    """
+
+    model_config = _IN_SECONDS
+
+    process_id: str
+    requests: int
+    at_least: bool
+    age: timedelta
+    through_in: timedelta | None
+
+
+class WaitingRequestsBody(BaseModel):
+    """All requests that wait in a namespace, those behind others too, and the deepest mailboxes."""
+
+    model_config = _IN_SECONDS
+
+    requests: int
+    at_least: bool
+    age: timedelta
+    deepest: list[MailboxBody]
+
+
 class NamespaceStatusBody(BaseModel):
-    """How a namespace does. Nothing is counted beyond 1,001, which stands for more than 1,000."""
+    """How a namespace does. Nothing is counted beyond 1,001, which stands for more than 1,000.
+
+    Requests that wait are counted further. `through_in` is how many seconds they will take at the pace of
+    the last minute, null if that is unknown.
+    """
+
+    model_config = _IN_SECONDS
 
     name: str
     paused: bool
@@ -87,6 +120,8 @@ class NamespaceStatusBody(BaseModel):
     slots: int | None
     free_slots: int
     running: int
+    waiting: WaitingRequestsBody
+    through_in: timedelta | None
     calls: WaitingBody
     timers: WaitingBody
     broken: int
@@ -244,6 +279,27 @@ async def status(
         if caller.may("processes:read", each.name)
     ]
     return bodies.shown(StatusBody(namespaces=shown).model_dump(mode="json"))
+
+
+@routes.get(
+    "/v1/namespaces/{namespace}/processes/{process_id}/mailbox",
+    operation_id="mailbox",
+    summary="The requests that wait on a process",
+    response_model=None,
+    responses=answers({200: ("The mailbox.", MailboxBody)}, (*ANY_TIME, 404)),
+)
+async def mailbox(
+    request: Request,
+    server: TheServer,
+    namespace: NamespaceName,
+    process_id: ProcessId,
+    caller: Annotated[Caller, needs("processes:read")],  # noqa: ARG001 - that it is admitted is enough
+) -> Response:
+    """How many, for how long the oldest has, and in how many seconds they will be through."""
+    bodies.require_acceptable(request, headers.JSON)
+    found = await server.client.mailbox(namespace, process_id)
+    shown = MailboxBody.model_validate(found, from_attributes=True)
+    return bodies.shown(shown.model_dump(mode="json"))
 
 
 @routes.get(

@@ -24,8 +24,9 @@ Wake = Callable[[int, str, Kind], None]
 
 # How far a round counts: enough for a gauge and for the spreading of wakes.
 _MOST = 1000
-# In seconds: how often the age of the oldest snapshot is looked at.
-_SNAPSHOTS_PAUSE = 60.0
+# In seconds: how often the age of the oldest snapshot is looked at, and what wakes nobody: deep mailboxes,
+# broken processes.
+_PAUSE = 60.0
 # Many scanners wait for the same timer: a little apart, the first one's wake is enough.
 _SPREAD = 0.010
 
@@ -53,6 +54,8 @@ class Scanner(PeriodicService):
         self._namespaces = namespaces
         self._published: set[str] = set()
         self._snapshots_at = 0.0
+        # When each namespace is to be looked at next.
+        self._looks_at: dict[str, float] = {}
 
     async def run_once(self) -> timedelta | None:
         """Look at every namespace once; the time until the next timer is due."""
@@ -96,7 +99,24 @@ class Scanner(PeriodicService):
             metrics.publish_backlog(namespace, kind, waiting=tasks, oldest_age_ms=oldest_age_ms)
         if workers and not is_idle and not backlog.paused:
             await self._wake_workers(namespace, waiting)
+        await self._look(namespace)
         return backlog.next_due
+
+    async def _look(self, namespace: str) -> None:
+        """Publish, once in a while, what costs more than a round may."""
+        now = time.monotonic()
+        if now < self._looks_at.get(namespace, 0.0):
+            return
+        self._looks_at[namespace] = now + _PAUSE
+        for each in await self._storage.status(namespace):
+            metrics.BROKEN_PROCESSES.labels(namespace).set(each.broken)
+            metrics.publish_waiting(
+                namespace,
+                requests=each.waiting.requests,
+                age=each.waiting.age,
+                deepest=max((mailbox.requests for mailbox in each.waiting.deepest), default=0),
+                through_in=each.through_in,
+            )
 
     async def stop(self) -> None:
         await super().stop()
@@ -106,12 +126,13 @@ class Scanner(PeriodicService):
     def _forget(self, namespaces: AbstractSet[str]) -> None:
         for namespace in namespaces & self._published:
             metrics.forget_backlog(namespace)
+            self._looks_at.pop(namespace, None)
         self._published -= namespaces
 
     async def _look_at_snapshots(self) -> None:
         now = time.monotonic()
         if now >= self._snapshots_at:
-            self._snapshots_at = now + _SNAPSHOTS_PAUSE
+            self._snapshots_at = now + _PAUSE
             age = await self._storage.oldest_snapshot()
             metrics.OLDEST_SNAPSHOT.set(math.nan if age is None else age.total_seconds() * 1000)
 

@@ -32,6 +32,7 @@ from progressor.storage.items import (
     TaskRef,
     Zombie,
 )
+from progressor.storage.mailboxes import Mailbox, WaitingRequests
 from progressor.storage.opening import refuse_lent_sessions
 from progressor.storage.operations import Storage
 from progressor.storage.oversight import (
@@ -73,6 +74,7 @@ __all__ = [
     "LostLease",
     "MOST_COUNTED",
     "MOST_ITEMS",
+    "Mailbox",
     "NamespaceStatus",
     "NewBulk",
     "NotPrepared",
@@ -95,6 +97,7 @@ __all__ = [
     "TimerFilter",
     "Unreadable",
     "Waiting",
+    "WaitingRequests",
     "Wanted",
     "Zombie",
     "batch_by_key",

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from progressor.model import shown_id
-from progressor.storage.overview import Overview, Waiting
+from progressor.storage.mailboxes import Mailboxes, WaitingRequests
+from progressor.storage.overview import Waiting
 from progressor.storage.session import Session
 
 # How far people are told a count; of what is more they are told that it is.
@@ -67,8 +68,10 @@ class KnownWorker:
 class NamespaceStatus:
     """How a namespace does. `calls`, `timers`, `broken` and `started` are counted up to 1,001.
 
-    `calls` and `timers` could run now and wait; `started` are the processes of the last minute, `steps`
-    what its live workers performed in it; `next_timers` are the times of the next ones to fall due.
+    `waiting` are all requests that wait, `through_in` is how long they will take at the pace of the last
+    minute, None if it is unknown. `calls` and `timers` wait and could run now; `started` are the processes
+    of the last minute, `steps` what its live workers performed in it; `next_timers` are the times of the
+    next ones to fall due.
     """
 
     name: str
@@ -77,6 +80,8 @@ class NamespaceStatus:
     slots: int | None
     free_slots: int
     running: int
+    waiting: WaitingRequests
+    through_in: timedelta | None
     calls: Waiting
     timers: Waiting
     broken: int
@@ -114,7 +119,7 @@ class Left:
         return not (self.workers or self.processes or self.just_registered)
 
 
-class Oversight(Overview):
+class Oversight(Mailboxes):
     """Asked by people, rarely; none of it locks a process."""
 
     async def set_paused(self, namespace: str, paused: bool) -> bool:
@@ -135,6 +140,7 @@ class Oversight(Overview):
 
     async def _status(self, known: KnownNamespace, running: int) -> NamespaceStatus:
         backlog = await self.backlog(known.name, most=MOST_COUNTED + 1)
+        waiting = await self.waiting(known.name)
         (figures,) = await self._rows(
             "namespace_figures",
             namespace=known.name,
@@ -149,6 +155,8 @@ class Oversight(Overview):
             slots=known.slots,
             free_slots=known.free_slots,
             running=running,
+            waiting=waiting,
+            through_in=waiting.through_in(known.steps),
             calls=backlog.calls,
             timers=backlog.timers,
             broken=figures["broken"],

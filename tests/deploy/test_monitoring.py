@@ -10,7 +10,7 @@ import pytest
 from prometheus_client.metrics import MetricWrapperBase
 
 from progressor import metrics
-from tests.deploy.manifests import DEPLOY, dashboard, panels, rules
+from tests.deploy.manifests import DEPLOY, dashboard, documents, panels, rules
 from tests.docs.pages import ROOT
 from tests.docs.test_links import _anchors
 
@@ -116,17 +116,42 @@ def test_every_alert_leads_to_its_runbook() -> None:
     assert len(set(names)) == len(names)
     for rule in rules():
         assert rule["labels"]["severity"] in ("page", "ticket")
-        page, _, anchor = rule["annotations"]["runbook_url"].partition("#")
+        base, _, path = rule["annotations"]["runbook_url"].partition("/")
+        assert base == "{{ $externalLabels.runbooks }}"
+        page, _, anchor = path.partition("#")
         assert anchor in _anchors(ROOT / page), rule["alert"]
         text = rule["annotations"]["description"]
+        # A number has a unit, and no more digits than somebody reads.
+        for shown in re.findall(r"{{ (?!\$labels)(.*?) }}", text):
+            assert shown.split()[0] in ("humanizeDuration", "humanizePercentage", "printf"), text
         for label in re.findall(r"\$labels\.(\w+)", text):
             assert label in re.sub(r"[(),]", " ", rule["expr"]).split() or label in _ADDED
+
+
+def test_whoever_has_to_know_is_told() -> None:
+    """An alert wakes somebody up if customers wait or are refused, and only then."""
+    pages = {
+        rule["alert"].removeprefix("Progressor") for rule in rules() if rule["labels"]["severity"] == "page"
+    }
+    assert pages == {
+        *("WorkWaits", "RequestsWait", "NoWorkers", "NoScanner", "NobodyCollects"),
+        *("ManyBreak", "HttpErrors", "DatabaseAway", "RowsDamaged"),
+    }
+
+
+def test_the_operators_rules_are_the_alerts() -> None:
+    """The PrometheusRule of Kubernetes has the same groups; `python -m tests.docs.drawn` writes it anew."""
+    (rule,) = documents(DEPLOY / "kubernetes/monitoring/prometheus-rule.yaml")
+    (alerts,) = documents(DEPLOY / "prometheus/alerts.yml")
+    assert rule["spec"] == alerts
+    assert rule["kind"] == "PrometheusRule"
 
 
 @pytest.mark.parametrize(
     "words",
     [
         ["check", "config", "prometheus.yml"],
+        ["check", "config", "../systemd/prometheus.yml"],
         ["check", "rules", "alerts.yml"],
         ["test", "rules", "alerts_test.yml"],
     ],

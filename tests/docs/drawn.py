@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
+from textwrap import indent
 from typing import Any
 
 from prometheus_client.metrics import MetricWrapperBase
@@ -142,7 +143,25 @@ DRAWN: dict[tuple[str, str], Callable[[], str]] = {
 }
 
 
+_RULE = ROOT / "deploy/kubernetes/monitoring/prometheus-rule.yaml"
+_RULE_BEGINS = """\
+# The alerts of ../../prometheus/alerts.yml for the Prometheus Operator, drawn from there.
+apiVersion: monitoring.coreos.com/v1
+kind: PrometheusRule
+metadata:
+  name: progressor
+spec:
+"""
+
+
+def prometheus_rule() -> str:
+    """The alerts as an object of Kubernetes."""
+    text = (ROOT / "deploy/prometheus/alerts.yml").read_text(encoding="utf-8")
+    return _RULE_BEGINS + indent(text[text.index("groups:") :], "  ")
+
+
 def main() -> None:
+    _RULE.write_text(prometheus_rule(), encoding="utf-8")
     for (page, mark), draw in DRAWN.items():
         begin, end = f"<!-- begin: {mark} -->\n", f"<!-- end: {mark} -->"
         part = re.compile(f"{re.escape(begin)}.*?{re.escape(end)}", re.DOTALL)

@@ -27,7 +27,7 @@ PUBLIC = """
     Engine Namespace Handler Process Task TaskType TaskStatus ProcessStatus Event HistoryRange Intent
     Timer TimerStatus SetTimer UnsetTimer Remove Reject NonRetryable RetryPolicy Codec
     Client SyncClient ProcessHandle TraceEntry Page Health Receipt Published KnownNamespace KnownWorker
-    NamespaceStatus FailureGroup
+    NamespaceStatus WaitingRequests Mailbox FailureGroup
     Bulk BulkStatus BulkPreview BrokenGroup BulkNotFound
     ProgressorError InvalidRequest IdempotencyConflict NamespaceNotFound NamespaceInUse ProcessNotFound
     TaskNotFound

@@ -8,6 +8,7 @@ from progressor import metrics
 NAMESPACE = "prg_namespace"
 SCANS = (50, 150, 300, 500, 750, 1000)
 NOTIFICATIONS = (10, 50, 150, 300, 500, 1000)
+LONG = (2500, 5000, 10_000, 30_000, 60_000)
 
 HISTOGRAMS: dict[str, tuple[tuple[str, ...], tuple[int, ...]]] = {
     "progressor_calls_scanning_duration_ms": ((NAMESPACE,), SCANS),
@@ -33,8 +34,9 @@ def test_exactly_these_durations() -> None:
 
 @pytest.mark.parametrize("name", HISTOGRAMS)
 def test_labels_and_buckets(name: str) -> None:
-    """Labels are exactly these; bounds include these, and finer ones only below the first of them."""
+    """Labels are exactly these; bounds are these, finer ones below, and longer ones up to a minute."""
     histogram, (labels, bounds) = found()[name], HISTOGRAMS[name]
     assert histogram._labelnames == labels
     finite = [bound for bound in histogram._upper_bounds if bound != float("inf")]
-    assert [bound for bound in finite if bound >= bounds[0]] == list(bounds)
+    assert [bound for bound in finite if bounds[0] <= bound <= bounds[-1]] == list(bounds)
+    assert [bound for bound in finite if bound > bounds[-1]] == list(LONG)

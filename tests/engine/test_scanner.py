@@ -1,5 +1,6 @@
 """The scanner: whom it wakes for what, and when it looks again."""
 
+import math
 from datetime import timedelta
 from uuid import uuid4
 
@@ -12,7 +13,20 @@ from progressor.services.scanner import Scanner
 from progressor.storage.operations import Storage
 from progressor.storage.statements import STATEMENTS
 from tests.engine.clock import PAST, start_at
-from tests.support import NS, OTHER_WORKER, SECOND, WORKER, Tables, init, request, set_timer, wait
+from tests.support import (
+    NS,
+    OTHER_WORKER,
+    SECOND,
+    WORKER,
+    Tables,
+    break_process,
+    hold,
+    init,
+    repair,
+    request,
+    set_timer,
+    wait,
+)
 
 Wakes = list[tuple[int, str, str]]
 
@@ -262,3 +276,52 @@ async def test_the_backlog_is_published(scanner: Scanned, storage: Storage, tabl
     await scanner.run_once()
     assert (gauge("backlog", "calls"), gauge("backlog", "timers")) == (3, 1)
     assert gauge("backlog_oldest_age_ms", "calls") > gauge("backlog_oldest_age_ms", "timers") > 0
+
+
+def figure(name: str) -> float | None:
+    return REGISTRY.get_sample_value(f"progressor_{name}", {"prg_namespace": NS})
+
+
+async def test_deep_mailboxes_are_published(scanner: Scanned, storage: Storage, tables: Tables) -> None:
+    """What waits behind a step that runs is no backlog; once a minute it is counted all the same."""
+    set_slots(tables, WORKER, 10)
+    await hold(storage, init("p1"), now=PAST)
+    for _ in range(3):
+        await wait(storage, request("p1", worker_id=None), now=PAST)
+    await scanner.run_once()
+    assert gauge("backlog", "calls") == 0
+    assert (figure("waiting_requests"), figure("deepest_mailbox")) == (3, 3)
+    age, through = figure("waiting_oldest_age_ms"), figure("waiting_through_ms")
+    assert age is not None
+    assert age > 1000
+    assert through is not None
+    assert math.isnan(through)
+    await wait(storage, request("p1", worker_id=None), now=PAST)
+    await scanner.run_once()
+    assert figure("waiting_requests") == 3
+    scanner._looks_at.clear()
+    await scanner.run_once()
+    assert figure("waiting_requests") == 4
+
+
+async def test_broken_processes_are_published(scanner: Scanned, storage: Storage, tables: Tables) -> None:
+    """As many as are broken by now: until they are repaired."""
+    set_slots(tables, WORKER, 10)
+    await break_process(storage, "p1")
+    await break_process(storage, "p2")
+    await scanner.run_once()
+    assert figure("broken_processes") == 2
+    await storage.simple_repair([repair("p1")])
+    scanner._looks_at.clear()
+    await scanner.run_once()
+    assert figure("broken_processes") == 1
+
+
+async def test_what_nobody_looks_at_is_not_shown(scanner: Scanned, tables: Tables) -> None:
+    """Neither mailboxes nor broken processes of a scanner that was stopped."""
+    set_slots(tables, WORKER, 10)
+    await scanner.run_once()
+    names = ("waiting_requests", "waiting_oldest_age_ms", "deepest_mailbox", "waiting_through_ms")
+    assert None not in map(figure, (*names, "broken_processes"))
+    await scanner.stop()
+    assert {figure(name) for name in (*names, "broken_processes")} == {None}

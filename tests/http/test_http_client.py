@@ -12,7 +12,7 @@ from typing import Any
 import httpx
 import pytest
 
-from progressor import Client, Event, errors
+from progressor import Client, Event, Mailbox, errors
 from progressor.http import HttpClient
 from progressor.http.access import OpenAccess
 from progressor.http.answers import error_of
@@ -375,6 +375,14 @@ async def test_what_operators_see(client: HttpClient, direct: Client) -> None:
     assert [status] == await direct.status()
     assert (status.broken, status.calls.tasks, len(status.next_timers)) == (1, 0, 1)
     assert await client.status(NS) == [status]
+    assert (status.waiting.requests, status.through_in) == (0, timedelta())
+    empty = Mailbox("o0", 0, False, timedelta(), timedelta())
+    assert await client.mailbox(NS, "o0") == await direct.mailbox(NS, "o0") == empty
+    assert await client.process(NS, "o0").mailbox() == empty
+    for nobody in ((NS, "nobody"), ("nobody.knows", "o0")):
+        for each in (client, direct):
+            with pytest.raises((errors.ProcessNotFound, errors.NamespaceNotFound)):
+                await each.mailbox(*nobody)
     (group,) = await client.errors()
     assert [group] == await direct.errors()
     assert group.message == "RuntimeError: a secret of the handler"

@@ -80,6 +80,13 @@ async def test_how_a_namespace_does(api: httpx.AsyncClient) -> None:
     await api.post(f"{NS}/processes/o3/notices/echo", json=1)
     (status,) = (await api.get("/v1/status")).json()["namespaces"]
     assert status["calls"].pop("age") >= 0
+    waiting = status.pop("waiting")
+    (deepest,) = waiting.pop("deepest")
+    assert min(waiting.pop("age"), deepest.pop("age")) >= 0
+    assert waiting == {"requests": 1, "at_least": False}
+    assert deepest == {"process_id": "o3", "requests": 1, "at_least": False, "through_in": None}
+    mailbox = (await api.get(f"{NS}/processes/o3/mailbox")).json()
+    assert (mailbox["requests"], mailbox["through_in"]) == (1, None)
     (due,) = status.pop("next_timers")
     assert datetime.fromisoformat(due) == at
     assert status == {
@@ -95,6 +102,7 @@ async def test_how_a_namespace_does(api: httpx.AsyncClient) -> None:
         "started": 3,
         # As it said with its last sign of life.
         "steps": status["steps"],
+        "through_in": status["through_in"],
     }
     assert status["steps"] >= 0
     one = (await api.get("/v1/status", params={"namespace": "shop.order"})).json()["namespaces"]

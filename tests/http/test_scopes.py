@@ -59,6 +59,7 @@ MATRIX = [
     Row("GET", _PROCESS, ("processes:read", "state:read"), "?state=false&history=last:1"),
     Row("GET", _PROCESS + "/events", ("state:read",)),
     Row("GET", _PROCESS + "/trace", ("state:read",)),
+    Row("GET", _PROCESS + "/mailbox", ("processes:read",)),
     Row("GET", _PROCESS + "/tasks/{task_id}", ("processes:read",)),
     Row("POST", _PROCESS, ("processes:start",)),
     Row("POST", _PROCESS + "/calls/{name}", ("processes:call",)),

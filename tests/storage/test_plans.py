@@ -96,6 +96,7 @@ OTHERS = {
     ("due_calls", "schedule"): "namespace_no",
     ("due_timers", "schedule"): "scheduled_time",
     ("backlog", "schedule"): "namespace_no",
+    ("waiting", "schedule"): "namespace_no",
     # Of a namespace: whether it has any, and up to a bound how many.
     ("left_in_namespace", "processes"): "namespace_no",
     ("retire", "processes"): "namespace_no",
@@ -118,7 +119,10 @@ OTHERS = {
     # A page of the broken ones.
     ("look_bulk", "processes"): "ROW(",
     ("broken_groups", "processes"): "ROW(",
-    # As many rows as all workers have slots: by a repeated claim, and once per collection.
+    # The last tasks of a process.
+    ("mailboxes", "tasks"): "process_no =",
+    # As many rows as all workers have slots: by a repeated claim, once per collection, and once a minute.
+    ("waiting", "running"): None,
     ("running_steps", "running"): None,
     ("claimed", "running"): None,
     ("claimed_keys", "running"): None,
@@ -133,6 +137,7 @@ ORDERS = {
     ("look_bulk", "processes"): {"processes_broken"},
     ("broken_groups", "processes"): {"processes_broken"},
     ("namespace_figures", "schedule"): {"schedule_timers"},
+    ("waiting", "schedule"): {"schedule_calls"},
     ("failed_timers", "schedule"): {"schedule_timers"},
 }
 
@@ -286,6 +291,8 @@ async def tour(dsn: str) -> None:
     await storage.backlog(NS, most=10, now=T0)
     await storage.retire(NS, lease_age=SECOND)
     await storage.status()
+    await storage.waiting(NS)
+    await storage.mailbox(NS, "p6")
     await storage.failed(NS)
     await storage.next_task(1)
     await bulks(storage)
@@ -576,6 +583,31 @@ async def test_cost_of_overseeing(
     read, buffers = await measured(dsn, name, hot[name], {"namespace": f"'{NS}'", **values})
     assert max(read, default=0) <= rows
     assert buffers <= pages
+
+
+@pytest.mark.parametrize("filled", [fill, fill_one], ids=["many", "one"])
+@pytest.mark.parametrize("analyzed", [False, True], ids=["new", "analyzed"])
+async def test_cost_of_deep_mailboxes(
+    dsn: str, hot: dict[str, Params], tables: Tables, filled: Callable[[Tables], None], analyzed: bool
+) -> None:
+    """A look reads no more than it is to, be there many mailboxes, or one that has all rows."""
+    filled(tables)
+    tables.execute(
+        """
+        INSERT INTO running (process_no, worker_id, task_id, lease, running_time, task_type)
+        SELECT process_no, 1, 1, 1, now(), 'call' FROM processes LIMIT 20
+        """
+    )
+    if analyzed:
+        tables.execute("ANALYZE")
+    values = {"namespace": f"'{NS}'", "heads": "20", "most": "10", "deepest": "5"}
+    read, buffers = await measured(dsn, "waiting", hot["waiting"], values)
+    assert sum(read) <= 600
+    assert buffers <= 1000
+    values = {"process_no": "'{1, 2, 3, 4, 5}'", "most": "20", "steps": "20", "span": "'1 minute'"}
+    read, buffers = await measured(dsn, "mailboxes", hot["mailboxes"], values)
+    assert sum(read) <= 250
+    assert buffers <= 500
 
 
 BULKS: dict[str, dict[str, str]] = {

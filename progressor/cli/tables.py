@@ -1,0 +1,64 @@
+"""Rows for people: a table where the terminal is wide enough, else each row stacked.
+
+Rule: nothing that identifies a row, and no number, is ever cut. Where a table does not fit, its first cell
+heads each row, and the other cells stand below it with their titles.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+
+from rich.console import Console, ConsoleOptions, RenderResult
+from rich.measure import Measurement
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+_GAP = 2
+_UNBOUNDED = 100_000
+
+
+class Listing:
+    """Rows under titles; those in `numbers` stand at the right of their column."""
+
+    def __init__(self, *titles: str, numbers: Collection[str] = ()) -> None:
+        self._titles = titles
+        self._numbers = numbers
+        self._rows: list[Sequence[Text]] = []
+
+    def add(self, *cells: str | Text) -> None:
+        """Add a row, with a cell for each title."""
+        self._rows.append([Text(cell) if isinstance(cell, str) else cell for cell in cells])
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        table = self._table()
+        unbounded = options.update(width=_UNBOUNDED, max_width=_UNBOUNDED)
+        if Measurement.get(console, unbounded, table).maximum <= options.max_width:
+            yield table
+            return
+        for row in self._rows:
+            yield Text.assemble((f"{self._titles[0]} ", "dim"), row[0], overflow="fold")
+            for line in self._stacked(row[1:], options.max_width - _GAP):
+                yield Padding(line, (0, 0, 0, _GAP))
+
+    def _table(self) -> Table:
+        table = Table(box=None, padding=(0, _GAP, 0, 0), header_style="dim", pad_edge=False)
+        for title in self._titles:
+            table.add_column(title, justify="right" if title in self._numbers else "left", no_wrap=True)
+        for row in self._rows:
+            table.add_row(*row)
+        return table
+
+    def _stacked(self, cells: Sequence[Text], width: int) -> Iterator[Text]:
+        """As many cells with their titles as fit into a line; one that is longer is folded."""
+        line = Text(overflow="fold")
+        for title, cell in zip(self._titles[1:], cells, strict=True):
+            if not cell.plain:
+                continue
+            part = Text.assemble((f"{title} ", "dim"), Text(", ").join(cell.split("\n")))
+            if line.plain and line.cell_len + _GAP + part.cell_len > width:
+                yield line
+                line = Text(overflow="fold")
+            line.append(" " * _GAP if line.plain else "").append_text(part)
+        if line.plain:
+            yield line
