@@ -24,10 +24,11 @@ PYTEST := $(PYTHON) -m pytest -n 2
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-oldest test-lowest test-matrix check lint format bench deep chaos soak build clean
+.PHONY: help demo test test-oldest test-lowest test-matrix check lint format bench deep chaos linearizability soak build \
+	clean
 
 help:  ## Show these targets
-	@sed -n 's/^\([a-z-]*\):.*##/\1 /p' $(MAKEFILE_LIST) | awk '{ t = $$1; $$1 = ""; printf "  make %-12s%s\n", t, $$0 }'
+	@sed -n 's/^\([a-z-]*\):.*##/\1 /p' $(MAKEFILE_LIST) | awk '{ t = $$1; $$1 = ""; printf "  make %-16s%s\n", t, $$0 }'
 
 demo: $(APP)  ## Replay a shop's 6,919 purchases as processes on an embedded PostgreSQL, and check them
 	$(BIN)/progressor demo $(ARGS)
@@ -72,6 +73,9 @@ deep: $(DEV)  ## The model-based tests with thousands of examples (about half an
 
 chaos: $(DEV)  ## Kill, freeze, cut and restart everything for five minutes, and compare every record
 	$(PYTHON) -m benchmarks.chaos $(ARGS)
+
+linearizability: $(DEV)  ## Registers and sets under faults for five minutes: is every key linearizable?
+	$(PYTHON) -m benchmarks.linearizability $(ARGS)
 
 soak: $(DEV)  ## Half an hour of mixed load: what should be flat, is it flat?
 	$(PYTHON) -m benchmarks.soak $(ARGS)

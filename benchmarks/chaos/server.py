@@ -38,6 +38,7 @@ class Server:
         self._embedded = EmbeddedPostgres(home, bin_dir=Settings().postgres_bin_dir)
         self.dsn = self._embedded.start()
         (self._folder,) = home.glob("pg*")
+        self.data = self._folder / lifetime.DATA
         migrations.upgrade(self.dsn)
         # Who works on it is no superuser: what he may do can be taken away.
         self.role = "chaos_app"
@@ -61,6 +62,13 @@ class Server:
     def restart(self, how: signal.Signals) -> float:
         """SIGINT: fast, sessions are ended; SIGQUIT: immediate, as a crash. How long it was away."""
         began = time.monotonic()
+        self.end(how)
+        self.begin()
+        return time.monotonic() - began
+
+    def end(self, how: signal.Signals) -> None:
+        """Return when it has ended."""
+        began = time.monotonic()
         self.is_up = False
         pid = lifetime.server_pid(self._folder)
         if pid is not None:
@@ -69,9 +77,11 @@ class Server:
             if time.monotonic() > began + _STOPS:
                 raise RuntimeError("PostgreSQL does not stop")
             time.sleep(0.01)
+
+    def begin(self) -> None:
+        """Return when it takes sessions."""
         self._embedded.start()
         self.is_up = True
-        return time.monotonic() - began
 
     def terminate_sessions(self) -> int:
         """End all sessions but the asking one; how many there were."""

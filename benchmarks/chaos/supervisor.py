@@ -24,7 +24,17 @@ class Member:
     """One process that is kept alive."""
 
     def __init__(
-        self, name: str, role: str, dsn: str, *, home: Path, seed: int, defect: str | None, skewed: bool
+        self,
+        name: str,
+        role: str,
+        dsn: str,
+        *,
+        home: Path,
+        seed: int,
+        defect: str | None,
+        skewed: bool = False,
+        module: str = "benchmarks.chaos.child",
+        **options: Any,
     ) -> None:
         self.name, self.role = name, role
         self.deaths = self.starts = 0
@@ -33,7 +43,8 @@ class Member:
         self.journal = home / f"{name}.jsonl"
         self._told = home / f"{name}.stop"
         self._log = home / f"{name}.log"
-        self._spec = {"role": role, "name": name, "dsn": dsn, "seed": seed, "defect": defect}
+        self._spec = {"role": role, "name": name, "dsn": dsn, "seed": seed, "defect": defect, **options}
+        self._module = module
         self._skewed = skewed
         self._random = random.Random(f"{seed} {name}")
         self._process: asyncio.subprocess.Process | None = None
@@ -53,7 +64,7 @@ class Member:
                 self._process = await asyncio.create_subprocess_exec(
                     sys.executable,
                     "-m",
-                    "benchmarks.chaos.child",
+                    self._module,
                     json.dumps(spec),
                     cwd=_ROOT,
                     stdin=asyncio.subprocess.DEVNULL,
