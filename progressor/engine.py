@@ -5,8 +5,10 @@ Rule: things are built here and nowhere else, started from the ground up and sto
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Iterable, Sequence
+from functools import partial
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
@@ -15,7 +17,7 @@ from progressor.config import EngineOptions
 from progressor.errors import InvalidRequest
 from progressor.handlers.namespace import Namespace
 from progressor.handlers.waits import Lending
-from progressor.model import shown_id
+from progressor.model import Task, shown_id
 from progressor.node.loop_lag import LoopLag
 from progressor.node.node import Node
 from progressor.node.witness import Witness
@@ -32,6 +34,12 @@ log = logging.getLogger("progressor.engine")
 
 # How much slower a worker scans for itself while a scanner does it.
 _LAST_NET = 10
+
+
+def _step_in(workers: Sequence[Worker], running: asyncio.Task[Any]) -> Task | None:
+    """The step of these workers that runs in an asyncio task, if one does."""
+    steps = (worker.deadlines.step_in(running) for worker in workers)
+    return next((step for step in steps if step is not None), None)
 
 
 class _Parts(NamedTuple):
@@ -100,7 +108,7 @@ class Engine:
             pools,
             EngineClient(node, self.namespaces, pools),
             self._heartbeat(node, witness, pools),
-            LoopLag(),
+            LoopLag(partial(_step_in, workers)),
             lending,
             services,
         )

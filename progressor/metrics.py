@@ -171,6 +171,11 @@ LOOP_LAG = Histogram(
     buckets=(1, 5, 10, 50, 100, 500, 1000, 5000, 15_000, 60_000),
 )
 LOOP_LAG_MAX = Gauge("progressor_loop_lag_max_ms", "The longest such lag of the last minute")
+LOOP_BLOCKS = Counter(
+    "progressor_loop_blocks",
+    "How often a handler blocked the event loop for a second or longer",
+    (_NAMESPACE,),
+)
 
 
 # Until somebody has looked, and where nobody may: no number, which no alert takes for a good one.
@@ -179,7 +184,7 @@ OLDEST_SNAPSHOT.set(math.nan)
 
 def expect(namespace: str) -> None:
     """Show the counters of a namespace from 0 on: an increase from nothing is none to Prometheus."""
-    for counter in (LOST_LEASES, RETRIES, FUSED_BARRED, RUN_AGAIN, REJECTED, BROKEN):
+    for counter in (LOST_LEASES, RETRIES, FUSED_BARRED, RUN_AGAIN, LOOP_BLOCKS, REJECTED, BROKEN):
         counter.labels(namespace)
     for disposition in (Disposition.BREAK, Disposition.HOLD, Disposition.RETRY):
         ZOMBIES.labels(namespace, disposition.value)

@@ -53,6 +53,11 @@ class Deadlines:
         """Count it no more: the step has ended, or its time has."""
         self._running.pop(deadline, None)
 
+    def step_in(self, running: asyncio.Task[Any]) -> Task | None:
+        """The step that runs in an asyncio task, while it has time; from any thread."""
+        steps = (deadline.of for deadline in tuple(self._running) if deadline.task is running)
+        return next(steps, None)
+
     def _look(self) -> None:
         self._timer = None
         loop = asyncio.get_running_loop()
@@ -70,11 +75,11 @@ class Deadline:
     """A scope of the present task like `asyncio.timeout`, with the limit of `deadlines`, `of` a step."""
 
     # Only one that has expired has `_again` and `_cancels`.
-    __slots__ = ("_again", "_cancelling", "_cancels", "_deadlines", "_of", "expired", "task")
+    __slots__ = ("_again", "_cancelling", "_cancels", "_deadlines", "expired", "of", "task")
 
     def __init__(self, deadlines: Deadlines, of: Task | None = None) -> None:
         self._deadlines = deadlines
-        self._of = of
+        self.of = of
         self.task: asyncio.Task[Any]
         """The one that entered the scope."""
         self._cancelling = 0
@@ -115,7 +120,7 @@ class Deadline:
 
     def _cancel(self) -> None:
         if self._cancels == 1:
-            about = {} if self._of is None else fields_of(self._of)
+            about = {} if self.of is None else fields_of(self.of)
             log.warning("handler goes on after its time, cancelled again until it ends", extra=about)
         # It is suspended in the scope, and so gets this there: never after it. A StepTask's own `cancel`
         # asks whose code calls it, and this is nobody's.

@@ -1,7 +1,7 @@
 """How late the event loop runs what is due: a handler that blocks it shows here.
 
 Rule: looked at so often that no block of a tenth of a second is missed, and by whoever scrapes even while
-the loop is blocked.
+the loop is blocked. A watchdog names the handler that blocks it for a second or longer.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from collections import deque
 from threading import Lock
 
 from progressor import metrics
+from progressor.node.watchdog import Running, Watchdog
 from progressor.supervision import Background
 
 # In seconds: between two looks; how long the longest lag is remembered, which is more than a scrape takes.
@@ -19,20 +20,23 @@ _INTERVAL, _REMEMBERED = 0.05, 60.0
 
 
 class LoopLag:
-    """Samples the lag of the running event loop."""
+    """Samples the lag of the running event loop; `running` finds the step that runs in an asyncio task."""
 
-    def __init__(self) -> None:
+    def __init__(self, running: Running = lambda _: None) -> None:
         self._background = Background()
         self._lock = Lock()
         # When each lag was seen, those only that no later one exceeds: the first is the longest.
         self._seen: deque[tuple[float, float]] = deque()
         self._due: float | None = None
+        self._watchdog = Watchdog(running, self._late)
 
     def start(self) -> None:
         metrics.LOOP_LAG_MAX.set_function(self.longest)
         self._background.keep("loop lag", self._sample)
+        self._watchdog.start()
 
     async def stop(self) -> None:
+        self._watchdog.stop()
         await self._background.stop()
         with self._lock:
             self._seen.clear()
@@ -45,6 +49,7 @@ class LoopLag:
             now = time.monotonic()
             lag = max(0.0, (now - due) * 1000)
             metrics.LOOP_LAG.observe(lag)
+            self._watchdog.over(due, now - due)
             self._remember(now, lag)
 
     def _remember(self, now: float, lag: float) -> None:
@@ -57,7 +62,11 @@ class LoopLag:
 
     def longest(self) -> float:
         """The longest lag of the last minute in milliseconds, also while it lasts; from any thread."""
-        now, due = time.monotonic(), self._due
-        lasts = 0.0 if due is None else max(0.0, (now - due) * 1000)
+        _, late = self._late()
         with self._lock:
-            return max(lasts, self._seen[0][1] if self._seen else 0.0)
+            return max(late * 1000, self._seen[0][1] if self._seen else 0.0)
+
+    def _late(self) -> tuple[float, float]:
+        """When the next sample is due, and how late it is by now, in seconds; from any thread."""
+        now, due = time.monotonic(), self._due
+        return (now, 0.0) if due is None else (due, max(0.0, now - due))

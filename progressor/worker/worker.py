@@ -78,7 +78,7 @@ class Worker:
     ) -> None:
         self._namespace = namespace
         self._policy = namespace.options.retry_policy
-        self._deadlines = Deadlines(namespace.options.step_timeout)
+        self.deadlines = Deadlines(namespace.options.step_timeout)
         self._steps = steps
         self._reads = reads
         self._replies = replies
@@ -101,7 +101,7 @@ class Worker:
         with RunningStep(self._lending, task.namespace, task.process_id) as running:
             began = time.monotonic()
             self.performed += 1
-            outcome = bounded(await perform(self._namespace, process, task, self._deadlines), self._options)
+            outcome = bounded(await perform(self._namespace, process, task, self.deadlines), self._options)
             metrics.took(metrics.TASK_PROCESSING, began, task.namespace, task.task_type)
         if running.left_behind is not None:
             # Its handler keeps the slot: what comes next on the process is for others.
