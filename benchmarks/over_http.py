@@ -2,7 +2,7 @@
 
 A worker and an API are OS processes of their own, on one PostgreSQL. This process asks the same call in
 turn by a Client, over HTTP on a bare socket, and by HttpClient, one at a time; then by many at once over
-HTTP alone, for the CPU that the API takes for each.
+HTTP alone, for the CPU that the API takes for each; and by many at once in each way, for a call's time.
 Rule: what is compared is measured in one run, in turn, and told as medians of its parts.
 """
 
@@ -19,6 +19,7 @@ import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -29,7 +30,7 @@ from progressor.http import HttpClient
 
 ROOT = Path(__file__).parents[1]
 NS = "bench.counter"
-_PARTS, _AT_ONCE = 10, 16
+_PARTS, _AT_ONCE, _CONNECTIONS = 10, 16, 32
 
 counters = Namespace(NS, state=int)
 
@@ -54,7 +55,9 @@ class Bare:
     async def call(self, process_id: str) -> None:
         body = b"1"
         path = f"/v1/namespaces/{NS}/processes/{process_id}/calls/add"
-        self._writer.write(f"POST {path} {self._head}\r\n\r\n".encode() + body)
+        # As HttpClient asks: with a key, and for a wait.
+        key = f'Idempotency-Key: "{secrets.token_hex(12)}"\r\nPrefer: wait=30'
+        self._writer.write(f"POST {path} {self._head}\r\n{key}\r\n\r\n".encode() + body)
         head = await self._reader.readuntil(b"\r\n\r\n")
         if not head.startswith(b"HTTP/1.1 200"):
             raise RuntimeError(head.decode())
@@ -139,7 +142,47 @@ async def measure(dsn: str, url: str, api: int, *, calls: int, warm_up: int) -> 
         for name in ("socket", "HttpClient"):
             added = [one - other for one, other in zip(parts[name], parts["client"], strict=True)]
             found[f"{name}, added p50"] = statistics.median(added)
-        return {**found, **await _cost(client, url, api, calls)}
+        return {
+            **found,
+            **await _cost(client, url, api, calls),
+            **await _side_by_side(client, over_http, url, calls),
+        }
+
+
+async def _side_by_side(client: Client, over_http: HttpClient, url: str, calls: int) -> Mapping[str, float]:
+    """How long a call takes if many ask at once, in each way, and how much longer than on bare sockets."""
+    async with AsyncExitStack() as stack:
+        run = secrets.token_hex(4)
+        ids = [f"{run}-{number}" for number in range(_CONNECTIONS)]
+        for process_id in ids:
+            await client.start(NS, process_id)
+        sockets = [await stack.enter_async_context(bare(url)) for _ in ids]
+        ways: dict[str, Callable[[int], Awaitable[object]]] = {
+            "sockets": lambda number: sockets[number].call(ids[number]),
+            "HttpClient": lambda number: over_http.call(NS, ids[number], "add", 1),
+            "client": lambda number: client.call(NS, ids[number], "add", 1),
+        }
+        times = max(1, calls // _PARTS // _CONNECTIONS)
+        took: dict[str, list[float]] = {name: [] for name in ways}
+        # The first part opens the connections.
+        for part in range(_PARTS + 1):
+            for name, ask in ways.items():
+                spent = await timed(partial(_by_all, ask, times))
+                took[name] += [spent / (times * _CONNECTIONS)] if part else []
+    found = {}
+    for name, each in took.items():
+        ratios = [one / other for one, other in zip(each, took["sockets"], strict=True)]
+        found[f"{name}, {_CONNECTIONS} at once, a call"] = statistics.median(each)
+        found[f"{name}, {_CONNECTIONS} at once, times that of sockets"] = statistics.median(ratios)
+    return found
+
+
+async def _by_all(ask: Callable[[int], Awaitable[object]], times: int) -> None:
+    async def repeated(number: int) -> None:
+        for _ in range(times):
+            await ask(number)
+
+    await asyncio.gather(*map(repeated, range(_CONNECTIONS)))
 
 
 async def _cost(client: Client, url: str, api: int, calls: int) -> Mapping[str, float]:
@@ -178,7 +221,7 @@ def main() -> None:
         with serving() as runner:
             asked = measure(dsn, said["url"], api.pid, calls=given.calls, warm_up=given.warm_up)
             for name, value in runner.run(asked).items():
-                print(f"{name}: {value:.2f} ms")
+                print(f"{name}: {value:.2f}" + ("" if "times" in name else " ms"))
 
 
 if __name__ == "__main__":

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from progressor.errors import InvalidRequest
 from progressor.model import MAX_ID_LENGTH, in_utc
 
+# As of options: every clock and timer holds it.
+_LONGEST_TIMEOUT = timedelta(days=3650)
 _NAMESPACE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 
 
@@ -46,6 +48,16 @@ def check_count(field: str, value: object, *, least: int, most: int | None = Non
         bounds = f"{least} or more" if most is None else f"from {least} to {most}"
         raise InvalidRequest(f"{field} must be {bounds}, not {value}", field=field)
     return value
+
+
+def check_seconds(field: str, value: object) -> float:
+    """A duration above 0 and up to ten years, in seconds, or InvalidRequest."""
+    seconds = value.total_seconds() if isinstance(value, timedelta) else value
+    if not isinstance(seconds, int | float) or isinstance(seconds, bool) or not seconds > 0:
+        raise InvalidRequest(f"{field} must be a timedelta or a number of seconds above 0", field=field)
+    if seconds > _LONGEST_TIMEOUT.total_seconds():
+        raise InvalidRequest(f"{field} must be ten years or less", field=field)
+    return float(seconds)
 
 
 def check_moment(field: str, value: object) -> datetime:

@@ -18,7 +18,6 @@ from progressor.client.accepting import Accepted, Accepting
 from progressor.client.requesting import Timeout
 from progressor.client.results import Receipt, response_of
 from progressor.errors import (
-    InvalidRequest,
     NamespaceNotFound,
     ProcessNotFound,
     ProgressorError,
@@ -29,7 +28,7 @@ from progressor.errors import (
 from progressor.handlers.codec import RAW, Wire, encode, json_object
 from progressor.handlers.namespace import Namespace
 from progressor.handlers.waits import waiting_for
-from progressor.inputs import check_count, check_text
+from progressor.inputs import check_count, check_seconds, check_text
 from progressor.inputs import check_namespace as _check_name
 from progressor.model import LAST_ID, Metadata, ProcessStatus, Snapshot, TaskType
 from progressor.node.node import Node
@@ -302,14 +301,7 @@ class Asker:
 
 def seconds_of(timeout: Timeout, default: timedelta) -> float:
     """How long a caller waits, in seconds; InvalidRequest if that is no time."""
-    chosen = default if timeout is None else timeout
-    seconds = chosen.total_seconds() if isinstance(chosen, timedelta) else chosen
-    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not seconds > 0:
-        raise InvalidRequest("timeout must be a timedelta or a number of seconds above 0", field="timeout")
-    try:
-        return float(seconds)
-    except OverflowError:
-        raise InvalidRequest("timeout must be a number that a clock can hold", field="timeout") from None
+    return check_seconds("timeout", default if timeout is None else timeout)
 
 
 def not_answered(seconds: float) -> StorageUnavailable:

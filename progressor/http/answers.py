@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
+from http import HTTPStatus
 from typing import Any
 
-import httpx
 from pydantic import TypeAdapter
 from pydantic_core import to_json
 
@@ -20,6 +20,7 @@ from progressor.handlers.codec import ANY, JSON, RAW, decode
 from progressor.handlers.members import IN_BASE64, holds_bytes, value_in
 from progressor.handlers.process import Process
 from progressor.http import headers, problems
+from progressor.http.transport import Answer
 from progressor.model import Event, ProcessStatus, Snapshot, TaskStatus, TaskType, Timer, TimerStatus
 
 _MOMENT: TypeAdapter[datetime] = TypeAdapter(datetime)
@@ -27,17 +28,17 @@ _CLASSES = {kind.type: error for error, kind in problems.TABLE.items()}
 _CLASSES[problems.INVALID_ARGS.type] = InvalidRequest
 
 
-def is_accepted(answer: httpx.Response) -> bool:
+def is_accepted(answer: Answer) -> bool:
     """Whether this is the answer of a request that was accepted, be it a problem."""
     return headers.TASK in answer.headers
 
 
-def task_id_of(answer: httpx.Response) -> int:
+def task_id_of(answer: Answer) -> int:
     """The task of a request that was accepted."""
     return int(answer.headers[headers.TASK].rpartition("/")[2])
 
 
-def value_of(answer: httpx.Response) -> Any:
+def value_of(answer: Answer) -> Any:
     """A handler's answer, or its error raised."""
     if not answer.is_success:
         raise error_of(answer)
@@ -46,7 +47,7 @@ def value_of(answer: httpx.Response) -> Any:
     return decode(answer.content, field="answer")
 
 
-def error_of(answer: httpx.Response) -> ProgressorError:
+def error_of(answer: Answer) -> ProgressorError:
     """The error that a problem stands for."""
     try:
         document = answer.json()
@@ -81,15 +82,15 @@ class NotAllowed(InvalidRequest):
 
 
 def _without_class(status: int, detail: str) -> ProgressorError:
-    if status == httpx.codes.FORBIDDEN:
+    if status == HTTPStatus.FORBIDDEN:
         return NotAllowed(detail)
-    may_pass = status in (httpx.codes.REQUEST_TIMEOUT, httpx.codes.TOO_MANY_REQUESTS)
-    if may_pass or status >= httpx.codes.INTERNAL_SERVER_ERROR:
+    may_pass = status in (HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_MANY_REQUESTS)
+    if may_pass or status >= HTTPStatus.INTERNAL_SERVER_ERROR:
         return StorageUnavailable(detail)
     return InvalidRequest(detail)
 
 
-def health_of(answer: httpx.Response) -> Health:
+def health_of(answer: Answer) -> Health:
     """What the API says of itself and its database."""
     try:
         facts = answer.json()

@@ -18,7 +18,7 @@ from progressor.client.importing import check_import, event_parts
 from progressor.client.requesting import Requesting, Timeout
 from progressor.client.results import Health, Page, Published, TraceEntry
 from progressor.client.timing import Timing
-from progressor.errors import InvalidRequest
+from progressor.errors import InvalidRequest, StorageUnavailable
 from progressor.handlers.codec import decode, encode_json, json_object
 from progressor.handlers.members import members_for
 from progressor.handlers.process import Process
@@ -63,7 +63,7 @@ class HttpClient(Requesting, Timing, HttpOperating):
 
     async def close(self) -> None:
         """Close the connections; requests that were accepted go on."""
-        await self._line.http.aclose()
+        await self._line.close()
 
     def process(self, namespace: str, process_id: str) -> ProcessHandle:
         """One process, for methods without the first two arguments."""
@@ -196,7 +196,7 @@ class HttpClient(Requesting, Timing, HttpOperating):
             "created_before": None if created_before is None else created_before.isoformat(),
             "limit": limit,
             "cursor": cursor,
-            "state": True,
+            "state": "true",
         }
         params = {name: value for name, value in asked.items() if value is not None}
         page = (await self._line.send("GET", "/v1/processes", params=params)).json()
@@ -214,9 +214,9 @@ class HttpClient(Requesting, Timing, HttpOperating):
     async def health(self) -> Health:
         """Whether the API and its database answer, and who serves what."""
         try:
-            return health_of(await self._line.http.get("/health"))
-        except httpx.TransportError as error:
-            return Health(False, f"the API does not answer ({type(error).__name__})", 0, ())
+            return health_of(await self._line.exchange("GET", "/health", 10.0, within=10.0))
+        except StorageUnavailable as error:
+            return Health(False, str(error), 0, ())
 
 
 def _members(name: str, value: Any, *, raw: bool) -> dict[str, Any]:

@@ -6,9 +6,8 @@ accepted is asked for by its task.
 
 from __future__ import annotations
 
+from http import HTTPStatus
 from typing import Any, NamedTuple
-
-import httpx
 
 from progressor.client.asking import request_of
 from progressor.client.requesting import SIMPLE_REPAIR, Timeout
@@ -21,6 +20,7 @@ from progressor.http.answers import NotAllowed, task_id_of, value_of
 from progressor.http.line import Line
 from progressor.http.patience import Patience
 from progressor.http.segments import segment_of
+from progressor.http.transport import Answer
 from progressor.inputs import check_count, check_namespace, check_text
 from progressor.model import LAST_ID, Metadata, TaskType
 
@@ -121,10 +121,8 @@ class HttpAsker:
         answer = await self._line.send("GET", url, patience, waits=True)
         return await self._answered(answer, namespace, process_id, patience)
 
-    async def _answered(
-        self, answer: httpx.Response, namespace: str, process_id: str, patience: Patience
-    ) -> Any:
-        while answer.status_code == httpx.codes.ACCEPTED:
+    async def _answered(self, answer: Answer, namespace: str, process_id: str, patience: Patience) -> Any:
+        while answer.status_code == HTTPStatus.ACCEPTED:
             said = answer.json()
             late = ReplyTimeout(
                 namespace,

@@ -6,7 +6,6 @@ import secrets
 from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
-import httpx
 from pydantic import TypeAdapter
 from pydantic_core import to_json
 
@@ -17,6 +16,7 @@ from progressor.handlers.members import members_for
 from progressor.http import headers
 from progressor.http.client_asking import process_url
 from progressor.http.line import Line
+from progressor.http.transport import Answer
 from progressor.inputs import check_count, check_namespace, check_text
 from progressor.model import LAST_ID
 from progressor.storage import KnownNamespace, KnownWorker, Mailbox, NamespaceStatus
@@ -122,7 +122,7 @@ class HttpOperating:
         """As Client.stop_bulk."""
         return _BULK.validate_json((await self._line.send("POST", f"{_url(bulk_id)}/stop")).content)
 
-    async def _make(self, asked: dict[str, Any], said: dict[str, str]) -> httpx.Response:
+    async def _make(self, asked: dict[str, Any], said: dict[str, str]) -> Answer:
         sent = {"Content-Type": headers.JSON, **said}
         return await self._line.send("POST", "/v1/bulk", content=to_json(asked), headers=sent)
 

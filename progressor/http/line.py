@@ -6,19 +6,24 @@ repeated is sent once.
 
 from __future__ import annotations
 
+import asyncio
 from datetime import timedelta
 from typing import Any
+from urllib.parse import urlencode
 
 import httpx
 
 from progressor.client.asking import seconds_of
 from progressor.client.requesting import Timeout
-from progressor.errors import StorageUnavailable
+from progressor.errors import InvalidRequest, StorageUnavailable
 from progressor.http.answers import error_of, is_accepted
 from progressor.http.patience import Patience
+from progressor.http.transport import Answer, Asking, HttpxTransport, NoAnswer, Transport
 
 # Beyond what the server was asked to wait.
 _TRANSPORT_SECONDS = 10.0
+# The answer of a server that waited as long as it was asked to is still on its way.
+_BEYOND_SECONDS = 2.0
 # Not now, or not whole; what was asked is safe to repeat.
 _NOT_NOW = frozenset({408, 429, 502, 503, 504})
 
@@ -35,20 +40,27 @@ class Line:
         transport: httpx.AsyncBaseTransport | None,
     ) -> None:
         self._patience = timedelta(seconds=seconds_of(timeout, timedelta(seconds=60)))
-        self.http = httpx.AsyncClient(
-            base_url=url,
-            headers={} if token is None else {"Authorization": f"Bearer {token}"},
-            timeout=_TRANSPORT_SECONDS,
-            transport=transport,
-        )
+        self._url = _checked(url)
+        self._headers = {} if token is None else {"Authorization": f"Bearer {token}"}
+        self._transport = _own_transport(self._url) if transport is None else HttpxTransport(transport)
+        self._is_closed = False
+
+    async def close(self) -> None:
+        """Close the connections."""
+        self._is_closed = True
+        await self._transport.aclose()
 
     def patience(self, timeout: Timeout = None) -> Patience:
         """That of a request which begins now."""
         return Patience(seconds_of(timeout, self._patience))
 
-    async def once(self, method: str, url: str, **request: Any) -> httpx.Response:
+    async def once(self, method: str, url: str, **request: Any) -> Answer:
         """The answer, of what cannot be repeated safely; its error raised."""
-        return await self.send(method, url, Patience(0.0), **request)
+        seconds = self._patience.total_seconds()
+        answer = await self.exchange(method, url, seconds, within=seconds, **request)
+        if not answer.is_success:
+            raise error_of(answer)
+        return answer
 
     async def send(
         self,
@@ -59,7 +71,7 @@ class Line:
         waits: bool = False,
         headers: dict[str, str] | None = None,
         **request: Any,
-    ) -> httpx.Response:
+    ) -> Answer:
         """The answer; its error raised, but for the answer of a request that was accepted.
 
         `waits`: the API is to wait for it.
@@ -68,13 +80,14 @@ class Line:
         while True:
             wait = patience.wait if waits else 0
             said = {**(headers or {}), **({"Prefer": f"wait={wait}"} if waits else {})}
+            within = max(wait, patience.left) + _BEYOND_SECONDS
             why: Exception
             try:
-                answer = await self.http.request(
-                    method, url, timeout=wait + _TRANSPORT_SECONDS, headers=said, **request
+                answer = await self.exchange(
+                    method, url, wait + _TRANSPORT_SECONDS, within=within, headers=said, **request
                 )
-            except httpx.TransportError as error:
-                why = StorageUnavailable(f"the API cannot be reached ({type(error).__name__})")
+            except StorageUnavailable as error:
+                why = error
             else:
                 may_change = answer.status_code in _NOT_NOW
                 if answer.is_success or (is_accepted(answer) and not may_change):
@@ -84,3 +97,48 @@ class Line:
                     raise why
             if not await patience.pause():
                 raise why from None
+
+    async def exchange(
+        self,
+        method: str,
+        url: str,
+        silence: float,
+        *,
+        within: float,
+        headers: dict[str, str] | None = None,
+        params: dict[str, Any] | None = None,
+        content: bytes | None = None,
+    ) -> Answer:
+        """One request and its answer; StorageUnavailable if there is none `within` so many seconds.
+
+        `silence`: how long the API may say nothing.
+        """
+        if self._is_closed:
+            raise StorageUnavailable("the client is closed")
+        query = f"?{urlencode(params)}" if params else ""
+        whole = {**self._headers, **(headers or {})}
+        asking = Asking(method, f"{self._url}{url}{query}", whole, content, silence)
+        try:
+            async with asyncio.timeout(within):
+                return await self._transport.exchange(asking)
+        except (NoAnswer, TimeoutError) as error:
+            reason = str(error) or type(error).__name__
+            raise StorageUnavailable(f"the API cannot be reached ({reason})") from None
+
+
+def _own_transport(url: str) -> Transport:
+    # A server imports this module and asks nobody.
+    from progressor.http.client_transport import AiohttpTransport  # noqa: PLC0415 - see above
+
+    return AiohttpTransport(url)
+
+
+def _checked(url: str) -> str:
+    """The address of an API, without a slash at its end."""
+    try:
+        found = httpx.URL(url)
+    except (httpx.InvalidURL, TypeError) as error:
+        raise InvalidRequest(f"url is no URL: {error}", field="url") from None
+    if found.scheme not in ("http", "https") or not found.host:
+        raise InvalidRequest("url must begin with http:// or https:// and name a host", field="url")
+    return str(found).rstrip("/")

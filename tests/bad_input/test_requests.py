@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from datetime import timedelta
 from typing import Any
 
 import hypothesis.strategies as st
@@ -19,6 +20,7 @@ from progressor import (
     ProgressorError,
     SyncClient,
 )
+from progressor.http import HttpClient
 from tests.bad_input import draws
 from tests.bad_input.world import NS, World, a_world, fresh
 from tests.model.profiles import profile
@@ -268,11 +270,30 @@ def sync_client(world: World) -> Iterator[SyncClient]:
         yield client
 
 
-@pytest.mark.parametrize("timeout", [math.inf, 10**400, 1e308])
-def test_endless_patience(world: World, timeout: float) -> None:
-    """A timeout that no clock can hold is refused, or is as good as none."""
-    outcome = world.run(world.amid_neighbours(lambda client: client.start(NS, fresh(), timeout=timeout)))
-    assert outcome is None or refused(outcome, {"timeout"}), repr(outcome)
+NO_TIMEOUTS = [math.inf, -math.inf, math.nan, 0, -1, 10**400, 1e308, timedelta.max, timedelta(0), True, "1"]
+
+
+@pytest.mark.parametrize("timeout", NO_TIMEOUTS)
+def test_a_timeout_that_no_clock_can_hold(world: World, sync_client: SyncClient, timeout: Any) -> None:
+    """Every client refuses it by name, before anything is sent."""
+
+    async def over_http() -> None:
+        async with HttpClient("http://127.0.0.1:1") as client:
+            await client.start(NS, fresh(), timeout=timeout)
+
+    outcomes = [
+        world.run(world.amid_neighbours(lambda client: client.start(NS, fresh(), timeout=timeout))),
+        world.run(world.amid_neighbours(lambda client: client.get(NS, fresh(), timeout=timeout))),
+        world.run(world.amid_neighbours(lambda _client: over_http())),
+    ]
+    assert [refused(each, {"timeout"}) for each in outcomes] == [True] * 3
+    for ask in (
+        lambda: sync_client.start(NS, fresh(), timeout=timeout),
+        lambda: HttpClient("http://a", timeout=timeout),
+    ):
+        with pytest.raises(InvalidRequest) as caught:
+            ask()
+        assert caught.value.field == "timeout"
 
 
 @pytest.mark.parametrize("context", [b"", b"[", b"\xff\xfe"])
