@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from datetime import timedelta
 from functools import cache
 from typing import NamedTuple, TypeVar
@@ -266,6 +266,20 @@ def families() -> list[Family]:
             [Sample(sample.name, sample.labels, sample.value) for sample in each.samples],
         )
         for each in REGISTRY.collect()
+    ]
+
+
+def families_of(sees: Callable[[str], bool]) -> list[Family]:
+    """Gather what belongs to the namespaces that a caller sees, and what belongs to none."""
+    return [
+        each._replace(
+            samples=[
+                sample
+                for sample in each.samples
+                if _NAMESPACE not in sample.labels or sees(sample.labels[_NAMESPACE])
+            ]
+        )
+        for each in families()
     ]
 
 

@@ -176,3 +176,8 @@ def fits(pattern: str, namespace: str) -> bool:
             return False
         place += len(part)
     return len(namespace) - place >= len(last) and namespace.endswith(last)
+
+
+def like(pattern: str) -> str:
+    """The pattern of LIKE that fits the same namespaces."""
+    return pattern.replace("_", r"\_").replace("*", "%")

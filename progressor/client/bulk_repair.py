@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -19,6 +20,7 @@ from progressor.errors import BulkNotFound, InvalidRequest
 from progressor.inputs import check_count, check_namespace, check_text
 from progressor.model import LAST_ID, TaskType
 from progressor.node.node import Node
+from progressor.rights import check_patterns
 from progressor.storage import NewBulk
 
 MOST_BULKS = 1000
@@ -75,8 +77,8 @@ class BulkRepairing:
         )
         if made.is_another:
             raise InvalidRequest(
-                f"idempotency key {request.idempotency_key!r} was already used for another bulk "
-                f"({made.bulk.bulk_id}): use a new key for a new bulk",
+                f"idempotency key {request.idempotency_key!r} was already used for another bulk: use a new "
+                "key for a new bulk",
                 field="idempotency_key",
             )
         return made.bulk
@@ -100,11 +102,15 @@ class BulkRepairing:
             raise BulkNotFound(bulk_id)
         return bulk
 
-    async def bulks(self, *, limit: int = 100) -> list[Bulk]:
-        """The newest bulks, without what is left of them."""
+    async def bulks(self, *, limit: int = 100, namespaces: Sequence[str] | None = None) -> list[Bulk]:
+        """The newest bulks, without what is left of them.
+
+        `namespaces` are patterns, in which * stands for any characters: those of others are left out.
+        """
         check_count("limit", limit, least=1, most=MOST_BULKS)
+        patterns = None if namespaces is None else check_patterns("namespaces", namespaces)
         await self._node.connected()
-        return await self._node.storage.bulks(limit=limit)
+        return await self._node.storage.bulks(limit=limit, namespaces=patterns)
 
     async def stop_bulk(self, bulk_id: int) -> Bulk:
         """Begin no more repairs of a bulk, from when this returns; those under way go on."""

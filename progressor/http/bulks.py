@@ -5,17 +5,19 @@ Rule: a bulk belongs to one namespace. Who may not do so there does not learn th
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Annotated, Any
 
 from fastapi import Path, Query, Request
 from pydantic import AwareDatetime, BaseModel
 from starlette.responses import Response
 
-from progressor.bulks import Bulk, BulkStatus
+from progressor.bulks import Bulk, BulkPreview, BulkStatus
 from progressor.errors import BulkNotFound
 from progressor.http import bodies, content, headers
 from progressor.http.access import Caller, needs, require
 from progressor.http.documented import ANY_TIME, KEYED, WITH_BODY, answers, takes
+from progressor.http.looking import seen_by
 from progressor.http.routing import TheServer, router
 from progressor.model import LAST_ID, TaskType
 
@@ -71,7 +73,11 @@ class BulksBody(BaseModel):
 
 
 class GroupBody(BaseModel):
-    """Broken processes of one handler and one message, which is empty without `errors:read`."""
+    """Broken processes of one handler and one message.
+
+    Without `errors:read` they are those of one handler, and the message is empty; without `processes:read`
+    there are no examples.
+    """
 
     handler: str | None
     detail: str
@@ -115,13 +121,14 @@ async def repair_all(
     body = await content.read_body(request, server.options)
     given = content.model_in(request, body, NewBulkBody)
     require(caller, "bulk", given.namespace)
+    if given.detail_like is not None:
+        # Whether it matches tells, letter by letter, what failed.
+        require(caller, "errors:read", given.namespace)
     published = await server.publications.of(given.namespace)
     wanted = {"detail_like": given.detail_like, "handler": given.handler}
     if given.dry_run:
         found = await server.client.preview_repair_all(given.namespace, **wanted)
-        preview = PreviewBody.model_validate(found, from_attributes=True)
-        _hide_errors(caller, given.namespace, preview)
-        return bodies.shown(preview.model_dump(mode="json"))
+        return bodies.shown(_preview(caller, given.namespace, found).model_dump(mode="json"))
     args = bodies.given_value(given, "args", raw=published.is_raw, field="args.")
     if not given.simple:
         await server.publications.check(given.namespace, TaskType.REPAIR, None, args)
@@ -151,8 +158,8 @@ async def bulks(
 ) -> Response:
     """Those of namespaces that the caller sees."""
     bodies.require_acceptable(request, headers.JSON)
-    found = await server.client.bulks(limit=limit)
-    seen = [_body(caller, each) for each in found if caller.may("bulk", each.namespace)]
+    found = await server.client.bulks(limit=limit, namespaces=seen_by(caller))
+    seen = [_body(caller, each) for each in found]
     return bodies.shown(BulksBody(bulks=seen).model_dump(mode="json"))
 
 
@@ -203,14 +210,33 @@ def _require_seen(caller: Caller, found: Bulk) -> None:
 def _body(caller: Caller, found: Bulk) -> BulkBody:
     body = BulkBody.model_validate(found, from_attributes=True)
     if not caller.may("errors:read", found.namespace):
-        body.last_error = None
+        # A filter may quote what failed, too.
+        body.last_error = body.detail_like = None
     return body
 
 
-def _hide_errors(caller: Caller, namespace: str, preview: PreviewBody) -> None:
+def _preview(caller: Caller, namespace: str, found: BulkPreview) -> PreviewBody:
+    preview = PreviewBody.model_validate(found, from_attributes=True)
     if not caller.may("errors:read", namespace):
+        preview.groups = _without_messages(preview.groups)
+    if not caller.may("processes:read", namespace):
         for group in preview.groups:
-            group.detail = ""
+            group.examples = []
+    return preview
+
+
+def _without_messages(groups: Iterable[GroupBody]) -> list[GroupBody]:
+    """The groups of handlers alone: even how many messages there are is for those who may read them."""
+    merged: dict[str | None, GroupBody] = {}
+    for group in groups:
+        known = merged.get(group.handler)
+        if known is None:
+            merged[group.handler] = group.model_copy(update={"detail": ""})
+            continue
+        known.processes += group.processes
+        known.first_broken = min(known.first_broken, group.first_broken)
+        known.last_broken = max(known.last_broken, group.last_broken)
+    return sorted(merged.values(), key=lambda group: -group.processes)
 
 
 def _shown(caller: Caller, found: Bulk, status: int, said: dict[str, str] | None = None) -> Response:

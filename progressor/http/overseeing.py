@@ -193,11 +193,16 @@ async def workers(
 ) -> Response:
     """By host: also those that fell silent, until a collector has dealt with what they left.
 
-    Of what they serve it names the namespaces that its caller sees.
+    A worker is shown with the namespaces that the caller sees, and not at all if it serves others alone.
     """
     bodies.require_acceptable(request, headers.JSON)
     found = await server.client.workers()
-    shown = [_seen_by(caller, KnownWorkerBody.model_validate(each, from_attributes=True)) for each in found]
+    shown = [
+        _seen_by(caller, KnownWorkerBody.model_validate(each, from_attributes=True))
+        for each in found
+        # A zombie collector serves no namespace.
+        if not each.namespaces or any(caller.may("admin", name) for name in each.namespaces)
+    ]
     return bodies.shown(WorkersBody(workers=shown).model_dump(mode="json"))
 
 

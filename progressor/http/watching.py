@@ -132,8 +132,9 @@ async def _health(server: TheServer) -> Health:
 )
 async def all_metrics(
     request: Request,
-    caller: Annotated[Caller, needs("admin")],  # noqa: ARG001 - that it is admitted is enough
+    caller: Annotated[Caller, needs("admin")],
 ) -> Response:
-    """In the format that the Accept header asks for."""
-    text, content_type = metrics.exposition(request.headers.get("Accept", ""))
+    """In the format that the Accept header asks for, of the namespaces that the caller sees."""
+    shown = metrics.families_of(lambda namespace: caller.may("admin", namespace))
+    text, content_type = metrics.exposition(request.headers.get("Accept", ""), shown)
     return Response(text, media_type=content_type)

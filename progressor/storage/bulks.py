@@ -18,7 +18,8 @@ from typing import Any, NamedTuple
 from progressor.bulks import BrokenGroup, Bulk, BulkPreview, BulkStatus
 from progressor.errors import InvalidRequest
 from progressor.model import ProcessStatus, TaskStatus, TaskType
-from progressor.storage.arrays import bigints
+from progressor.rights import like
+from progressor.storage.arrays import bigints, texts
 from progressor.storage.columns import request_columns
 from progressor.storage.items import NewBulk, Request
 from progressor.storage.refusals import BatchRefused
@@ -108,13 +109,15 @@ class Bulks(Transactions):
         (row,) = told["bulk_of_key"]
         return Made(_bulk_of(row), bytes(row["bulk_hash"]) != item.bulk_hash)
 
-    async def bulks(self, *, limit: int) -> list[Bulk]:
-        """The newest bulks, without what is left of them."""
-        return [_bulk_of(row) for row in await self._rows("bulks", bulk_id=None, limit=limit)]
+    async def bulks(self, *, limit: int, namespaces: Sequence[str] | None = None) -> list[Bulk]:
+        """The newest bulks of the namespaces that patterns fit, without what is left of them."""
+        patterns = None if namespaces is None else texts([like(each) for each in namespaces])
+        rows = await self._rows("bulks", bulk_id=None, limit=limit, namespaces=patterns)
+        return [_bulk_of(row) for row in rows]
 
     async def bulk(self, bulk_id: int) -> Bulk | None:
         """One bulk, with what is left, counted up to a bound."""
-        rows = await self._rows("bulks", bulk_id=bulk_id, limit=1)
+        rows = await self._rows("bulks", bulk_id=bulk_id, limit=1, namespaces=None)
         if not rows:
             return None
         (row,) = rows

@@ -15,9 +15,8 @@ from progressor.http import HttpClient
 
 # The parameters that HttpClient has not.
 LEFT_OUT = {
-    "search": {
-        "namespaces": "a token has patterns of its own, and the server searches what they fit",
-    },
+    method: {"namespaces": "a token has patterns of its own, and the server shows what they fit"}
+    for method in ("search", "bulks")
 }
 
 

@@ -267,3 +267,66 @@ async def test_a_bulk_is_of_a_namespace_that_its_caller_sees(world: World) -> No
     assert (
         await world.ask("POST", "/v1/bulk", "bulk", namespaces=("billing",), json=body)
     ).status_code == 202
+
+
+async def test_hidden_bulks_take_no_place_in_a_list(world: World) -> None:
+    """The limit counts what the caller sees, however much there is of others that is newer."""
+    wanted = await world.client.repair_all("shop.a", simple=True)
+    for _ in range(3):
+        await world.client.repair_all("billing", simple=True)
+    listed = (await world.ask("GET", "/v1/bulk?limit=1", "bulk")).json()["bulks"]
+    assert [each["bulk_id"] for each in listed] == [wanted.bulk_id]
+    other = await world.ask("GET", "/v1/bulk?limit=1", "bulk", namespaces=("shop_a", "shop.b"))
+    assert other.json() == {"bulks": []}
+
+
+async def broken(world: World) -> None:
+    for name in ("p1", "p4"):
+        with pytest.raises(HandlerFailed):
+            await world.client.call("shop.a", name, "fail")
+
+
+@pytest.mark.parametrize("dry_run", [True, False])
+async def test_a_filter_on_failures_needs_the_scope_that_shows_them(world: World, dry_run: bool) -> None:
+    """Else whoever may repair could find a message out letter by letter."""
+    await broken(world)
+    body = {"namespace": "shop.a", "simple": True, "detail_like": "%h%", "dry_run": dry_run}
+    refused = await world.ask("POST", "/v1/bulk", "bulk", "processes:read", json=body)
+    assert (refused.status_code, refused.json()["scope"]) == (403, "errors:read")
+    allowed = await world.ask("POST", "/v1/bulk", "bulk", "errors:read", json=body)
+    assert allowed.status_code == (200 if dry_run else 202)
+    if not dry_run:
+        url = allowed.headers["Location"]
+        assert (await world.ask("GET", url, "bulk")).json()["detail_like"] is None
+        assert (await world.ask("GET", url, "bulk", "errors:read")).json()["detail_like"] == "%h%"
+
+
+async def test_a_preview_shows_what_its_caller_may_read(world: World) -> None:
+    """Messages with errors:read, ids of processes with processes:read; else how many of each handler."""
+    await broken(world)
+    await world.client.put("shop.a", "p7", status="error")
+    body = {"namespace": "shop.a", "dry_run": True}
+
+    async def groups(*scopes: str) -> list[tuple[str, int, list[str]]]:
+        found = (await world.ask("POST", "/v1/bulk", "bulk", *scopes, json=body)).json()["groups"]
+        return [(each["detail"], each["processes"], sorted(each["examples"])) for each in found]
+
+    assert [count for _, count, _ in await groups()] == [2, 1]
+    assert {detail for detail, _, _ in await groups()} == {""}
+    assert not any(examples for _, _, examples in await groups("errors:read"))
+    assert all(detail for detail, _, _ in await groups("errors:read"))
+    assert ["p1", "p4"] in [examples for _, _, examples in await groups("processes:read")]
+
+
+async def test_workers_and_metrics_show_what_their_caller_sees(world: World) -> None:
+    """Not that a worker serves others, nor how much is done there."""
+    for name in ("billing", "shop.a"):
+        await world.client.call(name, "p0" if name == "billing" else "p1", "ask")
+    assert (await world.ask("GET", "/v1/workers", "admin", namespaces=("nothing",))).json() == {
+        "workers": []
+    }
+    seen = (await world.ask("GET", "/metrics", "admin")).text
+    assert 'prg_namespace="shop.a"' in seen
+    assert "billing" not in seen
+    assert "progressor_http_request_ms" in seen
+    assert "billing" in (await world.ask("GET", "/metrics", "admin", namespaces=("*",))).text

@@ -1,4 +1,4 @@
--- One bulk, or the newest ones.
+-- One bulk, or the newest ones of the namespaces that these patterns of LIKE fit.
 SELECT
     b.bulk_id, b.created_at, b.namespace, b.detail_like, b.handler, b.simple, b.pace, b.status, b.ended_at,
     b.looked_at, b.passed_by, b.begun, b.repaired, b.refused, b.failed, b.removed, b.last_error,
@@ -8,5 +8,7 @@ WHERE
     -- A range of the key, so that the one is found by it.
     b.bulk_id >= coalesce(%(bulk_id)s::bigint, 0)
     AND b.bulk_id <= coalesce(%(bulk_id)s::bigint, 9223372036854775807)
+    -- Before the limit: else bulks of other namespaces would take the places of those that are wanted.
+    AND (%(namespaces)s::text[] IS NULL OR b.namespace LIKE ANY (%(namespaces)s::text[]))
 ORDER BY b.bulk_id DESC
 LIMIT %(limit)s::bigint
