@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 import inspect
 import json
+import math
 import sys
 from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
@@ -214,7 +215,7 @@ def read_json(text: str | None, hint: str) -> Any:
     except (OSError, UnicodeDecodeError) as error:
         raise typer.BadParameter(f"{text} cannot be read: {error}", param_hint=hint) from None
     try:
-        return json.loads(text, parse_constant=_refuse_constant)
+        return json.loads(text, parse_constant=_refuse_constant, parse_float=_finite)
     except RecursionError:
         raise typer.BadParameter("it is nested too deeply", param_hint=hint) from None
     except ValueError as error:
@@ -225,6 +226,13 @@ def read_json(text: str | None, hint: str) -> Any:
 
 def _refuse_constant(name: str) -> NoReturn:
     raise ValueError(f"there is no {name} in JSON")
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if math.isinf(number):
+        raise ValueError(f"a double cannot hold {text:.20}")
+    return number
 
 
 def read_object(text: str | None, hint: str) -> dict[str, Any] | None:

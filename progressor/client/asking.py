@@ -25,7 +25,7 @@ from progressor.errors import (
     StorageUnavailable,
     TaskNotFound,
 )
-from progressor.handlers.codec import RAW, Wire, encode, json_object
+from progressor.handlers.codec import RAW, Wire, encode, json_object, require_in_range
 from progressor.handlers.namespace import Namespace
 from progressor.handlers.waits import waiting_for
 from progressor.inputs import check_count, check_seconds, check_text
@@ -135,6 +135,8 @@ class Asker:
         await self.check_namespace(request.namespace)
         wire, options = self._wires[request.namespace], self._node.options
         args, context = request.args, request.context
+        if args is not None and wire is not RAW:
+            require_in_range(args, field="args")
         if wire.is_coded:
             args = None if args is None else wire.seal(args)
             context = None if context is None else wire.seal(context)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields, is_dataclass
 from functools import partial
@@ -25,6 +26,9 @@ _MAX_DEPTH = 20
 _DEEPEST, _LONGEST_NUMBER = 200, 4300
 _SURELY_READABLE = 2 * _DEEPEST
 _MAX_FAULTS = 5
+# A number beyond a double's has three digits in its exponent, or so many before it.
+_SURELY_IN_RANGE = 200
+_MAY_OVERFLOW = re.compile(rb"[0-9][eE]\+?0*[1-9][0-9]{2}|[0-9]{200}")
 
 
 @runtime_checkable
@@ -115,6 +119,22 @@ def require_readable(data: bytes, *, field: str) -> None:
         except ValueError as error:
             reason = str(error).partition(" at line")[0]
             raise InvalidRequest(f"{field} could not be read again: {reason}", field=field) from None
+
+
+def require_in_range(data: bytes, *, field: str) -> None:
+    """InvalidRequest if JSON that somebody else wrote has a number that a double cannot hold (1e400).
+
+    Whoever reads it would have an infinite one.
+    """
+    if (b"e" in data or b"E" in data or len(data) > _SURELY_IN_RANGE) and _MAY_OVERFLOW.search(data):
+        try:
+            value = from_json(data)
+        except ValueError:
+            # Whoever decodes it names what is wrong.
+            return
+        if _has_non_finite(value):
+            where = _locate(value, field, _has_non_finite)
+            raise InvalidRequest(f"{where} must not be larger than a double can hold", field=where)
 
 
 class Wire:

@@ -30,6 +30,7 @@ from progressor.http import (
 )
 from progressor.http.access import Access
 from progressor.http.admission import Admission
+from progressor.http.health_check import HealthCheck
 from progressor.http.options import HttpOptions
 from progressor.http.preconditions import wants_absence
 from progressor.http.problems import Refusal, problem, problem_of
@@ -59,7 +60,10 @@ def make_app(client: Client, *, access: Access, options: HttpOptions | None = No
         telemetry={"tracing": False, "metrics": False, "logs": False},
     )
     app.state.access = access
-    app.state.server = Server(client, options or HttpOptions(), Publications(client), Waits())
+    waits = Waits()
+    app.state.server = Server(
+        client, options or HttpOptions(), Publications(client), waits, HealthCheck(client, waits)
+    )
     for room in (asking, keeping, timing, looking, overseeing, bulks, describing, watching):
         # Flat, so that whoever walks over the routes sees each of them with its scope.
         app.router.routes.extend(room.routes.routes)

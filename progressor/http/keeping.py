@@ -41,10 +41,12 @@ async def put(
     body = await content.read_body(request, server.options, "max_import_bytes")
     given = content.model_in(request, body, ImportBody)
     raw = published.is_raw
+    state = bodies.given_value(given, "state", raw=raw, field="args.")
+    await server.publications.check_state(namespace, state)
     await server.client.put(
         namespace,
         process_id,
-        state=bodies.given_value(given, "state", raw=raw, field="args."),
+        state=state,
         events=[
             _event(each, raw=raw, field=f"args.events.{place}.") for place, each in enumerate(given.events)
         ],

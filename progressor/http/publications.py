@@ -23,9 +23,24 @@ _MOST_KEPT = 1000
 _MOST_FAULTS = 20
 
 
+class _Place(NamedTuple):
+    """The arguments of a task in its request, or the state in an import."""
+
+    task_type: TaskType | None
+    name: str | None = None
+
+    @property
+    def pointer(self) -> str:
+        """Where it stands in the body."""
+        return "" if self.task_type is not None else "/state"
+
+
+_STATE = _Place(None)
+
+
 class _Kept(NamedTuple):
     published: Published
-    validators: dict[tuple[TaskType, str | None], Any]
+    validators: dict[_Place, Any]
     until: float
 
 
@@ -57,12 +72,18 @@ class Publications:
 
     async def check(self, namespace: str, task_type: TaskType, name: str | None, value: Any) -> None:
         """Refusal that names what is wrong, unless arguments of this value are what the namespace takes."""
+        await self._require(namespace, _Place(task_type, name), value)
+
+    async def check_state(self, namespace: str, value: Any) -> None:
+        """Refusal that names what is wrong, unless this is a state of the namespace, or none yet."""
+        if value is not None:
+            await self._require(namespace, _STATE, value)
+
+    async def _require(self, namespace: str, place: _Place, value: Any) -> None:
         current = await self._current(namespace)
-        if current.published.is_raw:
+        if current.published.is_raw or not _faults(current, place, value):
             return
-        if not _faults(current, task_type, name, value):
-            return
-        faults = _faults(await self._read(namespace), task_type, name, value)
+        faults = _faults(await self._read(namespace), place, value)
         if faults:
             first = faults[0]
             field = ".".join(["args", *first["pointer"].split("/")[1:]])
@@ -73,29 +94,35 @@ class Publications:
             )
 
 
-def _faults(kept: _Kept, task_type: TaskType, name: str | None, value: Any) -> list[dict[str, str]]:
-    validator = _validator(kept, task_type, name)
+def _faults(kept: _Kept, place: _Place, value: Any) -> list[dict[str, str]]:
+    validator = _validator(kept, place)
     # No arguments may be those that have all their defaults.
     if validator is None or (value is None and (validator.is_valid(None) or validator.is_valid({}))):
         return []
     faults = []
     for error in validator.iter_errors(value):
-        faults.append({"pointer": _pointer(error.instance_path), "rule": error.message})
+        faults.append({"pointer": place.pointer + _pointer(error.instance_path), "rule": error.message})
         if len(faults) == _MOST_FAULTS:
             break
     return faults
 
 
-def _validator(kept: _Kept, task_type: TaskType, name: str | None) -> Any:
-    """The validator of these arguments, made once; None where nothing is published of them."""
-    key = (task_type, name)
-    if key not in kept.validators:
-        schema = args_schema(kept.published.schemas, task_type, name)
+def _validator(kept: _Kept, place: _Place) -> Any:
+    """The validator of this place, made once; None where nothing is published of it."""
+    if place not in kept.validators:
+        schema = _schema(kept.published.schemas, place)
         if schema is None:
             # Not kept: callers may send any number of names.
             return None
-        kept.validators[key] = jsonschema_rs.validator_for(schema, mask="it")
-    return kept.validators[key]
+        kept.validators[place] = jsonschema_rs.validator_for(schema, mask="it")
+    return kept.validators[place]
+
+
+def _schema(schemas: Mapping[str, Any], place: _Place) -> dict[str, Any] | None:
+    if place.task_type is not None:
+        return args_schema(schemas, place.task_type, place.name)
+    schema = schemas.get("state")
+    return schema if isinstance(schema, dict) else None
 
 
 def args_schema(schemas: Mapping[str, Any], task_type: TaskType, name: str | None) -> dict[str, Any] | None:

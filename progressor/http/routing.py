@@ -19,6 +19,7 @@ from progressor.errors import InvalidRequest
 from progressor.handlers.timer_calls import PREFIX
 from progressor.http.access import Caller, scope_of
 from progressor.http.headers import require_single
+from progressor.http.health_check import HealthCheck
 from progressor.http.options import HttpOptions
 from progressor.http.parameters import Parameters
 from progressor.http.preconditions import Conditions
@@ -92,6 +93,7 @@ class Server(NamedTuple):
     options: HttpOptions
     publications: Publications
     waits: Waits
+    health: HealthCheck
 
 
 async def _server(request: Request) -> Server:

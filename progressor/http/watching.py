@@ -16,7 +16,6 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from progressor import metrics
-from progressor.client.results import Health
 from progressor.http import bodies
 from progressor.http.access import Caller, needs, public
 from progressor.http.documented import ANY_TIME, OBJECT, answers
@@ -27,7 +26,6 @@ log = logging.getLogger("progressor.http")
 
 routes = router()
 
-_HEALTH_SECONDS = 2.0
 _UNKNOWN = "other"
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH"})
 
@@ -86,8 +84,8 @@ async def live() -> Response:
 
 @routes.get("/health/ready", include_in_schema=False, dependencies=[public])
 async def ready(server: TheServer) -> Response:
-    """Whether it can take requests: not while it stops, nor without the database."""
-    health = await _health(server)
+    """Whether it can take requests: not while it stops, nor, in the last second, without the database."""
+    health = await server.health.lately()
     return bodies.shown({"ok": health.ok}, 200 if health.ok else 503)
 
 
@@ -105,22 +103,12 @@ async def health(
     caller: Annotated[Caller, needs("admin")],
 ) -> Response:
     """Whether the database answers, with the right schema, and who serves what."""
-    found = await _health(server)
+    found = await server.health.now()
     seen = {
         field: [each for each in getattr(found, field) if caller.may("admin", each)]
         for field in ("namespaces", "paused")
     }
     return bodies.shown({**asdict(found), **seen}, 200 if found.ok else 503)
-
-
-async def _health(server: TheServer) -> Health:
-    if server.waits.is_draining:
-        return Health(False, "stopping", 0, ())
-    try:
-        async with asyncio.timeout(_HEALTH_SECONDS):
-            return await server.client.health()
-    except TimeoutError:
-        return Health(False, f"no answer within {_HEALTH_SECONDS:g} s from the database", 0, ())
 
 
 @routes.get(

@@ -56,6 +56,8 @@ REQUESTS: list[tuple[str, Ask]] = [
     ("name", lambda c: c.notify(NS, "p", None)),
     ("args", lambda c: c.start(NS, "p", NO_JSON)),
     ("args.deep.1", lambda c: c.call(NS, "p", "act", {"deep": [1, float("nan")]})),
+    ("args.deep.1", lambda c: c.call(NS, "p", "act", b'{"deep": [1, 1e400]}')),
+    ("args", lambda c: c.start(NS, "p", b"-1E999")),
     ("context", lambda c: c.start(NS, "p", context=NO_JSON)),
     ("metadata", lambda c: c.start(NS, "p", metadata=["list"])),
     ("metadata.k", lambda c: c.start(NS, "p", metadata={"k": NO_JSON})),

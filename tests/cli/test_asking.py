@@ -220,6 +220,7 @@ def test_errors_for_people_are_one_line(ask: Ask, placed: str) -> None:
     [
         (("start", NS, "p", "{item"), "it is not JSON"),
         (("start", NS, "p", "NaN"), "there is no NaN in JSON"),
+        (("start", NS, "p", '{"a": 1e400}'), "a double cannot hold 1e400"),
         (("start", NS, "p", "@/nowhere.json"), "cannot be read"),
         (("start", NS, "p", "--metadata", "[1]"), "must be a JSON object"),
         (("start", NS, "p", "--timeout", "soon"), "must be a duration"),

@@ -489,3 +489,41 @@ async def test_a_timer_that_is_none_is_refused(order: httpx.AsyncClient, body: A
     for empty in ({}, {"after": 1, "at": "2099-01-01T00:00:00Z"}, {"after": 1e300}):
         assert kind(await order.patch(TIMER, json=empty)) == "invalid-args"
     assert (await order.patch(f"{ORDER}/timers/dunning", json={"after": 1})).status_code in (400, 404, 422)
+
+
+@pytest.mark.parametrize(
+    "number", ["1e400", "-1E+0309", "[[1e999]]", "1" + "0" * 400 + ".5", "9" * 250 + "e70"]
+)
+async def test_a_number_that_is_too_large_is_refused(order: httpx.AsyncClient, number: str) -> None:
+    """As NaN is, in whatever JSON travels: nobody could read what was written."""
+    headers = {"Content-Type": "application/json"}
+    before = (await order.get(f"{ORDER}/trace")).json()["tasks"]
+    called = await order.post(f"{ORDER}/calls/echo", content=number, headers=headers)
+    assert (called.status_code, kind(called)) == (422, "invalid-args")
+    started = await order.post(
+        f"{ORDERS}/o2", json={"item": "x"}, headers={"Progressor-Metadata": f'{{"a": {number}}}'}
+    )
+    assert (started.status_code, kind(started)) == (400, "invalid-request")
+    imported = await order.put(
+        f"{ORDERS}/o2", content=f'{{"events": [{{"payload": {number}}}]}}', headers=headers
+    )
+    assert imported.status_code in (400, 422)
+    assert (await order.get("/v1/processes", params={"metadata": f'{{"a": {number}}}'})).status_code == 400
+    assert (await order.get(f"{ORDER}/trace")).json()["tasks"] == before
+
+
+@pytest.mark.parametrize("text", ['"e400 1e400"', "1e308", "[1e-400]", '{"1e400": "1e400"}', "0.0001e311"])
+async def test_what_looks_like_too_large_a_number_is_kept(order: httpx.AsyncClient, text: str) -> None:
+    """In texts, and where it is small in the end."""
+    headers = {"Content-Type": "application/json"}
+    assert (await order.post(f"{ORDER}/calls/echo", content=text, headers=headers)).status_code == 200
+
+
+async def test_a_state_is_imported_as_its_namespace_declares_it(api: httpx.AsyncClient) -> None:
+    """422 names the field; no state at all may be imported."""
+    refused = await api.put(ORDER, json={"state": {"item": 17}})
+    assert (refused.status_code, kind(refused)) == (422, "invalid-args")
+    assert refused.json()["errors"][0]["pointer"] == "/state/item"
+    assert (await api.get(ORDER)).status_code == 404
+    assert (await api.put(ORDER, json={"state": {"item": "tea", "paid": 1}})).status_code == 201
+    assert (await api.put(f"{ORDERS}/o2", json={"status": "error"})).status_code == 201

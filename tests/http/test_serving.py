@@ -13,7 +13,8 @@ import httpx
 import pytest
 
 from progressor import Client, Engine, InvalidRequest, ReplyTimeout
-from progressor.http import HttpClient, content
+from progressor.client.results import Health
+from progressor.http import HttpClient, content, health_check
 from progressor.http.access import OpenAccess
 from progressor.http.app import make_app
 from progressor.http.options import HttpOptions
@@ -235,3 +236,24 @@ async def test_an_address_that_is_taken_is_refused(dsn: str) -> None:
         taken.listen()
         with pytest.raises(InvalidRequest, match="--port"):
             serving(dsn, port=taken.getsockname()[1])
+
+
+async def test_probes_ask_the_database_once_a_second(dsn: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many there are: whether it is ready is known for that long."""
+    clock = [1000.0]
+    monkeypatch.setattr(health_check, "monotonic", lambda: clock[0])
+    async with Engine(dsn, [shop.make()]), serving(dsn) as one, httpx.AsyncClient(base_url=one.url) as http:
+        asked, ask = [], one.client.health
+
+        async def counted() -> Health:
+            asked.append(clock[0])
+            return await ask()
+
+        monkeypatch.setattr(one.client, "health", counted)
+        for _ in range(2):
+            answers = await asyncio.gather(*(http.get("/health/ready") for _ in range(5)))
+            assert {each.status_code for each in answers} == {200}
+        assert asked == [1000.0]
+        clock[0] += 1.5
+        assert (await http.get("/health/ready")).status_code == 200
+        assert asked == [1000.0, 1001.5]
