@@ -243,8 +243,11 @@ class BulkNotFound(ProgressorError):
 class StorageUnavailable(ProgressorError):
     """PostgreSQL cannot be reached, or the role lacks a privilege: the text says which.
 
-    With the same idempotency key the request is safe to repeat.
+    With the same idempotency key the request is safe to repeat. `is_denied`: it is refused until somebody
+    grants the role what the text says.
     """
+
+    is_denied = False
 
 
 class SchemaMismatch(ProgressorError):

@@ -56,7 +56,7 @@ def start(
         settings,
         lambda client: client.start(namespace, process_id, given, metadata=of_process, **common),
     )
-    _print_answer(answer, f"started {namespace}/{process_id}", machine=json)
+    print_answer(answer, f"started {namespace}/{process_id}", machine=json)
 
 
 @with_settings(ASKING)
@@ -76,7 +76,7 @@ def call(
     given = read_json(args, "ARGS")
     common = _common(idempotency_key, context, timeout)
     answer = ask(settings, lambda client: client.call(namespace, process_id, name, given, **common))
-    _print_answer(answer, f"called {name} of {namespace}/{process_id}", machine=json)
+    print_answer(answer, f"called {name} of {namespace}/{process_id}", machine=json)
 
 
 @with_settings(ASKING)
@@ -96,7 +96,7 @@ def notify(
     given = read_json(args, "ARGS")
     common = _common(idempotency_key, context, timeout)
     ask(settings, lambda client: client.notify(namespace, process_id, name, given, **common))
-    _print_answer(None, f"accepted {name} for {namespace}/{process_id}", machine=json)
+    print_answer(None, f"accepted {name} for {namespace}/{process_id}", machine=json)
 
 
 @with_settings(ASKING)
@@ -177,7 +177,7 @@ def repair(
     given = read_json(args, "ARGS")
     common = _common(idempotency_key, context, timeout)
     answer = ask(settings, lambda client: client.repair(namespace, process_id, given, **common))
-    _print_answer(answer, f"repaired {namespace}/{process_id}", machine=json)
+    print_answer(answer, f"repaired {namespace}/{process_id}", machine=json)
 
 
 @with_settings(ASKING)
@@ -194,7 +194,7 @@ def simple_repair(
     """Put a broken process back to running; a timer that broke it is due again at once."""
     common = _common(idempotency_key, context, timeout)
     ask(settings, lambda client: client.simple_repair(namespace, process_id, **common))
-    _print_answer(None, f"repaired {namespace}/{process_id}", machine=json)
+    print_answer(None, f"repaired {namespace}/{process_id}", machine=json)
 
 
 @with_settings(ASKING)
@@ -236,7 +236,7 @@ def put(
             status=status,
         ),
     )
-    _print_answer(None, f"imported {namespace}/{process_id}", machine=json)
+    print_answer(None, f"imported {namespace}/{process_id}", machine=json)
 
 
 @with_settings(ASKING)
@@ -251,7 +251,7 @@ def remove(
     """Delete a process with its history and its tasks, whatever it does. Asks first."""
     confirm(f"Delete {visible(namespace)}/{visible(process_id)} with its whole history?", yes=yes)
     ask(settings, lambda client: client.remove(namespace, process_id))
-    _print_answer(None, f"removed {namespace}/{process_id}", machine=json)
+    print_answer(None, f"removed {namespace}/{process_id}", machine=json)
 
 
 def _refuse(is_right: bool, text: str) -> None:
@@ -279,7 +279,7 @@ def _timer(at: str | None, after: str | None) -> SetTimer | None:
         raise typer.BadParameter(str(error), param_hint="--timer-at") from None
 
 
-def _print_answer(answer: Any, done: str, *, machine: bool) -> None:
+def print_answer(answer: Any, done: str, *, machine: bool) -> None:
     """Print the answer as JSON, or its bytes; without one, what was done, or `null` for machines."""
     if answer is None and not machine:
         stdout().print(visible(done), soft_wrap=True)

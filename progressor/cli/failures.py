@@ -1,7 +1,8 @@
 """Errors as one line and an exit status: what is wrong, and what to do.
 
 Rule: 1 says no; 75 (EX_TEMPFAIL) says not now: the same command with the same idempotency key is safe to
-repeat; 2 is a command line or a setting that is wrong, and would be wrong again.
+repeat; 77 (EX_NOPERM) says not before the role has been granted what it lacks; 2 is a command line or a
+setting that is wrong, and would be wrong again.
 """
 
 from __future__ import annotations
@@ -29,13 +30,14 @@ from progressor.errors import (
     StorageUnavailable,
 )
 
-REFUSED, WRONG, NOT_NOW = 1, 2, 75
+REFUSED, WRONG, NOT_NOW, DENIED = 1, 2, 75, 77
 
 EXIT_STATUS = (
     ("0", "it worked"),
     ("1", "it was refused or it failed; the line on stderr says why"),
     ("2", "the command line, a setting or the request is wrong: change it before you repeat it"),
     ("75", "no answer in time, or no database: repeat it with the same --idempotency-key"),
+    ("77", "the database refuses the role what it needs; the line on stderr says what to grant"),
     ("130, 143", "left on Ctrl-C or SIGTERM; services leave at the first with 0, at the second at once"),
 )
 
@@ -60,6 +62,8 @@ def report(error: ProgressorError, *, machine: bool) -> int:
         text = without_passwords(str(error))
         error_line(f"{text}; {hint}" if hint else text)
     match error:
+        case StorageUnavailable(is_denied=True):
+            return DENIED
         case ReplyTimeout() | StorageUnavailable():
             return NOT_NOW
         case IdempotencyConflict():

@@ -20,6 +20,7 @@ from progressor.cli import (
     read,
     serve,
     status,
+    timers,
     token,
 )
 from progressor.cli.group import ASK, LOOK, MAINTAIN, RUN, Commands
@@ -45,6 +46,9 @@ for _panel, _commands in {
         "notify": change.notify,
         "repair": change.repair,
         "simple-repair": change.simple_repair,
+        "set-timer": timers.set_timer,
+        "unset-timer": timers.unset_timer,
+        "fire-timer": timers.fire_timer,
         "stop-bulk": bulk.stop_bulk,
         "put": change.put,
         "remove": change.remove,

@@ -52,9 +52,10 @@ def retire(namespace: NamespaceName, *, json: AsJson = False, settings: Settings
 
 @with_settings(ASKING)
 def workers(*, json: AsJson = False, settings: Settings) -> None:
-    """List the workers and zombie collectors that live, and those that fell silent.
+    """List the workers and zombie collectors that live, and those that are dead.
 
-    A worker that is killed stays, silent, until a collector has dealt with what it left.
+    One whose lease is over is dead: what it ran is taken from it. It stays in the list for ten leases
+    (150 s), and for as long as it is said to run something.
     """
     found = ask(settings, lambda client: client.workers())
     if json:
@@ -71,15 +72,15 @@ def worker_plain(worker: KnownWorker) -> dict[str, Any]:
 
 
 def _workers_view(found: Sequence[KnownWorker]) -> RenderableType:
-    listing = Listing("WORKER", "HOST", "STARTED", "SEEN", "SERVES (FREE SLOTS)")
+    listing = Listing("WORKER", "STATUS", "HOST", "STARTED", "SEEN", "SERVES (FREE SLOTS)")
     for each in found:
         served = [f"{name} ({each.free_slots.get(name, 0)})" for name in each.namespaces]
-        seen = f"{each.silent_for / timedelta(seconds=1):.0f} s ago"
         listing.add(
             Text(each.worker_id),
+            Text("live", style="green") if each.is_live else Text("dead", style="bold red"),
             Text(visible(each.host)),
             Text(clock(each.started_at)),
-            Text(seen) if each.is_live else Text(f"{seen}, silent", style="bold red"),
+            Text(f"{each.silent_for / timedelta(seconds=1):.0f} s ago"),
             Text(visible(", ".join(served)) or "nothing: a zombie collector"),
         )
     return listing

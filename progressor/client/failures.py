@@ -13,9 +13,11 @@ from datetime import datetime
 
 from progressor.storage import Failed
 
-# In this order: an id has digits, and may stand in quotes.
+# In this order: an id has digits, and may stand in quotes. An id of a worker is 16 hexadecimal digits, any
+# other one is known by having digits and letters.
 _DIFFERS = (
     (re.compile(r"\b[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}\b"), "<id>"),
+    (re.compile(r"\b(?:[0-9a-f]{16}|(?=[a-f]*\d)(?=\d*[a-f])[0-9a-f]{8,})\b"), "<id>"),
     (re.compile(r"'[^']*'|\"[^\"]*\""), "'…'"),
     (re.compile(r"\b0x[0-9a-fA-F]+\b"), "<n>"),
     (re.compile(r"\d+(?:[.,]\d+)*"), "<n>"),

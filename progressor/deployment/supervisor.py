@@ -121,8 +121,9 @@ class Supervisor:
                 return
             if self._told.is_set():
                 return
-            # "Not now" is no reason to end those that serve.
-            failures = 0 if child.serves or status == os.EX_TEMPFAIL else failures + 1
+            # "Not now" is no reason to end those that serve, nor is a privilege that is missing.
+            is_passing = status in (os.EX_TEMPFAIL, os.EX_NOPERM)
+            failures = 0 if child.serves or is_passing else failures + 1
             if failures == _MOST_FAILURES or not self._begun.is_set():
                 self._give_up(child, status)
                 return

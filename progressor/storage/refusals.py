@@ -151,7 +151,9 @@ def translated(error: psycopg.Error, *, role: str | None, needs: str) -> Progres
             fails = "cannot be reached" if line is _LOST else "cannot do it now"
             return StorageUnavailable(f"PostgreSQL {fails}: {says}")
         case Meaning.WITHHELD:
-            return StorageUnavailable(f"{says}: grant the role {role or 'of this connection'} {needs}")
+            denied = StorageUnavailable(f"{says}: grant the role {role or 'of this connection'} {needs}")
+            denied.is_denied = True
+            return denied
         case Meaning.MISSING:
             return SchemaMismatch(f"{says}: run `progressor migrate`")
         case Meaning.VALUE:

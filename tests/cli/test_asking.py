@@ -92,6 +92,22 @@ def test_simple_repair(ask: Ask, broken: str) -> None:
     assert ask("get", NS, broken, "--json").json["status"] == "running"
 
 
+def test_timers(ask: Ask, placed: str) -> None:
+    """One is set, cancelled, and fired before its time; one that is not there is refused."""
+    done = ask("set-timer", NS, placed, "--after", "P30D", "--remove")
+    assert done == (0, f"set the timer of {NS}/{placed}\n", "")
+    assert ask("get", NS, placed, "--json").json["timer"]["task_type"] == "remove"
+    assert ask("unset-timer", NS, placed, "--json") == (0, "null\n", "")
+    assert ask("get", NS, placed, "--json").json["timer"] is None
+    refused = ask("fire-timer", NS, placed)
+    assert (refused.status, "no timer" in refused.err) == (1, True)
+    at = ("--at", "2100-01-01T00:00:00+00:00", "--remove", "--idempotency-key", "later")
+    assert ask("set-timer", NS, placed, *at).status == ask("set-timer", NS, placed, *at).status == 0
+    assert ask("fire-timer", NS, placed) == (0, f"fired the timer of {NS}/{placed}\n", "")
+    for wrong in ([], ["--at", "2100-01-01", "--after", "5"], ["--after", "soon"]):
+        assert ask("set-timer", NS, placed, *wrong).status == 2
+
+
 def test_put_and_remove(ask: Ask, order: str) -> None:
     """A process is imported with state, events and timer, lives on, and is gone when it is removed."""
     events = '[{"name": "placed", "payload": {"item": "tea"}}]'

@@ -9,7 +9,7 @@ import sys
 import pytest
 from typer.testing import CliRunner
 
-from progressor.cli import running
+from progressor.cli import failures, running
 from progressor.cli.main import app
 from progressor.config import EngineOptions
 from progressor.deployment.settings import Settings
@@ -95,6 +95,15 @@ def test_who_ends_with_status_0_is_started_again() -> None:
     services = compose()["services"]
     assert {services[name]["restart"] for name in _SERVICES} == {"always"}
     assert {unit(path).get("Restart") for path in UNITS if "migrate" not in path.name} == {"always"}
+
+
+def test_a_unit_that_cannot_start_does_not_try_for_ever() -> None:
+    """A wrong setting ends it; what may pass is tried again, with a pause that fills no log."""
+    for path in UNITS:
+        if "migrate" not in path.name:
+            told = unit(path)
+            assert told["RestartPreventExitStatus"] == str(failures.WRONG), path.name
+            assert int(told["RestartSec"]) >= 5
 
 
 def test_probes_ask_the_pages_that_there_are() -> None:

@@ -20,6 +20,12 @@ ONE = Failed("shop", "broken", "p1", "call pay", "KeyError: 'invoice-17'", T0, F
         ("KeyError: 'invoice-17'", "KeyError: '…'"),
         ('no plan "pro" in 12.5 s', "no plan '…' in <n> s"),
         ("order 3f2b8c1e-0000-4a4a-9999-0123456789ab is gone", "order <id> is gone"),
+        (
+            "zombie detected: worker 0f3a9c4e5b6d7a81 was last seen at 2026-02-28 03:12:09.123+00:00",
+            "zombie detected: worker <id> was last seen at <n>-<n>-<n> <n>:<n>:<n>+<n>:<n>",
+        ),
+        ("zombie detected: worker 1234567890123456 is gone", "zombie detected: worker <id> is gone"),
+        ("commit 3f2b8c1e of a decade at 10.0.0.7:5432", "commit <id> of a decade at <n>:<n>"),
         ("at 0x7f3a1c of\n  Money", "at <n> of Money"),
         ("x" * 300, "x" * 199 + "…"),
     ],

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
+
 import psycopg
 import pytest
 from psycopg import errors
 
+from progressor.cli.failures import report
 from progressor.errors import InvalidRequest, ProgressorError, SchemaMismatch, StorageUnavailable
 from progressor.storage import refusals
 from progressor.storage.refusals import TABLE, Meaning
@@ -124,3 +127,6 @@ def test_in_words(state: str, kind: type[ProgressorError]) -> None:
     assert "no" in str(told)
     assert "secret" not in str(told)
     assert ("app" in str(told)) == (state == "42501")
+    assert getattr(told, "is_denied", False) == (state == "42501")
+    # What a command ends with: EX_NOPERM is no "not now".
+    assert (report(told, machine=True) == os.EX_NOPERM) == (state == "42501")
