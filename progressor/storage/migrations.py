@@ -115,25 +115,30 @@ def connect(dsn: str) -> Connection:
 
     try:
         return engine.connect()
-    except DBAPIError as error:
+    except (DBAPIError, psycopg.Error) as error:
         raise _translated(error, role=None, needs=refusals.TO_LOOK) from None
 
 
 @contextmanager
 def _connected(dsn: str, *, needs: str) -> Iterator[Connection]:
-    """A connection whose errors come in words: without SQL, and with the privileges that are needed."""
-    with connect(dsn) as connection:
-        role = cast("psycopg.Connection[Any]", connection.connection.driver_connection).info.user
-        try:
+    """A connection whose errors come in words: without SQL, and with the privileges that are needed.
+
+    Those of its end, too: SQLAlchemy then asks the server to roll back, on a connection that may be lost.
+    """
+    role = None
+    try:
+        with connect(dsn) as connection:
+            role = cast("psycopg.Connection[Any]", connection.connection.driver_connection).info.user
             yield connection
-        except DBAPIError as error:
-            told = _translated(error, role=role, needs=needs)
-            # Nobody's request: what stands in the database is in the way.
-            raise SchemaMismatch(str(told)) if isinstance(told, InvalidRequest) else told from None
+    except (DBAPIError, psycopg.Error) as error:
+        told = _translated(error, role=role, needs=needs)
+        # Nobody's request: what stands in the database is in the way.
+        raise SchemaMismatch(str(told)) if isinstance(told, InvalidRequest) else told from None
 
 
-def _translated(error: DBAPIError, *, role: str | None, needs: str) -> ProgressorError:
-    return refusals.translated(cast("psycopg.Error", error.orig), role=role, needs=needs)
+def _translated(error: DBAPIError | psycopg.Error, *, role: str | None, needs: str) -> ProgressorError:
+    said = error.orig if isinstance(error, DBAPIError) else error
+    return refusals.translated(cast("psycopg.Error", said), role=role, needs=needs)
 
 
 def upgrade(
