@@ -49,7 +49,7 @@ def doctor(
     late = read_duration(slack, "--slack")
     try:
         with existing_database(settings) as found:
-            migrations.check(found.dsn, schema=settings.database_schema)
+            migrations.check_revision(found.dsn, schema=settings.database_schema)
             outcome = examine(
                 found.dsn,
                 namespace=namespace,

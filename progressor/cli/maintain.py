@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated
 
 import typer
 
+from progressor.cli.failures import REFUSED
 from progressor.cli.options import ASKING, AsJson, Embedded, Yes, confirm, refuse_to_guess, with_settings
 from progressor.cli.output import print_json, stdout
 from progressor.deployment import logs
 from progressor.deployment.database import Database, database
 from progressor.deployment.settings import Settings
-from progressor.storage import migrations
+from progressor.storage import Difference, migrations
 
 
 @with_settings(ASKING)
@@ -25,9 +27,7 @@ def migrate(
     ] = "head",
     check: Annotated[
         bool,
-        typer.Option(
-            "--check", help="Change nothing; status 1 unless this release can work with the schema."
-        ),
+        typer.Option("--check", help="Change nothing; status 1 unless the schema is that of this release."),
     ] = False,
     sql: Annotated[
         bool, typer.Option("--sql", help="Print the SQL for an empty database, and need none.")
@@ -52,12 +52,37 @@ def migrate(
         else:
             _ask_before_going_down(found, revision, settings, yes=yes)
             before, after = migrations.upgrade(found.dsn, revision, schema=schema)
+        # Of an older revision on purpose nothing is known, of a newer one what it has of ours.
+        compared = after is not None and revision in ("head", migrations.head())
+        differences = migrations.compare(found.dsn, schema=schema) if compared else ()
+    _show(found, before, after, differences, json=json)
+    if any(not each.is_tuning for each in differences):
+        raise typer.Exit(REFUSED)
+
+
+def _show(
+    found: Database,
+    before: str | None,
+    after: str | None,
+    differences: Sequence[Difference],
+    *,
+    json: bool,
+) -> None:
     if json:
-        print_json({"from": before, "to": after, "database": found.shown}, machine=True)
-    elif before == after:
+        listed = [each._asdict() | {"is_tuning": each.is_tuning} for each in differences]
+        told = {"from": before, "to": after, "database": found.shown, "differences": listed}
+        print_json(told, machine=True)
+        return
+    if before == after:
         stdout().print(f"{found.shown}: nothing to do, it is at {after}", soft_wrap=True)
     else:
         stdout().print(f"{found.shown}: {before or 'empty'} → {after or 'empty'}", soft_wrap=True)
+    for each in differences:
+        if each.is_tuning:
+            stdout().print(f"  tuned: {each}", soft_wrap=True)
+        else:
+            stdout().print(f"  DIFFERS: {each}", soft_wrap=True)
+            stdout().print(f"    wanted: {each.wanted or each.kind}", soft_wrap=True)
 
 
 def _ask_before_going_down(found: Database, revision: str, settings: Settings, *, yes: bool) -> None:

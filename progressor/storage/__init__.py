@@ -7,6 +7,7 @@ Rule: what stands here is what other rooms may use; how it is done is known in h
 from progressor.storage.batching import Batcher, batch_by_key, batch_by_process, batch_steps
 from progressor.storage.beats import Beats
 from progressor.storage.bulks import Round, RunningBulks
+from progressor.storage.catalog import Difference
 from progressor.storage.connections import Connections
 from progressor.storage.dsn import parsed, with_defaults
 from progressor.storage.fused import Doubtful, Fused, Run
@@ -58,6 +59,7 @@ __all__ = [
     "Claimed",
     "Connections",
     "Continue",
+    "Difference",
     "Doubtful",
     "Duplicate",
     "Finished",

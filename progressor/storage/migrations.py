@@ -35,6 +35,7 @@ from sqlalchemy.schema import CreateSchema
 from progressor.config import DEFAULT_SCHEMA
 from progressor.errors import InvalidRequest, ProgressorError, SchemaMismatch
 from progressor.storage import opening, refusals
+from progressor.storage.catalog import Difference, differences, entries
 from progressor.storage.statements import STATEMENTS
 
 log = logging.getLogger("progressor.migrations")
@@ -201,8 +202,40 @@ def descent(dsn: str, revision: str, *, schema: str = DEFAULT_SCHEMA) -> Descent
 def check(dsn: str, *, schema: str = DEFAULT_SCHEMA) -> str:
     """The revision of the database; SchemaMismatch unless this release can work with its tables."""
     with _connected(dsn, needs=refusals.TO_LOOK) as connection:
-        found = _revision(connection, schema)
-        is_newer = _is_newer(connection, found, schema, wanted="head")
+        revision = _fit_revision(connection, schema)
+        found = _differences(connection, schema)
+    if needed := [str(each) for each in found if each.is_needed]:
+        raise SchemaMismatch(
+            f"the database is at revision {revision}, but {'; '.join(needed)}: make it as "
+            "`progressor migrate --sql` does, and see who changed it"
+        )
+    for each in found:
+        if not each.is_tuning:
+            log.warning("schema differs", extra={"difference": str(each), "wanted": each.wanted})
+    return revision
+
+
+def check_revision(dsn: str, *, schema: str = DEFAULT_SCHEMA) -> str:
+    """The same by the revision alone: for a look at what is wrong with the tables."""
+    with _connected(dsn, needs=refusals.TO_LOOK) as connection:
+        return _fit_revision(connection, schema)
+
+
+def compare(dsn: str, *, schema: str = DEFAULT_SCHEMA) -> tuple[Difference, ...]:
+    """All that is not as this release makes it, in a database whose revision is that of this release."""
+    with _connected(dsn, needs=refusals.TO_LOOK) as connection:
+        _fit_revision(connection, schema)
+        return _differences(connection, schema)
+
+
+def _differences(connection: Connection, schema: str) -> tuple[Difference, ...]:
+    rows = connection.exec_driver_sql(STATEMENTS["catalog"], {"schema": schema})
+    return differences(entries(rows, schema))
+
+
+def _fit_revision(connection: Connection, schema: str) -> str:
+    found = _revision(connection, schema)
+    is_newer = _is_newer(connection, found, schema, wanted="head")
     if found is not None and is_newer:
         log.info("schema is newer, and serves this release", extra={"revision": found, "needs": head()})
         return found

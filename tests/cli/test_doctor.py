@@ -47,7 +47,7 @@ def test_findings_without_a_name(dsn: str, tables: Tables, progressor: Run) -> N
     assert "        ?/p1: process 1 is of namespace 4711, which is not there" in out
     assert "        1 events from 1 to 1, and there is no process 4712" in out
     assert "        task 7: there is no process 4712" in out
-    assert "        schedule_one_timer is missing" in out
+    assert "        key schedule_one_timer is missing" in out
 
 
 def test_json(dsn: str, tables: Tables, progressor: Run) -> None:

@@ -74,3 +74,29 @@ def test_sql_makes_the_schema_of_this_release(empty_dsn: str) -> None:
     with psycopg.connect(empty_dsn, autocommit=True) as connection:
         connection.execute(printed.out.encode())
     assert run("migrate", "--check", PROGRESSOR_DATABASE_URL=empty_dsn).status == 0
+
+
+def test_what_differs_is_listed(progressor: Command, dsn: str) -> None:
+    """Though the revision is the newest: with status 1, but for what an operator may have tuned."""
+    env = {"PROGRESSOR_DATABASE_URL": dsn}
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        connection.execute("ALTER TABLE progressor.tasks SET (fillfactor = 80)")
+    for asked in (("migrate", "--check"), ("migrate",)):
+        tuned = progressor(*asked, **env)
+        assert (tuned.status, tuned.err) == (0, "")
+        assert "\n  tuned: storage parameter tasks.fillfactor is 80, not 50\n" in tuned.out
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        connection.execute("DROP INDEX progressor.schedule_calls")
+    for asked in (("migrate", "--check"), ("migrate",)):
+        differs = progressor(*asked, **env)
+        assert differs.status == 1
+        assert "\n  DIFFERS: index schedule_calls is missing\n" in differs.out
+        assert "\n    wanted: CREATE INDEX schedule_calls ON schedule USING btree" in differs.out
+    listed = progressor("migrate", "--check", "--json", **env).json["differences"]
+    assert [(each["name"], each["is_tuning"]) for each in listed] == [
+        ("schedule_calls", False), ("tasks.fillfactor", True),
+    ]  # fmt: skip
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        connection.execute("ALTER TABLE progressor.bulks DROP COLUMN still_since")
+    missing = progressor("migrate", "--check", **env)
+    assert (missing.status, "column bulks.still_since is missing" in missing.err) == (1, True)

@@ -353,7 +353,7 @@ DAMAGES: dict[str, Damage] = {
                 f"WHERE {of('idle')} AND status = 'finished'"
             ),
         ),
-        {"tasks_end_with_an_answer", "events_of_a_task"},
+        {"tasks_end_with_an_answer", "events_of_a_task", "init_succeeded"},
     ),
     "a request without a key": (
         at("alone"),

@@ -72,6 +72,7 @@ OTHER_STATEMENTS = {
     # Locks whole tables, as every statement that writes to them does.
     "lock_saved_tables",
     "lock_processes",
+    "catalog",
 }
 BIG = {"processes", "tasks", "events", "schedule", "running", "removed_processes"}
 # What finds the rows of one process, by its number or by its name, and no more of them than are wanted.

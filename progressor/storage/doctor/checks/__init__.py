@@ -17,7 +17,8 @@ from psycopg.rows import class_row
 
 from progressor.config import DEFAULT_SCHEMA
 from progressor.storage import opening, refusals
-from progressor.storage.statements import in_schema
+from progressor.storage.catalog import differences, entries
+from progressor.storage.statements import STATEMENTS, in_schema
 
 
 class Check(NamedTuple):
@@ -95,10 +96,16 @@ def run(
             connection.execute(opening.SETTINGS, opening.UNBOUNDED_TRANSACTION)
             # All rows of a cursor are wanted, so the planner must not hurry to the first.
             connection.execute("SET LOCAL cursor_tuple_fraction = 1")
+            params = {**params, "differences": _differences(connection, schema)}
             for check in checks:
                 yield _looked_at(connection, check._replace(sql=in_schema(check.sql, schema)), params, most)
     except psycopg.Error as error:
         raise refusals.translated(error, role=role, needs=refusals.TO_LOOK) from None
+
+
+def _differences(connection: psycopg.Connection[Any], schema: str) -> list[str]:
+    rows = connection.execute(STATEMENTS["catalog"].encode(), {"schema": schema}).fetchall()
+    return [str(each) for each in differences(entries(rows, schema)) if not each.is_tuning]
 
 
 def _looked_at(

@@ -1,0 +1,155 @@
+"""The live schema is compared with what the migrations make; a migration that has landed stays as it is."""
+
+from __future__ import annotations
+
+from hashlib import sha256
+from typing import LiteralString
+
+import psycopg
+import pytest
+
+from progressor import Client, Engine, Namespace
+from progressor.errors import SchemaMismatch
+from progressor.storage import migrations
+from progressor.storage.catalog import entries, listing
+from progressor.storage.doctor import examine
+from progressor.storage.statements import STATEMENTS
+from tests.docs.pages import ROOT
+
+LANDED = {
+    "0001_tables.py": "d2a98fe868154dff026fdda3780caa9fc26a845bcc5439424d15dc70912ca5b4",
+    "0002_tokens.py": "e1753addbc14d834765d46023991485595f3a208353dd765beee9cdcc7888d27",
+    "0003_bulks.py": "7898fac7f1db1fbb88a3f66c49bb8d5ffeb05c4fae71eb20c73925f6d7ea3654",
+    "0004_steps.py": "448ae860f549c422412c0cb2eaf0907d73600d281d8501f4b4a5ba26669042db",
+    "0005_mended.py": "5c000be92eab64a3e783602dc24c5a0c8e4e4b5c60c1b9c10f9e2e9ab50562c1",
+}
+LISTED = ROOT / "progressor" / "storage" / "catalog.txt"
+
+
+def test_what_has_landed_is_never_edited() -> None:
+    """Databases have run it and will not again: mend the schema with a migration of the next number."""
+    folder = ROOT / "alembic" / "versions"
+    found = {path.name: sha256(path.read_bytes()).hexdigest() for path in folder.glob("*.py")}
+    edited = [name for name, digest in LANDED.items() if found.get(name) != digest]
+    assert edited == [], f"{edited} have landed: take the change back, and write a new migration for it"
+    new = {name: digest for name, digest in found.items() if name not in LANDED}
+    assert new == {}, f"once it is done, list in LANDED: {new}"
+
+
+def test_the_list_is_what_the_migrations_make(dsn: str) -> None:
+    """On every version of PostgreSQL. If a migration changed it, write it anew with this text."""
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        rows = connection.execute(STATEMENTS["catalog"].encode(), {"schema": "progressor"}).fetchall()
+    assert listing(entries(rows, "progressor")) == LISTED.read_text(encoding="utf-8")
+
+
+def test_a_migrated_database_differs_in_nothing(empty_dsn: str) -> None:
+    """Nor in a schema of another name, beside tables and indexes of others."""
+    migrations.upgrade(empty_dsn, schema="other")
+    with psycopg.connect(empty_dsn, autocommit=True) as connection:
+        connection.execute("CREATE INDEX mine ON other.tasks (finished_time)")
+        connection.execute("ALTER TABLE other.workers ADD COLUMN mine text")
+        connection.execute("CREATE TABLE other.ours (tasks text)")
+    assert migrations.compare(empty_dsn, schema="other") == ()
+    assert migrations.check(empty_dsn, schema="other") == migrations.head()
+
+
+NEEDED: dict[LiteralString, str] = {
+    "ALTER TABLE bulks DROP COLUMN still_since": "column bulks.still_since is missing",
+    "ALTER TABLE tasks ALTER COLUMN attempts_count SET NOT NULL": (
+        "column tasks.attempts_count is integer NOT NULL, not integer"
+    ),
+    "DROP TABLE tokens CASCADE": "table tokens is missing",
+    "ALTER TABLE running DROP CONSTRAINT running_pkey": "key running_pkey is missing",
+    "DROP INDEX schedule_one_timer": "key schedule_one_timer is missing",
+    "DROP INDEX schedule_one_timer; CREATE UNIQUE INDEX schedule_one_timer ON schedule (process_no)": (
+        "is CREATE UNIQUE INDEX schedule_one_timer ON schedule USING btree (process_no), not CREATE"
+    ),
+    "ALTER TYPE task_type RENAME VALUE 'notify' TO 'note'": (
+        "type task_type is init, call, note, repair, timeout, remove, not init, call, notify"
+    ),
+}
+WARNED: dict[LiteralString, str] = {
+    "DROP INDEX schedule_calls": "index schedule_calls is missing",
+    "ALTER TABLE tasks DROP CONSTRAINT tasks_finished_time_check": (
+        "constraint tasks_finished_time_check is missing"
+    ),
+    "DROP VIEW v_running": "view v_running is missing",
+}
+
+
+@pytest.mark.parametrize("damage", NEEDED)
+async def test_what_is_needed_is_named_before_anything_starts(dsn: str, damage: LiteralString) -> None:
+    """The check, a client, an engine and the doctor say the same, though the revision is the newest."""
+    execute(dsn, damage)
+    with pytest.raises(SchemaMismatch) as told:
+        migrations.check(dsn)
+    assert NEEDED[damage] in str(told.value)
+    with pytest.raises(SchemaMismatch) as told:
+        async with Client(dsn):
+            pass
+    assert NEEDED[damage] in str(told.value)
+    with pytest.raises(SchemaMismatch):
+        async with Engine(dsn, [Namespace("billing")]):
+            pass
+    assert any(NEEDED[damage] in found for found in guards(dsn))
+
+
+@pytest.mark.parametrize("damage", WARNED)
+def test_what_it_can_do_without_is_a_warning(
+    dsn: str, damage: LiteralString, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It starts, and says in its log what is missing; so does the doctor."""
+    execute(dsn, damage)
+    assert migrations.check(dsn) == migrations.head()
+    (line,) = [line for line in caplog.records if line.message == "schema differs"]
+    assert line.__dict__["difference"] == WARNED[damage]
+    assert WARNED[damage] in guards(dsn)
+
+
+def test_storage_parameters_are_an_operators(dsn: str, caplog: pytest.LogCaptureFixture) -> None:
+    """What was tuned is shown by the comparison, and is nothing that anybody warns of."""
+    execute(dsn, "ALTER TABLE tasks SET (fillfactor = 80); ALTER TABLE running RESET (vacuum_truncate)")
+    found = migrations.compare(dsn)
+    assert [str(each) for each in found] == [
+        "storage parameter running.vacuum_truncate is missing",
+        "storage parameter tasks.fillfactor is 80, not 50",
+    ]
+    assert all(each.is_tuning for each in found)
+    assert migrations.check(dsn) == migrations.head()
+    assert (caplog.records, guards(dsn)) == ([], [])
+
+
+def test_a_database_of_an_early_migration_is_mended(dsn: str) -> None:
+    """One that ran 0001 and 0003 before these were edited has all that it lacked, and keeps its rows."""
+    migrations.upgrade(dsn, "0004")
+    execute(
+        dsn,
+        "ALTER TABLE bulks DROP COLUMN still_since; "
+        "ALTER TABLE tasks ALTER COLUMN attempts_count SET DEFAULT 0, "
+        "ALTER COLUMN attempts_count SET NOT NULL; "
+        "ALTER TABLE schedule RESET (vacuum_truncate); "
+        "ALTER TABLE running RESET (vacuum_truncate); ALTER TABLE bulk_repairs RESET (vacuum_truncate); "
+        "INSERT INTO bulks (created_at, until_task, namespace, simple, request_hash, idempotency_key, "
+        "bulk_hash, pace, paced_at, next_at) "
+        "VALUES (now(), 1, 'n', TRUE, '', 'k', '', '1 s', now(), now())",
+    )
+    with pytest.raises(SchemaMismatch, match="run `progressor migrate`"):
+        migrations.check(dsn)
+    migrations.upgrade(dsn)
+    assert migrations.compare(dsn) == ()
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        rows = connection.execute("SELECT still_since <= now() FROM progressor.bulks").fetchall()
+    assert rows == [(True,)]
+
+
+def execute(dsn: str, statements: LiteralString) -> None:
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        connection.execute("SET search_path = progressor")
+        connection.execute(statements)
+
+
+def guards(dsn: str) -> list[str]:
+    report = examine(dsn, quick=True)
+    (invariant,) = [each for each in report.invariants if each.name == "schema_guards"]
+    return [finding.found for finding in invariant.findings]
