@@ -3,22 +3,28 @@
 from __future__ import annotations
 
 import logging
+import socket
 from contextlib import ExitStack
-from typing import Annotated
+from datetime import timedelta
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from progressor.cli import apps
-from progressor.cli.options import SERVING, Embedded, refuse_to_guess, with_settings
+from progressor.cli.options import SERVING, Embedded, Processes, refuse_to_guess, with_settings
 from progressor.cli.output import note, stderr
-from progressor.cli.running import Runner
-from progressor.cli.serve import places
+from progressor.cli.running import Runner, leave
+from progressor.cli.serve import children_of, go_on, places, supervise
 from progressor.client.client import Client
 from progressor.deployment import logs
 from progressor.deployment.database import database
+from progressor.deployment.link import Link
 from progressor.deployment.monitor import Monitor
 from progressor.deployment.settings import Settings
 from progressor.handlers.namespace import Namespace
+
+if TYPE_CHECKING:
+    from progressor.http.serving import Serving
 
 log = logging.getLogger("progressor.cli")
 
@@ -61,6 +67,7 @@ def api(
             help="Refuse calls, notices, repairs and changes of timers without an idempotency key.",
         ),
     ] = None,
+    processes: Processes = None,  # noqa: ARG001 - a setting
     embedded: Embedded = False,
     settings: Settings,
 ) -> None:
@@ -73,44 +80,68 @@ def api(
     localhost:8080/v1/namespaces/subscription/processes/acme
     """
     refuse_to_guess(settings, embedded=embedded)
-    logs.set_up(level=settings.log_level, form=settings.log_format)
-    namespaces = [] if app is None else apps.load(app)
-    _serve(settings, namespaces, host=host, port=port)
-
-
-def _serve(settings: Settings, namespaces: list[Namespace], *, host: str, port: int) -> None:
+    link, count = Link.inherited(), children_of(settings)
+    logs.set_up(
+        level=settings.log_level, form=settings.log_format, child=None if link is None else link.number
+    )
     try:
-        from progressor.cli.api_access import guarded  # noqa: PLC0415 - an extra, which only this needs
-        from progressor.http.serving import Serving  # noqa: PLC0415 - an extra, which only this needs
+        from progressor.http import serving  # noqa: PLC0415 - an extra, which only this needs
     except ModuleNotFoundError as error:
         raise typer.BadParameter(
             f"the API needs {error.name}, which the extra http brings: "
             "pip install 'progressor-engine[http]'"
         ) from None
+    if link is None and count > 1:
+        with serving.bound(host, port) as listener:
+            url = serving.url_of(host, listener)
+            supervise("api", count, settings, grace=_grace(settings), shared=[listener], url=url)
+        return
+    namespaces = [] if app is None else apps.load(app)
+    _serve(settings, namespaces, host, port, link)
+
+
+def _grace(settings: Settings) -> timedelta:
+    return 2 * settings.http_drain
+
+
+def _serve(
+    settings: Settings,
+    namespaces: list[Namespace],
+    host: str,
+    port: int,
+    link: Link | None,
+) -> None:
+    """Serve; a child does so on the socket of its supervisor, which asks it over its link how it is."""
+    from progressor.cli.api_access import guarded  # noqa: PLC0415 - an extra, which only this needs
+
+    listener = None if link is None else socket.socket(fileno=link.descriptors[0])
     with ExitStack() as stack:
-        monitor: Monitor | None = None
+        check: Monitor | Link | None = link
         running: list[Serving] = []
 
         def stopping(signal_name: str | None) -> None:
-            if monitor is not None:
-                monitor.leave()
+            if check is not None:
+                check.leave()
             waiting = sum(each.busy for each in running)
-            if stderr().is_terminal:
+            if link is None and stderr().is_terminal:
                 note(f"answering {waiting} requests, press Ctrl-C again to leave at once")
             else:
                 log.info("answering requests", extra={"signal": signal_name, "requests": waiting})
 
-        runner = stack.enter_context(Runner(grace=2 * settings.http_drain, stopping=stopping))
+        again = leave if link is None else go_on
+        runner = stack.enter_context(Runner(grace=_grace(settings), stopping=stopping, again=again))
         found = stack.enter_context(database(settings))
-        if settings.metrics_port is not None:
-            monitor = stack.enter_context(Monitor(settings.metrics_host, settings.metrics_port))
+        if link is None and settings.metrics_port is not None:
+            check = stack.enter_context(Monitor(settings.metrics_host, settings.metrics_port))
 
         def started(serving: Serving) -> None:
             running.append(serving)
-            if monitor is not None:
-                monitor.watch(serving.client.health)
-            facts = {"command": "api", "database": found.shown, "url": serving.url, **places(monitor)}
-            log.info("serving", extra=facts)
+            if check is not None:
+                check.watch(serving.client.health)
+            if link is None:
+                monitor = check if isinstance(check, Monitor) else None
+                facts = {"command": "api", "database": found.shown, "url": serving.url, **places(monitor)}
+                log.info("serving", extra=facts)
 
         client = Client(found.dsn, namespaces, **settings.connection_options())
-        runner.run(guarded(client, settings, host=host, port=port), started)
+        runner.run(guarded(client, settings, host=host, port=port, listener=listener), started)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import logging
 import math
+from socket import socket
 from typing import Any
 
 from progressor.client.client import Client
@@ -27,14 +28,16 @@ from progressor.rights import Rights, check_patterns, check_scopes
 log = logging.getLogger("progressor.cli")
 
 
-def guarded(client: Client, settings: Settings, *, host: str, port: int) -> Serving:
+def guarded(
+    client: Client, settings: Settings, *, host: str, port: int, listener: socket | None = None
+) -> Serving:
     """The API over this client, with the access of these settings; InvalidRequest names a variable."""
     access = access_options(settings)
     options = http_options(settings)
     if access.insecure_no_auth:
         log.info("everybody is let in", extra={"setting": "http_insecure_no_auth"})
     app = make_app(client, access=Guard(client.tokens, access), options=options)
-    return Serving(client, app, host=host, port=port)
+    return Serving(client, app, host=host, port=port, listener=listener)
 
 
 def http_options(settings: Settings) -> HttpOptions:

@@ -95,6 +95,15 @@ DatabaseSchema = Annotated[
         help="The PostgreSQL schema of the tables; the same for all that work together.",
     ),
 ]
+Processes = Annotated[
+    int | None,
+    typer.Option(
+        "--processes",
+        metavar="N",
+        help="How many OS processes share the work; 0: one for each core that this may use.",
+        show_default="1",
+    ),
+]
 Embedded = Annotated[
     bool,
     typer.Option(

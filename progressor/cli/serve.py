@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import logging
 import os
+import socket
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager, ExitStack
 from datetime import timedelta
 from typing import Annotated, TypeVar
@@ -14,7 +15,7 @@ import typer
 
 from progressor.cli import apps
 from progressor.cli.banner import banner
-from progressor.cli.options import SERVING, App, Embedded, refuse_to_guess, with_settings
+from progressor.cli.options import SERVING, App, Embedded, Processes, refuse_to_guess, with_settings
 from progressor.cli.output import note, stderr
 from progressor.cli.running import BEYOND_GRACE, Runner, leave
 from progressor.deployment import logs
@@ -58,15 +59,7 @@ def dev(app: App, *, settings: Settings) -> None:
 def worker(
     app: App,
     *,
-    processes: Annotated[  # noqa: ARG001 - a setting
-        int | None,
-        typer.Option(
-            "--processes",
-            metavar="N",
-            help="How many OS processes share the work; 0: one for each core that this may use.",
-            show_default="1",
-        ),
-    ] = None,
+    processes: Processes = None,  # noqa: ARG001 - a setting
     scanner: Annotated[  # noqa: ARG001 - a setting
         bool | None,
         typer.Option("--scanner/--no-scanner", help="Scan in this process.", show_default="scan"),
@@ -106,9 +99,10 @@ def worker(
     """
     refuse_to_guess(settings, embedded=embedded)
     link = Link.inherited()
-    count = settings.processes or _usable_cores()
+    count = children_of(settings)
     if link is None and count > 1:
-        _supervise(count, settings)
+        _set_up_logs(settings)
+        supervise("worker", count, settings, grace=settings.stop_grace)
         return
     namespaces = _load(app, settings, link)
 
@@ -146,6 +140,11 @@ def zombie_collector(*, embedded: Embedded = False, settings: Settings) -> None:
         return Standalone(found.dsn, zombie_collector_apart, **settings.engine_options())
 
     _serve("zombie-collector", settings, build)
+
+
+def children_of(settings: Settings) -> int:
+    """How many OS processes share the work of a command."""
+    return settings.processes or _usable_cores()
 
 
 def _usable_cores() -> int:
@@ -207,11 +206,8 @@ def _serve_as_child(
         steps = sum(engine.busy for engine in running)
         log.info("finishing steps", extra=_stop_facts(signal_name, steps, settings))
 
-    def again(_signum: int) -> None:
-        """It goes on: a service manager and the supervisor may both have said stop."""
-
     with (
-        Runner(grace=settings.stop_grace, stopping=stopping, again=again) as runner,
+        Runner(grace=settings.stop_grace, stopping=stopping, again=go_on) as runner,
         database(settings) as found,
     ):
 
@@ -222,12 +218,23 @@ def _serve_as_child(
         runner.run(build(found, runner), started)
 
 
-def _supervise(count: int, settings: Settings) -> None:
-    """Have so many children serve until told to stop."""
-    _set_up_logs(settings)
+def go_on(_signum: int) -> None:
+    """Ignore a second signal: a service manager and the supervisor may both have said stop."""
+
+
+def supervise(
+    command: str,
+    count: int,
+    settings: Settings,
+    *,
+    grace: timedelta,
+    shared: Sequence[socket.socket] = (),
+    **facts: object,
+) -> None:
+    """Have so many children serve until told to stop, on the sockets that are `shared`."""
     # A child that hangs is killed before this would have to leave without it.
-    most = settings.stop_grace + BEYOND_GRACE - _KILL_EARLIER
-    supervisor = Supervisor(count, patience=most.total_seconds())
+    most = grace + BEYOND_GRACE - _KILL_EARLIER
+    supervisor = Supervisor(count, patience=most.total_seconds(), shared=shared)
 
     def stopping(signal_name: str | None) -> None:
         if monitor is not None:
@@ -244,11 +251,11 @@ def _supervise(count: int, settings: Settings) -> None:
     def started(_: Supervisor) -> None:
         if monitor is not None:
             monitor.watch(supervisor.health, supervisor.life)
-        log.info("serving", extra={"command": "worker", "processes": count, **places(monitor)})
+        log.info("serving", extra={"command": command, "processes": count, **facts, **places(monitor)})
 
     with ExitStack() as stack:
         monitor = None
-        runner = stack.enter_context(Runner(grace=settings.stop_grace, stopping=stopping, again=again))
+        runner = stack.enter_context(Runner(grace=grace, stopping=stopping, again=again))
         if settings.metrics_port is not None:
             monitor = stack.enter_context(
                 Monitor(settings.metrics_host, settings.metrics_port, supervisor.exposition)

@@ -17,7 +17,7 @@ import socket
 import sys
 import threading
 from asyncio.subprocess import DEVNULL, Process
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from enum import StrEnum
@@ -31,7 +31,7 @@ from progressor.supervision import keep_thread, watched
 
 log = logging.getLogger("progressor.link")
 
-# Where a child finds its number and the file descriptor of its link.
+# Where a child finds its number, the file descriptor of its link, and those of what it inherits beside it.
 VARIABLE = "_PROGRESSOR_CHILD"
 
 # How long an answer may be.
@@ -70,11 +70,15 @@ class News(StrEnum):
 
 
 class Link(HealthCheck):
-    """The child's end: answers in a thread of its own. `number` is that of the child."""
+    """The child's end: answers in a thread of its own. `number` is that of the child.
 
-    def __init__(self, number: int, descriptor: int) -> None:
+    `descriptors` are those of the sockets that it shares with the other children.
+    """
+
+    def __init__(self, number: int, descriptor: int, descriptors: Sequence[int] = ()) -> None:
         super().__init__(_HEALTH_SECONDS)
         self.number = number
+        self.descriptors = descriptors
         self._socket = socket.socket(fileno=descriptor)
         # Made once: a failure between two lines loses none.
         self._lines = self._socket.makefile()
@@ -90,9 +94,10 @@ class Link(HealthCheck):
         given = os.environ.pop(VARIABLE, None)
         if given is None:
             return None
-        number, descriptor = map(int, given.split(":"))
-        os.set_inheritable(descriptor, False)
-        return cls(number, descriptor)
+        number, *descriptors = map(int, given.split(":"))
+        for each in descriptors:
+            os.set_inheritable(each, False)
+        return cls(number, descriptors[0], descriptors[1:])
 
     def watch(self, ask: Ask, alive: Callable[[], Awaitable[Life]] = lives) -> None:
         super().watch(ask, alive)
@@ -178,16 +183,17 @@ class Child:
         self._overdue: asyncio.TimerHandle | None = None
 
     @classmethod
-    async def started(cls, number: int, patience: float) -> Self:
-        """Start the command that runs here once more, as this child."""
+    async def started(cls, number: int, patience: float, shared: Sequence[socket.socket]) -> Self:
+        """Start the command that runs here once more, as this child, with the sockets that all share."""
         ours, theirs = socket.socketpair()
         with theirs:
+            descriptors = [each.fileno() for each in (theirs, *shared)]
             process = await asyncio.create_subprocess_exec(
                 sys.executable,
                 *sys.orig_argv[1:],
                 stdin=DEVNULL,
-                pass_fds=[theirs.fileno()],
-                env=os.environ | {VARIABLE: f"{number}:{theirs.fileno()}"},
+                pass_fds=descriptors,
+                env=os.environ | {VARIABLE: ":".join(map(str, [number, *descriptors]))},
                 start_new_session=True,
             )
         ends = await asyncio.open_unix_connection(sock=ours, limit=_MOST_BYTES)

@@ -66,7 +66,7 @@ class Settings(EngineOptions, HttpSettings, BaseSettings):
     postgres_bin_dir: Path | None = None
     """Where the embedded PostgreSQL's programs are, if not in one of the usual places."""
     processes: int = Field(default=1, ge=0)
-    """How many OS processes `progressor worker` runs; 0: one for each core that it may use."""
+    """How many OS processes `progressor worker` or `api` runs; 0: one for each core that it may use."""
     max_steps: int | None = Field(default=None, ge=1)
     """After so many steps at most, a worker finishes what runs and ends with status 0. Unset: never."""
     max_age: timedelta | None = Field(default=None, gt=timedelta(0), le=timedelta(days=3650))

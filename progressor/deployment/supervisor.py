@@ -17,7 +17,8 @@ import asyncio
 import logging
 import os
 import signal
-from collections.abc import Mapping
+import socket
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from types import TracebackType
@@ -50,13 +51,16 @@ class CannotStart(Exception):
 class Supervisor:
     """`async with Supervisor(4): …` begins when the first child serves; leaving it ends all.
 
-    A child that leaves may take `patience` seconds for it.
+    A child that leaves may take `patience` seconds for it. Each inherits the sockets that are `shared`.
 
     The first child starts alone: what is wrong is said once.
     """
 
-    def __init__(self, processes: int, *, patience: float = 60.0) -> None:
+    def __init__(
+        self, processes: int, *, patience: float = 60.0, shared: Sequence[socket.socket] = ()
+    ) -> None:
         self._patience = patience
+        self._shared = shared
         self._numbers = range(1, processes + 1)
         # In the order in which they began; two of one number while one relieves the other.
         self._children: list[Child] = []
@@ -94,6 +98,9 @@ class Supervisor:
 
     async def _stop(self) -> None:
         self._told.set()
+        for each in self._shared:
+            # Else somebody could connect after the last child has left, whom nobody answers.
+            each.close()
         for child in self._children:
             child.stop()
         await self._background.ended()
@@ -130,7 +137,7 @@ class Supervisor:
             await self._pause(child, status, pauses.next())
 
     async def _start(self, number: int) -> Child:
-        child = await Child.started(number, self._patience)
+        child = await Child.started(number, self._patience, self._shared)
         self._children.append(child)
         self._background.begin("link", child.listen(self._hear))
         if self._told.is_set():

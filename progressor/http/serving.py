@@ -41,16 +41,20 @@ _BEYOND_DRAIN = 5.0
 
 
 class Serving:
-    """Serves an application of `make_app` over its client from `async with` on."""
+    """Serves an application of `make_app` over its client from `async with` on.
 
-    def __init__(self, client: Client, app: FastAPI, *, host: str, port: int) -> None:
+    `listener` is a `bound` socket, if it is shared with other OS processes.
+    """
+
+    def __init__(
+        self, client: Client, app: FastAPI, *, host: str, port: int, listener: socket.socket | None = None
+    ) -> None:
         self.client = client
-        self._socket = _bound(host, port)
+        self._socket = bound(host, port) if listener is None else listener
         self._app = app
         self._host = host
         self._background = Background()
-        shown = f"[{host}]" if ":" in host else host
-        self.url = f"http://{shown}:{self._socket.getsockname()[1]}"
+        self.url = url_of(host, self._socket)
 
     @property
     def _shared(self) -> Server:
@@ -135,7 +139,13 @@ class _Uvicorn(uvicorn.Server):
         yield
 
 
-def _bound(host: str, port: int) -> socket.socket:
+def url_of(host: str, listener: socket.socket) -> str:
+    """The address of an API, the port as it was given by the system."""
+    shown = f"[{host}]" if ":" in host else host
+    return f"http://{shown}:{listener.getsockname()[1]}"
+
+
+def bound(host: str, port: int) -> socket.socket:
     """A socket that listens already: who connects before the server has begun waits for it."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM)
