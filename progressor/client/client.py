@@ -13,41 +13,37 @@ import warnings
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from datetime import datetime
 from types import TracebackType
-from typing import Any, Concatenate, Literal, ParamSpec, Self, TypeVar, get_args
+from typing import Any, Concatenate, Literal, ParamSpec, Self, TypeVar
 
 from progressor import metrics
-from progressor.client.asking import Asker, not_answered
+from progressor.client.asking import Asker
 from progressor.client.bulk_repair import BulkRepairing
 from progressor.client.importing import import_of
 from progressor.client.overseeing import Overseeing
+from progressor.client.reader import Reader
 from progressor.client.requesting import Requesting, Timeout
 from progressor.client.results import Health, Page, TraceEntry
 from progressor.client.timing import Timing
 from progressor.client.tokens import Tokens
 from progressor.config import ConnectionOptions
 from progressor.errors import (
-    InvalidRequest,
     NamespaceNotFound,
     ProcessAlreadyExists,
     ProcessNotFound,
     ProgressorError,
-    ReplyTimeout,
 )
-from progressor.handlers.codec import RAW, Codec, Wire, json_object
+from progressor.handlers.codec import Codec, Wire
 from progressor.handlers.namespace import Namespace
 from progressor.handlers.process import Process
-from progressor.inputs import check_count, check_moment, check_namespace, check_text
+from progressor.inputs import check_namespace, check_text
 from progressor.model import (
-    LAST_ID,
     HistoryRange,
     Metadata,
-    ProcessStatus,
     SetTimer,
-    Snapshot,
     UnsetTimer,
 )
 from progressor.node.node import Node
-from progressor.storage import MOST_ITEMS, Mailbox, TimerFilter, Wanted
+from progressor.storage import Mailbox, TimerFilter, TraceRange
 from progressor.worker.pools import Pools
 
 P = ParamSpec("P")
@@ -88,6 +84,7 @@ class Client(Requesting, Timing, Overseeing, BulkRepairing):
         self._namespaces = {namespace.name: namespace for namespace in namespaces}
         self._asker = Asker(node, self._namespaces, Wire(codec), pools)
         self.tokens = Tokens(node)
+        self.reader = Reader(node, self._asker, self._namespaces)
 
     async def __aenter__(self) -> Self:
         try:
@@ -131,38 +128,9 @@ class Client(Requesting, Timing, Overseeing, BulkRepairing):
 
         ReplyTimeout if the init takes longer, StorageUnavailable if it is PostgreSQL that does.
         """
-        check_namespace(namespace)
-        check_text("process_id", process_id)
-        if range is not None and not isinstance(range, HistoryRange):
-            raise InvalidRequest("range must be a HistoryRange or None", field="range")
         seconds = self._asker.seconds(timeout)
-        snapshot: Snapshot | None = None
-        try:
-            async with asyncio.timeout(seconds):
-                await self._node.connected()
-                snapshot = await self._asker.found(namespace, process_id)
-                if snapshot.status is ProcessStatus.INIT:
-                    snapshot = await self._asker.initialised(snapshot)
-                if range is not None:
-                    events = await self._node.reads.events(
-                        snapshot.process_no, range, last=snapshot.last_event_id
-                    )
-                    snapshot = snapshot._replace(history=events)
-                return await self._view(snapshot)
-        except TimeoutError:
-            if snapshot is None or snapshot.status is not ProcessStatus.INIT:
-                raise not_answered(seconds) from None
-            paused = await self._asker.is_paused(namespace)
-            raise ReplyTimeout(
-                namespace, process_id, idempotency_key=None, task_id=None, paused=paused
-            ) from None
-
-    async def _view(self, snapshot: Snapshot) -> Process[Any]:
-        known = self._namespaces.get(snapshot.namespace)
-        if known is not None:
-            return known.view(snapshot)
-        wire = await self._asker.wire_of(snapshot.namespace)
-        return Process(snapshot, wire=RAW, shape=None) if wire is RAW else Process(snapshot, wire=wire)
+        snapshot = await self.reader.process(namespace, process_id, wanted=range, seconds=seconds)
+        return await self.reader.view(snapshot)
 
     async def put(
         self,
@@ -210,22 +178,9 @@ class Client(Requesting, Timing, Overseeing, BulkRepairing):
         last: int | None = None,
     ) -> list[TraceEntry]:
         """The tasks of a process in order, behind id `after`: the first `limit`, or the `last` ones."""
-        check_namespace(namespace)
-        check_text("process_id", process_id)
-        check_count("after", after, least=0, most=LAST_ID)
-        if limit is not None:
-            check_count("limit", limit, least=0, most=LAST_ID)
-        if last is not None:
-            check_count("last", last, least=0, most=LAST_ID)
-            if limit is not None:
-                raise InvalidRequest("give one of limit and last", field="last")
-        await self._node.connected()
-        rows = await self._node.reads.trace(namespace, process_id, after=after, limit=limit, last=last)
-        await self._asker.check_namespace(namespace)
-        if not rows and await self._node.reads.process(namespace, process_id) is None:
-            raise ProcessNotFound(namespace, process_id)
+        part = await self.reader.trace(TraceRange(namespace, process_id, after, None, limit, last))
         wire = await self._asker.wire_of(namespace)
-        return [TraceEntry.of(row, wire) for row in rows]
+        return [TraceEntry.of(row, wire) for row in part.rows]
 
     async def mailbox(self, namespace: str, process_id: str) -> Mailbox:
         """The requests that wait on a process: how many, for how long, and when they will be through."""
@@ -258,29 +213,18 @@ class Client(Requesting, Timing, Overseeing, BulkRepairing):
         time; `"none"` those that have none: of that, a page may be short, or empty, before the end.
         Raises NamespaceNotFound if a namespace is named that no worker ever served.
         """
-        if namespace is not None:
-            check_namespace(namespace)
-        if status is not None and status not in tuple(ProcessStatus):
-            raise InvalidRequest("status must be init, running or error", field="status")
-        if timer is not None and timer not in get_args(TimerFilter):
-            raise InvalidRequest("timer must be none, overdue or held", field="timer")
-        check_count("limit", limit, least=1, most=MOST_ITEMS)
-        since = None if created_after is None else check_moment("created_after", created_after)
-        until = None if created_before is None else check_moment("created_before", created_before)
-        await self._node.connected()
-        wanted = Wanted(
+        snapshots, following = await self.reader.search(
             namespace=namespace,
-            namespaces=await self._node.storage.namespaces_fitting(namespaces),
+            namespaces=namespaces,
             status=status,
-            metadata=None if metadata is None else json_object(metadata, field="metadata"),
-            created_after=since,
-            created_before=until,
+            metadata=metadata,
             timer=timer,
+            created_after=created_after,
+            created_before=created_before,
+            limit=limit,
+            cursor=cursor,
         )
-        snapshots, following = await self._node.reads.search(wanted, limit=limit, cursor=cursor)
-        if not snapshots and namespace is not None:
-            await self._asker.check_namespace(namespace)
-        return Page([await self._view(snapshot) for snapshot in snapshots], following)
+        return Page([await self.reader.view(snapshot) for snapshot in snapshots], following)
 
     async def remove(self, namespace: str, process_id: str) -> None:
         """Remove a process with all its rows now, whatever it does; its callers get ProcessNotFound."""

@@ -82,9 +82,7 @@ class TraceEntry:
             attempts_count=row.attempts_count,
             last_retry_interval=row.last_retry_interval,
             worker_id=row.worker_id,
-            events=tuple(
-                Event(decode(e.payload), e.metadata, e.event_id, e.timestamp, e.task_id) for e in row.events
-            ),
+            events=tuple(map(wire.event, row.events)),
         )
 
 

@@ -10,7 +10,7 @@ import json
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import fields, is_dataclass
+from dataclasses import fields, is_dataclass, replace
 from functools import partial
 from typing import Any, Literal, Protocol, runtime_checkable
 
@@ -19,7 +19,7 @@ from pydantic.errors import PydanticInvalidForJsonSchema, PydanticUserError
 from pydantic_core import PydanticSerializationError, from_json, to_json
 
 from progressor.errors import InvalidRequest, InvalidState
-from progressor.model import Metadata
+from progressor.model import Event, Metadata
 
 _MAX_DEPTH = 20
 # To be read again, JSON must not nest deeper, nor have a number of more digits.
@@ -178,6 +178,10 @@ class Wire:
             return from_json(plain, allow_inf_nan=False)
         except ValueError:
             return plain
+
+    def event(self, stored: Event) -> Event:
+        """An event with its payload as a value."""
+        return replace(stored, payload=self.decode_any(stored.payload))
 
 
 class RawWire(Wire):

@@ -10,6 +10,7 @@ from collections import Counter
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from progressor.http.memory import Memory
 from progressor.http.problems import OVERLOADED, RETRY_AFTER_SECONDS, TOO_MANY_REQUESTS, Refusal, problem
 from progressor.http.rates import Standing
 
@@ -20,6 +21,7 @@ class Place:
     def __init__(self, places: Places) -> None:
         self._places = places
         self._caller: str | None = None
+        self._memory = 0
 
     def claim(self, caller: str) -> None:
         """Count the request as this caller's; Refusal, 429, if that leaves fewer places than it has."""
@@ -34,8 +36,25 @@ class Place:
         places.taken_by[caller] += 1
         self._caller = caller
 
+    async def reserve(self, size: int) -> None:
+        """Take so much memory until the request is answered; Refusal if it cannot be had."""
+        await self._places.memory.take(self._caller or "", size)
+        self._memory += size
+
+    def reserve_now(self, size: int) -> None:
+        """Take memory for what was read already; Refusal if it is not free."""
+        self._places.memory.take_now(self._caller or "", size)
+        self._memory += size
+
+    def keep(self, size: int) -> None:
+        """Give back all memory but so much."""
+        if self._memory > size:
+            self._places.memory.give_back(self._caller or "", self._memory - size)
+            self._memory = size
+
     def leave(self) -> None:
-        """Give the place to another request."""
+        """Give the place to another request, and its memory."""
+        self.keep(0)
         places = self._places
         places.taken -= 1
         if self._caller is not None:
@@ -47,8 +66,9 @@ class Place:
 class Places:
     """The places of one server, and the callers who have them."""
 
-    def __init__(self, most: int) -> None:
+    def __init__(self, most: int, memory: Memory) -> None:
         self.most = most
+        self.memory = memory
         self.taken = 0
         self.taken_by: Counter[str] = Counter()
 
@@ -68,9 +88,9 @@ class Places:
 class Admission:
     """Middleware: a place for each request; on the way out, how often their callers may ask."""
 
-    def __init__(self, app: ASGIApp, *, most: int) -> None:
+    def __init__(self, app: ASGIApp, *, most: int, memory: int) -> None:
         self._app = app
-        self._places = Places(most)
+        self._places = Places(most, Memory(memory))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         # Who asks how this server is asks nothing of it, and must not restart it because it is busy.

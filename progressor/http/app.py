@@ -72,7 +72,8 @@ def make_app(client: Client, *, access: Access, options: HttpOptions | None = No
     app.add_exception_handler(HTTPException, _of_http)
     app.add_exception_handler(ClientDisconnect, _of_left)
     app.add_exception_handler(Exception, _of_defect)
-    app.add_middleware(Admission, most=app.state.server.options.max_requests)
+    bounds = app.state.server.options
+    app.add_middleware(Admission, most=bounds.max_requests, memory=bounds.max_memory_bytes)
     app.add_middleware(Watching)
     # Around all: what it changes, all others see.
     app.add_middleware(Plain)

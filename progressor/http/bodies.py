@@ -6,6 +6,8 @@ was written, but for white space: a number keeps all its digits.
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Iterator
 from datetime import datetime, timedelta
 from typing import Annotated, Any, Literal
 
@@ -13,6 +15,7 @@ from fastapi import Request
 from pydantic import AwareDatetime, BaseModel, Field, WithJsonSchema
 from pydantic_core import to_json
 from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
 
 from progressor.client.results import Published, TraceEntry
 from progressor.errors import InvalidRequest
@@ -22,6 +25,10 @@ from progressor.http import problems
 from progressor.http.headers import BYTES, JSON, accepts
 from progressor.http.problems import Refusal
 from progressor.model import Event, ProcessStatus, SetTimer, TaskStatus, TaskType, TimerStatus
+
+_PART_BYTES = 64 << 10
+# How long the peer may take for the next part of an answer.
+_PATIENCE_SECONDS = 30.0
 
 Duration = Annotated[
     timedelta, WithJsonSchema({"anyOf": [{"type": "number"}, {"type": "string", "format": "duration"}]})
@@ -103,10 +110,15 @@ class EventsBody(BaseModel):
 
 
 class TraceBody(BaseModel):
-    """Tasks in their order; `after` asks for what comes behind them, null at the end."""
+    """Tasks in their order; `after` asks for what comes behind them, null at the end.
+
+    A page may have fewer than were asked for, because they are large: of the `last` ones `before` asks for
+    what comes before them, null if all are there.
+    """
 
     tasks: list[TaskBody]
     after: int | None
+    before: int | None
 
 
 class PageBody(BaseModel):
@@ -226,6 +238,42 @@ def answer(value: Any, status: int = 200, headers: dict[str, str] | None = None)
 def shown(value: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
     """JSON of a value."""
     return Response(to_json(value, fallback=str), status, headers, JSON)
+
+
+class Listed(Response):
+    """A JSON object with a list in it, whose entries are made one by one while they are sent."""
+
+    media_type = JSON
+
+    def __init__(
+        self, name: str, entries: Iterator[Any], members: dict[str, Any], said: dict[str, str]
+    ) -> None:
+        super().__init__(headers=said)
+        del self.headers["Content-Length"]
+        self._name = name
+        self._entries = entries
+        self._members = members
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002 - as ASGI has it
+        await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+        part = bytearray(b"{" + to_json(self._name) + b":[")
+        for place, entry in enumerate(self._entries):
+            part += b"," if place else b""
+            part += to_json(entry, fallback=str)
+            if len(part) > _PART_BYTES:
+                await _taken(send, bytes(part))
+                part.clear()
+        # The rest of the object, which is never empty.
+        part += b"]," + to_json(self._members)[1:]
+        await send({"type": "http.response.body", "body": bytes(part)})
+
+
+async def _taken(send: Send, part: bytes) -> None:
+    """Send a part of an answer, which its peer takes in time."""
+    async with asyncio.timeout(_PATIENCE_SECONDS):
+        await send({"type": "http.response.body", "body": part, "more_body": True})
+    # Encoding it takes a while, and others are to be answered.
+    await asyncio.sleep(0)
 
 
 def shown_process(process: Process[Any], *, state: bool, history: bool, failures: bool) -> dict[str, Any]:

@@ -157,9 +157,19 @@ class HttpClient(Requesting, Timing, HttpOperating):
                 raise InvalidRequest("give one of limit and last", field="last")
             if last > MOST_ITEMS:
                 return (await self._tasks(url, after, None))[-last:]
-            page = await self._line.send("GET", url, params={"after": after, "last": last})
-            return [entry_of(each) for each in page.json()["tasks"]]
+            return await self._last(url, after, last)
         return await self._tasks(url, after, limit)
+
+    async def _last(self, url: str, after: int, last: int) -> list[TraceEntry]:
+        found: list[TraceEntry] = []
+        patience = self._line.patience()
+        params = {"after": after, "last": last}
+        while True:
+            page = (await self._line.send("GET", url, patience, params=params)).json()
+            found = [entry_of(each) for each in page["tasks"]] + found
+            if page["before"] is None:
+                return found
+            params |= {"last": last - len(found), "before": page["before"]}
 
     async def _tasks(self, url: str, after: int, limit: int | None) -> list[TraceEntry]:
         found: list[TraceEntry] = []

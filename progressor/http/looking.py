@@ -7,16 +7,16 @@ from __future__ import annotations
 
 import re
 from hashlib import blake2b
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from fastapi import Query, Request
 from pydantic import AwareDatetime, BaseModel, Field
 from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 
+from progressor.client.results import TraceEntry
 from progressor.errors import InvalidRequest, ReplyTimeout
 from progressor.handlers.codec import decode
-from progressor.handlers.process import Process
 from progressor.http import bodies, headers
 from progressor.http.access import Caller, needs, require
 from progressor.http.asking import Waiting, is_paused, still_under_way, waited
@@ -30,6 +30,7 @@ from progressor.http.documented import (
     WAITS_FOR_INIT,
     answers,
 )
+from progressor.http.memory import PAGE_WEIGHT
 from progressor.http.preconditions import IF_NONE_MATCH
 from progressor.http.routing import (
     NamespaceName,
@@ -40,8 +41,8 @@ from progressor.http.routing import (
     reads_failures,
     router,
 )
-from progressor.model import LAST_ID, HistoryRange, ProcessStatus
-from progressor.storage import MOST_ITEMS, TimerFilter
+from progressor.model import LAST_ID, HistoryRange, ProcessStatus, Snapshot
+from progressor.storage import MOST_ITEMS, TimerFilter, TraceRange
 
 routes = router()
 
@@ -58,6 +59,7 @@ HistoryOf = Annotated[
     ),
 ]
 After = Annotated[int, Query(ge=0, le=LAST_ID, description="The id to begin behind.")]
+Before = Annotated[int | None, Query(ge=1, le=LAST_ID, description="The id to end before.")]
 Limit = Annotated[int, Query(ge=1, le=MOST_ITEMS, description="How many at most.")]
 Last = Annotated[int | None, Query(ge=0, le=MOST_ITEMS, description="How many of the end, at most.")]
 ShowState = Annotated[bool, Query(description="Whether to show the state; it needs state:read.")]
@@ -103,7 +105,12 @@ async def get(
     if state or wanted is not None:
         require_state(caller, namespace)
     said: dict[str, str] = {}
-    process = await _initialised(request, server, namespace, process_id, wanted, said)
+    snapshot = await _initialised(request, server, namespace, process_id, said)
+    # How large the state is was not known before it was read.
+    request.state.place.reserve_now(PAGE_WEIGHT * len(snapshot.aux_state or b""))
+    if wanted is not None:
+        snapshot = await _with_history(request, server, snapshot, wanted)
+    process = await server.client.reader.view(snapshot)
     body = bodies.shown(
         bodies.shown_process(
             process,
@@ -121,9 +128,8 @@ async def _initialised(
     server: Server,
     namespace: str,
     process_id: str,
-    wanted: HistoryRange | None,
     said: dict[str, str],
-) -> Process[Any]:
+) -> Snapshot:
     """A process once its init is over; ReplyTimeout if it is not within the time that is preferred."""
     wait = headers.preferences_of(request.headers).wait
     # A shorter wait may be over before the process was looked at once.
@@ -134,7 +140,9 @@ async def _initialised(
             request,
             server,
             preferences,
-            lambda seconds: server.client.get(namespace, process_id, range=wanted, timeout=seconds),
+            lambda seconds: server.client.reader.process(
+                namespace, process_id, wanted=None, seconds=seconds
+            ),
             said,
         )
     except TimeoutError:
@@ -165,15 +173,35 @@ async def events(
     bodies.require_acceptable(request, headers.JSON)
     wanted = HistoryRange(after, limit, direction)
     said: dict[str, str] = {}
-    process = await _initialised(request, server, namespace, process_id, wanted, said)
-    found = process.history
-    last = process.last_event_id if direction == "forward" else 1
+    snapshot = await _initialised(request, server, namespace, process_id, said)
+    snapshot = await _with_history(request, server, snapshot._replace(aux_state=None), wanted)
+    wire = await server.client.reader.wire_of(namespace)
+    found = snapshot.history
+    last = snapshot.last_event_id if direction == "forward" else 1
     more = bool(found) and found[-1].event_id != last
-    body = {
-        "events": [bodies.shown_event(event) for event in found],
-        "after": found[-1].event_id if more else None,
-    }
-    return bodies.shown(body, headers=said)
+    shown = (bodies.shown_event(wire.event(event)) for event in found)
+    return bodies.Listed("events", shown, {"after": found[-1].event_id if more else None}, said)
+
+
+async def _with_history(
+    request: Request, server: Server, snapshot: Snapshot, wanted: HistoryRange
+) -> Snapshot:
+    """A process with as much of a range of its history as has room on a page."""
+    room = server.options.max_page_bytes
+    await _reserve(request, room)
+    history = await server.client.reader.events(snapshot, wanted, room=room)
+    _keep(request, sum(len(event.payload) for event in history) + len(snapshot.aux_state or b""))
+    return snapshot._replace(history=history)
+
+
+async def _reserve(request: Request, size: int) -> None:
+    """Take the memory of a page of this size."""
+    await request.state.place.reserve(PAGE_WEIGHT * size)
+
+
+def _keep(request: Request, size: int) -> None:
+    """Give back what a page of this size does not need."""
+    request.state.place.keep(PAGE_WEIGHT * size)
 
 
 @routes.get(
@@ -192,22 +220,28 @@ async def trace(
     after: After = 0,
     limit: Limit = 100,
     last: Last = None,
+    before: Before = None,
 ) -> Response:
-    """Those behind the id `after`, each with its events: the first `limit`, or the `last` ones."""
+    """Those between `after` and `before`, each with its events: the first `limit`, or the `last` ones."""
     bodies.require_acceptable(request, headers.JSON)
-    if last is None:
-        entries = await server.client.trace(namespace, process_id, after=after, limit=limit + 1)
-    elif "limit" in request.query_params:
+    if last is not None and "limit" in request.query_params:
         raise InvalidRequest("give one of limit and last", field="last")
-    else:
-        entries = await server.client.trace(namespace, process_id, after=after, last=last)
-    failures = reads_failures(caller, namespace)
-    listed = entries[:limit] if last is None else entries
-    body = {
-        "tasks": [bodies.shown_task(entry, failures=failures) for entry in listed],
-        "after": listed[-1].task_id if len(entries) > len(listed) else None,
+    most = limit + 1 if last is None else None
+    room = server.options.max_page_bytes // 2
+    # Of the tasks, and of their events.
+    await _reserve(request, 2 * room)
+    of = TraceRange(namespace, process_id, after, before, most, last)
+    rows, has_more = await server.client.reader.trace(of, room=room)
+    _keep(request, sum(row.size for row in rows))
+    if last is None:
+        rows, has_more = rows[:limit], has_more or len(rows) > limit
+    failures, wire = reads_failures(caller, namespace), await server.client.reader.wire_of(namespace)
+    shown = (bodies.shown_task(TraceEntry.of(row, wire), failures=failures) for row in rows)
+    members = {
+        "after": rows[-1].task_id if rows and has_more and last is None else None,
+        "before": rows[0].task_id if rows and has_more and last is not None else None,
     }
-    return bodies.shown(body)
+    return bodies.Listed("tasks", shown, members, {})
 
 
 @routes.get(
@@ -268,7 +302,9 @@ async def search(
         require(caller, "processes:read", wanted.namespace)
     if wanted.state:
         require_state(caller, wanted.namespace)
-    page = await server.client.search(
+    room = server.options.max_page_bytes
+    await _reserve(request, room)
+    snapshots, cursor = await server.client.reader.search(
         namespace=wanted.namespace,
         namespaces=seen_by(caller),
         status=wanted.status,
@@ -278,20 +314,17 @@ async def search(
         created_before=wanted.created_before,
         limit=wanted.limit,
         cursor=wanted.cursor,
+        states=wanted.state,
+        room=room,
     )
-    body = {
-        "processes": [
-            bodies.shown_process(
-                each,
-                state=wanted.state,
-                history=False,
-                failures=reads_failures(caller, each.namespace),
-            )
-            for each in page.items
-        ],
-        "cursor": page.cursor,
-    }
-    return bodies.shown(body)
+    _keep(request, sum(len(each.aux_state or b"") for each in snapshots))
+    shown = (
+        bodies.shown_process(
+            process, state=wanted.state, history=False, failures=reads_failures(caller, process.namespace)
+        )
+        for process in [await server.client.reader.view(each) for each in snapshots]
+    )
+    return bodies.Listed("processes", shown, {"cursor": cursor}, {})
 
 
 @routes.get(

@@ -17,8 +17,12 @@ class HttpOptions:
     """How long answers are still waited for once the server was told to stop."""
     max_value_bytes: int = 8 << 20
     """How large a body may be: what the database takes as one value."""
-    max_import_bytes: int = 64 << 20
+    max_import_bytes: int = 32 << 20
     """How large the body of an import may be."""
+    max_page_bytes: int = 16 << 20
+    """How many bytes of states, events, arguments or answers one page has; one entry may have more."""
+    max_memory_bytes: int = 192 << 20
+    """How much memory the pages and bodies of all requests may have together."""
     max_requests: int = 1000
     """How many requests may be under way here, those that wait for answers among them."""
     max_connections: int = 2000

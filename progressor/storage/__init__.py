@@ -46,10 +46,11 @@ from progressor.storage.oversight import (
 )
 from progressor.storage.overview import LiveWorker, Waiting
 from progressor.storage.reach import place_of
-from progressor.storage.reads import Reads, TaskRow
+from progressor.storage.reads import Reads
 from progressor.storage.refusals import BatchRefused, Unreadable
 from progressor.storage.searches import MOST_ITEMS, TimerFilter, Wanted
 from progressor.storage.signals import KINDS, Kind, Signals
+from progressor.storage.traces import TaskRow, TraceRange
 
 __all__ = [
     "BatchRefused",
@@ -97,6 +98,7 @@ __all__ = [
     "TaskRef",
     "TaskRow",
     "TimerFilter",
+    "TraceRange",
     "Unreadable",
     "Waiting",
     "WaitingRequests",

@@ -10,12 +10,12 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mappin
 from contextlib import asynccontextmanager, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Any, TypeVar, cast
 
 import psycopg
 from psycopg import pq
-from sqlalchemy import NullPool, Select, and_, select, true, union_all
+from sqlalchemy import FromClause, NullPool, Select, select, true, union_all
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncConnection, create_async_engine
 
@@ -25,44 +25,25 @@ from progressor.model import (
     HistoryRange,
     Snapshot,
     TaskStatus,
-    TaskType,
-    shown_id,
 )
 from progressor.outages import Outage
 from progressor.storage import opening
 from progressor.storage.connections import Pool
+from progressor.storage.items import ROOM
+from progressor.storage.pages import in_order, with_room
 from progressor.storage.reach import outage_of
 from progressor.storage.repetition import Repetition
 from progressor.storage.rows import snapshot_of
-from progressor.storage.schema import events, namespaces, processes, removed_processes, schedule, tasks
+from progressor.storage.schema import events, namespaces, processes, removed_processes, tasks
 from progressor.storage.searches import PROCESS, Wanted, number_of, shown_timer, timer_of
 from progressor.storage.statements import Row
+from progressor.storage.traces import TaskRow, TraceRange, task_row, tasks_of
 
 T = TypeVar("T")
 
 _MOST_CONNECTIONS = 4
-
-
-@dataclass(frozen=True, slots=True)
-class TaskRow:
-    """One task of a process's trace, as stored, with the events that it made."""
-
-    task_id: int
-    task_type: TaskType
-    status: TaskStatus
-    name: str | None
-    args: bytes | None
-    response: bytes | None
-    error: str | None
-    idempotency_key: str | None
-    context: bytes | None
-    scheduled_time: datetime
-    running_time: datetime | None
-    finished_time: datetime | None
-    attempts_count: int
-    last_retry_interval: timedelta | None
-    worker_id: str | None
-    events: tuple[Event, ...]
+_EVENT_VALUES = ("payload", "metadata")
+_TASK_VALUES = ("args", "response", "error", "context")
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,14 +65,6 @@ class NamespaceRow:
     paused: bool
     options: Mapping[str, Any]
     schemas: Mapping[str, Any]
-
-
-_IS_BROKEN = (
-    select(processes.c.status == "error")
-    .where(processes.c.process_no == tasks.c.process_no)
-    .scalar_subquery()
-    .label("is_broken")
-)
 
 
 class Reads:
@@ -138,69 +111,82 @@ class Reads:
         )
         return snapshot_of(namespace, process_id, rows[0], shown_timer(rows[0])) if rows else None
 
-    async def events(self, process_no: int, wanted: HistoryRange, *, last: int) -> tuple[Event, ...]:
-        """A range of a history whose last event is `last`."""
+    async def events(
+        self, process_no: int, wanted: HistoryRange, *, last: int, room: int | None = None
+    ) -> tuple[Event, ...]:
+        """A range of a history whose last event is `last`.
+
+        With `room`, the first ones of it that have room for their bytes; one event may have more.
+        """
         most = last if wanted.limit is None else wanted.limit
         if wanted.direction == "forward":
             first = wanted.offset + 1
             until = min(last, wanted.offset + most)
-            order = events.c.event_id.asc()
+            order = ("event_id",)
         else:
             until = min(last, wanted.offset - 1) if wanted.offset else last
             first = max(1, until - most + 1)
-            order = events.c.event_id.desc()
+            order = ("-event_id",)
         if first > until:
             return ()
-        rows = await self._rows(
-            _of(process_no).where(events.c.event_id.between(first, until)).order_by(order)
-        )
+        found = _of(process_no).where(events.c.event_id.between(first, until))
+        rows = await self._rows(_in_room(found, order, room))
         return tuple(_event(row) for row in rows)
 
-    async def trace(
-        self, namespace: str, process_id: str, *, after: int, limit: int | None, last: int | None
-    ) -> list[TaskRow]:
-        """The tasks of a process in order, behind id `after`: the first `limit`, or the `last` ones."""
-        order = tasks.c.task_id.asc() if last is None else tasks.c.task_id.desc()
-        process_no = (
-            select(processes.c.process_no)
-            .where(processes.c.namespace_no == number_of(namespace), processes.c.process_id == process_id)
-            .scalar_subquery()
-        )
-        columns = [tasks.c[name] for name in TaskRow.__dataclass_fields__ if name != "events"]
-        found = await self._rows(
-            select(*columns, tasks.c.process_no, schedule.c.claimable, _IS_BROKEN)
-            .join_from(
-                tasks,
-                schedule,
-                and_(schedule.c.process_no == tasks.c.process_no, schedule.c.task_id == tasks.c.task_id),
-                isouter=True,
+    async def history(self, process_no: int, wanted: HistoryRange, *, last: int) -> tuple[Event, ...]:
+        """A range of a history whose last event is `last`, read in parts that have room."""
+        found: list[Event] = []
+        while True:
+            limit = None if wanted.limit is None else wanted.limit - len(found)
+            offset = found[-1].event_id if found else wanted.offset
+            if found and offset == (last if wanted.direction == "forward" else 1):
+                return tuple(found)
+            part = await self.events(
+                process_no, HistoryRange(offset, limit, wanted.direction), last=last, room=ROOM
             )
-            .where(tasks.c.process_no == process_no, tasks.c.task_id > after)
-            .order_by(order)
-            .limit(limit if last is None else last)
-        )
+            if not part:
+                return tuple(found)
+            found += part
+
+    async def trace(self, of: TraceRange, *, room: int) -> tuple[list[TaskRow], bool]:
+        """The tasks of a range in order, and whether there are more of it than have room.
+
+        `room` is for the bytes of the tasks, and as much again for those of their events; one task may
+        have more.
+        """
+        page = with_room(tasks_of(of), order=(of.order,), sized=_TASK_VALUES, room=room)
+        found = await self._rows(select(page).order_by(*in_order(page, (of.order,))))
         if not found:
-            return []
-        if last is not None:
-            found.reverse()
-        made = await self._events_by_task(found)
-        return [_task_row(row, made.get(row["task_id"], ())) for row in found]
+            return [], False
+        made, until = await self._events_by_task(found, of.order, room)
+        shown = found if until is None else found[:until]
+        rows = [task_row(row, made.get(row["task_id"], ())) for row in shown]
+        return rows if of.last is None else rows[::-1], found[0]["found"] > len(rows)
 
     async def task(self, namespace: str, process_id: str, task_id: int) -> AnswerRow | None:
         """How a task stands, of a process or of a life of it that has removed itself."""
         rows = await self._rows(task_statement(namespace, process_id, task_id))
         return AnswerRow(**rows[0] | {"status": TaskStatus(rows[0]["status"])}) if rows else None
 
-    async def _events_by_task(self, found: Sequence[Row]) -> dict[int, list[Event]]:
-        rows = await self._rows(
-            _of(found[0]["process_no"])
-            .where(events.c.task_id.between(found[0]["task_id"], found[-1]["task_id"]))
-            .order_by(events.c.event_id)
-        )
+    async def _events_by_task(
+        self, found: Sequence[Row], order: str, room: int
+    ) -> tuple[dict[int, list[Event]], int | None]:
+        """The events of these tasks, and of how many of the tasks they are; None: of all."""
+        ids = [row["task_id"] for row in found]
+        of_tasks = _of(found[0]["process_no"]).where(events.c.task_id.between(min(ids), max(ids)))
+        page = with_room(of_tasks, order=(order, "event_id"), sized=_EVENT_VALUES, room=room)
+        rows = await self._rows(select(page).order_by(*in_order(page, (order, "event_id"))))
+        until = None
+        if rows and rows[0]["found"] > len(rows):
+            # The last one may have more events; the first one is shown whole, whatever it has.
+            until = max(1, ids.index(rows[-1]["task_id"]))
+            if until == 1:
+                one = _of(found[0]["process_no"]).where(events.c.task_id == ids[0])
+                rows = await self._rows(one.order_by(events.c.event_id))
         made: dict[int, list[Event]] = {}
         for row in rows:
             made.setdefault(row["task_id"], []).append(_event(row))
-        return made
+        return made, until
 
     async def namespace(self, name: str) -> NamespaceRow | None:
         """What is known of a namespace."""
@@ -330,17 +316,13 @@ def _of(process_no: int) -> Select[Any]:
     return select(*columns).where(events.c.process_no == process_no)
 
 
+def _in_room(found: Select[Any], order: Sequence[str], room: int | None) -> Select[Any]:
+    if room is None:
+        rows: FromClause = events
+        return found.order_by(*in_order(rows, order))
+    page = with_room(found, order=order, sized=_EVENT_VALUES, room=room)
+    return select(page).order_by(*in_order(page, order))
+
+
 def _event(row: Row) -> Event:
-    return Event(**row)
-
-
-def _task_row(row: Row, made: Sequence[Event]) -> TaskRow:
-    fields = {name: row[name] for name in TaskRow.__dataclass_fields__ if name != "events"}
-    fields["task_type"] = TaskType(row["task_type"])
-    fields["status"] = TaskStatus(row["status"])
-    fields["attempts_count"] = row["attempts_count"] or 0
-    if fields["task_type"].is_timer and row["claimable"] is False:
-        fields["status"] = TaskStatus.HELD if row["is_broken"] else TaskStatus.BLOCKED
-    if row["worker_id"] is not None:
-        fields["worker_id"] = shown_id(row["worker_id"])
-    return TaskRow(**fields, events=tuple(made))
+    return Event(**{name: row[name] for name in Event.__dataclass_fields__})

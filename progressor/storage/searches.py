@@ -15,6 +15,7 @@ from typing import Any, Literal
 from sqlalchemy import (
     ColumnElement,
     FromClause,
+    LargeBinary,
     ScalarSelect,
     Select,
     and_,
@@ -22,6 +23,7 @@ from sqlalchemy import (
     func,
     literal,
     literal_column,
+    null,
     select,
     text,
     true,
@@ -33,6 +35,7 @@ from progressor.errors import InvalidRequest
 from progressor.inputs import check_count, check_moment
 from progressor.model import LAST_ID, Metadata, Snapshot, TaskType, Timer, TimerStatus
 from progressor.storage.items import ROOM
+from progressor.storage.pages import in_order, with_room
 from progressor.storage.rows import snapshot_of
 from progressor.storage.schema import namespaces, processes, running, schedule, tasks
 from progressor.storage.statements import Row
@@ -56,8 +59,13 @@ PROCESS = (
     processes.c.corrupted_by,
     processes.c.last_event_id,
 )
-_FOUND = (*PROCESS, processes.c.namespace_no)
+_WITHOUT_STATE = tuple(
+    null().cast(LargeBinary).label("aux_state") if column is processes.c.aux_state else column
+    for column in PROCESS
+)
 _BY_CREATION = (processes.c.namespace_no, processes.c.created_at, processes.c.process_no)
+
+_IN_ORDER = ("namespace_no", "at", "no")
 
 _WAITS, _RUNS, _OF_RUNS = schedule.alias("waits"), running.alias("runs"), tasks.alias("of_runs")
 _DUE = schedule.alias("due")
@@ -75,17 +83,21 @@ class Wanted:
     created_after: datetime | None = None
     created_before: datetime | None = None
     timer: TimerFilter | None = None
+    states: bool = True
+    """Whether the states are read, too."""
+    room: int = ROOM
+    """How many bytes of states, metadata and errors a page has; one process may have more."""
 
     def statement(self, limit: int, cursor: str | None) -> Select[Any]:
         """A page of at most `limit`, and one more if there are more."""
         after = None if cursor is None else _read_cursor(cursor, self._order)
         match self.timer:
             case "overdue":
-                return _with_timers(self._overdue(limit, after))
+                return self._with_timers(self._overdue(limit, after))
             case "none":
                 return self._without_timer(limit, after)
             case "held" | None:
-                return _with_timers(self._by_creation(limit, after))
+                return self._with_timers(self._by_creation(limit, after))
 
     def page(self, rows: list[Row], limit: int) -> tuple[list[Snapshot], str | None]:
         """What that found, and the cursor of the next page, None at the end."""
@@ -100,6 +112,23 @@ class Wanted:
         elif rows and rows[0].get("looked_at") == MOST_LOOKED_AT:
             last = (rows[0]["end_namespace_no"], rows[0]["end_at"], rows[0]["end_no"])
         return items, None if last is None else _write_cursor(self._order, *last)
+
+    @property
+    def _found(self) -> tuple[ColumnElement[Any], ...]:
+        return (*(PROCESS if self.states else _WITHOUT_STATE), processes.c.namespace_no)
+
+    def _with_room(self, found: Select[Any]) -> FromClause:
+        return with_room(found, order=_IN_ORDER, sized=("aux_state", "metadata", "detail"), room=self.room)
+
+    def _with_timers(self, found: Select[Any]) -> Select[Any]:
+        """Asked for each row that is handed out: what was passed by is not looked at."""
+        page = self._with_room(found)
+        timer = timer_of(page)
+        return (
+            select(page, timer, _name_of(page))
+            .select_from(page.outerjoin(timer, true()))
+            .order_by(*in_order(page, _IN_ORDER))
+        )
 
     @property
     def _order(self) -> str:
@@ -167,7 +196,7 @@ class Wanted:
 
     def _by_creation(self, limit: int, after: tuple[Any, ...] | None) -> Select[Any]:
         at, no = processes.c.created_at.label("at"), processes.c.process_no.label("no")
-        return self._in_order(*_FOUND, at, no, after=after, limit=limit + 1)
+        return self._in_order(*self._found, at, no, after=after, limit=limit + 1)
 
     def _overdue(self, limit: int, after: tuple[Any, ...] | None) -> Select[Any]:
         """Earliest due first, by the index that claims use: a page of each namespace at most."""
@@ -179,7 +208,7 @@ class Wanted:
             wanted.append(_DUE.c.namespace_no == after[0])
             wanted.append(tuple_(*key[1:]) > tuple_(*after[1:]))
         one = (
-            select(*_FOUND, _DUE.c.scheduled_time.label("at"), _DUE.c.task_id.label("no"))
+            select(*self._found, _DUE.c.scheduled_time.label("at"), _DUE.c.task_id.label("no"))
             .join_from(_DUE, processes, processes.c.process_no == _DUE.c.process_no)
             .where(
                 _DUE.c.namespace_no == namespaces.c.namespace_no,
@@ -212,13 +241,13 @@ class Wanted:
         )
         at, no = processes.c.created_at.label("at"), processes.c.process_no.label("no")
         found = (
-            select(*_FOUND, at, no)
+            select(*self._found, at, no)
             .join_from(looked, processes, processes.c.process_no == looked.c.process_no)
             .where(_waiting_timer(looked).is_(None), _running_timer(looked).is_(None))
             .order_by(*key)
             .limit(limit + 1)
         )
-        page = _with_room(found)
+        page = self._with_room(found)
         return (
             select(end, page, _name_of(page))
             .select_from(end.outerjoin(page, true()))
@@ -283,28 +312,6 @@ def _running_timer(process: FromClause) -> ScalarSelect[int]:
         .correlate(process)
         .scalar_subquery()
     )
-
-
-def _with_timers(found: Select[Any]) -> Select[Any]:
-    """Asked for each row that is handed out: names and timers of what was passed by are not looked at."""
-    page = _with_room(found)
-    timer = timer_of(page)
-    return (
-        select(page, timer, _name_of(page))
-        .select_from(page.outerjoin(timer, true()))
-        .order_by(page.c.namespace_no, page.c.at, page.c.no)
-    )
-
-
-def _with_room(found: Select[Any]) -> FromClause:
-    """The first rows of a search, the states of which have room together, and how many it `found`."""
-    rows = found.subquery("rows_found")
-    order = (rows.c.namespace_no, rows.c.at, rows.c.no)
-    before = func.sum(func.octet_length(rows.c.aux_state)).over(order_by=order, rows=(None, -1))
-    sized = select(
-        rows, func.coalesce(before, 0).label("bytes_before"), func.count().over().label("found")
-    ).subquery("sized")
-    return select(sized).where(sized.c.bytes_before < ROOM).subquery("page")
 
 
 def _name_of(found: FromClause) -> ColumnElement[str]:

@@ -255,7 +255,11 @@ async def test_the_end_of_a_trace(order: httpx.AsyncClient) -> None:
     page = (await order.get(f"{ORDER}/trace", params={"last": 2})).json()
     assert [each["args"] for each in page["tasks"]] == [{"amount": 2}, {"amount": 3}]
     assert page["after"] is None
-    assert (await order.get(f"{ORDER}/trace", params={"last": 0})).json() == {"tasks": [], "after": None}
+    assert (await order.get(f"{ORDER}/trace", params={"last": 0})).json() == {
+        "tasks": [],
+        "after": None,
+        "before": None,
+    }
     assert kind(await order.get(f"{ORDER}/trace", params={"last": 2, "limit": 2})) == "invalid-request"
 
 

@@ -7,6 +7,7 @@ import gc
 import traceback
 import warnings
 from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -16,10 +17,10 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from progressor.errors import ProgressorError, SchemaMismatch
 from progressor.model import HistoryRange
-from progressor.storage import searches
 from progressor.storage.operations import Storage
 from progressor.storage.reads import Reads, task_statement
 from progressor.storage.searches import TimerFilter, Wanted
+from progressor.storage.traces import TraceRange
 from tests.support import NS, SECOND, Tables, resume, start
 
 
@@ -32,24 +33,26 @@ async def reads(dsn: str) -> AsyncIterator[Reads]:
 
 @pytest.mark.parametrize("timer", [None, "none"])
 async def test_a_page_ends_where_states_have_no_room(
-    storage: Storage, reads: Reads, monkeypatch: pytest.MonkeyPatch, timer: TimerFilter | None
+    storage: Storage, reads: Reads, timer: TimerFilter | None
 ) -> None:
     """A page with large states is shorter than its limit, and has a cursor that goes on behind it."""
-    monkeypatch.setattr(searches, "ROOM", 150_000)
+    wanted = Wanted(timer=timer, room=150_000)
     for place, size in enumerate([100_000, 100_000, 10, 10, 200_000, 10]):
         await start(storage, f"p{place}", resume(aux_state=b"x" * size))
     pages, cursor = [], ""
     while cursor is not None:
-        page, cursor = await reads.search(Wanted(timer=timer), limit=4, cursor=cursor or None)
+        page, cursor = await reads.search(wanted, limit=4, cursor=cursor or None)
         pages.append([each.process_id for each in page])
     assert pages == [["p0", "p1"], ["p2", "p3", "p4"], ["p5"]]
-    page, cursor = await reads.search(Wanted(timer=timer), limit=1, cursor=None)
+    page, cursor = await reads.search(wanted, limit=1, cursor=None)
     assert (len(page), cursor is None) == (1, False)
+    without, cursor = await reads.search(replace(wanted, states=False), limit=6, cursor=None)
+    assert ([each.aux_state for each in without], cursor) == ([None] * 6, None)
 
 
 SECRET = " ".join(["a", "secret"])
 READS: list[Callable[[Reads], Awaitable[Any]]] = [
-    lambda reads: reads.trace(NS, SECRET, after=0, limit=None, last=None),
+    lambda reads: reads.trace(TraceRange(NS, SECRET), room=1),
     lambda reads: reads.task(NS, SECRET, 1),
     lambda reads: reads.process(NS, SECRET),
     lambda reads: reads.search(Wanted(metadata={"a": SECRET}), limit=1, cursor=None),
