@@ -162,6 +162,9 @@ UNREAD = Counter(
 BACKGROUND_FAILURES = Counter(
     "progressor_background_failures", "Background tasks that failed and were begun again", ("part",)
 )
+LOG_LINES_DROPPED = Counter(
+    "progressor_log_lines_dropped", "Lines of log that were dropped, for nobody took them from the stream"
+)
 STORAGE_OUTAGE = Gauge(
     "progressor_storage_outage_ms", "For how long by now PostgreSQL has not been available; 0 if it is"
 )

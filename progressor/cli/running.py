@@ -22,7 +22,9 @@ from typing import Any, NoReturn, Self, TypeVar
 import typer
 from rich.console import Console
 
+from progressor.deployment import logs
 from progressor.deployment.loops import serving
+from progressor.supervision import watched
 
 T = TypeVar("T")
 
@@ -35,7 +37,8 @@ BEYOND_GRACE = timedelta(seconds=40)
 
 
 def leave(signum: int) -> NoReturn:
-    """End this OS process at once."""
+    """End this OS process at once, but for the lines that are still to be written."""
+    logs.flush()
     os._exit(128 + signum)
 
 
@@ -114,18 +117,18 @@ class Runner:
             self._stop(asyncio.get_running_loop(), None)
 
     def _stop(self, loop: asyncio.AbstractEventLoop, signum: int | None) -> None:
-        # A thread says so: a signal may have interrupted a write to the same stream.
-        threading.Thread(target=self._see_through, args=[signum], daemon=True).start()
+        # Threads do so: a signal may have interrupted a write to the same stream. What one waits for
+        # does not keep the other one from bounding the stop.
+        name = None if signum is None else signal.Signals(signum).name
+        threading.Thread(target=watched("stop", self._stopping), args=[name], daemon=True).start()
+        threading.Thread(target=watched("stop", self._bound), args=[signum], daemon=True).start()
         if not loop.is_closed():
             loop.call_soon_threadsafe(self._begin_to_stop)
 
-    def _see_through(self, signum: int | None) -> None:
-        try:
-            self._stopping(None if signum is None else signal.Signals(signum).name)
-        finally:
-            if not self._left.wait((self._grace + BEYOND_GRACE).total_seconds()):
-                log.error("not stopped in time, leaving")
-                leave(signal.SIGTERM if signum is None else signum)
+    def _bound(self, signum: int | None) -> None:
+        if not self._left.wait((self._grace + BEYOND_GRACE).total_seconds()):
+            log.error("not stopped in time, leaving")
+            leave(signal.SIGTERM if signum is None else signum)
 
     def _begin_to_stop(self) -> None:
         self._asked.set()

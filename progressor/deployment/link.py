@@ -24,6 +24,7 @@ from enum import StrEnum
 from typing import Any, Self, assert_never
 
 from progressor import metrics
+from progressor.deployment import logs
 from progressor.deployment.health import Ask, HealthCheck, Life, lives
 from progressor.deployment.merging import Figures
 from progressor.outages import cause_of
@@ -148,6 +149,7 @@ class Link(HealthCheck):
 
     def _end(self) -> None:
         if self._told:
+            logs.flush()
             os._exit(128 + signal.SIGTERM)
         log.warning("supervisor gone, finishing steps")
         self._stop()

@@ -18,6 +18,8 @@ from structlog.dev import Column, ConsoleRenderer, KeyValueColumnFormatter, plai
 from structlog.stdlib import ExtraAdder, ProcessorFormatter, add_log_level, add_logger_name
 from structlog.types import EventDict, Processor, WrappedLogger
 
+from progressor.deployment.log_writer import LogWriter
+
 # Their "info" is about their own inner life.
 _CHATTY = ("alembic", "asyncio", "sqlalchemy", "psycopg")
 # A URL's password may hold anything up to the last @ before the host; in key=value it may be quoted.
@@ -58,13 +60,14 @@ def set_up(
 ) -> None:
     """Send all logs and warnings of this process to `stream` (stderr); what was set up before goes.
 
-    Each line is one write, and names the child that this process is, so that many may share a stream.
+    No line keeps anybody waiting. Each is one write, and names the child that this process is, so that many
+    may share a stream.
     """
     target = sys.stderr if stream is None else stream
     terminal = target.isatty()
     colours = terminal and "NO_COLOR" not in os.environ
     readable = form == "console" or (form == "auto" and terminal)
-    handler = logging.StreamHandler(target)
+    handler = LogWriter(target)
     handler.setFormatter(
         ProcessorFormatter(
             foreign_pre_chain=[*_facts(readable=readable), *_of_child(child)],
@@ -77,11 +80,18 @@ def set_up(
     root = logging.getLogger()
     for old in list(root.handlers):
         root.removeHandler(old)
+        old.flush()
     root.addHandler(handler)
     root.setLevel(level.upper())
     for name in _CHATTY:
         logging.getLogger(name).setLevel(max(logging.WARNING, root.level))
     logging.captureWarnings(capture=True)
+
+
+def flush() -> None:
+    """Wait a moment for what was logged to be written."""
+    for handler in logging.getLogger().handlers:
+        handler.flush()
 
 
 def _facts(*, readable: bool) -> list[Processor]:
