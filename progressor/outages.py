@@ -42,6 +42,7 @@ class Outage:
         self._failed_at = 0.0
         self._worked_at: float | None = None
         self._said_at = 0.0
+        self._cause = ""
 
     def failed(self, cause: str, **fields: object) -> None:
         """It did not work."""
@@ -49,7 +50,7 @@ class Outage:
         with self._lock:
             begins = self._since is None
             since = self._since = now if self._since is None else self._since
-            self._failed_at, self._worked_at = now, None
+            self._failed_at, self._worked_at, self._cause = now, None, cause
             if not begins and now - self._said_at < _AGAIN:
                 return
             self._said_at = now
@@ -82,6 +83,11 @@ class Outage:
             if self._since is None or self._worked_at is not None or now - self._failed_at > _FORGOTTEN:
                 return 0.0
             return now - self._since
+
+    @property
+    def cause(self) -> str | None:
+        """The cause of the last failure, while it lasts."""
+        return self._cause if self.seconds else None
 
     @property
     def held_up(self) -> float:

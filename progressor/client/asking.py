@@ -181,7 +181,7 @@ class Asker:
                     key = request.idempotency_key
                     raise await self._no_reply(ref, request.process_id, key, error) from None
                 if isinstance(error, TimeoutError):
-                    raise _not_accepted(request, patience) from None
+                    raise _not_accepted(request, patience, self._node.storage.outage.cause) from None
                 raise
         wire = self._wires[request.namespace]
         return response_of(request.namespace, request.process_id, answer, wire)
@@ -204,7 +204,7 @@ class Asker:
             async with asyncio.timeout(patience):
                 return await self._accepting.accept(await self.sealed(request))
         except TimeoutError:
-            raise _not_accepted(request, patience) from None
+            raise _not_accepted(request, patience, self._node.storage.outage.cause) from None
 
     async def submit(self, request: Request, timeout: Timeout) -> Receipt:
         """Accept the request, and hand out its receipt."""
@@ -255,7 +255,7 @@ class Asker:
                 # Now, and not when the answer is there: this too may be a read.
                 await self.wire_of(namespace)
         except TimeoutError:
-            raise not_answered(look) from None
+            raise not_answered(look, self._node.storage.outage.cause) from None
         task = TaskRef(namespace, row.process_no, task_id)
         standing = Standing(row.status, row.response, row.error)
         until = began + seconds
@@ -306,15 +306,20 @@ def seconds_of(timeout: Timeout, default: timedelta) -> float:
     return check_seconds("timeout", default if timeout is None else timeout)
 
 
-def not_answered(seconds: float) -> StorageUnavailable:
+def not_answered(seconds: float, cause: str | None) -> StorageUnavailable:
     """The error of who only reads, and whose time was over before anything was seen to go on."""
     return StorageUnavailable(
-        f"PostgreSQL did not answer within {seconds:g} s: nothing was changed, read again"
+        f"PostgreSQL did not answer within {seconds:g} s{_for(cause)}: nothing was changed, read again"
     )
 
 
-def _not_accepted(request: Request, seconds: float) -> StorageUnavailable:
+def _not_accepted(request: Request, seconds: float, cause: str | None) -> StorageUnavailable:
     return StorageUnavailable(
-        f"PostgreSQL did not take the request within {seconds:g} s; it may still go through: "
+        f"PostgreSQL did not take the request within {seconds:g} s{_for(cause)}; it may still go through: "
         f"ask again with idempotency_key={request.idempotency_key!r}"
     )
+
+
+def _for(cause: str | None) -> str:
+    """What PostgreSQL says while it is not available, a lack of connections for one."""
+    return "" if cause is None else f" ({cause})"

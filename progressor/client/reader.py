@@ -74,7 +74,7 @@ class Reader:
                 return snapshot._replace(history=await self.events(snapshot, wanted))
         except TimeoutError:
             if snapshot is None or snapshot.status is not ProcessStatus.INIT:
-                raise not_answered(seconds) from None
+                raise not_answered(seconds, self._node.storage.outage.cause) from None
             paused = await self._asker.is_paused(namespace)
             raise ReplyTimeout(
                 namespace, process_id, idempotency_key=None, task_id=None, paused=paused

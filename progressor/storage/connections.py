@@ -1,20 +1,23 @@
 """Connections for one use at a time: opened on demand, reused last in first out, dropped when they break.
 
 Rule: a connection in here is idle and clean, or it is not in here: who took it gives it back or closes it,
-also after `close`. There is no background task to fail: after an outage the next caller opens a new one.
+also after `close`. No background task opens any: after an outage the next caller does. One that nobody took
+for a while is closed, so that others find a place on the server.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Coroutine
 from types import TracebackType
-from typing import Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 import psycopg
 
 from progressor.config import DEFAULT_SCHEMA
 from progressor.storage import opening, refusals
 from progressor.storage.session import Session
+from progressor.supervision import Background, watched
 
 
 class Connection(Protocol):
@@ -26,11 +29,13 @@ class Connection(Protocol):
     @property
     def is_lost(self) -> bool: ...
 
-    async def close(self) -> None:
+    def close(self) -> Coroutine[Any, Any, None]:
         """Close it, whatever it does. There is no moment at which a cancellation leaves it open."""
 
 
 C = TypeVar("C", bound=Connection)
+
+_IDLE_SECONDS = 60.0
 
 
 class Pool(Generic[C]):
@@ -39,7 +44,10 @@ class Pool(Generic[C]):
     role: str | None = None
 
     def __init__(self, *, limit: int) -> None:
-        self._idle: list[C] = []
+        # The one that was given back last is the last one, and is taken first.
+        self._idle: list[tuple[C, float]] = []
+        self._closing = Background()
+        self._look: asyncio.TimerHandle | None = None
         self._places = asyncio.Semaphore(limit)
         self._closed = False
 
@@ -57,7 +65,7 @@ class Pool(Generic[C]):
         """One that is idle, or a new one."""
         await self._place()
         try:
-            return self._idle.pop() if self._idle else await self._open()
+            return self._idle.pop()[0] if self._idle else await self._open()
         except BaseException:
             self._places.release()
             raise
@@ -67,7 +75,7 @@ class Pool(Generic[C]):
         try:
             # A refused transaction leaves a good connection good; a cancelled one does not.
             if connection.is_idle and not self._closed and not ended:
-                self._idle.append(connection)
+                self._keep(connection)
             else:
                 ended = ended or connection.is_lost
                 await connection.close()
@@ -77,14 +85,33 @@ class Pool(Generic[C]):
         finally:
             self._places.release()
 
+    def _keep(self, connection: C) -> None:
+        loop = asyncio.get_running_loop()
+        self._idle.append((connection, loop.time()))
+        if self._look is None:
+            self._look = loop.call_later(_IDLE_SECONDS, watched("idle connections", self._close_unused))
+
+    def _close_unused(self) -> None:
+        """Close those that nobody took for long enough, and look again when the next one may be."""
+        loop, self._look = asyncio.get_running_loop(), None
+        oldest = loop.time() - _IDLE_SECONDS
+        while self._idle and self._idle[0][1] <= oldest:
+            self._closing.begin("idle connections", self._idle.pop(0)[0].close())
+        if self._idle:
+            wait = self._idle[0][1] - oldest
+            self._look = loop.call_later(wait, watched("idle connections", self._close_unused))
+
     async def _drop_idle(self) -> None:
         while self._idle:
-            await self._idle.pop().close()
+            await self._idle.pop()[0].close()
 
     async def close(self) -> None:
         """Close what is idle; what is in use is closed when its user is done."""
         self._closed = True
+        if self._look is not None:
+            self._look.cancel()
         await self._drop_idle()
+        await self._closing.ended()
 
 
 class Acquired(Generic[C]):

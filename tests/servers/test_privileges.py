@@ -240,3 +240,11 @@ async def test_a_value_of_the_wrong_type_is_final(dsn: str) -> None:
     with pytest.raises(ProgressorError, match="insufficient data left in message"):
         await storage.search_calls(NS, b"\1", worker_id=1, lease=number())  # type: ignore[arg-type]
     await connections.close()
+
+
+async def test_who_finds_no_connection_is_told_so(app: Role) -> None:
+    """The first request of a client, whose time is over before the server has a place for it."""
+    async with Client(app.dsn) as client:
+        app.execute("ALTER ROLE {role} CONNECTION LIMIT 0")
+        with pytest.raises(StorageUnavailable, match=r"within 2 s .*too many connections"):
+            await client.start("shop", "p1", timeout=2)

@@ -15,12 +15,12 @@ from typing import Any
 
 import pytest
 
-from progressor.storage import session
+from progressor.storage import connections, session
 from progressor.storage.connections import Connections
 from progressor.storage.opening import refuse_lent_sessions
 from progressor.storage.operations import Storage
 from progressor.storage.reads import Reads
-from tests.support import SECOND
+from tests.support import SECOND, eventually
 
 Act = Callable[[], Awaitable[object]]
 STATE = pytest.mark.parametrize("keeps_state", [True, False])
@@ -149,3 +149,19 @@ async def test_no_descriptor_is_left_for_a_session(dsn: str, monkeypatch: pytest
         gc.collect()
     assert not lacking
     await connections.close()
+
+
+async def test_what_nobody_uses_is_closed(dsn: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a while, so that others find a place on the server; what is in use stays, and new ones open."""
+    monkeypatch.setattr(connections, "_IDLE_SECONDS", 0.05)
+    pool = Connections(dsn, limit=3)
+    sessions = [await pool.take() for _ in range(3)]
+    for each in sessions[:2]:
+        await pool.give_back(each, ended=False)
+    await eventually(lambda: all(each.is_lost for each in sessions[:2]), "both are closed")
+    assert not sessions[2].is_lost
+    async with pool.acquire() as another:
+        assert another not in sessions
+    await pool.give_back(sessions[2], ended=False)
+    await eventually(lambda: sessions[2].is_lost and another.is_lost, "the others, too")
+    await pool.close()
