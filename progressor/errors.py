@@ -175,7 +175,10 @@ class ProcessBroken(_AboutProcess):
 
 
 class ProcessNotBroken(_AboutProcess):
-    """Only a process in status error can be repaired, by one repair at a time."""
+    """Only a process in status error can be repaired, by one repair at a time.
+
+    And only once all requests that waited when it broke are cancelled: of very many that takes a while.
+    """
 
     _says = "process {process} is not broken"
 

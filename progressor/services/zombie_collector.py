@@ -19,7 +19,7 @@ from progressor.node.node import Node
 from progressor.node.replies import Replies
 from progressor.node.witness import Witness
 from progressor.services.service import PeriodicService
-from progressor.storage import Evidence, Standing, Storage, Zombie
+from progressor.storage import FROM_THE_START, Evidence, Standing, Storage, Zombie
 
 log = logging.getLogger("progressor.zombie_collector")
 
@@ -53,6 +53,7 @@ class ZombieCollector(PeriodicService):
         self._lease_age = lease_age
         self._grace = grace
         self._leftovers_at = self._looks_around_at = 0.0
+        self._place = FROM_THE_START
         self._judges: bool | None = None
         self._longest_lease = lease_age
 
@@ -78,7 +79,7 @@ class ZombieCollector(PeriodicService):
             metrics.took(metrics.ZOMBIE_COLLECTION, began, namespace)
         for zombie in zombies:
             self._report(zombie)
-        more = len(zombies) == _MOST
+        more = await self._cancel_stranded() or len(zombies) == _MOST
         if began >= self._leftovers_at:
             # One that fails would take as long again at once, and zombies wait for it.
             self._leftovers_at = began + _RARELY
@@ -86,6 +87,14 @@ class ZombieCollector(PeriodicService):
             if await self._storage.drop_leftovers():
                 self._leftovers_at, more = began, True
         return timedelta(0) if more else None
+
+    async def _cancel_stranded(self) -> bool:
+        """Go on with what many requests waited for when their process broke; True if there may be more."""
+        stranded = await self._storage.cancel_stranded(self._place)
+        for ref in stranded.cancelled:
+            self._replies.resolve(ref, Standing(TaskStatus.CANCELLED, error=stranded.reason))
+        self._place = stranded.place or FROM_THE_START
+        return stranded.more
 
     def _note(self, evidence: Evidence | None) -> None:
         """Say when judging ends and begins again, and why."""

@@ -51,6 +51,7 @@ from progressor.storage.refusals import BatchRefused, Unreadable
 from progressor.storage.searches import MOST_ITEMS, TimerFilter, Wanted
 from progressor.storage.signals import KINDS, Kind, Signals
 from progressor.storage.traces import TaskRow, TraceRange
+from progressor.storage.zombies import FROM_THE_START
 
 __all__ = [
     "BatchRefused",
@@ -66,6 +67,7 @@ __all__ = [
     "Finished",
     "Fused",
     "Evidence",
+    "FROM_THE_START",
     "Failed",
     "Import",
     "KINDS",

@@ -254,6 +254,27 @@ class Evidence(NamedTuple):
         return self.at - self.since >= age
 
 
+# In one transaction: no more than is cancelled in a second or two.
+_MOST_CANCELLED, _LEAST_CANCELLED = 10_000, 100
+
+
+def most_cancelled(processes: int) -> int:
+    """How many waiting requests of each of so many processes one transaction cancels."""
+    return max(_MOST_CANCELLED // processes, _LEAST_CANCELLED)
+
+
+class Stranded(NamedTuple):
+    """One piece of the requests that waited on broken processes: their callers, and the reason.
+
+    `place` is the broken process to go on behind, None at the end of all; `more` if a piece was cancelled.
+    """
+
+    place: tuple[int, datetime, int] | None
+    cancelled: tuple[TaskRef, ...] = ()
+    reason: str | None = None
+    more: bool = False
+
+
 @dataclass(frozen=True, slots=True)
 class Zombie:
     """A task taken from a worker that is gone or ran too long: why, and what became of it."""

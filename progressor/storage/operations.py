@@ -40,6 +40,7 @@ from progressor.storage.items import (
     Saved,
     Standing,
     Step,
+    Stranded,
     TaskRef,
     Zombie,
 )
@@ -58,7 +59,7 @@ from progressor.storage.saving import save
 from progressor.storage.session import Session
 from progressor.storage.statements import Params, Row, lock_by_name
 from progressor.storage.tokens import Tokens
-from progressor.storage.zombies import Round, collect, collected, evidence_columns
+from progressor.storage.zombies import Round, cancel_stranded, collect, collected, evidence_columns
 
 # Of removed processes, in one transaction: no more than is deleted in a few seconds.
 _MOST_ROWS, _MOST_BYTES = 10_000, 64 * 1024 * 1024
@@ -276,6 +277,13 @@ class Storage(Bulks, Oversight, Tokens):
             self._unread.say("zombie cannot be collected", zombie, error)
 
         return await collected(carry, params, pass_over)
+
+    async def cancel_stranded(
+        self, after: tuple[int, datetime, int], *, now: datetime | None = None
+    ) -> Stranded:
+        """Cancel the next piece of requests that the end of a step left waiting on its broken process."""
+        attempt = partial(cancel_stranded, after=after, now=now)
+        return await self._run("cancel_stranded", attempt, patience=self._patience)
 
     async def drop_workers(self, evidence: Evidence, *, lease_age: timedelta) -> None:
         """Forget workers that died without leaving, once nothing of theirs runs."""

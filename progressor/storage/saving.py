@@ -11,7 +11,7 @@ from datetime import datetime
 
 from progressor.model import Disposition, ProcessStatus, TaskType
 from progressor.storage.columns import ending_columns, step_columns, task_key_columns
-from progressor.storage.items import LostLease, Saved, Step
+from progressor.storage.items import LostLease, Saved, Step, most_cancelled
 from progressor.storage.rows import lite_outcomes_of, outcomes_of
 from progressor.storage.session import Session
 from progressor.storage.statements import Params
@@ -64,5 +64,9 @@ def _ending(steps: Sequence[Step], params: Params) -> dict[str, Params]:
     ):
         ended = [step for step in steps if step.decision.disposition is disposition]
         if ended:
-            saving[verb] = {**ending_columns(ended), "now": params["now"]}
+            saving[verb] = {
+                **ending_columns(ended),
+                "now": params["now"],
+                "most": most_cancelled(len(ended)),
+            }
     return {**saving, "save_result": params}

@@ -19,7 +19,7 @@ from progressor.errors import InvalidRequest, StorageUnavailable
 from progressor.model import Decision, Disposition, Task, TaskType, shown_id
 from progressor.storage.arrays import bigints, microseconds, texts
 from progressor.storage.columns import task_key_columns, timer_columns
-from progressor.storage.items import Evidence, TaskRef, Zombie
+from progressor.storage.items import Evidence, Stranded, TaskRef, Zombie, most_cancelled
 from progressor.storage.reach import said_by
 from progressor.storage.refusals import Unreadable, judged
 from progressor.storage.rows import grouped
@@ -112,6 +112,29 @@ async def _find(session: Session, params: Params) -> list[Row]:
     return told["find_zombies"]
 
 
+_LOOKS = 5000
+FROM_THE_START = (-1, datetime(1, 1, 2, tzinfo=UTC), -1)
+"""Before all broken processes, in the order in which they are looked at."""
+
+
+async def cancel_stranded(
+    session: Session, _again: bool, *, after: tuple[int, datetime, int], now: datetime | None
+) -> Stranded:
+    """Cancel a piece of what waits on the first broken process that has requests left."""
+    names = ("namespace_no", "created_at", "process_no")
+    looks = {**dict(zip(names, after, strict=True)), "looks": _LOOKS}
+    async with session.transaction():
+        rows = (await session.transact({"stranded": looks}))["stranded"]
+        found = next((row for row in rows if row["waits"]), None)
+        if found is None:
+            return Stranded(tuple(rows[-1][name] for name in names) if len(rows) else None)
+        numbers = {"process_no": bigints([found["process_no"]])}
+        params = {**numbers, "most": most_cancelled(1), "now": now}
+        told = (await session.transact({"lock": numbers, "cancel_stranded": params}))["cancel_stranded"]
+    refs = grouped(told, {found["process_no"]: found["namespace"]})
+    return Stranded(after, refs.get(found["process_no"], ()), told[0]["error"] if told else None, more=True)
+
+
 class _Verdict(NamedTuple):
     task: Task
     decision: Decision
@@ -135,7 +158,7 @@ async def _bury(session: Session, found: Sequence[Row], now: datetime | None) ->
     retried = [verdict for verdict in verdicts.values() if verdict.goes_back]
     statements: dict[str, Params] = {}
     if ended:
-        params = {**_end_columns(ended), "now": now}
+        params = {**_end_columns(ended), "now": now, "most": most_cancelled(len(ended))}
         statements |= {"cancel_waiting": params, "end_zombies": params}
     if retried:
         statements["release"] = {**_retry_columns(retried), "attempts": 1, "now": now}

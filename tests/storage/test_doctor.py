@@ -248,7 +248,7 @@ DAMAGES: dict[str, Damage] = {
                 "WHERE process_id = 'mailbox'"
             ),
         ),
-        {"broken_waits_for_repair"},
+        {"schedule_claimable"},
     ),
     "a repair on a whole process": (
         at("repaired"),

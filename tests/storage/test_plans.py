@@ -20,6 +20,7 @@ from progressor.storage.items import Claimed, Import, NewBulk
 from progressor.storage.operations import Storage
 from progressor.storage.session import Session, _encode, numbered
 from progressor.storage.statements import STATEMENTS, Params
+from progressor.storage.zombies import FROM_THE_START
 from tests.support import (
     NS,
     SECOND,
@@ -118,6 +119,7 @@ OTHERS = {
     # The first of a process, which is its init.
     ("settle_bulk", "tasks"): "process_no =",
     # A page of the broken ones.
+    ("stranded", "processes"): "ROW(",
     ("look_bulk", "processes"): "ROW(",
     ("broken_groups", "processes"): "ROW(",
     # The last tasks of a process.
@@ -136,6 +138,7 @@ ORDERS = {
     ("namespace_figures", "processes"): {"processes_broken", "processes_by_creation"},
     ("broken_processes", "processes"): {"processes_broken"},
     ("look_bulk", "processes"): {"processes_broken"},
+    ("stranded", "processes"): {"processes_broken"},
     ("broken_groups", "processes"): {"processes_broken"},
     ("namespace_figures", "schedule"): {"schedule_timers"},
     ("waiting", "schedule"): {"schedule_calls"},
@@ -251,6 +254,21 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, Params]]:
     monkeypatch.undo()
 
 
+async def strand(storage: Storage, dsn: str) -> None:
+    """Leave a request on a broken process."""
+    await start(storage, "p9")
+    step = await hold(storage, request("p9"))
+    await wait(storage, request("p9"))
+    await save(storage, step, fail())
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        connection.execute(
+            "INSERT INTO progressor.schedule "
+            "SELECT t.process_no, t.task_id, now(), p.namespace_no, 'call', FALSE "
+            "FROM progressor.tasks AS t JOIN progressor.processes AS p USING (process_no) "
+            "WHERE p.process_id = 'p9' AND t.status = 'cancelled'"
+        )
+
+
 async def tour(dsn: str) -> None:
     """Send every statement at least once."""
     connections = LossyConnections(dsn, limit=1)
@@ -265,8 +283,8 @@ async def tour(dsn: str) -> None:
     await storage.hand_back([timer.task])
     await break_process(storage, "p2", by_timer=True)
     await storage.simple_repair([repair("p2")], now=T0)
-    await break_init(storage, "p8")
-    await save(storage, await hold(storage, repair("p8")), resume(status=ProcessStatus.INIT))
+    await break_init(storage, "unborn")
+    await save(storage, await hold(storage, repair("unborn")), resume(status=ProcessStatus.INIT))
     # One that is there.
     await storage.prepare_init([init("p2")], now=T0)
     await start(storage, "p3")
@@ -296,6 +314,9 @@ async def tour(dsn: str) -> None:
     await storage.mailbox(NS, "p6")
     await storage.failed(NS)
     await storage.next_task(1)
+    await strand(storage, dsn)
+    await storage.cancel_stranded(FROM_THE_START)
+    await storage.remove(NS, "p9")
     await bulks(storage)
     async with connections.acquire() as session:
         mine = {"process_no": 1, "worker_id": WORKER, "lease": 1, "now": T0}

@@ -1,13 +1,26 @@
 -- Processes break in this transaction: cancel the requests that wait on them, and return their callers.
 -- A timer that waits stays as it is: not claimable, as a task runs, and so it is held. This comes before the
--- statement that ends the steps, while their running rows, the fence, are still held.
-WITH gone AS (
-    DELETE FROM progressor.schedule AS s
-    USING
-        unnest(
-            %(process_no)s::bigint[], %(task_id)s::bigint[], %(worker_id)s::bigint[], %(lease)s::bigint[],
-            %(detail)s::text[]
-        ) AS i (process_no, task_id, worker_id, lease, detail)
+-- statement that ends the steps, while their running rows, the fence, are still held. Of a long mailbox the
+-- oldest so many: the others, which nobody can claim, cancel_stranded cancels later.
+WITH item AS MATERIALIZED (
+    SELECT
+        i.process_no, i.detail,
+        (
+            SELECT max(first.task_id)
+            FROM (
+                SELECT s.task_id
+                FROM progressor.schedule AS s
+                WHERE
+                    s.process_no = i.process_no
+                    AND s.task_type IN ('init', 'call', 'notify', 'repair')
+                ORDER BY s.task_id
+                LIMIT %(most)s::bigint
+            ) AS first
+        ) AS up_to
+    FROM unnest(
+        %(process_no)s::bigint[], %(task_id)s::bigint[], %(worker_id)s::bigint[], %(lease)s::bigint[],
+        %(detail)s::text[]
+    ) AS i (process_no, task_id, worker_id, lease, detail)
     CROSS JOIN LATERAL (
         SELECT FROM progressor.running AS r
         WHERE
@@ -15,8 +28,13 @@ WITH gone AS (
             AND r.worker_id IS NOT DISTINCT FROM i.worker_id
         OFFSET 0
     ) AS r
+),
+
+gone AS (
+    DELETE FROM progressor.schedule AS s
+    USING item AS i
     WHERE
-        s.process_no = ANY (ARRAY[i.process_no])
+        s.process_no = ANY (ARRAY[i.process_no]) AND s.task_id <= i.up_to
         AND s.task_type IN ('init', 'call', 'notify', 'repair')
     RETURNING s.process_no, s.task_id, i.detail
 ),

@@ -31,7 +31,7 @@ WITH item AS (
         NOT EXISTS (SELECT FROM progressor.running AS r WHERE r.process_no = i.process_no OFFSET 0)
         AND NOT EXISTS (
             SELECT FROM progressor.schedule AS s
-            WHERE s.process_no = i.process_no AND s.task_type = 'repair'
+            WHERE s.process_no = i.process_no AND s.task_type IN ('init', 'call', 'notify', 'repair')
             OFFSET 0
         )
         AND NOT EXISTS (

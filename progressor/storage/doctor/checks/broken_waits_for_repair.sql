@@ -1,5 +1,5 @@
--- On a broken process nothing waits or runs but one repair, and a timer that is held; on any other process no
--- repair does.
+-- On a broken process nothing runs but a repair, and nothing waits but that, a held timer, and requests that are
+-- still to be cancelled; on any other process no repair does.
 -- Reads: schedule, running.
 SELECT
     n.name AS namespace, p.process_id, t.task_id,
@@ -26,5 +26,7 @@ WHERE
     AND CASE
         WHEN p.status <> 'error' THEN t.task_type = 'repair'
         WHEN t.is_timer THEN t.runs
-        ELSE t.task_type <> 'repair' OR t.requests > 1
+        -- What waited when it broke is cancelled in pieces, before any repair.
+        WHEN t.task_type = 'repair' THEN t.requests > 1
+        ELSE t.runs
     END

@@ -1,5 +1,5 @@
--- Of what waits on a process, one task may be claimed if nothing runs: its oldest request, else its timer. A
--- broken process's timer may not: it is held.
+-- Of what waits on a process, one task may be claimed if nothing runs: its oldest request, else its timer. Of a
+-- broken process, only a repair: its timer is held, other requests are to be cancelled.
 -- Reads: schedule, running.
 -- Any other timer that may not be claimed is blocked: by a request that waits, or by the task that runs.
 SELECT
@@ -12,7 +12,7 @@ SELECT
 FROM (
     SELECT
         s.process_no, s.task_id, s.claimable,
-        s.task_type IN ('timeout', 'remove') AS is_timer,
+        s.task_type = 'repair' AS is_repair,
         r.task_id IS NULL AND row_number() OVER (
             PARTITION BY s.process_no ORDER BY s.task_type IN ('timeout', 'remove'), s.task_id
         ) = 1 AS is_next
@@ -23,4 +23,4 @@ JOIN progressor.processes AS p ON p.process_no = s.process_no
 LEFT JOIN progressor.namespaces AS n ON n.namespace_no = p.namespace_no
 WHERE
     (%(namespace)s::text IS NULL OR n.name = %(namespace)s::text)
-    AND s.claimable <> (s.is_next AND NOT (s.is_timer AND p.status = 'error'))
+    AND s.claimable <> (s.is_next AND (s.is_repair OR p.status <> 'error'))
