@@ -131,8 +131,7 @@ class Node:
 
     async def facts(self) -> dict[str, object]:
         """What the first line of a log names: who talks to which server, where."""
-        server = await self.storage.server_version()
-        return {"version": VERSION, "server_version": server, **place_of(self.dsn)}
+        return {"version": VERSION, **await self.storage.server()}
 
     async def stop(self) -> None:
         """Close everything, for good; what was committed stays committed."""

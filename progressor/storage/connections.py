@@ -145,6 +145,8 @@ class Connections(Pool[Session]):
     ) -> None:
         super().__init__(limit=limit)
         self.dsn = dsn
+        # Where the newest session is: of several servers in the DSN the one that was reached.
+        self.reached: tuple[str, int] | None = None
         self._schema = schema
         self._session_state = session_state
 
@@ -153,6 +155,7 @@ class Connections(Pool[Session]):
             self.dsn, "progressor", keeps_state=self._session_state, more={"planner": {"is_local": False}}
         )
         self.role = connection.info.user
+        self.reached = (connection.info.host, connection.info.port)
         try:
             return Session(connection, schema=self._schema, keeps_state=self._session_state)
         except BaseException as error:

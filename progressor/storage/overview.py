@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from progressor.rights import check_patterns, fitting
 from progressor.storage.arrays import texts
+from progressor.storage.reach import place_of
 from progressor.storage.statements import Row
 from progressor.storage.transactions import Transactions
 
@@ -111,11 +112,14 @@ class Overview(Transactions):
             payload=texts([payload for _, payload in hints]),
         )
 
-    async def server_version(self) -> str:
-        """Which PostgreSQL this is."""
+    async def server(self) -> dict[str, str]:
+        """Version and place of the server; of several in the DSN of the one that was reached."""
         (row,) = await self._rows("server_version")
-        version: str = row["server_version"]
-        return version
+        place = place_of(self._connections.dsn)
+        if "," in place["host"] and self._connections.reached is not None:
+            host, port = self._connections.reached
+            place |= {"host": host, "port": str(port)}
+        return {"server_version": row["server_version"], **place}
 
 
 def _waiting(row: Row, kind: str) -> Waiting:

@@ -14,6 +14,7 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from progressor.storage import connections, session
 from progressor.storage.connections import Connections
@@ -145,7 +146,7 @@ async def test_no_descriptor_is_left_for_a_session(dsn: str, monkeypatch: pytest
     connections = Connections(dsn, limit=1)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert await Storage(connections, patience=10 * SECOND).server_version()
+        assert await Storage(connections, patience=10 * SECOND).server()
         gc.collect()
     assert not lacking
     await connections.close()
@@ -164,4 +165,15 @@ async def test_what_nobody_uses_is_closed(dsn: str, monkeypatch: pytest.MonkeyPa
         assert another not in sessions
     await pool.give_back(sessions[2], ended=False)
     await eventually(lambda: sessions[2].is_lost and another.is_lost, "the others, too")
+    await pool.close()
+
+
+async def test_of_several_servers_the_one_that_was_reached_is_named(dsn: str) -> None:
+    """A URL may list a standby, or what is gone: the first line of a log has the server that answers."""
+    stated = conninfo_to_dict(dsn)
+    host, port = str(stated["host"]), str(stated.get("port", 5432))
+    listed = make_conninfo(dsn, host=f"127.0.0.1,{host}", port=f"1,{port}")
+    pool = Connections(listed, limit=1)
+    found = await Storage(pool, patience=10 * SECOND).server()
+    assert (found["host"], found["port"]) == (host, port)
     await pool.close()
