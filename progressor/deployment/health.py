@@ -1,7 +1,8 @@
 """How a service is, asked through its event loop from another thread.
 
-Rule: a loop that does not answer in time is not healthy. Whether a service lives is asked of its loop
-alone: an outage of PostgreSQL must restart nobody, because it would end what only waits for it.
+Rule: a loop that does not answer in time is not healthy. Whether a service lives, or is ready, is asked of
+its loop alone. An outage of PostgreSQL must restart nobody, because that would end what only waits for it,
+and take nobody out of a balancer, because all would be out at once.
 """
 
 from __future__ import annotations
@@ -78,6 +79,13 @@ class HealthCheck:
             return Life(False, f"no answer within {self._seconds:g} s from the event loop")
         except LoopEnded:
             return Life(True, "stopping")
+
+    def readiness(self) -> Life:
+        """Ask whether it has started, does not stop, and answers; called in a thread."""
+        if self._ask is None:
+            return Life(False, self._says)
+        life = self.life()
+        return Life(life.ok and life.detail is None, life.detail)
 
 
 class LoopEnded(Exception):

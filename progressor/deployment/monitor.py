@@ -1,7 +1,7 @@
 """`/metrics` and `/health` over HTTP, for Prometheus and for whoever restarts what is ill.
 
-`/health/live` is for who restarts (does the event loop answer?), `/health/ready` for who waits until it can
-work, `/health` tells people all that is known.
+`/health/live` is for who restarts (does the event loop answer?), `/health/ready` for who sends requests
+(has it started, and does it not stop?), `/health` tells people all that is known.
 Rule: served by a thread of its own. A handler that blocks the event loop hides no metric, and is seen.
 """
 
@@ -118,8 +118,8 @@ class _Page(BaseHTTPRequestHandler):
                 health = self.server.monitor.health()
                 self._send_health(health.ok, asdict(health))
             case "/health/ready":
-                health = self.server.monitor.health()
-                self._send_health(health.ok, {"ok": health.ok, "detail": health.detail})
+                ready = self.server.monitor.readiness()
+                self._send_health(ready.ok, ready._asdict())
             case "/health/live":
                 life = self.server.monitor.life()
                 self._send_health(life.ok, life._asdict())

@@ -211,7 +211,7 @@ class Supervisor:
             # Also since it was asked.
             if not child.leaves and not (child in told and told[child].ok)
         ]
-        return Life(not silent, "; ".join(silent) or None)
+        return Life(not silent, "; ".join(silent) or (None if serving else "no child serves"))
 
     def exposition(self, accept: str) -> tuple[bytes, str]:
         """Show the metrics of all as text; called in another thread than the event loop's."""

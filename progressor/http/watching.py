@@ -84,9 +84,9 @@ async def live() -> Response:
 
 @routes.get("/health/ready", include_in_schema=False, dependencies=[public])
 async def ready(server: TheServer) -> Response:
-    """Whether it can take requests: not while it stops, nor, in the last second, without the database."""
-    health = await server.health.lately()
-    return bodies.shown({"ok": health.ok}, 200 if health.ok else 503)
+    """Whether it takes requests: not while it stops. Without the database it does, and they wait for it."""
+    ok = not server.waits.is_draining
+    return bodies.shown({"ok": ok}, 200 if ok else 503)
 
 
 @routes.get(
