@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 
 from benchmarks.chaos.defects import DEFECTS
+from benchmarks.chaos.faults import DRAWN, WEIGHTS
 from benchmarks.chaos.run import Options, carry_out
 
 _QUICK_SECONDS, _QUICK_PAUSE, _QUICK_SETTLE = 20.0, 0.7, 40.0
@@ -27,6 +28,9 @@ def main() -> int:
         "--settle", type=float, default=60, help="seconds in which all must come to its end"
     )
     parser.add_argument("--quick", action="store_true", help="a minute in all")
+    parser.add_argument(
+        "--fault", action="append", choices=WEIGHTS, help="only this one, and others that are named"
+    )
     parser.add_argument("--defect", choices=DEFECTS, help="run a copy that is broken on purpose")
     parser.add_argument("--json", type=Path, help="write the report here")
     parser.add_argument("--report", type=Path, help="write the report here, as Markdown")
@@ -37,6 +41,7 @@ def main() -> int:
         seconds=_QUICK_SECONDS if given.quick else given.seconds,
         seed=given.seed,
         pause=_QUICK_PAUSE if given.quick else given.pause,
+        kinds=tuple(given.fault or DRAWN),
         settle=_QUICK_SETTLE if given.quick else given.settle,
         defect=given.defect,
     )

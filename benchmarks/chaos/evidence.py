@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections import Counter, defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -10,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.chaos.journal import Record, read
-from benchmarks.chaos.ledger import ACCOUNTS, RECEIPTS, STEADY
+from benchmarks.chaos.ledger import ACCOUNTS, PAPERS, RECEIPTS, STEADY
 from benchmarks.chaos.server import Server
-from progressor import Client, HistoryRange, Process, TraceEntry
+from progressor import Client, HistoryRange, Process, ProcessNotFound, TraceEntry
 
 
 @dataclass
@@ -44,11 +45,12 @@ class Clients:
         self.errands: dict[str, Record] = {}
         self.done: set[str] = set()
         self.counts: Counter[str] = Counter()
-        self.unseen: list[str] = []
+        self.unseen: list[tuple[str, Any]] = []
         self.skews: Counter[float] = Counter()
-        for path in paths:
-            for record in read(path):
-                self._take(record)
+        records = [record for path in paths for record in read(path)]
+        self.again = Counter(record["error"] for record in records if record["do"] == "again")
+        for record in records:
+            self._take(record)
 
     def _take(self, record: Record) -> None:
         self.counts[record["do"]] += 1
@@ -68,8 +70,8 @@ class Clients:
                 self.asked[key].accepted = True
             case {"do": "error", "key": key, "error": error}:
                 self.asked[key].errors.append(error)
-            case {"do": "unseen", "key": key}:
-                self.unseen.append(key)
+            case {"do": "unseen", "key": key, "answer": answer}:
+                self.unseen.append((key, answer))
             case {"do": "born", "skew": skew}:
                 self.skews[skew] += 1
 
@@ -91,12 +93,17 @@ class Account:
         """Its process id."""
         return self.process.process_id
 
+    def has(self, key: str) -> bool:
+        """Whether a task was made under this key."""
+        return any(entry.idempotency_key == key for entry in self.trace)
+
 
 @dataclass
 class Books:
     """All accounts and steady processes, and the moments of all tables."""
 
     accounts: dict[str, Account]
+    papers: set[str]
     steady: list[Process[Any]]
     receipts_left: int
     moments: list[tuple[str, datetime | None, datetime | None]]
@@ -111,6 +118,10 @@ UNION ALL SELECT 'tasks.scheduled_time', min(scheduled_time), max(scheduled_time
 UNION ALL SELECT 'events.timestamp', min(timestamp), max(timestamp) FROM progressor.events
 UNION ALL SELECT 'workers.seen_at', min(seen_at), max(seen_at) FROM progressor.workers
 """
+_PAPERS = """
+SELECT p.process_id FROM progressor.processes AS p
+JOIN progressor.namespaces AS n USING (namespace_no) WHERE n.name = %s
+"""
 _TASKS = "SELECT task_type, scheduled_time, finished_time FROM progressor.tasks"
 
 
@@ -118,11 +129,14 @@ async def read_books(client: Client, server: Server, accounts: Iterable[str]) ->
     """Read everything through the public client; moments and tasks, for all tables, by SQL."""
     found: dict[str, Account] = {}
     for name in accounts:
-        process = await client.get(ACCOUNTS, name, range=HistoryRange())
-        found[name] = Account(process, await client.trace(ACCOUNTS, name))
+        with contextlib.suppress(ProcessNotFound):
+            # A check asks where it has gone.
+            process = await client.get(ACCOUNTS, name, range=HistoryRange())
+            found[name] = Account(process, await client.trace(ACCOUNTS, name))
     left = await client.search(namespace=RECEIPTS, limit=1000)
     steady = await client.search(namespace=STEADY)
-    return Books(found, steady.items, len(left.items), server.query(_MOMENTS), server.query(_TASKS))
+    papers = {name for (name,) in server.query(_PAPERS, PAPERS)}
+    return Books(found, papers, steady.items, len(left.items), server.query(_MOMENTS), server.query(_TASKS))
 
 
 def by_key(account: Account) -> dict[str, list[Any]]:

@@ -17,6 +17,7 @@ from datetime import datetime
 import psycopg
 
 from benchmarks.chaos.ledger import LEASE_SECONDS, STEADY_LEASE_SECONDS
+from benchmarks.chaos.losses import LOSSES, PROMOTION, RESTORE, Losses
 from benchmarks.chaos.proxy import AtCommit, Proxy, Trap
 from benchmarks.chaos.server import Server, now
 from benchmarks.chaos.stalls import Stalls
@@ -57,10 +58,14 @@ WEIGHTS = {
     "steps locked out": 1,
     "privileges taken": 1,
     "collector starts amid a stall": 1,
+    PROMOTION: 1,
+    RESTORE: 1,
     AtCommit.BEFORE.value: 3,
     AtCommit.DURING.value: 4,
     AtCommit.AFTER.value: 6,
 }
+# Commits are lost only where that is asked for.
+DRAWN = tuple(kind for kind in WEIGHTS if kind not in LOSSES)
 _ROLES = {
     "worker": "worker",
     "client with workers": "engine",
@@ -84,9 +89,19 @@ class Faults:
     """Draws and injects; `done` is the record."""
 
     def __init__(
-        self, server: Server, proxy: Proxy, members: Sequence[Member], *, seed: int, pause: float
+        self,
+        server: Server,
+        proxy: Proxy,
+        members: Sequence[Member],
+        losses: Losses,
+        *,
+        kinds: Sequence[str] = DRAWN,
+        seed: int,
+        pause: float,
     ) -> None:
         self._server = server
+        self._losses = losses
+        self._kinds = kinds
         self._stalls = Stalls(server)
         self._proxy = proxy
         self._members = members
@@ -101,9 +116,12 @@ class Faults:
         """Inject for so long; everything that was frozen or cut off is let go at the end."""
         loop = asyncio.get_running_loop()
         end = loop.time() + seconds
-        first = self._random.sample(list(WEIGHTS), len(WEIGHTS))
-        while loop.time() < end:
-            drawn = self._random.choices(list(WEIGHTS), list(WEIGHTS.values()))[0]
+        first = self._random.sample(self._kinds, len(self._kinds))
+        weights = [WEIGHTS[kind] for kind in self._kinds]
+        # Those that were chosen come all, whatever they take.
+        least = 0 if self._kinds == DRAWN else len(first)
+        while loop.time() < end or len(self.done) + self.missed < least:
+            drawn = self._random.choices(self._kinds, weights)[0]
             await self._inject(first.pop() if first else drawn)
             await asyncio.sleep(min(self._random.expovariate(1 / self._pause), 4 * self._pause))
         await asyncio.gather(*self._lasting)
@@ -119,8 +137,8 @@ class Faults:
             self.missed += 1
             return
         ended = now()
-        # A trap lies in wait first; the fault is when it springs.
-        at = ended if kind in tuple(AtCommit) else began
+        # A trap lies in wait first, and a copy is made first; the fault is when it springs, or takes over.
+        at = ended if kind in tuple(AtCommit) else self._losses.struck if kind in LOSSES else began
         self.done.append(Fault(kind, target, at, (ended - at).total_seconds()))
 
     async def _do(self, kind: str) -> str | None:
@@ -135,6 +153,8 @@ class Faults:
             "restart PostgreSQL, immediate": lambda: self._restart(signal.SIGQUIT),
             "terminate all sessions": self._terminate,
             "cut all connections": self._cut,
+            PROMOTION: lambda: self._lose(self._losses.promotion),
+            RESTORE: lambda: self._lose(self._losses.restore),
             "hold all packets": lambda: self._keep("packets", self._proxy.held(), _AWAY),
             "partition": lambda: self._keep("lines", self._proxy.partitioned(), _AWAY),
             "standby lost": lambda: self._keep("commits", stalls.standby_lost(), _STALL),
@@ -171,6 +191,11 @@ class Faults:
     async def _restart(self, how: signal.Signals) -> str:
         away = await asyncio.to_thread(self._server.restart, how)
         return f"away {away:.1f} s"
+
+    async def _lose(self, fault: Callable[[], Awaitable[str]]) -> str:
+        # What is held up meanwhile would be undone on a server that is gone.
+        await asyncio.gather(*self._lasting)
+        return await fault()
 
     async def _terminate(self) -> str:
         return f"{await asyncio.to_thread(self._server.terminate_sessions)} sessions"

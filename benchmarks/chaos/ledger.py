@@ -16,12 +16,17 @@ from progressor import Namespace, Process, Reject, RetryPolicy
 
 ACCOUNTS = "chaos.account"
 RECEIPTS = "chaos.receipt"
+PAPERS = "chaos.paper"
 STEADY = "chaos.steady"
 
 OPENING_BALANCE = 100
 SHARED_ACCOUNTS = tuple(f"shared-{number}" for number in range(8))
+# Whose mailbox is long when commits are lost.
+BRANCH = "branch"
 TICK = timedelta(seconds=0.8)
 RECEIPT_LIFE = timedelta(seconds=1.5)
+# Long enough that whoever asks meanwhile waits.
+PONDERS = 4.0
 # Long enough that a kill finds steps under way.
 _LONGEST_STEP = 0.03
 
@@ -46,6 +51,8 @@ STEADY_PROCESSES = tuple(f"steady-{number}" for number in range(5))
 STEADY_OPTIONS: dict[str, Any] = {**ENGINE_OPTIONS, "lease_age": timedelta(seconds=STEADY_LEASE_SECONDS)}
 # Longer than a stall: most of what it does, it does in the midst of a step.
 _STEADY_STEP = 2 * STEADY_LEASE_SECONDS
+# Longer than a step and a stall; short enough that a run's end sees who is stuck.
+_STEADY_TIMEOUT = timedelta(seconds=40)
 # Nobody is there to repair anything: what a fault interrupted is tried again, however often.
 _POLICY = RetryPolicy(initial_interval=timedelta(seconds=0.2), backoff_coefficient=1.0, max_attempts=None)
 _STEP_TIMEOUT = timedelta(seconds=5)
@@ -57,7 +64,7 @@ class BadMomentError(Exception):
 
 def namespaces() -> list[Namespace]:
     """What the workers serve."""
-    return [_accounts(), _receipts()]
+    return [_accounts(), _receipts(), _papers()]
 
 
 def _accounts() -> Namespace:
@@ -70,30 +77,32 @@ def _accounts() -> Namespace:
         concurrency=20,
     )
 
-    def moved(process: Process[Any], event: str, amount: int) -> dict[str, Any]:
-        process.state["balance"] += amount
-        return _record(process, event, amount=amount)
-
     @ns.init
     async def open_account(process: Process[Any], args: dict[str, int]) -> dict[str, Any]:
         process.state = {"balance": 0, "ticks": 0, "notes": 0}
         process.set_timer(after=TICK)
-        return moved(process, "opened", args["balance"])
+        return _moved(process, "opened", args["balance"])
 
     @ns.call
     async def withdraw(process: Process[Any], args: dict[str, int]) -> dict[str, Any]:
         await _work()
         if process.state["balance"] < args["amount"]:
             raise Reject("insufficient funds", balance=process.state["balance"])
-        return moved(process, "withdrawn", -args["amount"])
+        return _moved(process, "withdrawn", -args["amount"])
 
     @ns.call
     async def deposit(process: Process[Any], args: dict[str, int]) -> dict[str, Any]:
         await _work()
-        return moved(process, "deposited", args["amount"])
+        return _moved(process, "deposited", args["amount"])
 
     @ns.call
     async def note(process: Process[Any]) -> dict[str, Any]:
+        process.state["notes"] += 1
+        return _record(process, "noted", amount=0)
+
+    @ns.call
+    async def ponder(process: Process[Any]) -> dict[str, Any]:
+        await asyncio.sleep(PONDERS)
         process.state["notes"] += 1
         return _record(process, "noted", amount=0)
 
@@ -135,9 +144,21 @@ def _receipts() -> Namespace:
     return ns
 
 
+def _papers() -> Namespace:
+    ns = Namespace(
+        PAPERS, on_zombie="retry", zombie_attempts=1_000_000, step_timeout=_STEP_TIMEOUT, concurrency=10
+    )
+
+    @ns.init
+    async def draw_up(process: Process[Any]) -> dict[str, Any]:
+        return {"key": process.task.idempotency_key}
+
+    return ns
+
+
 def steady() -> Namespace:
     """What breaks if a step is taken from a worker that lives."""
-    ns = Namespace(STEADY, on_zombie="error", step_timeout=timedelta(seconds=120))
+    ns = Namespace(STEADY, on_zombie="error", step_timeout=_STEADY_TIMEOUT)
 
     @ns.init
     async def begin(process: Process[Any]) -> None:
@@ -156,6 +177,11 @@ def steady() -> Namespace:
         return int(process.state)
 
     return ns
+
+
+def _moved(process: Process[Any], event: str, amount: int) -> dict[str, Any]:
+    process.state["balance"] += amount
+    return _record(process, event, amount=amount)
 
 
 def _record(process: Process[Any], event: str, *, amount: int) -> dict[str, Any]:

@@ -5,15 +5,18 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import tempfile
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.chaos import checks
+from benchmarks.chaos.asking import Caller
 from benchmarks.chaos.evidence import Clients, read_books
-from benchmarks.chaos.faults import Faults
+from benchmarks.chaos.faults import DRAWN, Faults
 from benchmarks.chaos.journal import Journal
 from benchmarks.chaos.ledger import (
     ACCOUNTS,
+    BRANCH,
     CLIENT_OPTIONS,
     LEASE_SECONDS,
     OPENING_BALANCE,
@@ -23,6 +26,7 @@ from benchmarks.chaos.ledger import (
     STEADY,
     STEADY_PROCESSES,
 )
+from benchmarks.chaos.losses import Losses
 from benchmarks.chaos.proxy import Proxy
 from benchmarks.chaos.recovery import recoveries
 from benchmarks.chaos.report import Report, Verdict
@@ -59,6 +63,7 @@ class Options:
     seed: int = 1
     pause: float = 1.0
     settle: float = 60.0
+    kinds: Sequence[str] = DRAWN
     defect: str | None = None
 
 
@@ -71,6 +76,7 @@ class Run:
         self._proxy = proxy
         self._home = home
         self._journal = home / "bank.jsonl"
+        self._losses = Losses(server, proxy, home / "branch.jsonl")
         self._stuck: list[str] = []
         far, near = server.proxied(proxy.port), server.role_dsn
         self._workers = [
@@ -108,16 +114,22 @@ class Run:
             try:
                 await self._open(bank)
                 faults = Faults(
-                    self._server, self._proxy, self._members, seed=options.seed, pause=options.pause
+                    self._server,
+                    self._proxy,
+                    self._members,
+                    self._losses,
+                    kinds=options.kinds,
+                    seed=options.seed,
+                    pause=options.pause,
                 )
                 await faults.run(options.seconds)
                 took = await self._settle(bank)
             finally:
                 await asyncio.gather(*(member.kill() for member in self._members))
             ended = now()
-            clients = Clients([self._journal, *(member.journal for member in self._clients)])
+            clients = self._records()
             books = await read_books(bank, self._server, clients.accounts)
-        case = checks.Case(clients, books, began, ended)
+        case = checks.Case(clients, books, self._losses.lost, began, ended)
         verdicts = [
             Verdict(check.__name__.replace("_", " "), str(check.__doc__), list(check(case)))
             for check in checks.CHECKS
@@ -137,6 +149,10 @@ class Run:
             report.last_words = {member.name: member.last_words() for member in self._members}
         return report
 
+    def _records(self) -> Clients:
+        journals = [self._journal, self._losses.journal, *(member.journal for member in self._clients)]
+        return Clients(journals)
+
     async def _open(self, bank: Client) -> None:
         """Workers first, then the accounts that all clients use, then the clients."""
         for member in self._workers:
@@ -151,14 +167,10 @@ class Run:
             raise RuntimeError(f"no worker in {_START_SECONDS:g} s:\n{words}") from None
         for name in STEADY_PROCESSES:
             await bank.start(STEADY, name)
+        caller = Caller(bank, journal, reply=_START_SECONDS)
         args = {"balance": OPENING_BALANCE}
-        for account in SHARED_ACCOUNTS:
-            key = f"bank:{account}"
-            await journal.add(
-                do="ask", key=key, verb="start", namespace=ACCOUNTS, process=account, name=None, args=args
-            )
-            answer = await bank.start(ACCOUNTS, account, args, idempotency_key=key)
-            await journal.add(do="answer", key=key, value=answer)
+        for account in (*SHARED_ACCOUNTS, BRANCH):
+            await caller.ask(f"bank:{account}", "start", ACCOUNTS, account, args=args)
         for member in self._clients:
             member.start()
         await asyncio.sleep(_WORKING_TIME)
@@ -180,30 +192,24 @@ class Run:
         return loop.time() - began
 
     async def _close(self, bank: Client, bound: float) -> None:
-        journal = Journal(self._journal)
-
-        async def close(account: str) -> None:
-            key = f"bank:close:{account}"
-            await journal.add(
-                do="ask", key=key, verb="call", namespace=ACCOUNTS, process=account, name="close", args=None
-            )
-            try:
-                answer = await bank.call(
-                    ACCOUNTS, account, "close", idempotency_key=key, timeout=min(bound, 30)
-                )
-            except ProgressorError as error:
-                await journal.add(do="error", key=key, error=f"{type(error).__name__}: {error}")
-            else:
-                await journal.add(do="answer", key=key, value=answer)
+        caller = Caller(bank, Journal(self._journal), reply=min(bound, 30))
 
         async def rest(name: str) -> None:
             with contextlib.suppress(ProgressorError):
                 # One that broke is what its check looks for.
                 await bank.call(STEADY, name, "close", timeout=min(bound, 30))
 
-        await asyncio.gather(*(rest(name) for name in STEADY_PROCESSES))
-        accounts = Clients([self._journal, *(member.journal for member in self._clients)]).accounts
-        await asyncio.gather(*(close(account) for account in accounts))
+        steady = await bank.search(namespace=STEADY)
+        await asyncio.gather(*(rest(item.process_id) for item in steady.items))
+        with contextlib.suppress(TimeoutError):
+            # Who has no answer by then is found by a check.
+            async with asyncio.timeout(bound):
+                await asyncio.gather(
+                    *(
+                        caller.ask(f"bank:close:{name}", "call", ACCOUNTS, name, "close")
+                        for name in self._records().accounts
+                    )
+                )
 
     def _doctor(self) -> list[str]:
         return [
@@ -221,6 +227,8 @@ class Run:
             "asked again": clients.counts["again"],
             "looked up after an answer": clients.counts["seen"] + clients.counts["unseen"],
             "tasks in the tables": tasks,
+            "requests lost": len(self._losses.lost.keys),
+            "told that they were lost": clients.again["RequestLost"],
             "faults missed": faults.missed,
             "deaths": sum(member.deaths for member in self._members),
             "starts with a wrong clock": sum(

@@ -8,20 +8,17 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
+from benchmarks.chaos.asking import Caller
 from benchmarks.chaos.journal import Journal, Record, read
 from benchmarks.chaos.ledger import ACCOUNTS, OPENING_BALANCE, RECEIPTS, SHARED_ACCOUNTS
-from progressor import Client, HistoryRange, ProgressorError, Rejected, ReplyTimeout, StorageUnavailable
-
-T = TypeVar("T")
+from progressor import Client, HistoryRange, ProcessNotFound
 
 _TELLERS = 8
 _MOST_OWN_ACCOUNTS = 12
 _REPLY_SECONDS = 3.0
-_PAUSE = 0.05
 # How often an answer is held against what everybody can read at that moment.
 _LOOKS = 0.3
 _LOOK_BACK = HistoryRange(limit=300, direction="backward")
@@ -39,7 +36,8 @@ class Tellers:
         self._random = random.Random(f"{seed} {name} {self._births}")
         done = {record["id"] for record in past if record["do"] == "done"}
         self._left = [r for r in past if r["do"] == "errand" and r["id"] not in done]
-        self._asked = {record["key"] for record in past if record["do"] == "ask"}
+        asked = (record["key"] for record in past if record["do"] == "ask")
+        self._caller = Caller(client, self._journal, reply=_REPLY_SECONDS, asked=asked)
         self._own = [
             record["account"]
             for record in past
@@ -105,48 +103,21 @@ class Tellers:
         self, key: str, verb: str, subject: str, name: str | None, args: Any, *, of: str = ACCOUNTS
     ) -> Any:
         """The answer, or None if it was refused."""
-        if key not in self._asked:
-            self._asked.add(key)
-            await self._journal.add(
-                do="ask", key=key, verb=verb, namespace=of, process=subject, name=name, args=args
-            )
-        handle = self._client.process(of, subject)
-        common: dict[str, Any] = {"idempotency_key": key, "timeout": _REPLY_SECONDS}
-        try:
-            match verb:
-                case "start":
-                    answer = await self._persistently(key, lambda: handle.start(args, **common))
-                case "call":
-                    answer = await self._persistently(key, lambda: handle.call(str(name), args, **common))
-                case _:
-                    await self._persistently(key, lambda: handle.notify(str(name), args, **common))
-                    await self._journal.add(do="accepted", key=key)
-                    return None
-        except Rejected as rejection:
-            await self._journal.add(do="rejected", key=key, reason=rejection.reason)
-            return None
-        except ProgressorError as error:
-            # Nothing that a fault may cause: the check will say so.
-            await self._journal.add(do="error", key=key, error=f"{type(error).__name__}: {error}")
-            return None
-        await self._journal.add(do="answer", key=key, value=answer)
-        if of == ACCOUNTS and self._random.random() < _LOOKS:
+        answer = await self._caller.ask(key, verb, of, subject, name, args)
+        if answer is not None and of == ACCOUNTS and self._random.random() < _LOOKS:
             await self._look(key, subject, answer)
         return answer
 
-    async def _persistently(self, key: str, ask: Callable[[], Awaitable[T]]) -> T:
-        while True:
-            try:
-                return await ask()
-            except (ReplyTimeout, StorageUnavailable) as error:
-                await self._journal.add(do="again", key=key, error=type(error).__name__)
-                await asyncio.sleep(_PAUSE)
-
     async def _look(self, key: str, account: str, answer: Any) -> None:
         """What was answered is there for everybody."""
-        process = await self._persistently(
-            key, lambda: self._client.get(ACCOUNTS, account, range=_LOOK_BACK, timeout=_REPLY_SECONDS)
+        try:
+            process = await self._caller.persistently(
+                key, lambda: self._client.get(ACCOUNTS, account, range=_LOOK_BACK, timeout=_REPLY_SECONDS)
+            )
+        except ProcessNotFound:
+            nonces = set()
+        else:
+            nonces = {event.payload["nonce"] for event in process.history}
+        await self._journal.add(
+            do="seen" if answer["nonce"] in nonces else "unseen", key=key, answer=answer
         )
-        nonces = {event.payload["nonce"] for event in process.history}
-        seen = "seen" if answer["nonce"] in nonces else "unseen"
-        await self._journal.add(do=seen, key=key, last_event_id=process.last_event_id)

@@ -10,6 +10,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -21,7 +22,7 @@ ROOT = Path(__file__).parents[2]
 BOUND_SECONDS = 300
 
 
-def chaos(report: Path, *options: str) -> tuple[int, dict[str, object]]:
+def chaos(report: Path, *options: str) -> tuple[int, dict[str, Any]]:
     """Run it; its exit status and its report."""
     command = [sys.executable, "-m", "benchmarks.chaos", f"--json={report}", *options]
     done = subprocess.run(

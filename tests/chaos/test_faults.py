@@ -14,6 +14,7 @@ import psycopg
 import pytest
 
 from benchmarks.chaos.faults import Faults
+from benchmarks.chaos.losses import Losses
 from benchmarks.chaos.proxy import Proxy
 from benchmarks.chaos.server import Server
 from tests import postgres
@@ -37,8 +38,9 @@ def machine() -> Iterator[Server]:
 
 
 @pytest.fixture
-def faults(machine: Server) -> Faults:
-    return Faults(machine, Proxy(machine.socket_path), [], seed=1, pause=0)
+def faults(machine: Server, tmp_path: Path) -> Faults:
+    proxy = Proxy(machine.socket_path)
+    return Faults(machine, proxy, [], Losses(machine, proxy, tmp_path / "journal"), seed=1, pause=0)
 
 
 def may_write(machine: Server) -> bool:
