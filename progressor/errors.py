@@ -137,11 +137,15 @@ class NamespaceInUse(ProgressorError):
 _COUNTED = 1000
 
 
+def _counted(number: int) -> str:
+    return "more than 1,000" if number > _COUNTED else str(number)
+
+
 def _in_use(workers: int, processes: int) -> str:
     if workers:
         return f"live workers serve it ({workers}); stop them first"
     if processes:
-        counted = "more than 1,000" if processes > _COUNTED else str(processes)
+        counted = _counted(processes)
         return f"it has processes ({counted}); remove them first, or let a worker serve them to their end"
     return "a worker registered it a moment ago; stop it, then wait for its lease to end"
 
@@ -209,7 +213,8 @@ class HandlerFailed(_AboutProcess):
 class ReplyTimeout(ProgressorError):
     """No answer in time. The task goes on: ask again with the same `idempotency_key`.
 
-    `paused` says whether its namespace is paused: then it goes on when an operator lets it.
+    What was found out when the time was over: its namespace is `paused` and goes on when an operator lets
+    it; no live worker `served` it; so many `requests_before` it wait on its process, counted up to 1,001.
     """
 
     def __init__(
@@ -220,8 +225,14 @@ class ReplyTimeout(ProgressorError):
         idempotency_key: str | None,
         task_id: int | None,
         paused: bool = False,
+        served: bool = True,
+        requests_before: int = 0,
     ) -> None:
-        why = f"; namespace {namespace!r} is paused until an operator resumes it" if paused else ""
+        why = "" if served else f"; no live worker serves namespace {namespace!r}"
+        if paused:
+            why += f"; namespace {namespace!r} is paused until an operator resumes it"
+        if requests_before:
+            why += f"; requests that wait before it: {_counted(requests_before)}"
         # Who waited for what others had asked for has none.
         key = "" if idempotency_key is None else f" with idempotency_key={idempotency_key!r}"
         super().__init__(
@@ -233,6 +244,8 @@ class ReplyTimeout(ProgressorError):
         self.idempotency_key = idempotency_key
         self.task_id = task_id
         self.paused = paused
+        self.served = served
+        self.requests_before = requests_before
 
 
 class BulkNotFound(ProgressorError):

@@ -11,6 +11,7 @@ import asyncio
 import hashlib
 import secrets
 from collections.abc import Mapping
+from contextlib import suppress
 from datetime import timedelta
 from typing import Any
 
@@ -113,15 +114,20 @@ class Asker:
         """It was retired: who serves it next, and how, is looked up anew."""
         self._known.discard(namespace)
 
-    async def is_paused(self, namespace: str) -> bool:
-        """Whether an operator has paused it, as far as that can be found out in a moment."""
-        try:
+    async def no_reply(self, task: TaskRef, process_id: str, *, key: str | None = None) -> ReplyTimeout:
+        """The error of a caller whose time is over, with what a moment can find out; task 0: none."""
+        found = None
+        # The error is raised in any case.
+        with suppress(TimeoutError, ProgressorError):
             async with asyncio.timeout(_WHY_SECONDS):
-                row = await self._node.reads.namespace(namespace)
-        except (TimeoutError, ProgressorError):
-            # That the answer did not come is told all the same.
-            return False
-        return row is not None and row.paused
+                found = await self._node.storage.standstill(task)
+        return ReplyTimeout(
+            task.namespace,
+            process_id,
+            idempotency_key=key,
+            task_id=task.task_id or None,
+            **({} if found is None else found._asdict()),
+        )
 
     async def wire_of(self, namespace: str) -> Wire:
         """How values stand in this namespace's rows; NamespaceNotFound if neither we nor they know it."""
@@ -189,13 +195,10 @@ class Asker:
     async def _no_reply(
         self, task: TaskRef, process_id: str, key: str | None, error: Exception
     ) -> ReplyTimeout:
-        return ReplyTimeout(
-            task.namespace,
-            process_id,
-            idempotency_key=key,
-            task_id=task.task_id,
-            paused=isinstance(error, TimeoutError) and await self.is_paused(task.namespace),
-        )
+        if isinstance(error, TimeoutError):
+            return await self.no_reply(task, process_id, key=key)
+        # Closed meanwhile: there is nobody to ask.
+        return ReplyTimeout(task.namespace, process_id, idempotency_key=key, task_id=task.task_id)
 
     async def accept(self, request: Request, timeout: Timeout) -> Accepted:
         """Accept the request, and do not wait for its answer."""

@@ -12,14 +12,14 @@ from datetime import datetime
 from typing import Any, NamedTuple, get_args
 
 from progressor.client.asking import Asker, not_answered
-from progressor.errors import InvalidRequest, ProcessNotFound, ReplyTimeout
+from progressor.errors import InvalidRequest, ProcessNotFound
 from progressor.handlers.codec import RAW, Wire, json_object
 from progressor.handlers.namespace import Namespace
 from progressor.handlers.process import Process
 from progressor.inputs import check_count, check_moment, check_namespace, check_text
 from progressor.model import LAST_ID, Event, HistoryRange, Metadata, ProcessStatus, Snapshot
 from progressor.node.node import Node
-from progressor.storage import MOST_ITEMS, ROOM, TaskRow, TimerFilter, TraceRange, Wanted
+from progressor.storage import MOST_ITEMS, ROOM, TaskRef, TaskRow, TimerFilter, TraceRange, Wanted
 
 
 class Part(NamedTuple):
@@ -75,10 +75,8 @@ class Reader:
         except TimeoutError:
             if snapshot is None or snapshot.status is not ProcessStatus.INIT:
                 raise not_answered(seconds, self._node.storage.outage.cause) from None
-            paused = await self._asker.is_paused(namespace)
-            raise ReplyTimeout(
-                namespace, process_id, idempotency_key=None, task_id=None, paused=paused
-            ) from None
+            init = TaskRef(namespace, snapshot.process_no, 0)
+            raise await self._asker.no_reply(init, process_id) from None
 
     async def events(
         self, snapshot: Snapshot, wanted: HistoryRange, *, room: int | None = None

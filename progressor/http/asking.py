@@ -74,9 +74,9 @@ class Asked:
         return cls(request, server, published, namespace, process_id)
 
     @property
-    def is_paused(self) -> bool:
-        """Whether the namespace was paused, as of some seconds ago at most."""
-        return self._published.paused
+    def published(self) -> Published:
+        """What its workers have written of the namespace, as of some seconds ago at most."""
+        return self._published
 
     def require_key(self) -> None:
         """InvalidRequest, if there is no key and the server wants one."""
@@ -107,7 +107,7 @@ class Asked:
                 said,
             )
         except (ReplyTimeout, TimeoutError) as error:
-            return still_under_way(Waiting.of(receipt, is_paused(error, self._published)), said)
+            return still_under_way(Waiting.of(receipt, self._published, error), said)
         except ProgressorError as error:
             # Of an accepted request, so what it was accepted under is said too.
             self._request.state.said = said
@@ -154,11 +154,6 @@ def _of_receipt(receipt: Receipt) -> dict[str, str]:
     return said
 
 
-def is_paused(error: ReplyTimeout | TimeoutError, published: Published) -> bool:
-    """Whether the namespace was paused when a wait ended without an answer, as far as that is known."""
-    return error.paused if isinstance(error, ReplyTimeout) else published.paused
-
-
 class Waiting(NamedTuple):
     """A task without an answer, as AcceptedBody has it."""
 
@@ -167,11 +162,28 @@ class Waiting(NamedTuple):
     task_id: int
     idempotency_key: str | None
     paused: bool
+    served: bool | None = None
+    requests_before: int | None = None
 
     @classmethod
-    def of(cls, receipt: Receipt, paused: bool) -> Waiting:
-        """That of a request."""
-        return cls(receipt.namespace, receipt.process_id, receipt.task_id, receipt.idempotency_key, paused)
+    def of(cls, receipt: Receipt, published: Published, error: Exception | None = None) -> Waiting:
+        """That of a request; the error with which a wait for it ended knows more."""
+        waiting = cls(
+            receipt.namespace,
+            receipt.process_id,
+            receipt.task_id,
+            receipt.idempotency_key,
+            published.paused,
+        )
+        return waiting.seen(error)
+
+    def seen(self, error: Exception | None) -> Waiting:
+        """The same with what was found out when a wait for it ended."""
+        if not isinstance(error, ReplyTimeout):
+            return self
+        return self._replace(
+            paused=error.paused, served=error.served, requests_before=error.requests_before
+        )
 
 
 def still_under_way(task: Waiting, said: dict[str, str]) -> Response:
@@ -279,7 +291,7 @@ async def notify(
     receipt = await server.client.submit_notify(
         namespace, process_id, name, args, idempotency_key=asked.idempotency_key, context=asked.context
     )
-    return still_under_way(Waiting.of(receipt, asked.is_paused), _of_receipt(receipt))
+    return still_under_way(Waiting.of(receipt, asked.published), _of_receipt(receipt))
 
 
 @routes.post(

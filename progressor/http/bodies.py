@@ -147,6 +147,12 @@ class AcceptedBody(BaseModel):
     paused: bool = Field(
         description="Whether an operator has paused its namespace: then it waits for that."
     )
+    served: bool | None = Field(
+        description="Whether a live worker serves its namespace; null: not looked up."
+    )
+    requests_before: int | None = Field(
+        description="How many requests wait before it on its process, up to 1,001; null: not looked up."
+    )
 
 
 class ErrorBody(BaseModel):

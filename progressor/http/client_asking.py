@@ -130,6 +130,8 @@ class HttpAsker:
                 idempotency_key=said["idempotency_key"],
                 task_id=said["task_id"],
                 paused=said["paused"],
+                served=said.get("served") is not False,
+                requests_before=said.get("requests_before") or 0,
             )
             if patience.is_over:
                 raise late

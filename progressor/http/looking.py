@@ -19,7 +19,7 @@ from progressor.errors import InvalidRequest, ReplyTimeout
 from progressor.handlers.codec import decode
 from progressor.http import bodies, headers
 from progressor.http.access import Caller, needs, require
-from progressor.http.asking import Waiting, is_paused, still_under_way, waited
+from progressor.http.asking import Waiting, still_under_way, waited
 from progressor.http.bodies import AcceptedBody, EventsBody, NamespaceBody, PageBody, ProcessBody, TraceBody
 from progressor.http.documented import (
     ANSWER,
@@ -278,8 +278,8 @@ async def result(
         )
     except (ReplyTimeout, TimeoutError) as error:
         key = getattr(error, "idempotency_key", None)
-        waiting = Waiting(namespace, process_id, task_id, key, is_paused(error, published))
-        return still_under_way(waiting, said)
+        waiting = Waiting(namespace, process_id, task_id, key, published.paused)
+        return still_under_way(waiting.seen(error), said)
     return bodies.answer(value, headers=said)
 
 

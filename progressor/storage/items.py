@@ -51,6 +51,17 @@ class TaskRef(NamedTuple):
         return self.process_no, self.task_id
 
 
+class Standstill(NamedTuple):
+    """Why a request has no answer yet: its namespace is paused, no live worker serves it, or others wait.
+
+    `requests_before` it on its process are counted up to 1,001.
+    """
+
+    paused: bool
+    served: bool
+    requests_before: int
+
+
 class Request(NamedTuple):
     """A request to persist. `lease` is drawn by the caller, so that a repetition finds itself.
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from progressor.model import shown_id
+from progressor.storage.items import Standstill, TaskRef
 from progressor.storage.mailboxes import Mailboxes, WaitingRequests
 from progressor.storage.overview import Waiting
 from progressor.storage.session import Session
@@ -129,6 +130,12 @@ class Oversight(Mailboxes):
     async def known_namespaces(self, name: str | None = None) -> list[KnownNamespace]:
         """All namespaces by name, or the one of this name."""
         return [KnownNamespace(**row) for row in await self._rows("known_namespaces", name=name)]
+
+    async def standstill(self, task: TaskRef) -> Standstill | None:
+        """Why a task may have no answer yet; None if its namespace is not known."""
+        params = {"process_no": task.process_no, "task_id": task.task_id, "most": MOST_COUNTED + 1}
+        rows = await self._rows("standstill", namespace=task.namespace, **params)
+        return Standstill(**rows[0]) if rows else None
 
     async def status(self, namespace: str | None = None) -> list[NamespaceStatus]:
         """How all namespaces do, by name, or the one of this name."""

@@ -27,7 +27,7 @@ from progressor import (
     StorageUnavailable,
     SyncClient,
 )
-from tests.acceptance.conftest import MakeClient, Options
+from tests.acceptance.conftest import MakeClient, MakeEngine, Options
 from tests.acceptance.support import NS, Act, Scripted, until_status
 
 NOWHERE = "postgresql://postgres@127.0.0.1:1/postgres"
@@ -158,6 +158,20 @@ async def test_reply_timeout_then_asking_again(serve: MakeClient) -> None:
     assert await again == 5
     assert await client.call(NS, "p", "act", act, idempotency_key=key) == 5
     assert (await client.get(NS, "p")).state.balance == 5
+
+
+async def test_reply_timeout_where_no_worker_serves(engine: MakeEngine, client: MakeClient) -> None:
+    """It says that, and how many requests wait before it."""
+    scripted = Scripted()
+    running = await engine(scripted.namespace)
+    await running.client.start(NS, "p", Act())
+    await running.stop()
+    outside = await client()
+    await outside.notify(NS, "p", "act", Act())
+    with pytest.raises(ReplyTimeout, match=f"no live worker serves namespace '{NS}'") as late:
+        await outside.call(NS, "p", "act", Act(), timeout=1)
+    assert (late.value.served, late.value.requests_before, late.value.paused) == (False, 1, False)
+    assert str(late.value).endswith("; requests that wait before it: 1")
 
 
 async def test_get_gives_up_waiting_for_an_init(serve: MakeClient) -> None:

@@ -16,7 +16,7 @@ import pytest
 
 from progressor.model import Decision, Event, ProcessStatus, SetTimer
 from progressor.storage.connections import Connections
-from progressor.storage.items import Claimed, Import, NewBulk
+from progressor.storage.items import Claimed, Import, NewBulk, TaskRef
 from progressor.storage.operations import Storage
 from progressor.storage.session import Session, _encode, numbered
 from progressor.storage.statements import STATEMENTS, Params
@@ -317,6 +317,7 @@ async def tour(dsn: str) -> None:
     await strand(storage, dsn)
     await storage.cancel_stranded(FROM_THE_START)
     await storage.remove(NS, "p9")
+    await storage.standstill(TaskRef(NS, 1, 1))
     await bulks(storage)
     async with connections.acquire() as session:
         mine = {"process_no": 1, "worker_id": WORKER, "lease": 1, "now": T0}
