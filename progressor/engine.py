@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, Self
 from progressor.client.engine_client import EngineClient
 from progressor.config import EngineOptions
 from progressor.errors import InvalidRequest
-from progressor.handlers.namespace import Namespace
+from progressor.handlers.namespace import Namespace, check_namespaces
 from progressor.handlers.waits import Lending
 from progressor.model import Task, shown_id
 from progressor.node.loop_lag import LoopLag
@@ -64,12 +64,15 @@ class Engine:
 
     def __init__(self, dsn: str, namespaces: Iterable[Namespace], **options: Any) -> None:
         self.options = EngineOptions(**options)
-        self.namespaces = tuple(namespaces)
+        self.namespaces = check_namespaces(namespaces)
         names = [namespace.name for namespace in self.namespaces]
         if not names:
             raise InvalidRequest("an engine needs at least one namespace", field="namespaces")
-        if len(set(names)) != len(names):
-            raise InvalidRequest("two namespaces have the same name", field="namespaces")
+        twice = sorted({name for name in names if names.count(name) > 1})
+        if twice:
+            raise InvalidRequest(
+                f"two namespaces have the same name: {', '.join(twice)}", field="namespaces"
+            )
         self._dsn = dsn
         self._entered: _Parts | None = None
 

@@ -33,7 +33,7 @@ from progressor.errors import (
     ProgressorError,
 )
 from progressor.handlers.codec import Codec, Wire
-from progressor.handlers.namespace import Namespace
+from progressor.handlers.namespace import Namespace, check_namespaces
 from progressor.handlers.process import Process
 from progressor.inputs import check_namespace, check_text
 from progressor.model import (
@@ -81,7 +81,7 @@ class Client(Requesting, Timing, Overseeing, BulkRepairing):
         pools: Pools,
     ) -> None:
         self._node = node
-        self._namespaces = {namespace.name: namespace for namespace in namespaces}
+        self._namespaces = {each.name: each for each in check_namespaces(namespaces)}
         self._asker = Asker(node, self._namespaces, Wire(codec), pools)
         self.tokens = Tokens(node)
         self.reader = Reader(node, self._asker, self._namespaces)

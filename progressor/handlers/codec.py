@@ -203,6 +203,12 @@ class Shape:
 
     def __init__(self, declared: Any, *, field: str) -> None:
         self.name: str = getattr(declared, "__name__", None) or repr(declared)
+        if isinstance(declared, dict | list | set | BaseModel) or declared == ():
+            # pydantic would take a dict for a schema of its core.
+            raise InvalidRequest(
+                f"{field} must be a type (a model, dict[str, Any], int …), not the value {declared!r:.80}",
+                field=field,
+            )
         try:
             self._adapter: TypeAdapter[Any] = TypeAdapter(declared)
             self._adapter.rebuild(raise_errors=True)

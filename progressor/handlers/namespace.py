@@ -6,7 +6,7 @@ calls and encodes. A Namespace is a Handler.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import timedelta
 from enum import Enum
 from typing import Any, Final, TypeVar, overload
@@ -20,14 +20,13 @@ from progressor.handlers.limits import checked
 from progressor.handlers.manner import Manner
 from progressor.handlers.process import Process, WritableProcess
 from progressor.handlers.timer_calls import PREFIX, TIMER_CALLS, carry_out
-from progressor.inputs import check_namespace, check_text
-from progressor.model import HistoryRange, Intent, Snapshot, Task, TaskType
+from progressor.inputs import check_namespace, check_text, names_like
+from progressor.model import Action, HistoryRange, Intent, SetTimer, Snapshot, Task, TaskType
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 _DEFAULT_POLICY = RetryPolicy()
 _DEFAULT_STEP_TIMEOUT = timedelta(seconds=60)
-_NAMES_SHOWN = 10
 _BY_NAME = (TaskType.CALL, TaskType.NOTIFY)
 
 
@@ -42,7 +41,7 @@ _History = HistoryRange | None | _Inherit
 
 
 class MissingHandler(Exception):
-    """A timer fired in a namespace without a timeout handler."""
+    """A timer was set or fired in a namespace without a timeout handler."""
 
 
 class Namespace:
@@ -149,7 +148,10 @@ class Namespace:
     async def process(self, task: Task, process: Process[Any], /) -> Intent:
         """Run the function that serves the task; this is what makes a namespace a Handler."""
         if task.name in TIMER_CALLS:
-            return carry_out(task, process.snapshot, self.wire)
+            intent = carry_out(task, process.snapshot, self.wire)
+            if self._lacks_handler_for(intent.action):
+                raise InvalidCall(self._no_timeout_handler, field="timer")
+            return intent
         if self._handler is not None:
             return checked(await self._manner.watched(self._handler.process(task, process)))
         function = self._function(task)
@@ -158,7 +160,21 @@ class Namespace:
             process.snapshot, task, wire=self.wire, shape=self._state
         )
         answer = function.write_answer(await function.call(view, *args))
-        return view.intent(self.wire.seal(answer))
+        intent = view.intent(self.wire.seal(answer))
+        if self._lacks_handler_for(intent.action):
+            raise MissingHandler(self._no_timeout_handler)
+        return intent
+
+    def _lacks_handler_for(self, action: Action | None) -> bool:
+        is_timer = isinstance(action, SetTimer) and not action.remove
+        return is_timer and self._handler is None and TaskType.TIMEOUT not in self._singles
+
+    @property
+    def _no_timeout_handler(self) -> str:
+        return (
+            f"namespace {self.name} has no timeout handler, so no timer can be set but one that removes "
+            "(remove=True): decorate a function with @timeout"
+        )
 
     def view(self, snapshot: Snapshot) -> Process[Any]:
         """A snapshot as `client.get` shows it, its state of the declared type."""
@@ -279,7 +295,7 @@ class Namespace:
             raise MissingHandler(f"namespace {self.name} has no {task.task_type} handler")
         if task.task_type in (TaskType.INIT, TaskType.REPAIR):
             raise InvalidCall(f"namespace {self.name} has no {task.task_type} handler", field="namespace")
-        names = ", ".join(sorted(self._calls)[:_NAMES_SHOWN]) or "none"
+        names = names_like(task.name or "", self._calls)
         raise InvalidCall(
             f"namespace {self.name} has no call named {task.name!r:.80} (it has: {names})",
             field="name",
@@ -296,6 +312,18 @@ class Namespace:
                 "the client must use the namespace's codec",
                 field="args",
             ) from error
+
+
+def check_namespaces(given: object) -> tuple[Namespace, ...]:
+    """The namespaces of an engine or a client, or InvalidRequest."""
+    namespaces = tuple(given) if isinstance(given, Iterable) else (given,)
+    found = tuple(each for each in namespaces if isinstance(each, Namespace))
+    if not isinstance(given, Iterable) or len(found) < len(namespaces):
+        kind = type(given).__name__
+        raise InvalidRequest(
+            f"namespaces must be a list of Namespace, [billing] say, not {kind}", field="namespaces"
+        )
+    return found
 
 
 def _check_handler(handler: Any, *, state: Any, codec: Codec | None) -> Handler | None:

@@ -4,6 +4,7 @@ import contextvars
 import functools
 import threading
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -124,6 +125,40 @@ async def test_what_the_namespace_lacks_is_refused(
     outcome = await run_step(serving(it), name, task_type=task_type)
     assert isinstance(outcome, Rejection)
     assert (outcome.reason, outcome.invalid) == (text, True)
+
+
+async def test_the_likeliest_name_comes_first(run_step: Any) -> None:
+    """Of many calls ten are named: first those that are like the one that was asked for."""
+    namespace = Namespace("billing")
+
+    async def it(process: Process[None]) -> None: ...
+
+    for number in range(12):
+        namespace.call(name=f"a{number:02}")(it)
+    namespace.call(name="upgrade")(it)
+    outcome = await run_step(namespace, "upgrad")
+    names = ", ".join(["upgrade", *(f"a{number:02}" for number in range(9))])
+    assert outcome.reason.endswith(f"(it has: {names} and 3 more)")
+
+
+@pytest.mark.parametrize("timer", [{"after": timedelta(1)}, {"at": datetime(2030, 1, 1, tzinfo=UTC)}])
+async def test_a_timer_that_nothing_serves_is_refused(run_step: Any, timer: dict[str, Any]) -> None:
+    """A namespace without a timeout handler sets none but one that removes its process."""
+
+    async def it(process: Process[None]) -> None:
+        process.set_timer(**timer)
+
+    async def remove(process: Process[None]) -> None:
+        process.set_timer(**timer, remove=True)
+
+    text = "namespace billing has no timeout handler, so no timer can be set"
+    outcome = await run_step(serving(it), "it")
+    assert outcome.error.startswith(f"MissingHandler: {text}")
+    assert isinstance(await run_step(serving(remove), "it"), Success)
+    args = b'{"after": 5}'
+    outside = await run_step(serving(remove), "progressor:set_timer", args)
+    assert isinstance(outside, Rejection)
+    assert (outside.invalid, outside.reason.startswith(text)) == (True, True)
 
 
 async def test_a_timer_without_a_handler_fails(run_step: Any) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
+from progressor import Client, Engine
 from progressor.errors import InvalidRequest
 from progressor.handlers.namespace import Namespace
 from progressor.handlers.process import Process
@@ -224,3 +225,26 @@ def test_methods_partials_and_callable_objects_serve() -> None:
     with pytest.raises(InvalidRequest, match=r"^a Service has no name: write @call\(name="):
         namespace.call(Service())
     assert list(namespace.schemas()["calls"]) == ["object", "partial", "pay"]
+
+
+@pytest.mark.parametrize("value", [{}, [], (), Pay(amount=1)])
+def test_a_state_is_a_type(value: Any) -> None:
+    """A value in its place is refused by the name of the parameter."""
+    with pytest.raises(InvalidRequest, match=r"^state must be a type ") as refused:
+        Namespace("billing", state=value)
+    assert refused.value.field == "state"
+
+
+@pytest.mark.parametrize("given", [Namespace("billing"), ["billing"], None, "billing"])
+def test_namespaces_are_a_list(given: Any) -> None:
+    """Of an engine and of a client: whatever else is given is refused by name."""
+    for of in (Engine, Client):
+        with pytest.raises(InvalidRequest, match=r"^namespaces must be a list of Namespace") as refused:
+            of("postgresql://", given)
+        assert refused.value.field == "namespaces"
+
+
+def test_two_namespaces_of_one_name() -> None:
+    """The error has the name."""
+    with pytest.raises(InvalidRequest, match=r"the same name: billing$"):
+        Engine("postgresql://", [Namespace("billing"), Namespace("other"), Namespace("billing")])
