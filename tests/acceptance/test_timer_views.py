@@ -151,6 +151,10 @@ async def test_a_chain_of_calls_sees_the_timer(serve: MakeClient) -> None:
         entered.set()
         await opened.wait()
 
+    @chained.timeout
+    async def timeout(process: Process[int]) -> None:
+        pass
+
     @chained.call
     async def look(process: Process[int], args: int) -> None:
         seen.append(process.timer)
