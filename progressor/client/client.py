@@ -10,7 +10,7 @@ import functools
 import inspect
 import time
 import warnings
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence, Sized
 from datetime import datetime
 from types import TracebackType
 from typing import Any, Concatenate, Literal, ParamSpec, Self, TypeVar
@@ -45,6 +45,8 @@ from progressor.model import (
 from progressor.node.node import Node
 from progressor.storage import Mailbox, TimerFilter, TraceRange
 from progressor.worker.pools import Pools
+
+_SHORT_HISTORY = 1000
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -148,7 +150,8 @@ class Client(Requesting, Timing, Overseeing, BulkRepairing):
         check_text("process_id", process_id)
         await self._node.connected()
         await self._asker.check_namespace(namespace)
-        item = import_of(
+        make = functools.partial(
+            import_of,
             namespace,
             process_id,
             options=self._node.options,
@@ -159,6 +162,9 @@ class Client(Requesting, Timing, Overseeing, BulkRepairing):
             metadata=metadata,
             status=status,
         )
+        # A long history is encoded in a thread, so that others are answered in the meantime.
+        is_long = isinstance(events, Sized) and len(events) > _SHORT_HISTORY
+        item = await asyncio.to_thread(make) if is_long else make()
         is_put = await self._node.storage.put(item)
         if is_put is None:
             self._asker.forget_namespace(namespace)

@@ -11,7 +11,14 @@ from collections import Counter
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from progressor.http.memory import Memory
-from progressor.http.problems import OVERLOADED, RETRY_AFTER_SECONDS, TOO_MANY_REQUESTS, Refusal, problem
+from progressor.http.problems import (
+    OVERLOADED,
+    RETRY_AFTER_SECONDS,
+    TOO_LARGE,
+    TOO_MANY_REQUESTS,
+    Refusal,
+    problem,
+)
 from progressor.http.rates import Standing
 
 
@@ -38,6 +45,13 @@ class Place:
 
     async def reserve(self, size: int) -> None:
         """Take so much memory until the request is answered; Refusal if it cannot be had."""
+        most = self._places.memory.most
+        if self._memory + size > most:
+            raise Refusal(
+                TOO_LARGE,
+                f"this takes about {(self._memory + size) >> 20:,} MiB of memory, and all requests of this "
+                f"server have {most >> 20:,} MiB together",
+            )
         await self._places.memory.take(self._caller or "", size)
         self._memory += size
 

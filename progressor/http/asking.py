@@ -96,6 +96,8 @@ class Asked:
     async def answered(self, submitted: Awaitable[Receipt], *, created: bool = False) -> Response:
         """The answer of what was submitted, or where to ask for it."""
         receipt = await submitted
+        # Its arguments are stored: while it waits it holds none.
+        self._request.state.place.keep(0)
         said = _of_receipt(receipt)
         client, preferences = self._server.client, self._preferences
         try:
@@ -229,11 +231,10 @@ async def start(
     """The body is what the init handler takes. Metadata stand as JSON in `Progressor-Metadata`."""
     asked = await Asked.read(request, server, namespace, process_id)
     metadata = headers.json_of(request.headers, headers.METADATA, "metadata")
-    args = await asked.args(TaskType.INIT)
     submitted = server.client.submit_start(
         namespace,
         process_id,
-        args,
+        await asked.args(TaskType.INIT),
         idempotency_key=asked.idempotency_key,
         context=asked.context,
         metadata=metadata,
@@ -260,9 +261,13 @@ async def call(
     """The body is what the call takes; it runs after those that were accepted before it."""
     asked = await Asked.read(request, server, namespace, process_id)
     asked.require_key()
-    args = await asked.args(TaskType.CALL, name)
     submitted = server.client.submit_call(
-        namespace, process_id, name, args, idempotency_key=asked.idempotency_key, context=asked.context
+        namespace,
+        process_id,
+        name,
+        await asked.args(TaskType.CALL, name),
+        idempotency_key=asked.idempotency_key,
+        context=asked.context,
     )
     return await asked.answered(submitted)
 
@@ -314,9 +319,12 @@ async def repair(
     asked = await Asked.read(request, server, namespace, process_id)
     asked.require_key()
     if not simple:
-        args = await asked.args(TaskType.REPAIR)
         submitted = server.client.submit_repair(
-            namespace, process_id, args, idempotency_key=asked.idempotency_key, context=asked.context
+            namespace,
+            process_id,
+            await asked.args(TaskType.REPAIR),
+            idempotency_key=asked.idempotency_key,
+            context=asked.context,
         )
         return await asked.answered(submitted)
     if await content.read_body(request, server.options):

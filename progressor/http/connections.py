@@ -157,9 +157,7 @@ class Connection(HttpToolsProtocol):
         super().connection_made(transport)
         self.flow = _Flow(self)
         if self._connections.enter(self):
-            self.timeout_keep_alive_task = self.loop.call_later(
-                self.timeout_keep_alive, self.timeout_keep_alive_handler
-            )
+            self._wait_for_more()
             return
         most = self._connections.most
         self._refuse(OVERLOADED, f"{most:,} connections are open here, which is as many as it takes")
@@ -169,6 +167,11 @@ class Connection(HttpToolsProtocol):
         self._rest, self.held = b"", 0
         self._forget_timer()
         super().connection_lost(exc)
+
+    def _wait_for_more(self) -> None:
+        self.timeout_keep_alive_task = self.loop.call_later(
+            self.timeout_keep_alive, self.timeout_keep_alive_handler
+        )
 
     def drop(self) -> None:
         """Close a connection that has no request, at once."""
@@ -199,6 +202,10 @@ class Connection(HttpToolsProtocol):
         self._rest = data[begin:]
         if not self._note_held(self._unparsed + len(self._rest)):
             self._refuse(OVERLOADED, "too much has been sent here that nobody has read yet")
+        elif self._place is _Place.BODY and not self._is_under_way:
+            # The rest of a body whose request was answered without it, as long as it comes.
+            self._unset_keepalive_if_required()
+            self._wait_for_more()
         elif self._timer is None and not self._is_under_way and data:
             # It has begun, and becomes a request in time.
             self._timer = self.loop.call_later(HEAD_SECONDS, watched("connection", self._be_late))
@@ -295,7 +302,6 @@ class Connection(HttpToolsProtocol):
         if self._place is _Place.HEAD:
             self._refuse(TOO_SLOW, f"URL and header fields did not come within {HEAD_SECONDS:g} s")
         else:
-            # The rest of a body whose request was answered without it.
             self.transport.close()
 
     def _refuse(self, kind: Kind, detail: str) -> None:

@@ -14,7 +14,9 @@ from pydantic import BaseModel, ValidationError
 
 from progressor.handlers.codec import decode, first_fault, rule_of
 from progressor.http import problems
+from progressor.http.admission import Place
 from progressor.http.headers import BYTES, JSON, is_json, media_type_of
+from progressor.http.memory import BODY_WEIGHT, IMPORTED_VALUE_BYTES, VALUE_BYTES
 from progressor.http.options import HttpOptions
 from progressor.http.problems import Refusal
 
@@ -26,11 +28,44 @@ _MOST_FAULTS = 20
 # How long the next piece of a body is waited for.
 _PATIENCE_SECONDS = 30.0
 
-_Limit = Literal["max_value_bytes", "max_import_bytes"]
+# Of a smaller body the memory is that of its request.
+_SMALL = 64 << 10
 
 
-async def read_body(request: Request, options: HttpOptions, limit: _Limit = "max_value_bytes") -> bytes:
-    """The body of a request; Refusal if it is larger than the option `limit` says, or does not come."""
+class Bound(NamedTuple):
+    """How large a body may be, by which option, and what each value in it takes while it is checked."""
+
+    option: Literal["max_value_bytes", "max_import_bytes"]
+    value_bytes: int
+
+
+VALUE = Bound("max_value_bytes", VALUE_BYTES)
+IMPORT = Bound("max_import_bytes", IMPORTED_VALUE_BYTES)
+
+
+async def read_body(request: Request, options: HttpOptions, bound: Bound = VALUE) -> bytes:
+    """The body of a request, for which there is memory.
+
+    Refusal if it is larger than its option says, does not come, or has too many values.
+    """
+    _refuse_coding(request)
+    most: int = getattr(options, bound.option)
+    stated = request.headers.get("Content-Length", "")
+    if stated.isdecimal():
+        if int(stated) > most:
+            raise _too_large(most, bound)
+        if int(stated) > _SMALL:
+            await _place_of(request).reserve(BODY_WEIGHT * int(stated))
+    body = await _joined(request, most, bound, is_stated=stated.isdecimal())
+    if len(body) > _SMALL:
+        place = _place_of(request)
+        place.keep(BODY_WEIGHT * len(body))
+        values = sum(map(body.count, (b",", b"{", b"[")))
+        await place.reserve(values * bound.value_bytes)
+    return body
+
+
+def _refuse_coding(request: Request) -> None:
     coding = request.headers.get("Content-Encoding", "identity").strip().lower()
     if coding not in ("", "identity"):
         raise Refusal(
@@ -38,19 +73,26 @@ async def read_body(request: Request, options: HttpOptions, limit: _Limit = "max
             f"a body is read as it is, and not with the Content-Encoding {coding[:80]!r}",
             headers={"Accept-Encoding": "identity"},
         )
-    most: int = getattr(options, limit)
-    stated = request.headers.get("Content-Length", "")
-    if stated.isdecimal() and int(stated) > most:
-        raise _too_large(most, limit)
+
+
+def _place_of(request: Request) -> Place:
+    place: Place = request.state.place
+    return place
+
+
+async def _joined(request: Request, most: int, bound: Bound, *, is_stated: bool) -> bytes:
     parts, size = [], 0
     clock = asyncio.get_running_loop().time
     try:
         async with asyncio.timeout(_PATIENCE_SECONDS) as scope:
             async for part in request.stream():
                 scope.reschedule(clock() + _PATIENCE_SECONDS)
+                if not is_stated and size <= _SMALL < size + len(part):
+                    # How large it will be is not known.
+                    await _place_of(request).reserve(BODY_WEIGHT * most)
                 size += len(part)
                 if size > most:
-                    raise _too_large(most, limit)
+                    raise _too_large(most, bound)
                 parts.append(part)
     except TimeoutError:
         detail = f"nothing more of the body has come for {_PATIENCE_SECONDS:g} s"
@@ -59,8 +101,8 @@ async def read_body(request: Request, options: HttpOptions, limit: _Limit = "max
     return b"".join(parts)
 
 
-def _too_large(most: int, limit: str) -> Refusal:
-    return Refusal(problems.TOO_LARGE, f"a body may have {most:,} bytes at most ({limit})")
+def _too_large(most: int, bound: Bound) -> Refusal:
+    return Refusal(problems.TOO_LARGE, f"a body may have {most:,} bytes at most ({bound.option})")
 
 
 class Args(NamedTuple):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 from fastapi import Request
@@ -38,8 +40,10 @@ async def put(
 ) -> Response:
     """No handler runs. A raw namespace takes `state_base64` and `payload_base64`."""
     published = await server.publications.of(namespace)
-    body = await content.read_body(request, server.options, "max_import_bytes")
-    given = content.model_in(request, body, ImportBody)
+    body = await content.read_body(request, server.options, content.IMPORT)
+    # Apart: others are answered while it is read.
+    given = await asyncio.to_thread(content.model_in, request, body, ImportBody)
+    del body
     raw = published.is_raw
     state = bodies.given_value(given, "state", raw=raw, field="args.")
     await server.publications.check_state(namespace, state)
@@ -47,14 +51,26 @@ async def put(
         namespace,
         process_id,
         state=state,
-        events=[
-            _event(each, raw=raw, field=f"args.events.{place}.") for place, each in enumerate(given.events)
-        ],
+        events=_Events(given.events, raw=raw),
         action=None if given.timer is None else bodies.timer_of(given.timer),
         metadata=given.metadata,
         status=given.status,
     )
     return bodies.shown(None, 201, {"Location": process_url(namespace, process_id)})
+
+
+class _Events(Sequence[dict[str, Any]]):
+    """Events as Client.put takes them, each made when it is asked for."""
+
+    def __init__(self, given: list[ImportedEvent], *, raw: bool) -> None:
+        self._given = given
+        self._raw = raw
+
+    def __len__(self) -> int:
+        return len(self._given)
+
+    def __getitem__(self, place: Any) -> Any:
+        return _event(self._given[place], raw=self._raw, field=f"args.events.{place}.")
 
 
 def _event(given: ImportedEvent, *, raw: bool, field: str) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 
-from progressor.http.problems import OVERLOADED, RETRY_AFTER_SECONDS, TOO_LARGE, Refusal
+from progressor.http.problems import OVERLOADED, RETRY_AFTER_SECONDS, Refusal
 
 # How long a request waits for memory that others have.
 _PATIENCE_SECONDS = 10.0
@@ -21,7 +21,9 @@ CONNECTION_BYTES = 12 << 10
 REQUEST_BYTES = 64 << 10
 # So many times its own bytes a page takes until it is sent, and a body until it is checked.
 PAGE_WEIGHT = 3
-BODY_WEIGHT = 4
+BODY_WEIGHT = 2
+# Of each value in a body, as it stands in memory while it is checked; of an import with its event.
+VALUE_BYTES, IMPORTED_VALUE_BYTES = 40, 150
 
 
 def needed_bytes(*, budget: int, held: int, connections: int, requests: int) -> int:
@@ -40,12 +42,6 @@ class Memory:
 
     async def take(self, caller: str, size: int) -> None:
         """Take memory for a request of this caller; Refusal if it is not to be had in time."""
-        if size > self.most:
-            raise Refusal(
-                TOO_LARGE,
-                f"this takes about {size >> 20:,} MiB of memory, and the requests of this server have "
-                f"{self.most >> 20:,} MiB together",
-            )
         if self._waiting or not self._has_room(caller, size):
             await self._wait(caller, size)
         else:
@@ -70,7 +66,9 @@ class Memory:
 
     def _may(self, caller: str, size: int) -> bool:
         has = self._taken_by[caller]
-        return has == 0 or has + size <= self.most // 2
+        if has == 0 or has + size <= self.most // 2:
+            return True
+        return all(other == caller for other, _ in self._waiting.values())
 
     def _grant(self, caller: str, size: int) -> None:
         self.free -= size
