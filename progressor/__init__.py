@@ -26,8 +26,10 @@ from progressor.errors import (
     Reject,
     Rejected,
     ReplyTimeout,
+    RequestLost,
     SchemaMismatch,
     StorageUnavailable,
+    TaskCancelled,
     TaskNotFound,
 )
 from progressor.handlers.codec import Codec
@@ -105,6 +107,7 @@ __all__ = [
     "NamespaceNotFound",
     "NamespaceInUse",
     "ProcessNotFound",
+    "TaskCancelled",
     "TaskNotFound",
     "ProcessAlreadyExists",
     "ProcessBroken",
@@ -112,6 +115,7 @@ __all__ = [
     "Rejected",
     "HandlerFailed",
     "ReplyTimeout",
+    "RequestLost",
     "BulkNotFound",
     "StorageUnavailable",
     "SchemaMismatch",

@@ -9,6 +9,7 @@ ProgressorError
 ├── NamespaceInUse          it is served, or has processes: it cannot be retired
 ├── ProcessNotFound         no such process, or it was removed
 ├── TaskNotFound            the process has no such task
+├── TaskCancelled           the task is a timer that was replaced, unset or fired before it ran
 ├── ProcessAlreadyExists    start or put of an id that is taken
 ├── ProcessBroken           the process is in status error; repair it first
 ├── ProcessNotBroken        repair of a process that is not in status error
@@ -17,6 +18,7 @@ ProgressorError
 ├── ReplyTimeout            no answer in time; the task goes on
 ├── BulkNotFound            no bulk of this number
 ├── StorageUnavailable      PostgreSQL cannot be reached, or does not let the role do it
+│   └── RequestLost             a fail-over or a restore lost an accepted request
 └── SchemaMismatch          the database is none that this release can use
 
 Rule: a caller decides by type and typed attributes, never by the text.
@@ -45,8 +47,10 @@ __all__ = [
     "Reject",
     "Rejected",
     "ReplyTimeout",
+    "RequestLost",
     "SchemaMismatch",
     "StorageUnavailable",
+    "TaskCancelled",
     "TaskNotFound",
 ]
 
@@ -166,6 +170,16 @@ class TaskNotFound(_AboutProcess):
         self.task_id = task_id
 
 
+class TaskCancelled(_AboutProcess):
+    """The task is a timer that never ran: `detail` says whether it was replaced, unset or fired."""
+
+    _says = "a timer of process {process} was cancelled"
+
+    def __init__(self, namespace: str, process_id: str, *, task_id: int, detail: str | None = None) -> None:
+        super().__init__(namespace, process_id, detail=detail)
+        self.task_id = task_id
+
+
 class ProcessAlreadyExists(_AboutProcess):
     """The id is taken in this namespace."""
 
@@ -264,6 +278,37 @@ class StorageUnavailable(ProgressorError):
     """
 
     is_denied = False
+
+
+class RequestLost(StorageUnavailable):
+    """An accepted request is not in this database: ask again with the same `idempotency_key`.
+
+    A fail-over to a standby that lagged, or a restore, lost it; its handler may have run before.
+    `is_certain` is False where nothing is known of its process: that may have been removed, over a day ago.
+    """
+
+    def __init__(
+        self,
+        namespace: str,
+        process_id: str,
+        *,
+        idempotency_key: str | None,
+        task_id: int,
+        is_certain: bool = True,
+    ) -> None:
+        why = "a fail-over or a restore lost it"
+        if not is_certain:
+            why += ", or its process was removed over a day ago"
+        key = "the same key" if idempotency_key is None else f"idempotency_key={idempotency_key!r}"
+        super().__init__(
+            f"task {task_id} of process {named(namespace, process_id)} was accepted, and is not in this "
+            f"database: {why}; ask again with {key}"
+        )
+        self.namespace = namespace
+        self.process_id = process_id
+        self.idempotency_key = idempotency_key
+        self.task_id = task_id
+        self.is_certain = is_certain
 
 
 class SchemaMismatch(ProgressorError):

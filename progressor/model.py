@@ -216,6 +216,17 @@ def shown_id(node_id: int) -> str:
     return f"{node_id:016x}"
 
 
+class Life(NamedTuple):
+    """One life of a process: its number, and the random `birth` that no other life has.
+
+    A server that is promoted or restored may hand out the number again. A process from before births were
+    kept has none.
+    """
+
+    process_no: int
+    birth: int | None = None
+
+
 class Task(NamedTuple):
     """One unit of work on a process. `attempts_count` says how often it was tried before.
 
@@ -239,6 +250,7 @@ class Task(NamedTuple):
     reply_to: int | None = None
     worker_id: int = 0
     lease: int = 0
+    request_hash: bytes | None = None
 
 
 class Snapshot(NamedTuple):
@@ -258,6 +270,12 @@ class Snapshot(NamedTuple):
     last_event_id: int
     timer: Timer | None = None
     history: tuple[Event, ...] = ()
+    birth: int | None = None
+
+    @property
+    def life(self) -> Life:
+        """The life of the process that this shows."""
+        return Life(self.process_no, self.birth)
 
 
 @dataclass(frozen=True, slots=True)

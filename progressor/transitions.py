@@ -373,4 +373,5 @@ def after(
         corrupted_by=task.task_id if broken else None,
         last_event_id=process.last_event_id + len(decision.events),
         timer=timer,
+        birth=process.birth,
     )

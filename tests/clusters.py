@@ -100,6 +100,14 @@ class Cluster:
             while await asyncio.to_thread(self.execute, behind) != [(True,)]:  # noqa: ASYNC110 - nothing tells
                 await asyncio.sleep(0.01)
 
+    async def fall_behind(self) -> None:
+        """Have this standby receive nothing more: what its primary commits from now on it never has."""
+        await asyncio.to_thread(self.execute, "ALTER SYSTEM SET primary_conninfo = ''")
+        await asyncio.to_thread(self.execute, "SELECT pg_reload_conf()")
+        async with asyncio.timeout(30):
+            while await asyncio.to_thread(self.execute, "SELECT pid FROM pg_stat_wal_receiver"):  # noqa: ASYNC110 - nothing tells
+                await asyncio.sleep(0.01)
+
     def _run(self, program: str, *arguments: str) -> None:
         done = self._account.run([self._installation.program(program), *arguments])
         if done.returncode != 0:

@@ -168,7 +168,7 @@ class Held(NamedTuple):
 
     @property
     def ref(self) -> TaskRef:
-        return TaskRef(self.task.namespace, self.task.process_no, self.task.task_id)
+        return TaskRef.of(self.task, self.process)._replace(reply_to=None)
 
     def step(self, decision: Decision, *, keeps_slot: bool = True) -> Step:
         return Step(self.task, self.process, decision, keeps_slot)
@@ -189,6 +189,11 @@ def held(result: Prepared | Claimed | None) -> Held:
 def postponed(result: Prepared) -> TaskRef:
     assert isinstance(result, Postpone), result
     return result.task
+
+
+def hint_of(ref: TaskRef, reply_to: int | None = 61) -> TaskRef:
+    """What is known of a task to those who only tell its caller."""
+    return TaskRef(ref.namespace, ref.process_no, ref.task_id, reply_to)
 
 
 async def prepare(storage: Storage, *requests: Request, now: datetime = T0) -> list[Prepared]:
@@ -349,6 +354,19 @@ END
 """
 
 
+Mark = dict[str, tuple[int, bool]]
+_SEQUENCES: dict[str, LiteralString] = {
+    "process_no": "processes_process_no_seq",
+    "task_id": "tasks_task_id_seq",
+    "bulk_id": "bulks_bulk_id_seq",
+}
+_NUMBERED: dict[str, tuple[LiteralString, ...]] = {
+    "process_no": ("processes", "removed_processes"),
+    "task_id": ("tasks", "schedule", "running", "events"),
+    "bulk_id": ("bulks",),
+}
+
+
 class Tables:
     """The rows of one process, table by table."""
 
@@ -428,6 +446,26 @@ class Tables:
             "schedule": self.execute("SELECT * FROM schedule ORDER BY process_no, task_id"),
             "events": self.execute("SELECT * FROM events ORDER BY process_no, event_id"),
         }
+
+    def mark(self) -> Mark:
+        """Where the tables stand, to fall back to."""
+        ends = {
+            name: self.execute(f"SELECT last_value, is_called FROM {sequence}")[0]
+            for name, sequence in _SEQUENCES.items()
+        }
+        return {name: (row["last_value"], row["is_called"]) for name, row in ends.items()}
+
+    def fall_back(self, mark: Mark) -> None:
+        """Lose what was added since, as a standby does that lagged: its numbers are handed out again."""
+        for name, (last, is_called) in mark.items():
+            self.execute("SELECT setval(%s::regclass, %s, %s)", _SEQUENCES[name], last, is_called)
+            for table in _NUMBERED[name]:
+                lost = last if is_called else last - 1
+                self.execute(f"DELETE FROM {table} WHERE {name} > %s", lost)
+        self.execute(
+            "UPDATE processes AS p SET last_event_id = "
+            "(SELECT count(*) FROM events AS e WHERE e.process_no = p.process_no)"
+        )
 
     def set_namespace(
         self,
@@ -527,7 +565,7 @@ def left(tables: Tables, process_id: str) -> dict[str, list[Row]]:
             )
         )
     }
-    own = ("process_no", "process_id", "idempotency_key", "lease")
+    own = ("process_no", "process_id", "idempotency_key", "lease", "birth")
     return {
         table: [
             {

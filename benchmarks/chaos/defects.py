@@ -69,8 +69,7 @@ def _reply_early() -> None:
     save = Worker._save
 
     async def hasty(self: Worker, step: Step) -> Any:
-        task = step.task
-        ref = TaskRef(task.namespace, task.process_no, task.task_id, task.reply_to)
+        ref = TaskRef.of(step.task, step.process)
         self._replies.resolve(ref, Standing.of(step.decision.reply))
         return await save(self, step)
 

@@ -13,7 +13,7 @@ import secrets
 from collections.abc import Mapping
 from contextlib import suppress
 from datetime import timedelta
-from typing import Any
+from typing import Any, assert_never
 
 from progressor.client.accepting import Accepted, Accepting
 from progressor.client.requesting import Timeout
@@ -23,6 +23,7 @@ from progressor.errors import (
     ProcessNotFound,
     ProgressorError,
     ReplyTimeout,
+    RequestLost,
     StorageUnavailable,
     TaskNotFound,
 )
@@ -165,36 +166,30 @@ class Asker:
         began = asyncio.get_running_loop().time()
         patience = min(seconds, self._patience)
         ref: TaskRef | None = None
+        answer: Standing | None = None
         with waiting_for(self._node.place, request.namespace, request.process_id) as wait:
             try:
                 async with asyncio.timeout_at(began + patience) as scope:
-                    match await self._accepting.accept(await self.sealed(request)):
-                        case Finished(answer=answer):
-                            pass
-                        case Duplicate(_, answer) if answer.status is None or answer.status.is_final:
-                            pass
-                        case Continue(task, _):
-                            ref = TaskRef(task.namespace, task.process_no, task.task_id)
-                        case Postpone(ref) | Duplicate(ref, _):
+                    accepted = await self._accepting.accept(await self.sealed(request))
+                    ref, answer = standing_of(accepted)
+                    if answer is None:
+                        if not isinstance(accepted, Continue):
                             wait.lend(ref.process_no)
-                    if ref is not None:
                         if patience < seconds:
                             scope.reschedule(began + seconds)
                         answer = await self._node.replies.wait(ref)
             except (TimeoutError, StorageUnavailable) as error:
                 if ref is not None:
                     # Out of patience, or closed meanwhile: either way it was accepted and goes on.
-                    key = request.idempotency_key
-                    raise await self._no_reply(ref, request.process_id, key, error) from None
+                    raise await self._no_reply(ref, request.process_id, error) from None
                 if isinstance(error, TimeoutError):
                     raise _not_accepted(request, patience, self._node.storage.outage.cause) from None
                 raise
         wire = self._wires[request.namespace]
-        return response_of(request.namespace, request.process_id, answer, wire)
+        return response_of(request.process_id, ref, answer, wire)
 
-    async def _no_reply(
-        self, task: TaskRef, process_id: str, key: str | None, error: Exception
-    ) -> ReplyTimeout:
+    async def _no_reply(self, task: TaskRef, process_id: str, error: Exception) -> ReplyTimeout:
+        key = task.idempotency_key
         if isinstance(error, TimeoutError):
             return await self.no_reply(task, process_id, key=key)
         # Closed meanwhile: there is nobody to ask.
@@ -212,13 +207,7 @@ class Asker:
     async def submit(self, request: Request, timeout: Timeout) -> Receipt:
         """Accept the request, and hand out its receipt."""
         accepted = await self.accept(request, timeout)
-        standing: Standing | None = None
-        match accepted:
-            case Finished() | Duplicate():
-                task, standing = accepted.task, accepted.answer
-            case _:
-                found = accepted.task
-                task = TaskRef(request.namespace, found.process_no, found.task_id)
+        task, standing = standing_of(accepted)
         return Receipt(
             request.namespace,
             request.process_id,
@@ -227,17 +216,33 @@ class Asker:
             isinstance(accepted, Duplicate) and not accepted.is_own,
             task,
             standing,
+            task.key.fingerprint,
         )
 
     async def answer(self, receipt: Receipt, timeout: Timeout) -> Any:
         """The answer of what was submitted, or its error raised."""
-        task, standing, key = receipt.task, receipt.standing, receipt.idempotency_key
-        if task is None:
-            return await self.result(receipt.namespace, receipt.process_id, receipt.task_id, timeout)
+        if receipt.task is None:
+            return await self.result(
+                receipt.namespace,
+                receipt.process_id,
+                receipt.task_id,
+                timeout,
+                fingerprint=receipt.fingerprint,
+                idempotency_key=receipt.idempotency_key,
+            )
         until = asyncio.get_running_loop().time() + self.seconds(timeout)
-        return await self._answer(receipt.process_id, task, standing, until, key=key)
+        return await self._answer(receipt.process_id, receipt.task, receipt.standing, until)
 
-    async def result(self, namespace: str, process_id: str, task_id: int, timeout: Timeout) -> Any:
+    async def result(
+        self,
+        namespace: str,
+        process_id: str,
+        task_id: int,
+        timeout: Timeout,
+        *,
+        fingerprint: str | None = None,
+        idempotency_key: str | None = None,
+    ) -> Any:
         """The answer of a task of this process, or its error raised.
 
         Also of a life of it that has removed itself, for as long as its answers are kept. A look at what is
@@ -246,33 +251,34 @@ class Asker:
         _check_name(namespace)
         check_text("process_id", process_id)
         check_count("task_id", task_id, least=1, most=LAST_ID)
+        if fingerprint is not None:
+            check_text("fingerprint", fingerprint)
         seconds, began = self.seconds(timeout), asyncio.get_running_loop().time()
         look = max(seconds, _LOOK_SECONDS)
         try:
             async with asyncio.timeout_at(began + look):
                 await self._node.connected()
                 row = await self._node.reads.task(namespace, process_id, task_id)
-                if row is None:
+                if row is None or fingerprint not in (None, row.ref(namespace).key.fingerprint):
                     await self.found(namespace, process_id)
-                    raise TaskNotFound(namespace, process_id, task_id=task_id)
+                    if fingerprint is None:
+                        raise TaskNotFound(namespace, process_id, task_id=task_id)
+                    # Of the process that is there, or of one before it, which was removed with its tasks.
+                    raise RequestLost(
+                        namespace,
+                        process_id,
+                        idempotency_key=idempotency_key,
+                        task_id=task_id,
+                        is_certain=False,
+                    )
                 # Now, and not when the answer is there: this too may be a read.
                 await self.wire_of(namespace)
         except TimeoutError:
             raise not_answered(look, self._node.storage.outage.cause) from None
-        task = TaskRef(namespace, row.process_no, task_id)
         standing = Standing(row.status, row.response, row.error)
-        until = began + seconds
-        return await self._answer(process_id, task, standing, until, key=row.idempotency_key)
+        return await self._answer(process_id, row.ref(namespace), standing, began + seconds)
 
-    async def _answer(
-        self,
-        process_id: str,
-        task: TaskRef,
-        standing: Standing | None,
-        until: float,
-        *,
-        key: str | None,
-    ) -> Any:
+    async def _answer(self, process_id: str, task: TaskRef, standing: Standing | None, until: float) -> Any:
         if standing is None or (standing.status is not None and not standing.status.is_final):
             try:
                 with waiting_for(self._node.place, task.namespace, process_id) as wait:
@@ -280,8 +286,8 @@ class Asker:
                     async with asyncio.timeout_at(until):
                         standing = await self._node.replies.wait(task)
             except (TimeoutError, StorageUnavailable) as error:
-                raise await self._no_reply(task, process_id, key, error) from None
-        return response_of(task.namespace, process_id, standing, await self.wire_of(task.namespace))
+                raise await self._no_reply(task, process_id, error) from None
+        return response_of(process_id, task, standing, await self.wire_of(task.namespace))
 
     async def initialised(self, snapshot: Snapshot) -> Snapshot:
         """The process once its init, which runs, is over; CallCycle if a handler would wait for itself."""
@@ -302,6 +308,22 @@ class Asker:
             await self.check_namespace(namespace)
             raise ProcessNotFound(namespace, process_id)
         return snapshot
+
+
+def standing_of(accepted: Accepted) -> tuple[TaskRef, Standing | None]:
+    """The task of an accepted request, and how it stands if it needs not be waited for."""
+    match accepted:
+        case Finished(answer=answer):
+            return accepted.task, answer
+        case Duplicate(ref, answer):
+            is_over = answer.status is None or answer.status.is_final
+            return ref, answer if is_over else None
+        case Continue(task, process):
+            return TaskRef.of(task, process), None
+        case Postpone(ref):
+            return ref, None
+        case _:
+            assert_never(accepted)
 
 
 def seconds_of(timeout: Timeout, default: timedelta) -> float:

@@ -84,8 +84,8 @@ class Reader:
         """A range of the history that a process had when it was read."""
         reads, last = self._node.reads, snapshot.last_event_id
         if room is None:
-            return await reads.history(snapshot.process_no, wanted, last=last)
-        return await reads.events(snapshot.process_no, wanted, last=last, room=room)
+            return await reads.history(snapshot.life, wanted, last=last)
+        return await reads.events(snapshot.life, wanted, last=last, room=room)
 
     async def trace(self, of: TraceRange, *, room: int | None = None) -> Part:
         """Tasks of a process, in their order."""

@@ -1,7 +1,8 @@
 """The requests of a client: start, call, notify and repair, answered now, or accepted and answered later.
 
 Rule: no second implementation. A client over PostgreSQL and one over HTTP differ in their asker alone. What
-has a receipt is committed: whoever holds the id of its task gets the answer, from any client.
+has a receipt is committed: whoever holds the id and the fingerprint of its task gets the answer, from any
+client, or RequestLost.
 """
 
 from __future__ import annotations
@@ -47,7 +48,15 @@ class Asks(Protocol):
         """The answer of what was submitted."""
         ...
 
-    async def result(self, namespace: str, process_id: str, task_id: int, timeout: Timeout) -> Any:
+    async def result(
+        self,
+        namespace: str,
+        process_id: str,
+        task_id: int,
+        timeout: Timeout,
+        *,
+        fingerprint: str | None = None,
+    ) -> Any:
         """The answer of any task."""
         ...
 
@@ -228,10 +237,19 @@ class Requesting:
         return await self._asker.answer(receipt, timeout)
 
     async def result(
-        self, namespace: str, process_id: str, task_id: int, *, timeout: Timeout = None
+        self,
+        namespace: str,
+        process_id: str,
+        task_id: int,
+        *,
+        fingerprint: str | None = None,
+        timeout: Timeout = None,
     ) -> Any:
         """The answer of a task of this process, waited for, whoever asked for it.
 
         TaskNotFound if the process has no such task, ReplyTimeout if it takes longer; the task goes on.
+        TaskCancelled if it is a timer that was replaced, unset or fired. With its receipt's `fingerprint`,
+        RequestLost if the task of this number is another one. Without it the number is bare: a server that
+        was promoted or restored may have given it to another task.
         """
-        return await self._asker.result(namespace, process_id, task_id, timeout)
+        return await self._asker.result(namespace, process_id, task_id, timeout, fingerprint=fingerprint)

@@ -17,18 +17,21 @@ from progressor.errors import (
     ProcessNotFound,
     ProgressorError,
     Rejected,
+    RequestLost,
+    TaskCancelled,
 )
 from progressor.handlers.codec import Wire
 from progressor.handlers.process import Process
 from progressor.model import Event, TaskStatus, TaskType
-from progressor.storage import NotPrepared, Reason, Request, Standing, TaskRef, TaskRow
+from progressor.storage import Gone, NotPrepared, Reason, Request, Standing, TaskRef, TaskRow
 
 
 class Receipt(NamedTuple):
     """A request that was accepted: its task, and the key under which it was.
 
-    `replayed`: the key had been used before for the same request, whose task this is. The last two are what
-    the client that made it knows besides; any other one does without.
+    `replayed`: the key had been used before for the same request, whose task this is. `fingerprint` tells
+    the task from another that a promoted or restored server gives its number: keep both. `task` and
+    `standing` are what the client that made it knows besides; any other one does without.
     """
 
     namespace: str
@@ -38,6 +41,7 @@ class Receipt(NamedTuple):
     replayed: bool
     task: TaskRef | None = None
     standing: Standing | None = None
+    fingerprint: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,15 +144,32 @@ def not_prepared(request: Request, outcome: NotPrepared) -> ProgressorError:
             assert_never(outcome.reason)
 
 
-def response_of(namespace: str, process_id: str, answer: Standing, wire: Wire) -> Any:
-    """The response of a final task of this process, or its error raised."""
-    if answer.status is None:
-        raise ProcessNotFound(
-            namespace, process_id, detail="it was removed before this request was answered"
+def not_there(process_id: str, task: TaskRef, gone: Gone | None) -> ProgressorError:
+    """The error of a task that was accepted and has no row."""
+    if gone is Gone.REMOVED:
+        return ProcessNotFound(
+            task.namespace, process_id, detail="it was removed before this request was answered"
         )
+    return RequestLost(
+        task.namespace,
+        process_id,
+        idempotency_key=task.idempotency_key,
+        task_id=task.task_id,
+        is_certain=gone is Gone.LOST,
+    )
+
+
+def response_of(process_id: str, task: TaskRef, answer: Standing, wire: Wire) -> Any:
+    """The response of a final task of this process, or its error raised."""
+    namespace = task.namespace
+    if answer.status is None:
+        raise not_there(process_id, task, answer.gone)
     if answer.status is TaskStatus.FINISHED:
         return wire.decode_any(answer.response)
     if answer.status is TaskStatus.CANCELLED:
+        if task.idempotency_key is None:
+            # A timer, which survives that its process breaks.
+            raise TaskCancelled(namespace, process_id, task_id=task.task_id, detail=answer.error)
         raise ProcessBroken(namespace, process_id, detail=answer.error)
     rejection = answer.rejection()
     if rejection is None:

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from http import HTTPStatus
 from typing import Any
+from urllib.parse import parse_qsl
 
 from pydantic import TypeAdapter
 from pydantic_core import to_json
@@ -33,9 +34,10 @@ def is_accepted(answer: Answer) -> bool:
     return headers.TASK in answer.headers
 
 
-def task_id_of(answer: Answer) -> int:
-    """The task of a request that was accepted."""
-    return int(answer.headers[headers.TASK].rpartition("/")[2])
+def task_of(answer: Answer) -> tuple[int, str | None]:
+    """The task of a request that was accepted, and its fingerprint."""
+    path, _, query = answer.headers[headers.TASK].partition("?")
+    return int(path.rpartition("/")[2]), dict(parse_qsl(query)).get("fingerprint")
 
 
 def value_of(answer: Answer) -> Any:

@@ -149,7 +149,7 @@ async def waited(
 def _of_receipt(receipt: Receipt) -> dict[str, str]:
     said = {
         headers.IDEMPOTENCY_KEY: headers.shown_key(receipt.idempotency_key),
-        headers.TASK: task_url(receipt.namespace, receipt.process_id, receipt.task_id),
+        headers.TASK: task_url(receipt),
     }
     if receipt.replayed:
         said[headers.REPLAYED] = "true"
@@ -162,6 +162,7 @@ class Waiting(NamedTuple):
     namespace: str
     process_id: str
     task_id: int
+    fingerprint: str | None
     idempotency_key: str | None
     paused: bool
     served: bool | None = None
@@ -174,6 +175,7 @@ class Waiting(NamedTuple):
             receipt.namespace,
             receipt.process_id,
             receipt.task_id,
+            receipt.fingerprint,
             receipt.idempotency_key,
             published.paused,
         )
@@ -190,7 +192,7 @@ class Waiting(NamedTuple):
 
 def still_under_way(task: Waiting, said: dict[str, str]) -> Response:
     """202: this task has no answer yet, and can be asked for it."""
-    said["Location"] = task_url(task.namespace, task.process_id, task.task_id)
+    said["Location"] = task_url(task)
     said["Retry-After"] = _RETRY_AFTER
     return bodies.shown(task._asdict(), HTTPStatus.ACCEPTED, said)
 
@@ -200,9 +202,10 @@ def process_url(namespace: str, process_id: str) -> str:
     return f"/v1/namespaces/{namespace}/processes/{segment_of(process_id)}"
 
 
-def task_url(namespace: str, process_id: str, task_id: int) -> str:
-    """Where the answer of a task is."""
-    return f"{process_url(namespace, process_id)}/tasks/{task_id}"
+def task_url(task: Receipt | Waiting) -> str:
+    """Where the answer of a task is: of this one, and of no other that another server gives its number."""
+    bare = f"{process_url(task.namespace, task.process_id)}/tasks/{task.task_id}"
+    return bare if task.fingerprint is None else f"{bare}?fingerprint={task.fingerprint}"
 
 
 @routes.post(

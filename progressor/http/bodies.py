@@ -143,10 +143,9 @@ class AcceptedBody(BaseModel):
     namespace: str
     process_id: str
     task_id: int
+    fingerprint: str | None = Field(description="Tells the task from another of its number.")
     idempotency_key: str | None
-    paused: bool = Field(
-        description="Whether an operator has paused its namespace: then it waits for that."
-    )
+    paused: bool = Field(description="Whether its namespace is paused: then it waits for an operator.")
     served: bool | None = Field(
         description="Whether a live worker serves its namespace; null: not looked up."
     )

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from http import HTTPStatus
 from typing import Any, NamedTuple
+from urllib.parse import quote
 
 from progressor.client.asking import request_of
 from progressor.client.requesting import SIMPLE_REPAIR, Timeout
@@ -16,7 +17,7 @@ from progressor.errors import InvalidRequest, ReplyTimeout
 from progressor.handlers.codec import encode_json
 from progressor.handlers.timer_calls import FIRE_TIMER, SET_TIMER, UNSET_TIMER
 from progressor.http import headers
-from progressor.http.answers import NotAllowed, task_id_of, value_of
+from progressor.http.answers import NotAllowed, task_of, value_of
 from progressor.http.line import Line
 from progressor.http.patience import Patience
 from progressor.http.segments import segment_of
@@ -101,22 +102,40 @@ class HttpAsker:
             content=request.content,
             headers={**request.headers, "Prefer": "respond-async"},
         )
+        task_id, fingerprint = task_of(answer)
         return Receipt(
             request.namespace,
             request.process_id,
-            task_id_of(answer),
+            task_id,
             request.idempotency_key,
             headers.REPLAYED in answer.headers,
+            fingerprint=fingerprint,
         )
 
     async def answer(self, receipt: Receipt, timeout: Timeout) -> Any:
         """The answer of what was submitted, or its error raised."""
-        return await self.result(receipt.namespace, receipt.process_id, receipt.task_id, timeout)
+        return await self.result(
+            receipt.namespace,
+            receipt.process_id,
+            receipt.task_id,
+            timeout,
+            fingerprint=receipt.fingerprint,
+        )
 
-    async def result(self, namespace: str, process_id: str, task_id: int, timeout: Timeout) -> Any:
+    async def result(
+        self,
+        namespace: str,
+        process_id: str,
+        task_id: int,
+        timeout: Timeout,
+        *,
+        fingerprint: str | None = None,
+    ) -> Any:
         """The answer of a task of this process, or its error raised."""
         check_count("task_id", task_id, least=1, most=LAST_ID)
         url = f"{process_url(namespace, process_id)}/tasks/{task_id}"
+        if fingerprint is not None:
+            url += f"?fingerprint={quote(check_text('fingerprint', fingerprint), safe='')}"
         patience = self._line.patience(timeout)
         answer = await self._line.send("GET", url, patience, waits=True)
         return await self._answered(answer, namespace, process_id, patience)

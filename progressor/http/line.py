@@ -15,7 +15,7 @@ import httpx
 
 from progressor.client.asking import seconds_of
 from progressor.client.requesting import Timeout
-from progressor.errors import InvalidRequest, StorageUnavailable
+from progressor.errors import InvalidRequest, RequestLost, StorageUnavailable
 from progressor.http.answers import error_of, is_accepted
 from progressor.http.patience import Patience
 from progressor.http.transport import Answer, Asking, HttpxTransport, NoAnswer, Transport
@@ -89,10 +89,13 @@ class Line:
             except StorageUnavailable as error:
                 why = error
             else:
-                may_change = answer.status_code in _NOT_NOW
-                if answer.is_success or (is_accepted(answer) and not may_change):
+                if answer.is_success:
                     return answer
                 why = error_of(answer)
+                # What was lost stays lost, until it is asked again: that is for the caller.
+                may_change = answer.status_code in _NOT_NOW and not isinstance(why, RequestLost)
+                if is_accepted(answer) and not may_change:
+                    return answer
                 if not may_change:
                     raise why
             if not await patience.pause():

@@ -33,6 +33,7 @@ from progressor.http.documented import (
 from progressor.http.memory import PAGE_WEIGHT
 from progressor.http.preconditions import IF_NONE_MATCH
 from progressor.http.routing import (
+    Fingerprint,
     NamespaceName,
     ProcessId,
     Server,
@@ -262,8 +263,12 @@ async def result(
     process_id: ProcessId,
     task_id: TaskId,
     caller: Annotated[Caller, needs("processes:read")],  # noqa: ARG001 - that it is admitted is enough
+    fingerprint: Fingerprint = None,
 ) -> Response:
-    """Answered as its request would be: with the answer, or its problem. `Prefer: wait=N` waits for it."""
+    """Answered as its request would be: with the answer, or its problem. `Prefer: wait=N` waits for it.
+
+    Without the fingerprint it is a bare number, which a restored server may give to another task.
+    """
     published = await server.publications.of(namespace)
     bodies.require_acceptable(request, bodies.answer_type(published))
     said: dict[str, str] = {}
@@ -272,13 +277,15 @@ async def result(
             request,
             server,
             headers.preferences_of(request.headers),
-            lambda seconds: server.client.result(namespace, process_id, task_id, timeout=seconds),
+            lambda seconds: server.client.result(
+                namespace, process_id, task_id, fingerprint=fingerprint, timeout=seconds
+            ),
             said,
             default=0.0,
         )
     except (ReplyTimeout, TimeoutError) as error:
         key = getattr(error, "idempotency_key", None)
-        waiting = Waiting(namespace, process_id, task_id, key, published.paused)
+        waiting = Waiting(namespace, process_id, task_id, fingerprint, key, published.paused)
         return still_under_way(waiting.seen(error), said)
     return bodies.answer(value, headers=said)
 

@@ -29,8 +29,10 @@ from progressor.errors import (
     ProgressorError,
     Rejected,
     ReplyTimeout,
+    RequestLost,
     SchemaMismatch,
     StorageUnavailable,
+    TaskCancelled,
     TaskNotFound,
 )
 
@@ -76,6 +78,7 @@ TABLE: Mapping[type[ProgressorError], Kind] = {
     ),
     ProcessNotFound: Kind("process-not-found", HTTPStatus.NOT_FOUND, "There is no such process"),
     TaskNotFound: Kind("task-not-found", HTTPStatus.NOT_FOUND, "The process has no such task"),
+    TaskCancelled: Kind("task-cancelled", HTTPStatus.CONFLICT, "The timer was cancelled before it ran"),
     BulkNotFound: Kind("bulk-not-found", HTTPStatus.NOT_FOUND, "There is no such bulk"),
     ProcessAlreadyExists: Kind("process-already-exists", HTTPStatus.CONFLICT, "The id is taken"),
     ProcessBroken: Kind("process-broken", HTTPStatus.CONFLICT, "The process is broken"),
@@ -87,6 +90,11 @@ TABLE: Mapping[type[ProgressorError], Kind] = {
     ),
     StorageUnavailable: Kind(
         "storage-unavailable", HTTPStatus.SERVICE_UNAVAILABLE, "PostgreSQL is not available"
+    ),
+    RequestLost: Kind(
+        "request-lost",
+        HTTPStatus.SERVICE_UNAVAILABLE,
+        "A fail-over or a restore lost the request: ask again with the same key",
     ),
     SchemaMismatch: Kind(
         "schema-mismatch",

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Annotated, Any, NamedTuple
 
-from fastapi import APIRouter, Depends, Path, Request
+from fastapi import APIRouter, Depends, Path, Query, Request
 from fastapi.routing import APIRoute
 from pydantic import AfterValidator
 from starlette.types import Receive, Scope, Send
@@ -84,6 +84,13 @@ def _call_name(segment: str) -> str:
 
 CallName = Annotated[str, Path(description=f"The call's name. {_ID}"), AfterValidator(_call_name)]
 TaskId = Annotated[int, Path(ge=1, le=LAST_ID, description="The task's id.")]
+Fingerprint = Annotated[
+    str | None,
+    Query(
+        pattern=r"^[A-Za-z0-9_-]{16}$",
+        description="Of the request, as in the address that its answer gave.",
+    ),
+]
 
 
 class Server(NamedTuple):

@@ -55,9 +55,8 @@ class Node:
             session_state=options.signals,
             outage=self.storage.outage,
         )
-        self.replies = Replies(
-            self.storage, poll_interval=options.reply_poll_interval, announce=self._announce
-        )
+        poll = options.reply_poll_interval
+        self.replies = Replies(self.storage, poll_interval=poll, announce=self._announce, follows=self)
         self.ring = ring
         self.signals: Signals | None = None
         if options.signals:
@@ -68,6 +67,7 @@ class Node:
                 on_wake=ring,
                 on_replies=self.replies.hint,
                 on_gap=self.replies.look_at_all,
+                on_follow=self.replies.followed,
             )
         self._wakes = Wakes(self.storage, self.signals, options.lease_age)
         self.is_connected = False
@@ -167,6 +167,21 @@ class Node:
             self.ring(namespace, kind)
         elif self.signals is not None:
             self.signals.wake(worker_id, namespace, kind)
+
+    def follow(self, node_id: int, task_id: int) -> None:
+        """Hear of the end of a task that another process asked for first."""
+        if self.signals is not None:
+            self.signals.follow(node_id, task_id)
+
+    def unfollow(self, node_id: int, task_id: int) -> None:
+        """Nobody here waits for it any more."""
+        if self.signals is not None:
+            self.signals.unfollow(node_id, task_id)
+
+    def ended(self, task_id: int) -> None:
+        """Hint to the processes that wait for a task which was asked for here first."""
+        if self.signals is not None:
+            self.signals.ended(task_id)
 
     def _announce(self, node_id: int, namespace: str, task_id: int) -> None:
         if self.signals is not None and node_id != self.node_id:

@@ -11,20 +11,36 @@ import logging
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from datetime import timedelta
+from typing import Protocol
 
 from progressor.errors import ProgressorError, StorageUnavailable
 from progressor.outages import Outage, Says, cause_of
-from progressor.storage import BatchRefused, Standing, Storage, TaskRef
+from progressor.storage import BatchRefused, Standing, Storage, TaskKey, TaskRef
 from progressor.supervision import Background
 
 log = logging.getLogger("progressor.replies")
 
 _SAYS = Says("replies not read, a poll will", "replies still not read", "replies are read again")
 
-# TaskRef.key
-Key = tuple[int, int]
+# Of task ids that are kept for who may come: of each kind.
 _MOST_EARLY = 10_000
 _MOST_LOOKED_AT = 500
+
+
+class Follows(Protocol):
+    """Hints to waiters beside the first asker, whose channel they listen on meanwhile."""
+
+    def follow(self, node_id: int, task_id: int) -> None:
+        """Listen for the end of a task that this process asked for first."""
+        ...
+
+    def unfollow(self, node_id: int, task_id: int) -> None:
+        """Nobody here waits for it any more."""
+        ...
+
+    def ended(self, task_id: int) -> None:
+        """Hint to the followers of a task that was asked for here: it may have ended."""
+        ...
 
 
 class Replies:
@@ -36,16 +52,22 @@ class Replies:
         *,
         poll_interval: timedelta,
         announce: Callable[[int, str, int], None],
+        follows: Follows | None = None,
     ) -> None:
         self._storage = storage
         self._poll_interval = poll_interval.total_seconds()
         self._announce = announce
+        self._follows = follows
         # The callers of each task, each with a future of its own.
-        self._waiters: dict[Key, list[asyncio.Future[Standing]]] = {}
-        self._by_id: dict[int, Key] = {}
+        self._waiters: dict[TaskKey, list[asyncio.Future[Standing]]] = {}
+        # A number of before a promotion may stand beside that of another task.
+        self._by_id: dict[int, list[TaskKey]] = {}
+        # Who asked first for what is waited for here, and the tasks of here that others wait for too.
+        self._first_askers: dict[TaskKey, int] = {}
+        self._followed: OrderedDict[int, bool] = OrderedDict()
         # Hints that came before their waiter: a task can end before its request's answer is back.
         self._early: OrderedDict[int, bool] = OrderedDict()
-        self._wanted: set[Key] = set()
+        self._wanted: set[TaskKey] = set()
         self._asked = asyncio.Event()
         self._background = Background()
         self._outage = Outage(log, _SAYS)
@@ -72,7 +94,10 @@ class Replies:
         callers = self._waiters.get(key)
         if callers is None:
             callers = self._waiters[key] = []
-            self._by_id[ref.task_id] = key
+            self._by_id.setdefault(ref.task_id, []).append(key)
+            if ref.reply_to is not None and self._follows is not None:
+                self._first_askers[key] = ref.reply_to
+                self._follows.follow(ref.reply_to, ref.task_id)
             if self._early.pop(ref.task_id, False):
                 self._look([key])
         answer: asyncio.Future[Standing] = asyncio.get_running_loop().create_future()
@@ -85,17 +110,42 @@ class Replies:
                 self._forget(key)
             raise
 
-    def _forget(self, key: Key) -> list[asyncio.Future[Standing]]:
+    def _forget(self, key: TaskKey) -> list[asyncio.Future[Standing]]:
         """Those who waited for this task: they are told now, or there is none left."""
-        self._by_id.pop(key[1], None)
-        return self._waiters.pop(key, [])
+        callers = self._waiters.pop(key, None)
+        if callers is None:
+            return []
+        same = self._by_id[key.task_id]
+        same.remove(key)
+        if not same:
+            del self._by_id[key.task_id]
+        first_asker = self._first_askers.pop(key, None)
+        if first_asker is not None and self._follows is not None:
+            self._follows.unfollow(first_asker, key.task_id)
+        return callers
 
     def resolve(self, ref: TaskRef, answer: Standing) -> None:
         """Hand out an answer that is committed, here or, by a hint, in the caller's process."""
         if not self._hand_out(ref.key, answer) and ref.reply_to is not None:
             self._announce(ref.reply_to, ref.namespace, ref.task_id)
+        if ref.task_id in self._followed:
+            self._tell_followers(ref.task_id)
 
-    def _hand_out(self, key: Key, answer: Standing) -> bool:
+    def followed(self, task_id: int) -> None:
+        """Somebody elsewhere waits for a task that was asked for here first."""
+        self._followed[task_id] = True
+        while len(self._followed) > _MOST_EARLY:
+            self._followed.popitem(last=False)
+        if task_id not in self._by_id and self._follows is not None:
+            # Who followed late looks now; what still runs in this process is resolved later.
+            self._follows.ended(task_id)
+
+    def _tell_followers(self, task_id: int) -> None:
+        del self._followed[task_id]
+        if self._follows is not None:
+            self._follows.ended(task_id)
+
+    def _hand_out(self, key: TaskKey, answer: Standing) -> bool:
         if key not in self._waiters:
             return False
         for caller in self._forget(key):
@@ -105,29 +155,30 @@ class Replies:
 
     def hint(self, task_ids: Iterable[int]) -> None:
         """Some tasks are said to have ended: look."""
-        keys = []
+        keys: list[TaskKey] = []
         for task_id in task_ids:
-            key = self._by_id.get(task_id)
-            if key is not None:
-                keys.append(key)
-            else:
+            found = self._by_id.get(task_id)
+            if found is None:
                 self._early[task_id] = True
+            else:
+                keys += found
         while len(self._early) > _MOST_EARLY:
             self._early.popitem(last=False)
         self._look(keys)
 
     def look(self, ref: TaskRef) -> None:
         """A task may have ended: look, here or, by a hint, in its caller's process."""
-        if ref.key in self._waiters:
-            self._look([ref.key])
-        elif ref.reply_to is not None:
+        self._look(self._by_id.get(ref.task_id, ()))
+        if ref.reply_to is not None:
             self._announce(ref.reply_to, ref.namespace, ref.task_id)
+        if ref.task_id in self._followed:
+            self._tell_followers(ref.task_id)
 
     def look_at_all(self) -> None:
         """Hints may have been missed: look for every waiter."""
         self._look(self._waiters)
 
-    def _look(self, keys: Iterable[Key]) -> None:
+    def _look(self, keys: Iterable[TaskKey]) -> None:
         self._wanted.update(keys)
         if self._wanted:
             self._asked.set()
@@ -141,7 +192,7 @@ class Replies:
             for start in range(0, len(wanted), _MOST_LOOKED_AT):
                 await self._look_at(wanted[start : start + _MOST_LOOKED_AT])
 
-    async def _look_at(self, keys: list[Key]) -> None:
+    async def _look_at(self, keys: list[TaskKey]) -> None:
         try:
             answers = await self._storage.replies(keys)
         except BatchRefused as error:
@@ -156,8 +207,10 @@ class Replies:
         for key, answer in zip(keys, answers, strict=False):
             if answer.status is None or answer.status.is_final:
                 self._hand_out(key, answer)
+                if key.task_id in self._followed:
+                    self._tell_followers(key.task_id)
 
-    async def _look_apart(self, keys: list[Key], error: BatchRefused) -> None:
+    async def _look_apart(self, keys: list[TaskKey], error: BatchRefused) -> None:
         """One of these answers cannot be read: whoever waits for it hears so, and the others get theirs."""
         if len(keys) > 1:
             for key in keys:

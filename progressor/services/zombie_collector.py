@@ -14,12 +14,12 @@ from datetime import timedelta
 from progressor import metrics
 from progressor.config import EngineOptions
 from progressor.errors import ProgressorError
-from progressor.model import Disposition, TaskStatus, shown_id
+from progressor.model import Disposition, shown_id
 from progressor.node.node import Node
 from progressor.node.replies import Replies
 from progressor.node.witness import Witness
 from progressor.services.service import PeriodicService
-from progressor.storage import FROM_THE_START, Evidence, Standing, Storage, Zombie
+from progressor.storage import FROM_THE_START, Evidence, Storage, Zombie
 
 log = logging.getLogger("progressor.zombie_collector")
 
@@ -92,7 +92,7 @@ class ZombieCollector(PeriodicService):
         """Go on with what many requests waited for when their process broke; True if there may be more."""
         stranded = await self._storage.cancel_stranded(self._place)
         for ref in stranded.cancelled:
-            self._replies.resolve(ref, Standing(TaskStatus.CANCELLED, error=stranded.reason))
+            self._replies.look(ref)
         self._place = stranded.place or FROM_THE_START
         return stranded.more
 
@@ -140,9 +140,8 @@ class ZombieCollector(PeriodicService):
         if zombie.disposition is Disposition.BREAK:
             metrics.BROKEN.labels(ref.namespace).inc()
         if zombie.disposition is not Disposition.RETRY:
-            self._replies.resolve(ref, Standing(TaskStatus.ERROR, error=zombie.reason))
-            for other in zombie.cancelled:
-                self._replies.resolve(other, Standing(TaskStatus.CANCELLED, error=zombie.reason))
+            for each in (ref, *zombie.cancelled):
+                self._replies.look(each)
 
 
 def zombie_collector_on(node: Node, options: EngineOptions, witness: Witness) -> ZombieCollector:

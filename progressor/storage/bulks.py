@@ -152,7 +152,10 @@ class Bulks(Transactions):
 
     async def stop_bulk(self, bulk_id: int, *, now: datetime | None = None) -> None:
         """From when this returns, the bulk begins no more repairs."""
-        await self._rows("stop_bulk", bulk_id=bulk_id, now=now)
+        for row in await self._rows("bulks", bulk_id=bulk_id, namespaces=None, limit=1):
+            # From here on it is this bulk, however often that is tried.
+            key = row["idempotency_key"]
+            await self._rows("stop_bulk", bulk_id=bulk_id, idempotency_key=key, now=now)
 
     async def next_bulk(self, *, now: datetime | None = None) -> timedelta | None:
         """In how long the next round of a bulk is due; None if no bulk runs."""

@@ -14,9 +14,9 @@ from progressor import metrics
 from progressor.errors import StorageUnavailable
 from progressor.model import Task
 from progressor.storage.arrays import bigints
-from progressor.storage.items import Claimed, Continue, Postpone, Prepared, Request, TaskRef
+from progressor.storage.items import Claimed, Continue, Postpone, Prepared, Request
 from progressor.storage.refusals import BatchRefused, Unreadable
-from progressor.storage.rows import claimed_of
+from progressor.storage.rows import claimed_of, ref_of
 from progressor.storage.session import Session
 from progressor.storage.statements import Params, Results, Row, Transaction
 
@@ -105,7 +105,7 @@ async def accepted(
             for row in await readable(transact, mine, unread):
                 held = claimed_of(row)
                 return Continue(held.task, held.process)
-            return Postpone(TaskRef(request.namespace, made[0]["process_no"], made[0]["task_id"]))
+            return Postpone(ref_of(request, made[0], birth=life["birth"]))
     raise error
 
 
@@ -160,6 +160,7 @@ async def _large_values(transact: Transact, rows: Sequence[Row], room: int) -> d
     params = {
         "process_no": bigints([row["process_no"] for row in rows]),
         "task_id": bigints([row["task_id"] for row in rows]),
+        "birth": bigints([row["birth"] for row in rows]),
         "bytes": room,
     }
     found = (await transact("large_values", {"large_values": params}))["large_values"]

@@ -8,7 +8,7 @@ from typing import Any
 
 from pydantic_core import to_json
 
-from progressor.model import Decision, Disposition, Metadata, SetTimer, Task, TaskType
+from progressor.model import Decision, Disposition, Life, Metadata, SetTimer, Task, TaskType
 from progressor.storage.arrays import (
     bigints,
     blobs,
@@ -18,7 +18,7 @@ from progressor.storage.arrays import (
     texts,
     timestamps,
 )
-from progressor.storage.items import Import, Request, Standing, Step
+from progressor.storage.items import Import, Request, Standing, Step, TaskKey
 
 Columns = dict[str, Any]
 
@@ -130,11 +130,22 @@ def task_key_columns(tasks: Sequence[Task]) -> Columns:
     }
 
 
-def life_columns(process_no: int) -> Columns:
+def life_columns(life: Life) -> Columns:
     """The key of a life of a process, whatever runs on it."""
     nothing = bigints([None])
     keys = {"task_id": nothing, "worker_id": nothing, "lease": nothing}
-    return {"process_no": bigints([process_no]), **keys, "now": None}
+    return {"process_no": bigints([life.process_no]), "birth": bigints([life.birth]), **keys, "now": None}
+
+
+def key_columns(keys: Sequence[TaskKey]) -> Columns:
+    """The identities of tasks."""
+    return {
+        "process_no": bigints([key.process_no for key in keys]),
+        "task_id": bigints([key.task_id for key in keys]),
+        "birth": bigints([key.birth for key in keys]),
+        "idempotency_key": texts([key.idempotency_key for key in keys]),
+        "request_hash": blobs([key.request_hash for key in keys]),
+    }
 
 
 def release_columns(tasks: Sequence[Task]) -> Columns:
@@ -147,6 +158,7 @@ def ending_columns(steps: Sequence[Step]) -> Columns:
     """The keys of steps that end their processes, and why."""
     return {
         **task_key_columns([step.task for step in steps]),
+        "birth": bigints([step.process.birth for step in steps]),
         "detail": texts([step.decision.reply.error for step in steps]),
     }
 
@@ -158,6 +170,7 @@ def import_columns(item: Import) -> Columns:
         "namespace": item.namespace,
         "process_id": item.process_id,
         "idempotency_key": item.idempotency_key,
+        "birth": item.birth,
         "status": item.status,
         "detail": item.detail,
         "aux_state": item.aux_state,

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import secrets
+from base64 import urlsafe_b64encode
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
+from functools import partial
+from hashlib import sha256
 from typing import Literal, NamedTuple
 
 from pydantic_core import from_json, to_json
@@ -37,18 +41,59 @@ def rejection_json(rejection: Rejection) -> bytes:
     )
 
 
+class TaskKey(NamedTuple):
+    """The identity of a task: its numbers say where it is, the others that it is this one.
+
+    A server that is promoted or restored may hand out both numbers again. The birth is random; the key and
+    the hash are those of its request, of which a timer has none.
+    """
+
+    process_no: int
+    task_id: int
+    birth: int | None
+    idempotency_key: str | None
+    request_hash: bytes | None
+
+    @property
+    def fingerprint(self) -> str | None:
+        """What it has beside its numbers, in 16 characters of URLs; None for a timer."""
+        if self.idempotency_key is None:
+            return None
+        parts = f"{self.birth} {self.idempotency_key} ".encode() + (self.request_hash or b"")
+        return urlsafe_b64encode(sha256(parts).digest()[:12]).decode()
+
+
 class TaskRef(NamedTuple):
-    """Which task of which life of a process, and the client process that waits for it."""
+    """A task of one life of a process, and the client process that waits for it.
+
+    Without the last three it is a hint where to look.
+    """
 
     namespace: str
     process_no: int
     task_id: int
     reply_to: int | None = None
+    birth: int | None = None
+    idempotency_key: str | None = None
+    request_hash: bytes | None = None
+
+    @classmethod
+    def of(cls, task: Task, process: Snapshot) -> TaskRef:
+        """That of a task in a worker's hands."""
+        return cls(
+            task.namespace,
+            task.process_no,
+            task.task_id,
+            task.reply_to,
+            process.birth,
+            task.idempotency_key,
+            task.request_hash,
+        )
 
     @property
-    def key(self) -> tuple[int, int]:
-        """What tells it from every other task."""
-        return self.process_no, self.task_id
+    def key(self) -> TaskKey:
+        """The identity of the task."""
+        return TaskKey(self.process_no, self.task_id, self.birth, self.idempotency_key, self.request_hash)
 
 
 class Standstill(NamedTuple):
@@ -131,12 +176,24 @@ class NotPrepared:
 Prepared = Continue | Postpone | Duplicate | NotPrepared
 
 
+class Gone(StrEnum):
+    """Why a task that was accepted has no row."""
+
+    REMOVED = "removed"
+    """Its process was removed."""
+    LOST = "lost"
+    """Its process lives: a fail-over or a restore lost the task."""
+    UNKNOWN = "unknown"
+    """Nothing is known of its process: that was lost too, or removed more than a day ago."""
+
+
 class Standing(NamedTuple):
-    """How a task stands for its caller; status None: its row is gone, it was removed."""
+    """How a task stands for its caller; status None: it has no row, `gone` says why."""
 
     status: TaskStatus | None
     response: bytes | None = None
     error: str | None = None
+    gone: Gone | None = None
 
     @classmethod
     def of(cls, reply: Reply) -> Standing:
@@ -192,8 +249,7 @@ class Finished(NamedTuple):
     @property
     def task(self) -> TaskRef:
         """Its task."""
-        task = self.step.task
-        return TaskRef(task.namespace, task.process_no, task.task_id, task.reply_to)
+        return TaskRef.of(self.step.task, self.step.process)
 
     @property
     def answer(self) -> Standing:
@@ -312,6 +368,7 @@ class Import:
     metadata: Metadata | None = None
     events: Sequence[Event] = ()
     timer: SetTimer | None = None
+    birth: int = field(default_factory=partial(secrets.randbits, 62))
 
 
 class NewBulk(NamedTuple):

@@ -15,12 +15,12 @@ from functools import partial
 from typing import Any
 
 from progressor import metrics
-from progressor.model import Task
-from progressor.storage.arrays import bigints
+from progressor.model import Life, Task
 from progressor.storage.bulks import Bulks
 from progressor.storage.claims import Unread, accepted, claim, loaded, one_by_one, readable
 from progressor.storage.columns import (
     import_columns,
+    key_columns,
     life_columns,
     release_columns,
     request_columns,
@@ -41,6 +41,7 @@ from progressor.storage.items import (
     Standing,
     Step,
     Stranded,
+    TaskKey,
     TaskRef,
     Zombie,
 )
@@ -237,7 +238,7 @@ class Storage(Bulks, Oversight, Tokens):
         self, ref: TaskRef, *, worker_id: int, lease: int, now: datetime | None = None
     ) -> Claimed | None:
         """Claim one task by id, if it is the next of its process and, if it is a timer, due."""
-        params = {"worker_id": worker_id, "lease": lease, "now": now}
+        params = {"namespace": ref.namespace, "worker_id": worker_id, "lease": lease, "now": now}
         params |= {"process_no": ref.process_no, "task_id": ref.task_id}
         found = await self._claim("capture_task", params, ROOM)
         return found[0] if found else None
@@ -306,15 +307,16 @@ class Storage(Bulks, Oversight, Tokens):
         found = await self._rows("find_process", namespace=namespace, process_id=process_id)
         if not found:
             return Removed(False, ())
-        # From here on it is this life of the process that ends, however often that is tried.
-        process_no = found[0]["process_no"]
-        params = life_columns(process_no)
+        # From here on it is this life of the process that ends, however often that is tried, and on
+        # whichever server: a promoted one may have handed out the number again.
+        life = Life(**found[0])
+        params = life_columns(life)
 
         async def attempt(session: Session, again: bool) -> Removed:
             told = await session.transact({"lock": params, "remove": params})
-            cancelled = grouped(told["remove"], {process_no: namespace})
+            cancelled = grouped(told["remove"], {life.process_no: namespace})
             # It may have ended since it was found. Tried again, perhaps by our own first try.
-            return Removed(bool(told["lock"]) or again, cancelled.get(process_no, ()))
+            return Removed(bool(told["lock"]) or again, cancelled.get(life.process_no, ()))
 
         return await self._run("remove", attempt, patience=self._patience)
 
@@ -340,17 +342,13 @@ class Storage(Bulks, Oversight, Tokens):
 
         return await self._run("put", attempt, patience=self._patience)
 
-    async def replies(self, keys: Sequence[tuple[int, int]]) -> list[Standing]:
-        """How these tasks stand, each named by the number of its process and its own.
+    async def replies(self, keys: Sequence[TaskKey]) -> list[Standing]:
+        """How these tasks stand.
 
         Of the first ones at least, and so many as have room: who wants to know of the others asks again.
         BatchRefused if one of them, perhaps, cannot be read.
         """
-        params = {
-            "process_no": bigints([process_no for process_no, _ in keys]),
-            "task_id": bigints([task_id for _, task_id in keys]),
-            "bytes": ROOM,
-        }
+        params = {**key_columns(keys), "bytes": ROOM}
         apart = one_or_one_of(len(keys))
         told = await self._transact("replies", {"replies": params}, patience=self._patience, apart=apart)
         return [standing_of(row) for row in told["replies"]]

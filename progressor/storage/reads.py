@@ -11,11 +11,12 @@ from contextlib import asynccontextmanager, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 from typing import Any, TypeVar, cast
 
 import psycopg
 from psycopg import pq
-from sqlalchemy import FromClause, NullPool, Select, select, true, union_all
+from sqlalchemy import ColumnElement, FromClause, NullPool, Select, exists, select, true, union_all
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncConnection, create_async_engine
 
@@ -23,13 +24,14 @@ from progressor.config import DEFAULT_SCHEMA
 from progressor.model import (
     Event,
     HistoryRange,
+    Life,
     Snapshot,
     TaskStatus,
 )
 from progressor.outages import Outage
 from progressor.storage import opening
 from progressor.storage.connections import Pool
-from progressor.storage.items import ROOM
+from progressor.storage.items import ROOM, TaskRef
 from progressor.storage.pages import in_order, with_room
 from progressor.storage.reach import outage_of
 from progressor.storage.repetition import Repetition
@@ -48,13 +50,29 @@ _TASK_VALUES = ("args", "response", "error", "context")
 
 @dataclass(frozen=True, slots=True)
 class AnswerRow:
-    """How a task stands, and whose it is."""
+    """How a task stands, and its identity."""
 
     process_no: int
+    task_id: int
+    birth: int | None
     status: TaskStatus
     response: bytes | None
     error: str | None
     idempotency_key: str | None
+    request_hash: bytes | None
+    reply_to: int | None
+
+    def ref(self, namespace: str) -> TaskRef:
+        """The task, of this namespace."""
+        return TaskRef(
+            namespace,
+            self.process_no,
+            self.task_id,
+            self.reply_to,
+            self.birth,
+            self.idempotency_key,
+            self.request_hash,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,11 +113,7 @@ class Reads:
         return await tries.run(self._connections.reading, attempt)
 
     async def _rows(self, statement: Select[Any]) -> list[Row]:
-        async def read(connection: AsyncConnection) -> list[Row]:
-            result = await connection.execute(statement)
-            return [dict(row) for row in result.mappings()]
-
-        return await self._read(read)
+        return await self._read(partial(_found, statement))
 
     async def process(self, namespace: str, process_id: str) -> Snapshot | None:
         """One process, without its history."""
@@ -112,9 +126,9 @@ class Reads:
         return snapshot_of(namespace, process_id, rows[0], shown_timer(rows[0])) if rows else None
 
     async def events(
-        self, process_no: int, wanted: HistoryRange, *, last: int, room: int | None = None
+        self, life: Life, wanted: HistoryRange, *, last: int, room: int | None = None
     ) -> tuple[Event, ...]:
-        """A range of a history whose last event is `last`.
+        """A range of the history of this life, whose last event is `last`.
 
         With `room`, the first ones of it that have room for their bytes; one event may have more.
         """
@@ -129,12 +143,12 @@ class Reads:
             order = ("-event_id",)
         if first > until:
             return ()
-        found = _of(process_no).where(events.c.event_id.between(first, until))
+        found = _of(life.process_no).where(events.c.event_id.between(first, until), _is_there(life))
         rows = await self._rows(_in_room(found, order, room))
         return tuple(_event(row) for row in rows)
 
-    async def history(self, process_no: int, wanted: HistoryRange, *, last: int) -> tuple[Event, ...]:
-        """A range of a history whose last event is `last`, read in parts that have room."""
+    async def history(self, life: Life, wanted: HistoryRange, *, last: int) -> tuple[Event, ...]:
+        """A range of the history of this life, whose last event is `last`, read in parts that have room."""
         found: list[Event] = []
         while True:
             limit = None if wanted.limit is None else wanted.limit - len(found)
@@ -142,7 +156,7 @@ class Reads:
             if found and offset == (last if wanted.direction == "forward" else 1):
                 return tuple(found)
             part = await self.events(
-                process_no, HistoryRange(offset, limit, wanted.direction), last=last, room=ROOM
+                life, HistoryRange(offset, limit, wanted.direction), last=last, room=ROOM
             )
             if not part:
                 return tuple(found)
@@ -155,10 +169,16 @@ class Reads:
         have more.
         """
         page = with_room(tasks_of(of), order=(of.order,), sized=_TASK_VALUES, room=room)
-        found = await self._rows(select(page).order_by(*in_order(page, (of.order,))))
+        statement = select(page).order_by(*in_order(page, (of.order,)))
+
+        async def read(connection: AsyncConnection) -> tuple[list[Row], _Made]:
+            found = await _found(statement, connection)
+            # On the same connection, so on the same server: another one may have given the number away.
+            return found, await _events_by_task(found, of.order, room, connection) if found else ({}, None)
+
+        found, (made, until) = await self._read(read)
         if not found:
             return [], False
-        made, until = await self._events_by_task(found, of.order, room)
         shown = found if until is None else found[:until]
         rows = [task_row(row, made.get(row["task_id"], ())) for row in shown]
         return rows if of.last is None else rows[::-1], found[0]["found"] > len(rows)
@@ -167,26 +187,6 @@ class Reads:
         """How a task stands, of a process or of a life of it that has removed itself."""
         rows = await self._rows(task_statement(namespace, process_id, task_id))
         return AnswerRow(**rows[0] | {"status": TaskStatus(rows[0]["status"])}) if rows else None
-
-    async def _events_by_task(
-        self, found: Sequence[Row], order: str, room: int
-    ) -> tuple[dict[int, list[Event]], int | None]:
-        """The events of these tasks, and of how many of the tasks they are; None: of all."""
-        ids = [row["task_id"] for row in found]
-        of_tasks = _of(found[0]["process_no"]).where(events.c.task_id.between(min(ids), max(ids)))
-        page = with_room(of_tasks, order=(order, "event_id"), sized=_EVENT_VALUES, room=room)
-        rows = await self._rows(select(page).order_by(*in_order(page, (order, "event_id"))))
-        until = None
-        if rows and rows[0]["found"] > len(rows):
-            # The last one may have more events; the first one is shown whole, whatever it has.
-            until = max(1, ids.index(rows[-1]["task_id"]))
-            if until == 1:
-                one = _of(found[0]["process_no"]).where(events.c.task_id == ids[0])
-                rows = await self._rows(one.order_by(events.c.event_id))
-        made: dict[int, list[Event]] = {}
-        for row in rows:
-            made.setdefault(row["task_id"], []).append(_event(row))
-        return made, until
 
     async def namespace(self, name: str) -> NamespaceRow | None:
         """What is known of a namespace."""
@@ -296,18 +296,54 @@ def _as_the_driver_says() -> Iterator[None]:
 def task_statement(namespace: str, process_id: str, task_id: int) -> Select[Any]:
     """A task of any life of this name that is known yet."""
     lives = union_all(
-        select(processes.c.process_no).where(
+        select(processes.c.process_no, processes.c.birth).where(
             processes.c.namespace_no == number_of(namespace), processes.c.process_id == process_id
         ),
-        select(removed_processes.c.process_no).where(
+        select(removed_processes.c.process_no, removed_processes.c.birth).where(
             removed_processes.c.namespace == namespace, removed_processes.c.process_id == process_id
         ),
     ).subquery()
-    columns = [tasks.c[name] for name in AnswerRow.__dataclass_fields__]
+    columns = [tasks.c[name] for name in AnswerRow.__dataclass_fields__ if name != "birth"]
     return (
-        select(*columns)
+        select(*columns, lives.c.birth)
         .join_from(lives, tasks, tasks.c.process_no == lives.c.process_no)
         .where(tasks.c.task_id == task_id)
+    )
+
+
+_Made = tuple[dict[int, list[Event]], int | None]
+
+
+async def _found(statement: Select[Any], connection: AsyncConnection) -> list[Row]:
+    result = await connection.execute(statement)
+    return [dict(row) for row in result.mappings()]
+
+
+async def _events_by_task(
+    found: Sequence[Row], order: str, room: int, connection: AsyncConnection
+) -> _Made:
+    """The events of these tasks, and of how many of the tasks they are; None: of all."""
+    ids = [row["task_id"] for row in found]
+    of_tasks = _of(found[0]["process_no"]).where(events.c.task_id.between(min(ids), max(ids)))
+    page = with_room(of_tasks, order=(order, "event_id"), sized=_EVENT_VALUES, room=room)
+    rows = await _found(select(page).order_by(*in_order(page, (order, "event_id"))), connection)
+    until = None
+    if rows and rows[0]["found"] > len(rows):
+        # The last one may have more events; the first one is shown whole, whatever it has.
+        until = max(1, ids.index(rows[-1]["task_id"]))
+        if until == 1:
+            one = _of(found[0]["process_no"]).where(events.c.task_id == ids[0])
+            rows = await _found(one.order_by(events.c.event_id), connection)
+    made: dict[int, list[Event]] = {}
+    for row in rows:
+        made.setdefault(row["task_id"], []).append(_event(row))
+    return made, until
+
+
+def _is_there(life: Life) -> ColumnElement[bool]:
+    """Whether the number is still that of this life."""
+    return exists().where(
+        processes.c.process_no == life.process_no, processes.c.birth.is_not_distinct_from(life.birth)
     )
 
 

@@ -18,6 +18,7 @@ from progressor.storage.items import (
     Claimed,
     Continue,
     Duplicate,
+    Gone,
     LostLease,
     NotPrepared,
     Postpone,
@@ -48,6 +49,7 @@ def snapshot_of(namespace: str, process_id: str, row: Row, timer: Timer | None) 
         corrupted_by=row["corrupted_by"],
         last_event_id=row["last_event_id"],
         timer=timer,
+        birth=row["birth"],
     )
 
 
@@ -64,7 +66,7 @@ def timer_of(task: Task, kind: str | None, due: datetime | None) -> Timer | None
 
 def started_of(request: Request, row: Row) -> Prepared:
     """The outcome of a prepare_init whose process was made."""
-    ref = TaskRef(request.namespace, row["process_no"], row["task_id"])
+    ref = ref_of(request, row, birth=request.lease)
     if not row["runs"] or request.worker_id is None:
         return Postpone(ref)
     return init_of(request, row)
@@ -72,7 +74,7 @@ def started_of(request: Request, row: Row) -> Prepared:
 
 def init_of(request: Request, row: Row) -> Continue:
     """What a start in its worker's hands runs on; its process was made."""
-    ref = TaskRef(request.namespace, row["process_no"], row["task_id"])
+    ref = ref_of(request, row, birth=request.lease)
     now: datetime = row["now"]
     process = Snapshot(
         process_no=ref.process_no,
@@ -87,6 +89,7 @@ def init_of(request: Request, row: Row) -> Continue:
         metadata=request.process_metadata or {},
         corrupted_by=None,
         last_event_id=0,
+        birth=ref.birth,
     )
     return Continue(
         _task_of(request, _worker_of(request), ref, scheduled_time=now, running_time=now), process
@@ -99,7 +102,7 @@ def prepared_of(request: Request, row: Row) -> Prepared:
         return _refused(request, row)
     if bytes(row["request_hash"] or b"") != request.request_hash:
         return NotPrepared(Reason.CONFLICT)
-    ref = TaskRef(request.namespace, row["process_no"], row["task_id"])
+    ref = ref_of(request, row, birth=row["birth"])
     if row["runs"] and request.worker_id is not None:
         task = _task_of(
             request,
@@ -118,10 +121,23 @@ def prepared_of(request: Request, row: Row) -> Prepared:
 
 def call_of(request: Request, row: Row) -> Continue:
     """What a call in its worker's hands runs on; its task is not written yet."""
-    ref, now = TaskRef(request.namespace, row["process_no"], row["task_id"]), row["now"]
+    ref, now = ref_of(request, row, birth=row["birth"]), row["now"]
     task = _task_of(request, _worker_of(request), ref, scheduled_time=now, running_time=now)
     timer = timer_of(task, row["timer_type"], row["timer_due"])
     return Continue(task, snapshot_of(request.namespace, request.process_id, row, timer))
+
+
+def ref_of(request: Request, row: Row, *, birth: int | None) -> TaskRef:
+    """The task of a request, whose key and hash it has."""
+    return TaskRef(
+        request.namespace,
+        row["process_no"],
+        row["task_id"],
+        row.get("reply_to"),
+        birth,
+        request.idempotency_key,
+        request.request_hash,
+    )
 
 
 def _worker_of(request: Request) -> int:
@@ -153,6 +169,7 @@ def _task_of(
         reply_to=request.reply_to,
         worker_id=worker_id,
         lease=request.lease,
+        request_hash=request.request_hash,
     )
 
 
@@ -168,8 +185,9 @@ def _refused(request: Request, row: Row) -> NotPrepared:
 
 
 def standing_of(row: Row) -> Standing:
-    status = row["status"]
-    return Standing(TaskStatus(status) if status else None, row["response"], row["error"])
+    if row["status"] is None:
+        return Standing(None, gone=Gone(row["gone"]))
+    return Standing(TaskStatus(row["status"]), row["response"], row["error"])
 
 
 def claimed_of(row: Row) -> Claimed:
@@ -190,6 +208,7 @@ def claimed_of(row: Row) -> Claimed:
         reply_to=row["reply_to"],
         worker_id=row["worker_id"],
         lease=row["lease"],
+        request_hash=row["request_hash"],
     )
     timer = timer_of(task, row["timer_type"], row["timer_due"])
     return Claimed(task, snapshot_of(task.namespace, task.process_id, row, timer))
@@ -216,6 +235,7 @@ def saved_of(step: Step, row: Row, cancelled: tuple[TaskRef, ...]) -> Saved:
             reply_to=row["reply_to"],
             worker_id=step.task.worker_id,
             lease=step.task.lease + 1,
+            request_hash=row["request_hash"],
         )
         timer, due = timer_of(continuation, row["timer_type"], due), None
     return Saved(row["now"], continuation, due, cancelled, timer)

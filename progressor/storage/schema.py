@@ -133,6 +133,8 @@ processes = Table(
     Column("detail", Text),
     Column("last_event_id", BigInteger, nullable=False, server_default=text("0")),
     Column("aux_state", LargeBinary),
+    # Random: tells this life from another that has its number, on a server that was promoted or restored.
+    Column("birth", BigInteger),
     PrimaryKeyConstraint("process_no"),
     UniqueConstraint("namespace_no", "process_id", name="processes_name"),
     CheckConstraint("length(process_id) BETWEEN 1 AND 256", name="process_id"),
@@ -180,6 +182,8 @@ removed_processes = Table(
     Column("namespace", _KeyText),
     Column("process_id", _KeyText),
     Column("has_events", Boolean, nullable=False, server_default=text("false")),
+    # NULL also where an older release removed it.
+    Column("birth", BigInteger),
     PrimaryKeyConstraint("process_no"),
     CheckConstraint("(namespace IS NULL) = (process_id IS NULL)", name="name"),
     Index("removed_processes_by_name", "namespace", "process_id"),

@@ -58,6 +58,7 @@ PROCESS = (
     processes.c.metadata,
     processes.c.corrupted_by,
     processes.c.last_event_id,
+    processes.c.birth,
 )
 _WITHOUT_STATE = tuple(
     null().cast(LargeBinary).label("aux_state") if column is processes.c.aux_state else column

@@ -4,7 +4,8 @@ Rule: a hint is never the truth. Nothing waits for one without a slower look at 
 lost one costs time and nothing else, and none is sent before the commit it speaks of. Hints leave
 coalesced, in a transaction of their own: NOTIFY inside the step's transaction would serialise all commits.
 
-Each engine or client process listens on one channel of its own. A listener that hears nothing, not even
+Each engine or client process listens on one channel of its own; and on that of another one while it waits
+for a task which that one asked for first. A listener that hears nothing, not even
 the sign that it sends to itself, is taken for dead and made anew.
 """
 
@@ -65,6 +66,7 @@ class Signals:
         on_wake: Callable[[str, Kind], None],
         on_replies: Callable[[Iterable[int]], None],
         on_gap: Callable[[], None],
+        on_follow: Callable[[int], None],
     ) -> None:
         self._storage = storage
         self._dsn = dsn
@@ -72,6 +74,9 @@ class Signals:
         self._on_wake = on_wake
         self._on_replies = on_replies
         self._on_gap = on_gap
+        self._on_follow = on_follow
+        # By channel: the tasks of other processes that are waited for here.
+        self._follows: dict[str, set[int]] = {}
         self._wakes: dict[tuple[str, str], str] = {}
         self._replies: dict[str, dict[int, str]] = {}
         self._something = asyncio.Event()
@@ -100,6 +105,32 @@ class Signals:
     def reply(self, node_id: int, namespace: str, task_id: int) -> None:
         """Tell a client process that a task has ended."""
         self._replies.setdefault(channel_of(node_id), {})[task_id] = namespace
+        self._something.set()
+
+    def follow(self, node_id: int, task_id: int) -> None:
+        """Listen for the end of a task on the channel of the process that asked for it."""
+        channel = channel_of(node_id)
+        if channel != self.channel:
+            self._follows.setdefault(channel, set()).add(task_id)
+            self._rouse()
+
+    def unfollow(self, node_id: int, task_id: int) -> None:
+        """Nobody here waits for it any more."""
+        channel = channel_of(node_id)
+        tasks = self._follows.get(channel, set())
+        tasks.discard(task_id)
+        if not tasks:
+            # The listener notices when it next hears anything: it must not be roused for that.
+            self._follows.pop(channel, None)
+
+    def ended(self, task_id: int) -> None:
+        """Hint to the processes that follow a task of this one."""
+        self._wakes[self.channel, f"ended {task_id}"] = "-"
+        self._something.set()
+
+    def _rouse(self) -> None:
+        """Have the listener hear something: its own sign."""
+        self._wakes[self.channel, _SIGN] = "-"
         self._something.set()
 
     async def _send(self) -> None:
@@ -140,9 +171,7 @@ class Signals:
                 async with opening.connected(
                     self._dsn, "progressor listener", keeps_state=True
                 ) as connection:
-                    await connection.execute(
-                        psycopg.sql.SQL("LISTEN {}").format(psycopg.sql.Identifier(self.channel))
-                    )
+                    await _listen_on(connection, self.channel)
                     since = loop.time()
                     # What was said while nobody listened is found by looking.
                     self._on_gap()
@@ -164,11 +193,13 @@ class Signals:
         """Hand on what is heard; return when not even the own sign came back."""
         loop = asyncio.get_running_loop()
         heard, strange = loop.time(), 0
+        followed: dict[str, set[int]] = {}
         while loop.time() - heard < _SILENCE:
+            await self._attend(connection, followed)
             async for notification in connection.notifies(timeout=_SIGN_INTERVAL, stop_after=1):
                 heard = loop.time()
                 self._hearing.worked()
-                if not self._take(notification.payload):
+                if not self._take(notification.channel, notification.payload):
                     strange += 1
                     if strange == 1:
                         # Whoever may connect may send one: said once a connection, without its text.
@@ -176,21 +207,52 @@ class Signals:
                         fields = {"channel": self.channel, "characters": size, "pid": notification.pid}
                         log.warning("notification not understood, ignored", extra=fields)
             if loop.time() - heard >= _SIGN_INTERVAL:
-                self._wakes[self.channel, _SIGN] = "-"
-                self._something.set()
+                self._rouse()
 
-    def _take(self, payload: str) -> bool:
+    async def _attend(
+        self, connection: psycopg.AsyncConnection[object], followed: dict[str, set[int]]
+    ) -> None:
+        """Listen on the channels of those that are followed now, instead of `followed` before."""
+        for channel in followed.keys() - self._follows.keys():
+            del followed[channel]
+            await connection.execute(psycopg.sql.SQL("UNLISTEN {}").format(psycopg.sql.Identifier(channel)))
+        for channel, tasks in list(self._follows.items()):
+            if channel not in followed:
+                await _listen_on(connection, channel)
+            for task_id in tasks - followed.get(channel, set()):
+                # From here on its end is heard; what was before is found by looking.
+                self._wakes[channel, f"follow {task_id}"] = "-"
+                self._something.set()
+                self._on_replies([task_id])
+            followed[channel] = set(tasks)
+
+    def _take(self, channel: str, payload: str) -> bool:
         """Act on a hint; False if it is none."""
+        if channel != self.channel:
+            match payload.split(" "):
+                case ["reply" | "ended", *ids] if all(map(_is_id, ids)):
+                    # What else that one waits for is no concern of this one.
+                    self._on_replies(self._follows.get(channel, set()) & set(map(int, ids)))
+            return True
         match payload.split(" "):
             case ["wake", "calls" | "timers" as kind, namespace]:
                 self._on_wake(namespace, kind)
             case ["reply", *ids] if ids and all(map(_is_id, ids)):
                 self._on_replies(int(task_id) for task_id in ids)
+            case ["follow", task_id] if _is_id(task_id):
+                self._on_follow(int(task_id))
+            case ["ended", _]:
+                # Its own, for others.
+                return True
             case [only]:
                 return only == _SIGN
             case _:
                 return False
         return True
+
+
+async def _listen_on(connection: psycopg.AsyncConnection[object], channel: str) -> None:
+    await connection.execute(psycopg.sql.SQL("LISTEN {}").format(psycopg.sql.Identifier(channel)))
 
 
 def _is_id(text: str) -> bool:

@@ -29,7 +29,6 @@ from progressor.model import (
     Rejection,
     Snapshot,
     Task,
-    TaskStatus,
 )
 from progressor.node.replies import Replies
 from progressor.outages import Outage, Says, cause_of, in_one_line
@@ -117,7 +116,7 @@ class Worker:
         # What was decided, or that it could not be saved.
         decision = step.decision
         self._note(task, decision)
-        self._reply(task, decision, saved)
+        self._reply(step, saved)
         due = None if saved.due is None else saved.due - saved.now
         if saved.continuation is None:
             return Stepped(None, due)
@@ -126,17 +125,17 @@ class Worker:
 
     def saved_at_once(self, finished: Finished, *, since: float) -> timedelta | None:
         """Its task is committed with all that it did: in how long its new timer falls due."""
-        task, decision = finished.step.task, finished.step.decision
+        task, _, decision, _ = finished.step
         metrics.took(metrics.TASK_COMPLETION, since, task.namespace, decision.disposition)
         metrics.child(metrics.FUSED, task.namespace, task.task_type).inc()
         self._note(task, decision)
-        self._reply(task, decision, Saved(finished.now))
+        self._reply(finished.step, Saved(finished.now))
         return None if finished.due is None else finished.due - finished.now
 
     async def _with_history(self, process: Snapshot, wanted: HistoryRange) -> Snapshot:
         while True:
             try:
-                events = await self._reads.events(process.process_no, wanted, last=process.last_event_id)
+                events = await self._reads.events(process.life, wanted, last=process.last_event_id)
             except (StorageUnavailable, SchemaMismatch) as error:
                 # The task is in our hands: letting it go would leave it running with nobody to run it.
                 self._outage.failed(cause_of(error))
@@ -182,14 +181,12 @@ class Worker:
             case _ if isinstance(decision.reply.rejection, Rejection):
                 metrics.REJECTED.labels(task.namespace).inc()
 
-    def _reply(self, task: Task, decision: Decision, saved: Saved) -> None:
-        if not task.task_type.is_timer:
-            ref = TaskRef(task.namespace, task.process_no, task.task_id, task.reply_to)
-            self._replies.resolve(ref, Standing.of(decision.reply))
+    def _reply(self, step: Step, saved: Saved) -> None:
+        if not step.task.task_type.is_timer:
+            ref = TaskRef.of(step.task, step.process)
+            self._replies.resolve(ref, Standing.of(step.decision.reply))
         for ref in saved.cancelled:
-            gone = decision.disposition is Disposition.REMOVE
-            status = None if gone else TaskStatus.CANCELLED
-            self._replies.resolve(ref, Standing(status, error=decision.reply.error))
+            self._replies.look(ref)
 
     def _shown(self, decision: Decision) -> str:
         """Why a process broke, for the log: where a codec hides what is stored, the error's type alone."""

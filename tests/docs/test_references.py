@@ -30,8 +30,8 @@ PUBLIC = """
     NamespaceStatus WaitingRequests Mailbox FailureGroup
     Bulk BulkStatus BulkPreview BrokenGroup BulkNotFound
     ProgressorError InvalidRequest IdempotencyConflict NamespaceNotFound NamespaceInUse ProcessNotFound
-    TaskNotFound
-    ProcessAlreadyExists ProcessBroken ProcessNotBroken Rejected HandlerFailed ReplyTimeout
+    TaskCancelled TaskNotFound
+    ProcessAlreadyExists ProcessBroken ProcessNotBroken Rejected HandlerFailed ReplyTimeout RequestLost
     StorageUnavailable SchemaMismatch InvalidState CallCycle
     development_database __version__
 """

@@ -169,7 +169,7 @@ class _Hangs:
 class _Nobody:
     """Stands where Replies and Reads would."""
 
-    def resolve(self, *_: Any) -> None:
+    def look(self, *_: Any) -> None:
         return
 
 

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
@@ -122,8 +123,8 @@ async def test_an_init_that_was_seen_goes_on(
         getting = asyncio.create_task(client.get(NS, "p1", timeout=1))
         read, seen = client._node.reads.process, asyncio.Event()
 
-        async def reading(namespace: str, process_id: str) -> Snapshot | None:
-            snapshot = await read(namespace, process_id)
+        async def reading(*wanted: Any) -> Snapshot | None:
+            snapshot = await read(*wanted)
             seen.set()
             return snapshot
 
@@ -179,6 +180,7 @@ async def test_last_hints_do_not_hold_up_who_leaves(
     signals = Signals(
         Storage(connections, patience=timedelta(seconds=30)), dsn, 1,
         on_wake=lambda *_: None, on_replies=lambda _: None, on_gap=lambda: None,
+        on_follow=lambda _: None,
     )  # fmt: skip
     async with connections.acquire():
         # Its only connection is in use, so nothing can be said.

@@ -12,7 +12,7 @@ from progressor.model import Reply, TaskStatus
 from progressor.node import replies as replies_module
 from progressor.node.replies import Replies
 from progressor.storage import operations
-from progressor.storage.items import Standing, TaskRef
+from progressor.storage.items import Gone, Standing, TaskRef
 from progressor.storage.operations import Storage
 from tests.support import NS, Tables, eventually, hold, init, resume, save, start
 
@@ -76,7 +76,7 @@ async def test_an_answer_that_cannot_be_read(make: Make, storage: Storage, table
     with tables.damaged("tasks"):
         await save(storage, lost, resume(reply=Reply(response=os.urandom(5_000))))
     replies = make()
-    refs = [TaskRef(NS, each.task.process_no, each.task.task_id) for each in (lost, kept)]
+    refs = [each.ref for each in (lost, kept)]
     waiting = [asyncio.create_task(replies.wait(each)) for each in refs]
     await turn()
     replies.look_at_all()
@@ -186,10 +186,18 @@ async def test_a_task_that_is_gone(storage: Storage, tables: Tables, make: Make)
     """The row of a removed process's task is gone: the answer says so by having no status."""
     replies = make(timedelta(milliseconds=5))
     await start(storage)
-    (task,) = tables.tasks()
+    (task,), process = tables.tasks(), tables.process()
+    assert process is not None
     await storage.remove(NS, "p1")
-    gone = TaskRef(NS, task["process_no"], task["task_id"])
-    assert (await replies.wait(gone)).status is None
+    gone = TaskRef(
+        NS,
+        task["process_no"],
+        task["task_id"],
+        birth=process["birth"],
+        idempotency_key=task["idempotency_key"],
+        request_hash=bytes(task["request_hash"]),
+    )
+    assert await replies.wait(gone) == Standing(None, gone=Gone.REMOVED)
 
 
 async def test_stop_tells_who_waits(make: Make) -> None:

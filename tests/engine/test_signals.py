@@ -27,6 +27,7 @@ class Heard:
             on_wake=lambda *each: self.wakes.append(each),
             on_replies=self._take,
             on_gap=self._gap,
+            on_follow=lambda _: None,
         )  # fmt: skip
 
     def _take(self, task_ids: Iterable[int]) -> None:

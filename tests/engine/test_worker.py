@@ -54,6 +54,9 @@ class Told:
     def resolve(self, ref: TaskRef, answer: Standing) -> None:
         self.answers.append((ref, answer))
 
+    def look(self, ref: TaskRef) -> None:
+        raise AssertionError("nothing was cancelled")
+
 
 class Reversed:
     """A codec."""

@@ -23,6 +23,7 @@ from tests.support import (
     WORKER,
     Tables,
     claim_calls,
+    hint_of,
     hold,
     init,
     removed,
@@ -40,13 +41,13 @@ SILENT = (
 
 
 class Told:
-    """Stands where Replies would: what callers were told."""
+    """Stands where Replies would: which callers were told to look."""
 
     def __init__(self) -> None:
-        self.answers: list[tuple[TaskRef, Standing]] = []
+        self.looks: list[TaskRef] = []
 
-    def resolve(self, ref: TaskRef, answer: Standing) -> None:
-        self.answers.append((ref, answer))
+    def look(self, ref: TaskRef) -> None:
+        self.looks.append(ref)
 
 
 @pytest.fixture
@@ -92,7 +93,7 @@ async def test_nothing_to_collect(collector: ZombieCollector, storage: Storage, 
     """A round without zombies tells nobody, and the next one can wait."""
     await start(storage)
     assert await collector.run_once() is None
-    assert told.answers == []
+    assert told.looks == []
 
 
 async def test_counters_stand_there_before_the_first_zombie(
@@ -122,9 +123,10 @@ async def test_the_work_of_a_dead_worker_breaks_its_process(
     assert (process["status"], process["detail"]) == ("error", SILENT)
     assert process["corrupted_by"] == step.task.task_id
     assert tables.outline()[1:] == [("call", "error"), ("call", "cancelled")]
-    assert [(ref.task_id, ref.reply_to, answer.status, answer.error) for ref, answer in told.answers] == [
-        (step.task.task_id, CLIENT, TaskStatus.ERROR, SILENT),
-        (waiting.task_id, CLIENT, TaskStatus.CANCELLED, SILENT),
+    assert told.looks == [hint_of(step.ref, CLIENT), hint_of(waiting, CLIENT)]
+    assert await storage.replies([step.ref.key, waiting.key]) == [
+        Standing(TaskStatus.ERROR, error=SILENT),
+        Standing(TaskStatus.CANCELLED, error=SILENT),
     ]
     assert (zombies("break"), broken()) == (before + 1, broken_before + 1)
 
@@ -244,7 +246,7 @@ async def test_the_work_of_a_dead_worker_is_tried_again(
     before = zombies("retry")
     await collector.run_once()
     assert tables.task(step.task.task_id)["attempts_count"] == 1
-    assert told.answers == []
+    assert told.looks == []
     (again,) = await claim_calls(storage)
     assert again.task.task_id == step.task.task_id
     assert zombies("retry") == before + 1

@@ -35,6 +35,7 @@ ERRORS = [
     errors.NamespaceInUse(NS, workers=1, processes=2),
     errors.ProcessNotFound(NS, "a/ü", detail="it was removed"),
     errors.TaskNotFound(NS, "o1", task_id=17),
+    errors.TaskCancelled(NS, "o1", task_id=17, detail="timer replaced"),
     errors.ProcessAlreadyExists(NS, "o1"),
     errors.ProcessBroken(NS, "o1", detail="why"),
     errors.ProcessNotBroken(NS, "o1"),
@@ -43,6 +44,7 @@ ERRORS = [
     errors.HandlerFailed(NS, "o1", error="KeyError: 1"),
     errors.ReplyTimeout(NS, "o1", idempotency_key="key", task_id=3),
     errors.StorageUnavailable("away"),
+    errors.RequestLost(NS, "o1", idempotency_key="key", task_id=3),
     errors.SchemaMismatch("too old"),
 ]
 

@@ -280,7 +280,8 @@ async def test_who_does_not_wait_asks_the_task(serve: Serve) -> None:
     accepted = await api.post(f"{ORDER}/calls/wait", headers={"Prefer": "respond-async"})
     assert (accepted.status_code, accepted.headers["Preference-Applied"]) == (202, "respond-async")
     task = accepted.headers["Location"]
-    assert task == f"{ORDER}/tasks/{accepted.json()['task_id']}"
+    said = accepted.json()
+    assert task == f"{ORDER}/tasks/{said['task_id']}?fingerprint={said['fingerprint']}"
     assert int(accepted.headers["Retry-After"]) >= 1
     key = {"Idempotency-Key": accepted.headers["Idempotency-Key"], "Prefer": "wait=0"}
     attached = await api.post(f"{ORDER}/calls/wait", headers=key)

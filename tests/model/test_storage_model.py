@@ -53,6 +53,7 @@ from progressor.storage.items import (
     Saved,
     Standing,
     Step,
+    TaskKey,
     TaskRef,
 )
 from progressor.storage.operations import Storage
@@ -177,10 +178,10 @@ class StorageMachine(RuleBasedStateMachine):
                     self._take(Held(task, process))
                 case Postpone(ref):
                     assert wanted not in old
-                    assert (ref.key, wanted.status) == (wanted.key, "waiting")
+                    assert (ref.key[:2], wanted.status) == (wanted.key, "waiting")
                 case Duplicate(ref, answer):
                     assert wanted in old or wanted.finished_time
-                    assert ref.key == wanted.key
+                    assert ref.key[:2] == wanted.key
                     assert (answer.status, answer.response, answer.error) == (
                         wanted.status,
                         wanted.response,
@@ -453,7 +454,7 @@ class StorageMachine(RuleBasedStateMachine):
 
     def _capture(self, ref: TaskRef, worker: int, loss: str) -> None:
         lease = number()
-        wanted = self.oracle.capture(ref.key, worker, lease, self.now)
+        wanted = self.oracle.capture(ref.key[:2], worker, lease, self.now)
         result = self.world.run(
             lambda storage: storage.capture_task(ref, worker_id=worker, lease=lease, now=self.now), loss
         )
@@ -464,7 +465,7 @@ class StorageMachine(RuleBasedStateMachine):
     def hand_back(self, chosen: list[int], forgets: bool, loss: str) -> None:
         picked = self._pick(self.held, chosen)
         for held in picked:
-            self.oracle.hand_back(held.ref.key, held.task.lease)
+            self.oracle.hand_back(held.ref.key[:2], held.task.lease)
         if forgets:
             self.held = [held for held in self.held if held not in picked]
         self.world.run(lambda storage: storage.hand_back([held.task for held in picked]), loss)
@@ -702,9 +703,10 @@ class StorageMachine(RuleBasedStateMachine):
 
     def _replies(self, loss: str) -> None:
         known = self.oracle.all_tasks()
-        gone = [ref.key for ref in self.forgotten] + [(-1, -1)]
-        refs = [*gone, *(task.key for task in known)]
-        answers = self.world.run(lambda storage: storage.replies(refs), loss)
+        gone = [ref.key for ref in (*self.forgotten, TaskRef(NAMESPACES[0], -1, -1))]
+        stored = self._keys()
+        keys = [*gone, *(stored[task.key] for task in known)]
+        answers = self.world.run(lambda storage: storage.replies(keys), loss)
         assert {answer.status for answer in answers[: len(gone)]} == {None}
         for answer, task in zip(answers[len(gone) :], known, strict=True):
             assert (answer.status, answer.response, answer.error) == (
@@ -712,6 +714,16 @@ class StorageMachine(RuleBasedStateMachine):
                 task.response,
                 task.error,
             )
+
+    def _keys(self) -> dict[tuple[int, int], TaskKey]:
+        """The identities of all tasks that are stored."""
+        rows = self.world.tables.execute(
+            "SELECT t.process_no, t.task_id, coalesce(p.birth, r.birth) AS birth, "
+            "t.idempotency_key, t.request_hash FROM tasks AS t "
+            "LEFT JOIN processes AS p USING (process_no) "
+            "LEFT JOIN removed_processes AS r USING (process_no)"
+        )
+        return {(row["process_no"], row["task_id"]): TaskKey(**row) for row in rows}
 
     def teardown(self) -> None:
         check_invariants(self.world.dsn)
@@ -764,7 +776,7 @@ class Turn:
             asked.namespace, asked.process_id, task.task_id, asked.task_type, asked.name, asked.args,
             context=asked.context, idempotency_key=asked.idempotency_key, scheduled_time=now,
             running_time=now, process_no=process.process_no, reply_to=asked.reply_to,
-            worker_id=asked.worker_id, lease=asked.lease,
+            worker_id=asked.worker_id, lease=asked.lease, request_hash=asked.request_hash,
         )  # fmt: skip
         rows = [row for row in self._machine.rows["processes"] if row[1:3] == asked[:2]]
         if asked.task_type is TaskType.INIT:

@@ -16,7 +16,7 @@ import pytest
 
 from progressor.model import Decision, Event, ProcessStatus, SetTimer
 from progressor.storage.connections import Connections
-from progressor.storage.items import Claimed, Import, NewBulk, TaskRef
+from progressor.storage.items import Claimed, Import, NewBulk, TaskKey, TaskRef
 from progressor.storage.operations import Storage
 from progressor.storage.session import Session, _encode, numbered
 from progressor.storage.statements import STATEMENTS, Params
@@ -303,7 +303,7 @@ async def tour(dsn: str) -> None:
     item = Import(NS, "p6", "put", events=(Event(b""),), timer=SetTimer(after=SECOND))
     connections.late = 1
     await storage.put(item, now=T0)
-    await storage.replies([(1, 1)])
+    await storage.replies([TaskKey(1, 1, 1, "key", b"hash")])
     await storage.drop_workers(evidence(T0), lease_age=SECOND)
     await storage.drop_leftovers(now=T0)
     await fused(storage)
@@ -325,7 +325,7 @@ async def tour(dsn: str) -> None:
         await session.transact({"own_task": {**mine, "idempotency_key": "key"}})
         due = {"namespace": NS, "limit": 10, "now": T0}
         await session.transact({"due_calls": due, "due_timers": due})
-        await session.transact({"take_unseen": {**mine, "task_id": 1}})
+        await session.transact({"take_unseen": {**mine, "namespace": NS, "task_id": 1}})
         await session.transact({"retire": {"name": "nobody.knows", "lease_age": SECOND}})
     # A policy that retries, for what the collector then sends.
     await storage.register_namespace(NS, options={"on_zombie": "retry"}, schemas={})

@@ -567,7 +567,7 @@ async def _one_search(session: Session, verb: str) -> None:
 
 
 async def _capture(session: Session, ref: TaskRef) -> None:
-    what = {"process_no": ref.process_no, "task_id": ref.task_id}
+    what = {"namespace": ref.namespace, "process_no": ref.process_no, "task_id": ref.task_id}
     mine = {"worker_id": OTHER_WORKER, "lease": 1, "now": None}
     await session.transact({"capture_task": {**what, **mine}})
 

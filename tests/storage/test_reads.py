@@ -16,7 +16,7 @@ from sqlalchemy.dialects import postgresql
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from progressor.errors import ProgressorError, SchemaMismatch
-from progressor.model import HistoryRange
+from progressor.model import HistoryRange, Life
 from progressor.storage.operations import Storage
 from progressor.storage.reads import Reads, task_statement
 from progressor.storage.searches import TimerFilter, Wanted
@@ -58,7 +58,7 @@ READS: list[Callable[[Reads], Awaitable[Any]]] = [
     lambda reads: reads.search(Wanted(metadata={"a": SECRET}), limit=1, cursor=None),
     lambda reads: reads.search(Wanted(metadata={"a": SECRET}, timer="none"), limit=1, cursor=None),
     lambda reads: reads.search(Wanted(metadata={"a": SECRET}, timer="overdue"), limit=1, cursor=None),
-    lambda reads: reads.events(1, HistoryRange(), last=1),
+    lambda reads: reads.events(Life(1), HistoryRange(), last=1),
 ]
 
 

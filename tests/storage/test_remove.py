@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 
 from progressor.storage import operations
-from progressor.storage.items import Duplicate, Import, LostLease, Removed, Saved, Standing
+from progressor.storage.items import Duplicate, Gone, Import, LostLease, Removed, Saved, Standing
 from progressor.storage.operations import Storage
 from tests.support import (
     NS,
@@ -16,6 +16,7 @@ from tests.support import (
     Tables,
     break_process,
     events,
+    hint_of,
     hold,
     init,
     number,
@@ -77,6 +78,13 @@ async def large(storage: Storage, tables: Tables, process_id: str = "p1", *, of:
         )
 
 
+def assert_forgotten(tables: Tables) -> None:
+    """Nothing is left but the number and the birth, of which nobody can tell the name."""
+    (row,) = tables.everything()["removed"]
+    assert (row["namespace"], row["process_id"], row["has_events"]) == (None, None, False)
+    assert {name for name, rows in tables.everything().items() if rows} == {"removed"}
+
+
 def rows_left(tables: Tables) -> dict[str, int]:
     return {name: len(rows) for name, rows in tables.everything().items()}
 
@@ -91,7 +99,7 @@ async def test_a_large_process_is_gone_at_once_and_its_rows_later(
     running = await hold(storage, request(reply_to=61))
     waiting = await wait(storage, request(reply_to=62))
     removed_ = await storage.remove(NS, "p1")
-    assert set(removed_.cancelled) == {running.ref._replace(reply_to=61), waiting._replace(reply_to=62)}
+    assert set(removed_.cancelled) == {hint_of(running.ref, 61), hint_of(waiting, 62)}
     left = rows_left(tables)
     assert (left["processes"], left["running"], left["schedule"]) == (0, 0, 0)
     assert left[of] >= LARGE
@@ -152,7 +160,7 @@ async def test_a_large_process_that_removes_itself(storage: Storage, tables: Tab
     step = await hold(storage, request(key="last", reply_to=61))
     waiting = await wait(storage, request(reply_to=62))
     saved = await save(storage, step, removed())
-    assert saved.cancelled == (waiting._replace(reply_to=62),)
+    assert saved.cancelled == (hint_of(waiting, 62),)
     assert tables.process() is None
     while await storage.drop_leftovers(now=T0 + SECOND):
         pass
@@ -187,9 +195,10 @@ async def test_of_many_callers_some_are_told(storage: Storage) -> None:
     waiting = await storage.prepare_call(asked, now=T0)
     told = (await storage.remove(NS, "p1")).cancelled
     assert len(told) == 1000
-    refs = [postponed(each).key for each in waiting]
-    assert {ref.key for ref in told} < set(refs)
-    assert await storage.replies([refs[0], refs[-1]]) == [Standing(None), Standing(None)]
+    refs = [postponed(each) for each in waiting]
+    assert {ref.task_id for ref in told} < {ref.task_id for ref in refs}
+    gone = Standing(None, gone=Gone.REMOVED)
+    assert await storage.replies([refs[0].key, refs[-1].key]) == [gone, gone]
     assert await storage.save_result([running.step(resume())], now=T0) == [LostLease()]
 
 
@@ -215,8 +224,8 @@ async def test_callers_are_told(storage: Storage) -> None:
     await wait(storage, request())
     answer = await storage.remove(NS, "p1")
     assert set(answer.cancelled) == {
-        running.ref._replace(reply_to=61),
-        waiting._replace(reply_to=62),
+        hint_of(running.ref, 61),
+        hint_of(waiting, 62),
     }
 
 
@@ -227,7 +236,7 @@ async def test_running_step_is_fenced_off(storage: Storage, tables: Tables) -> N
     await storage.remove(NS, "p1")
     result = await storage.save_result([step.step(set_timer(SECOND, events=events(1)))], now=T0)
     assert result == [LostLease()]
-    assert set(map(len, tables.everything().values())) == {0}
+    assert_forgotten(tables)
 
 
 async def test_fenced_off_from_the_next_life(storage: Storage, tables: Tables) -> None:
@@ -256,7 +265,7 @@ async def test_in_any_status(storage: Storage, tables: Tables, state: str) -> No
         case "init waiting":
             await storage.prepare_init([init(worker_id=None)], now=T0)
     assert (await storage.remove(NS, "p1")).existed
-    assert set(map(len, tables.everything().values())) == {0}
+    assert_forgotten(tables)
 
 
 async def test_answers_of_an_earlier_life_stay(storage: Storage, tables: Tables) -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from progressor.model import Reply, TaskStatus
 from progressor.storage import operations
-from progressor.storage.items import Standing
+from progressor.storage.items import Gone, Standing
 from progressor.storage.operations import Storage
 from tests.support import fail, hold, init, removed, request, resume, save, start, wait
 
@@ -39,10 +39,11 @@ async def test_removed(storage: Storage) -> None:
     step = await hold(storage, request())
     gone = await wait(storage, request())
     await save(storage, step, removed())
-    assert await storage.replies([gone.key, step.ref.key, (step.task.process_no + 1, 1)]) == [
-        Standing(None),
+    never = gone._replace(process_no=gone.process_no + 1)
+    assert await storage.replies([gone.key, step.ref.key, never.key]) == [
+        Standing(None, gone=Gone.REMOVED),
         Standing(TaskStatus.FINISHED, b"answer"),
-        Standing(None),
+        Standing(None, gone=Gone.UNKNOWN),
     ]
 
 

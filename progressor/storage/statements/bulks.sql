@@ -2,7 +2,7 @@
 SELECT
     b.bulk_id, b.created_at, b.namespace, b.detail_like, b.handler, b.simple, b.pace, b.status, b.ended_at,
     b.looked_at, b.passed_by, b.begun, b.repaired, b.refused, b.failed, b.removed, b.last_error,
-    b.until_task, b.cursor_at, b.cursor_no, b.at_end
+    b.until_task, b.cursor_at, b.cursor_no, b.at_end, b.idempotency_key
 FROM progressor.bulks AS b
 WHERE
     -- A range of the key, so that the one is found by it.

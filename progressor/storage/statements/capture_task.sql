@@ -17,8 +17,10 @@ WITH due AS MATERIALIZED (
                 s.task_type NOT IN ('timeout', 'remove')
                 OR s.scheduled_time <= coalesce(%(now)s::timestamptz, now())
             )
-            AND s.namespace_no <> ALL (
-                ARRAY(SELECT n.namespace_no FROM progressor.namespaces AS n WHERE n.paused)
+            -- A number of before a promotion may be that of another process, which others serve.
+            AND s.namespace_no = (
+                SELECT n.namespace_no FROM progressor.namespaces AS n
+                WHERE n.name = %(namespace)s::text AND NOT n.paused
             )
             -- That nothing runs is what `claimable` says. Should it ever be wrong, it harms no other process.
             AND NOT EXISTS (
@@ -45,9 +47,9 @@ started AS (
     RETURNING
         d.process_id, t.process_no, t.task_id, t.task_type, t.name, t.reply_to,
         t.idempotency_key, t.scheduled_time, t.running_time, t.last_retry_interval, t.attempts_count,
-        t.worker_id, t.lease,
+        t.worker_id, t.lease, t.request_hash,
         d.namespace_no, d.status, d.previous_status, d.status_changed_at, d.created_at, d.detail,
-        d.metadata, d.corrupted_by, d.last_event_id,
+        d.metadata, d.corrupted_by, d.last_event_id, d.birth,
         -- What is large is left to large_values.
         CASE WHEN octet_length(t.args) <= 65536 THEN t.args END AS args,
         CASE WHEN octet_length(t.context) <= 65536 THEN t.context END AS context,
@@ -61,9 +63,7 @@ taken AS (
     WHERE s.process_no = ANY (ARRAY[c.process_no]) AND s.task_id = c.task_id
 )
 
-SELECT (
-        SELECT n.name FROM progressor.namespaces AS n WHERE n.namespace_no = c.namespace_no
-    ) AS namespace, c.*, timer.*
+SELECT %(namespace)s::text AS namespace, c.*, timer.*
 FROM started AS c
 LEFT JOIN LATERAL (
     SELECT s.task_type AS timer_type, s.scheduled_time AS timer_due

@@ -16,6 +16,7 @@ SELECT
     p.metadata,
     p.corrupted_by,
     p.last_event_id,
+    p.birth,
     timer.task_type AS timer_type,
     timer.scheduled_time AS timer_due
 FROM (

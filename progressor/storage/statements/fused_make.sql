@@ -10,8 +10,9 @@ WITH item AS MATERIALIZED (
         nextval('progressor.tasks_task_id_seq') AS task_id,
         coalesce(%(now)s::timestamptz, statement_timestamp()) AS now
     FROM unnest(
-        %(namespace)s::text[], %(process_id)s::text[], %(process_metadata)s::jsonb[], %(idempotency_key)s::text[]
-    ) WITH ORDINALITY AS i (namespace, process_id, metadata, idempotency_key, ord)
+        %(namespace)s::text[], %(process_id)s::text[], %(process_metadata)s::jsonb[], %(idempotency_key)s::text[],
+        %(lease)s::bigint[]
+    ) WITH ORDINALITY AS i (namespace, process_id, metadata, idempotency_key, lease, ord)
     CROSS JOIN LATERAL (
         SELECT n.namespace_no
         FROM progressor.namespaces AS n
@@ -34,10 +35,10 @@ WITH item AS MATERIALIZED (
 
 process AS (
     INSERT INTO progressor.processes (
-        process_no, namespace_no, process_id, status, status_changed_at, created_at, metadata
+        process_no, namespace_no, process_id, status, status_changed_at, created_at, metadata, birth
     )
     OVERRIDING SYSTEM VALUE
-    SELECT process_no, namespace_no, process_id, 'init', now, now, metadata
+    SELECT process_no, namespace_no, process_id, 'init', now, now, metadata, lease
     FROM item
     ORDER BY namespace_no, process_id COLLATE "C"
     ON CONFLICT DO NOTHING

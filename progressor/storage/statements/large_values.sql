@@ -9,8 +9,8 @@ FROM (
             coalesce(octet_length(t.args), 0) + coalesce(octet_length(t.context), 0)
             + coalesce(octet_length(p.aux_state), 0)
         ) OVER (ORDER BY i.ord ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS bytes_before
-    FROM unnest(%(process_no)s::bigint[], %(task_id)s::bigint[])
-        WITH ORDINALITY AS i (process_no, task_id, ord)
+    FROM unnest(%(process_no)s::bigint[], %(task_id)s::bigint[], %(birth)s::bigint[])
+        WITH ORDINALITY AS i (process_no, task_id, birth, ord)
     CROSS JOIN LATERAL (
         SELECT t.args, t.context
         FROM progressor.tasks AS t
@@ -18,7 +18,10 @@ FROM (
         OFFSET 0
     ) AS t
     CROSS JOIN LATERAL (
-        SELECT p.aux_state FROM progressor.processes AS p WHERE p.process_no = i.process_no OFFSET 0
+        SELECT p.aux_state
+        FROM progressor.processes AS p
+        WHERE p.process_no = i.process_no AND p.birth IS NOT DISTINCT FROM i.birth
+        OFFSET 0
     ) AS p
 ) AS v
 WHERE coalesce(v.bytes_before, 0) < %(bytes)s::bigint

@@ -38,17 +38,17 @@ WITH item AS (
     LEFT JOIN LATERAL (
         SELECT
             p.namespace_no, p.status, p.previous_status, p.status_changed_at, p.created_at, p.detail,
-            p.aux_state, p.metadata, p.corrupted_by, p.last_event_id
+            p.aux_state, p.metadata, p.corrupted_by, p.last_event_id, p.birth
         FROM progressor.processes AS p
         WHERE p.process_no = i.process_no
         OFFSET 0
     ) AS p ON TRUE
     LEFT JOIN LATERAL (
-        SELECT t.process_no AS old_no, t.task_id AS old_id
+        SELECT t.process_no AS old_no, t.task_id AS old_id, NULL::bigint AS old_birth
         FROM progressor.tasks AS t
         WHERE t.process_no + 0 = i.process_no AND t.idempotency_key = i.idempotency_key
         UNION ALL
-        SELECT t.process_no, t.task_id
+        SELECT t.process_no, t.task_id, r.birth
         FROM progressor.removed_processes AS r
         CROSS JOIN LATERAL (
             SELECT t.*
@@ -147,6 +147,7 @@ SELECT
     i.metadata,
     i.corrupted_by,
     i.last_event_id,
+    CASE WHEN coalesce(i.old_no, i.process_no) = i.process_no THEN i.birth ELSE i.old_birth END AS birth,
     coalesce(i.old_no, i.process_no) AS process_no,
     coalesce(i.new_id, i.old_id) AS task_id,
     CASE WHEN i.runs THEN 'running' WHEN i.accepted THEN 'waiting' ELSE t.status END AS task_status,
@@ -158,10 +159,11 @@ SELECT
     i.timer_type,
     i.timer_due,
     i.runs OR r.lease IS NOT NULL AS runs,
-    i.accepted OR t.lease = i.lease AS own
+    i.accepted OR t.lease = i.lease AS own,
+    t.reply_to
 FROM placed AS i
 LEFT JOIN LATERAL (
-    SELECT t.status, t.request_hash, t.response, t.error, t.scheduled_time, t.lease
+    SELECT t.status, t.request_hash, t.response, t.error, t.scheduled_time, t.lease, t.reply_to
     FROM progressor.tasks AS t
     WHERE t.process_no = i.old_no AND t.task_id = i.old_id
     OFFSET 0

@@ -11,6 +11,7 @@ SELECT
     p.metadata,
     p.corrupted_by,
     p.last_event_id,
+    t.birth,
     t.process_no,
     t.task_id,
     t.status AS task_status,
@@ -22,7 +23,8 @@ SELECT
     timer.task_type AS timer_type,
     timer.scheduled_time AS timer_due,
     r.lease IS NOT NULL AS runs,
-    t.lease = i.lease AS own
+    t.lease = i.lease AS own,
+    t.reply_to
 FROM (
     SELECT i.*, ((SELECT current_setting('prg.locked')::bigint[]))[i.ord] AS process_no
     FROM unnest(
@@ -33,11 +35,11 @@ LEFT JOIN LATERAL (
     SELECT p.* FROM progressor.processes AS p WHERE p.process_no = i.process_no OFFSET 0
 ) AS p ON TRUE
 LEFT JOIN LATERAL (
-    SELECT t.*
+    SELECT t.*, p.birth
     FROM progressor.tasks AS t
     WHERE t.process_no + 0 = i.process_no AND t.idempotency_key = i.idempotency_key
     UNION ALL
-    SELECT t.*
+    SELECT t.*, r.birth
     FROM progressor.removed_processes AS r
     CROSS JOIN LATERAL (
         SELECT t.*

@@ -3,12 +3,12 @@
 WITH process AS (
     INSERT INTO progressor.processes (
         namespace_no, process_id, status, status_changed_at, created_at, detail, aux_state, metadata,
-        last_event_id
+        last_event_id, birth
     )
     SELECT
         n.namespace_no, %(process_id)s::text, %(status)s::text::progressor.process_status, at.now, at.now,
         %(detail)s::text, %(aux_state)s::bytea, %(process_metadata)s::text::jsonb,
-        %(last_event_id)s::bigint
+        %(last_event_id)s::bigint, %(birth)s::bigint
     FROM
         progressor.namespaces AS n,
         (SELECT coalesce(%(now)s::timestamptz, now()) AS now) AS at

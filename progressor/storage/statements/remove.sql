@@ -4,8 +4,9 @@
 -- and the answers of the last day: a caller may not have read its own yet, and a start asked again must not
 -- begin a second life. Where nobody can ask, as for a timer's, minutes will do: a save that is repeated after
 -- a lost answer looks for it.
--- Without a task_id somebody wants the process forgotten, keys and all; if it has ended by a step of its own
--- meanwhile there is nothing to forget, and what that step kept stays.
+-- Without a task_id somebody wants the process of this birth forgotten, keys and all; if it has ended by a step
+-- of its own meanwhile there is nothing to forget, and what that step kept stays. Its number and its birth are
+-- kept for a day, so that who asks for an answer is told what is so.
 -- A large process ends as fast as a small one: what waits on it goes with it; its events and its finished
 -- tasks are left under its number, which no other life will have, and drop_leftovers deletes them in pieces.
 -- It is large by its rows, or by 64 MiB of events or tasks; the few events of a small one are not looked at.
@@ -21,6 +22,7 @@ WITH item AS MATERIALIZED (
     SELECT
         i.*,
         p.last_event_id,
+        p.birth AS known_birth,
         p.last_event_id > 1000 OR (
             SELECT count(*) > 1000 OR sum(first.bytes) > 64 * 1024 * 1024
             FROM (
@@ -38,13 +40,17 @@ WITH item AS MATERIALIZED (
         ) IS TRUE AS is_large,
         coalesce(%(now)s::timestamptz, now()) AS now
     FROM unnest(
-        %(process_no)s::bigint[], %(task_id)s::bigint[], %(worker_id)s::bigint[], %(lease)s::bigint[]
-    ) AS i (process_no, task_id, worker_id, lease)
+        %(process_no)s::bigint[], %(task_id)s::bigint[], %(worker_id)s::bigint[], %(lease)s::bigint[],
+        %(birth)s::bigint[]
+    ) AS i (process_no, task_id, worker_id, lease, birth)
     CROSS JOIN LATERAL (
-        SELECT p.last_event_id FROM progressor.processes AS p WHERE p.process_no = i.process_no OFFSET 0
+        SELECT p.last_event_id, p.birth
+        FROM progressor.processes AS p
+        WHERE p.process_no = i.process_no
+        OFFSET 0
     ) AS p
     WHERE
-        i.task_id IS NULL
+        i.task_id IS NULL AND p.birth IS NOT DISTINCT FROM i.birth
         OR EXISTS (
             SELECT FROM progressor.running AS r
             WHERE
@@ -62,11 +68,14 @@ process AS (
 ),
 
 kept AS (
-    INSERT INTO progressor.removed_processes (process_no, kept_until, namespace, process_id, has_events)
+    INSERT INTO progressor.removed_processes (
+        process_no, kept_until, namespace, process_id, has_events, birth
+    )
     SELECT
         p.process_no,
         p.now + CASE
-            WHEN p.task_id IS NULL THEN interval '0'
+            -- What a large one leaves is deleted soon.
+            WHEN p.task_id IS NULL THEN CASE WHEN p.is_large THEN interval '0' ELSE interval '1 day' END
             WHEN p.is_large OR EXISTS (
                 SELECT FROM progressor.tasks AS t
                 WHERE
@@ -79,10 +88,10 @@ kept AS (
         -- Without a name nobody finds it by a key.
         CASE WHEN p.task_id IS NOT NULL THEN n.name END,
         CASE WHEN p.task_id IS NOT NULL THEN p.process_id END,
-        p.is_large AND p.last_event_id > 0
+        p.is_large AND p.last_event_id > 0,
+        p.known_birth
     FROM process AS p
     JOIN progressor.namespaces AS n ON n.namespace_no = ANY (ARRAY[p.namespace_no])
-    WHERE p.task_id IS NOT NULL OR p.is_large
 ),
 
 event AS (

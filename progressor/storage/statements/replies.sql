@@ -1,17 +1,41 @@
 -- How the tasks that somebody waits for stand, in their order, as many as go into so many bytes, and one at
--- least. A row that is gone went with its process.
-SELECT a.status, a.response, a.error
+-- least. A row is the one that is meant if its key and hash are, and its process's birth: another server may
+-- have handed out the numbers again. Of a task without a row, `gone` says what is known.
+SELECT a.status, a.response, a.error, a.gone
 FROM (
     SELECT
         i.ord, t.status, t.response, t.error,
+        CASE
+            WHEN t.status IS NOT NULL THEN NULL
+            WHEN life.is_removed THEN 'removed'
+            WHEN NOT life.is_removed THEN 'lost'
+            ELSE 'unknown'
+        END AS gone,
         sum(octet_length(t.response))
         OVER (ORDER BY i.ord ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS bytes_before
-    FROM unnest(%(process_no)s::bigint[], %(task_id)s::bigint[])
-        WITH ORDINALITY AS i (process_no, task_id, ord)
+    FROM unnest(
+        %(process_no)s::bigint[], %(task_id)s::bigint[], %(birth)s::bigint[],
+        %(idempotency_key)s::text[], %(request_hash)s::bytea[]
+    ) WITH ORDINALITY AS i (process_no, task_id, birth, idempotency_key, request_hash, ord)
+    LEFT JOIN LATERAL (
+        SELECT FALSE AS is_removed
+        FROM progressor.processes AS p
+        WHERE p.process_no = i.process_no AND p.birth IS NOT DISTINCT FROM i.birth
+        UNION ALL
+        SELECT TRUE
+        FROM progressor.removed_processes AS r
+        -- An older release has removed it without its birth.
+        WHERE r.process_no = i.process_no AND coalesce(r.birth, i.birth) IS NOT DISTINCT FROM i.birth
+        LIMIT 1
+    ) AS life ON TRUE
     LEFT JOIN LATERAL (
         SELECT t.status, t.response, t.error
         FROM progressor.tasks AS t
-        WHERE t.process_no = i.process_no AND t.task_id = i.task_id
+        WHERE
+            t.process_no = i.process_no AND t.task_id = i.task_id
+            AND t.idempotency_key IS NOT DISTINCT FROM i.idempotency_key
+            AND t.request_hash IS NOT DISTINCT FROM i.request_hash
+            AND life.is_removed IS NOT NULL
         OFFSET 0
     ) AS t ON TRUE
 ) AS a

@@ -303,13 +303,14 @@ SELECT
     t.context,
     t.reply_to,
     t.idempotency_key,
+    t.request_hash,
     coalesce(t.scheduled_time, i.due) AS scheduled_time,
     t.last_retry_interval,
     t.attempts_count
 FROM placed AS i
 LEFT JOIN LATERAL (
     SELECT
-        t.name, t.args, t.context, t.reply_to, t.idempotency_key, t.scheduled_time,
+        t.name, t.args, t.context, t.reply_to, t.idempotency_key, t.request_hash, t.scheduled_time,
         t.last_retry_interval, t.attempts_count
     FROM progressor.tasks AS t
     WHERE

@@ -13,6 +13,7 @@ SELECT
     next_task.context,
     next_task.reply_to,
     next_task.idempotency_key,
+    next_task.request_hash,
     next_task.scheduled_time,
     next_task.last_retry_interval,
     next_task.attempts_count

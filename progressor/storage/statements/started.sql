@@ -12,6 +12,7 @@ SELECT
     p.metadata,
     p.corrupted_by,
     p.last_event_id,
+    t.birth,
     t.process_no,
     t.task_id,
     t.status AS task_status,
@@ -23,7 +24,8 @@ SELECT
     NULL AS timer_type,
     NULL AS timer_due,
     r.lease IS NOT NULL AS runs,
-    t.lease = i.lease AS own
+    t.lease = i.lease AS own,
+    t.reply_to
 FROM unnest(
     %(namespace)s::text[], %(process_id)s::text[], %(idempotency_key)s::text[], %(lease)s::bigint[]
 ) WITH ORDINALITY AS i (namespace, process_id, idempotency_key, lease, ord)
@@ -37,11 +39,11 @@ LEFT JOIN LATERAL (
     OFFSET 0
 ) AS p ON TRUE
 LEFT JOIN LATERAL (
-    SELECT t.*
+    SELECT t.*, p.birth
     FROM progressor.tasks AS t
     WHERE t.process_no + 0 = p.process_no AND t.idempotency_key = i.idempotency_key
     UNION ALL
-    SELECT t.*
+    SELECT t.*, r.birth
     FROM progressor.removed_processes AS r
     CROSS JOIN LATERAL (
         SELECT t.*
