@@ -24,6 +24,7 @@ from progressor.cli import (
     token,
 )
 from progressor.cli.group import ASK, LOOK, MAINTAIN, RUN, Commands
+from progressor.cli.streams import open_standard_streams
 
 app = typer.Typer(
     cls=Commands,
@@ -98,6 +99,7 @@ def progressor(
 
 def main() -> None:
     """Run the command that this process was started with."""
+    open_standard_streams()
     app(prog_name="progressor")
 
 
