@@ -117,6 +117,9 @@ JUDGING = Gauge(
     "1 while the zombie collector of this process judges; 0 until it saw writes get through for a lease",
 )
 LOST_LEASES = Counter("progressor_lost_leases", "Results dropped by the fence", (_NAMESPACE,))
+REMOVED_STEPS = Counter(
+    "progressor_removed_steps", "Results dropped because their process was removed meanwhile", (_NAMESPACE,)
+)
 RETRIES = Counter("progressor_retries", "Failed timers put back to be tried again", (_NAMESPACE,))
 FUSED = Counter(
     "progressor_fused",
@@ -187,7 +190,16 @@ OLDEST_SNAPSHOT.set(math.nan)
 
 def expect(namespace: str) -> None:
     """Show the counters of a namespace from 0 on: an increase from nothing is none to Prometheus."""
-    for counter in (LOST_LEASES, RETRIES, FUSED_BARRED, RUN_AGAIN, LOOP_BLOCKS, REJECTED, BROKEN):
+    for counter in (
+        LOST_LEASES,
+        REMOVED_STEPS,
+        RETRIES,
+        FUSED_BARRED,
+        RUN_AGAIN,
+        LOOP_BLOCKS,
+        REJECTED,
+        BROKEN,
+    ):
         counter.labels(namespace)
     for disposition in (Disposition.BREAK, Disposition.HOLD, Disposition.RETRY):
         ZOMBIES.labels(namespace, disposition.value)

@@ -274,7 +274,12 @@ class Saved(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class LostLease:
-    """The running row was no longer this worker's: nothing was written."""
+    """The running row was no longer this worker's: nothing was written.
+
+    `removed`: nor is there the process any more, because somebody removed it while the step ran.
+    """
+
+    removed: bool = False
 
 
 class Claimed(NamedTuple):

@@ -285,9 +285,10 @@ def outcomes_of(steps: Sequence[Step], told: Results) -> list[Saved | LostLease]
     cancelled: Mapping[int, tuple[TaskRef, ...]] = {}
     if waited := (*told.get("cancel_waiting", ()), *told.get("remove", ())):
         cancelled = grouped(waited, {step.task.process_no: step.task.namespace for step in steps})
+    there = {row["process_no"] for row in told["lock"]}
     return [
         saved_of(step, row, cancelled.get(step.task.process_no, ()))
         if (row := by_place.get(place))
-        else LostLease()
+        else LostLease(removed=step.task.process_no not in there)
         for place, step in enumerate(steps, start=1)
     ]

@@ -161,9 +161,17 @@ class Worker:
         if kind is Disposition.REMOVE:
             metrics.took(metrics.PROCESS_REMOVING, began, namespace)
         if isinstance(saved, LostLease):
-            metrics.LOST_LEASES.labels(namespace).inc()
-            log.warning("lease lost, result dropped", extra=fields_of(step.task))
+            self._drop(step.task, saved)
         return step, saved
+
+    def _drop(self, task: Task, lost: LostLease) -> None:
+        """Log and count a result that was not saved."""
+        if lost.removed:
+            metrics.REMOVED_STEPS.labels(task.namespace).inc()
+            log.info("process removed while its step ran, result dropped", extra=fields_of(task))
+        else:
+            metrics.LOST_LEASES.labels(task.namespace).inc()
+            log.warning("lease lost, result dropped", extra=fields_of(task))
 
     def _unsaveable(self, step: Step, error: InvalidRequest) -> Step:
         log.error("result refused by storage", extra=fields_of(step.task))

@@ -342,7 +342,7 @@ class StorageMachine(RuleBasedStateMachine):
             if wanted is None:
                 # Who repeats it hears of what a try before did under the same lease.
                 known = (tried or bool(loss)) and self._was_ended_by(step)
-                assert isinstance(result, Saved) if known else result == LostLease()
+                assert isinstance(result, Saved if known else LostLease)
                 continue
             assert isinstance(result, Saved)
             assert (result.now, result.due) == (self.now, wanted.due)

@@ -51,12 +51,15 @@ DECISIONS: list[Decision] = [
 ]
 
 
-async def assert_fenced_off(storage: Storage, tables: Tables, step: Step) -> None:
+_LOST, _REMOVED = LostLease(), LostLease(removed=True)
+
+
+async def assert_fenced_off(storage: Storage, tables: Tables, step: Step, lost: LostLease = _LOST) -> None:
     """Whatever the step decided, alone or together: lost, and nothing is written."""
     before = tables.everything()
     for decision in DECISIONS:
         result = await storage.save_result([step._replace(decision=decision)], now=T0 + SECOND)
-        assert result == [LostLease()], decision
+        assert result == [lost], decision
         assert tables.everything() == before, decision
 
 
@@ -156,16 +159,16 @@ async def test_saved_removal_and_a_new_life(storage: Storage, tables: Tables) ->
     step = await busy(storage)
     await save(storage, step, removed())
     await start(storage, "p1", set_timer(SECOND, events=events(1)))
-    await assert_fenced_off(storage, tables, step.step(removed()))
+    await assert_fenced_off(storage, tables, step.step(removed()), _REMOVED)
 
 
 async def test_removed_process(storage: Storage, tables: Tables) -> None:
     """The step of a removed process saves nothing, also when the id lives again."""
     step = await busy(storage)
     await storage.remove(NS, "p1")
-    await assert_fenced_off(storage, tables, step.step(resume()))
+    await assert_fenced_off(storage, tables, step.step(resume()), _REMOVED)
     await hold(storage, init())
-    await assert_fenced_off(storage, tables, step.step(resume()))
+    await assert_fenced_off(storage, tables, step.step(resume()), _REMOVED)
 
 
 async def test_one_of_a_batch(storage: Storage, tables: Tables) -> None:

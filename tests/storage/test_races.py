@@ -469,7 +469,7 @@ async def test_save_waits_for_a_removal(storage: Storage, race: Race) -> None:
     await race.begin(lambda first: first.remove(NS, "p1"))
     second = await race.waits(storage.save_result([step.step(fail())], now=T0))
     await race.commit()
-    assert await second == [LostLease()]
+    assert await second == [LostLease(removed=True)]
 
 
 # Many at once.

@@ -199,7 +199,7 @@ async def test_of_many_callers_some_are_told(storage: Storage) -> None:
     assert {ref.task_id for ref in told} < {ref.task_id for ref in refs}
     gone = Standing(None, gone=Gone.REMOVED)
     assert await storage.replies([refs[0].key, refs[-1].key]) == [gone, gone]
-    assert await storage.save_result([running.step(resume())], now=T0) == [LostLease()]
+    assert await storage.save_result([running.step(resume())], now=T0) == [LostLease(removed=True)]
 
 
 async def test_missing_process(storage: Storage) -> None:
@@ -235,7 +235,7 @@ async def test_running_step_is_fenced_off(storage: Storage, tables: Tables) -> N
     step = await hold(storage, request())
     await storage.remove(NS, "p1")
     result = await storage.save_result([step.step(set_timer(SECOND, events=events(1)))], now=T0)
-    assert result == [LostLease()]
+    assert result == [LostLease(removed=True)]
     assert_forgotten(tables)
 
 
@@ -246,7 +246,7 @@ async def test_fenced_off_from_the_next_life(storage: Storage, tables: Tables) -
     new = await hold(storage, init())
     before = tables.everything()
     for decision in (removed(), resume(events=events(1))):
-        assert await storage.save_result([old.step(decision)], now=T0) == [LostLease()]
+        assert await storage.save_result([old.step(decision)], now=T0) == [LostLease(removed=True)]
     assert tables.everything() == before
     await save(storage, new, resume())
 
