@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 
 from benchmarks.chaos.defects import DEFECTS
-from benchmarks.chaos.faults import DRAWN, WEIGHTS
+from benchmarks.chaos.faults import WEIGHTS
 from benchmarks.chaos.run import Options, carry_out
 
 _QUICK_SECONDS, _QUICK_PAUSE, _QUICK_SETTLE = 20.0, 0.7, 40.0
@@ -41,7 +41,7 @@ def main() -> int:
         seconds=_QUICK_SECONDS if given.quick else given.seconds,
         seed=given.seed,
         pause=_QUICK_PAUSE if given.quick else given.pause,
-        kinds=tuple(given.fault or DRAWN),
+        kinds=tuple(given.fault or WEIGHTS),
         settle=_QUICK_SETTLE if given.quick else given.settle,
         defect=given.defect,
     )

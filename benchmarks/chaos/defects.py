@@ -24,13 +24,21 @@ DEFECTS = {
     "fence": "results are saved whether or not the worker still holds the task",
     "early-reply": "callers are answered before the commit",
     "hasty-judge": "collectors go by the age of a heartbeat alone, whether or not writes get through",
+    "number": "answers and removals go by numbers alone, which a promoted or restored server gives again",
     "no-scan": "NOTIFY alone wakes workers and callers: no scan, no poll, and hints are lost",
 }
+
+# Some that are in a client too: the branch's are of the run's own process.
+OF_CLIENTS = frozenset({"number"})
 
 _FENCE = re.compile(
     r"\bCROSS (JOIN LATERAL \([^()]+\bFROM progressor\.running AS r\s+WHERE\s+"
     r"r\.process_no = i\.process_no)\s+AND r\.task_id = i\.task_id AND r\.lease = i\.lease"
     r"(?:\s+--[^\n]*)*\s+AND r\.worker_id IS NOT DISTINCT FROM i\.worker_id(\s+OFFSET 0\s+\) AS r)"
+)
+# What is random of a row, beside its numbers.
+_IDENTITY = re.compile(
+    r"(?:coalesce\([^()]+\)|\w+\.\w+) IS NOT DISTINCT FROM i\.(?:birth|idempotency_key|request_hash)"
 )
 
 
@@ -44,6 +52,11 @@ def build_in(defect: str) -> None:
                     raise RuntimeError(f"{verb}: {found} fences found, not 1")
         case "hasty-judge":
             _judge_hastily()
+        case "number":
+            for verb in ("replies", "remove"):
+                STATEMENTS[verb], found = _IDENTITY.subn("TRUE", STATEMENTS[verb])
+                if not found:
+                    raise RuntimeError(f"{verb}: no identity found")
         case "early-reply":
             _reply_early()
         case "no-scan":

@@ -64,8 +64,6 @@ WEIGHTS = {
     AtCommit.DURING.value: 4,
     AtCommit.AFTER.value: 6,
 }
-# Commits are lost only where that is asked for.
-DRAWN = tuple(kind for kind in WEIGHTS if kind not in LOSSES)
 _ROLES = {
     "worker": "worker",
     "client with workers": "engine",
@@ -95,7 +93,7 @@ class Faults:
         members: Sequence[Member],
         losses: Losses,
         *,
-        kinds: Sequence[str] = DRAWN,
+        kinds: Sequence[str] = tuple(WEIGHTS),
         seed: int,
         pause: float,
     ) -> None:
@@ -119,7 +117,7 @@ class Faults:
         first = self._random.sample(self._kinds, len(self._kinds))
         weights = [WEIGHTS[kind] for kind in self._kinds]
         # Those that were chosen come all, whatever they take.
-        least = 0 if self._kinds == DRAWN else len(first)
+        least = 0 if len(self._kinds) == len(WEIGHTS) else len(first)
         while loop.time() < end or len(self.done) + self.missed < least:
             drawn = self._random.choices(self._kinds, weights)[0]
             await self._inject(first.pop() if first else drawn)

@@ -11,8 +11,9 @@ from pathlib import Path
 
 from benchmarks.chaos import checks
 from benchmarks.chaos.asking import Caller
+from benchmarks.chaos.defects import OF_CLIENTS, build_in
 from benchmarks.chaos.evidence import Clients, read_books
-from benchmarks.chaos.faults import DRAWN, Faults
+from benchmarks.chaos.faults import WEIGHTS, Faults
 from benchmarks.chaos.journal import Journal
 from benchmarks.chaos.ledger import (
     ACCOUNTS,
@@ -63,7 +64,7 @@ class Options:
     seed: int = 1
     pause: float = 1.0
     settle: float = 60.0
-    kinds: Sequence[str] = DRAWN
+    kinds: Sequence[str] = tuple(WEIGHTS)
     defect: str | None = None
 
 
@@ -240,6 +241,8 @@ class Run:
 
 def carry_out(options: Options) -> Report:
     """A run on a PostgreSQL of its own."""
+    if options.defect in OF_CLIENTS:
+        build_in(options.defect)
     with tempfile.TemporaryDirectory(prefix="prg-chaos-", dir="/tmp", ignore_cleanup_errors=True) as home:
         Path(home).chmod(0o755)  # as root, the server is another user
         server = Server(Path(home) / "postgres")

@@ -2,11 +2,25 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from benchmarks.chaos.ledger import ACCOUNTS, STEADY
-from benchmarks.chaos.losses import Lost
+from benchmarks.chaos.losses import LOSSES, Lost
+from tests.chaos.test_chaos import chaos
 
 DONE = ("finished", b'{"nonce": "n"}')
 WAITING = ("waiting", None)
+
+
+def test_commits_are_lost_and_nobody_is_told_what_is_not_so(tmp_path: Path) -> None:
+    """A standby that lagged is promoted, a backup restored: no stranger's answer, no stranger removed."""
+    named = [f"--fault={kind}" for kind in LOSSES]
+    status, report = chaos(tmp_path / "report.json", "--seconds", "1", "--pause", "0.5", *named)
+    findings = {v["name"]: v["findings"] for v in report["verdicts"] if v["findings"]}
+    assert (findings, status) == ({}, 0)
+    assert {recovery["kind"] for recovery in report["recoveries"]} == set(LOSSES)
+    assert report["figures"]["requests lost"] >= 50
+    assert report["figures"]["told that they were lost"] >= 1
 
 
 def test_what_a_copy_does_not_have_is_lost() -> None:
