@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import timedelta
-from typing import Any
+from typing import Annotated, Any
 
+import typer
 from rich.console import RenderableType
 from rich.text import Text
 
@@ -19,13 +20,22 @@ from progressor.storage import KnownWorker
 
 
 @with_settings(ASKING)
-def pause(namespace: NamespaceName, *, json: AsJson = False, settings: Settings) -> None:
+def pause(
+    namespace: NamespaceName,
+    *,
+    reason: Annotated[
+        str | None, typer.Option("--reason", help="Why, for whoever finds it paused.")
+    ] = None,
+    json: AsJson = False,
+    settings: Settings,
+) -> None:
     """Begin no more steps of a namespace, on any worker, until it is resumed.
 
     Steps that run finish. Requests are still accepted, and wait; timers wait too. It is kept in the
-    database: restarts and deploys change nothing of it. `progressor pause billing.subscription`
+    database: restarts and deploys change nothing of it.
+    `progressor pause billing.subscription --reason 'the provider is down'`
     """
-    ask(settings, lambda client: client.pause(namespace))
+    ask(settings, lambda client: client.pause(namespace, reason))
     _say(f"paused {namespace}: what runs finishes, all else waits for `progressor resume`", machine=json)
 
 

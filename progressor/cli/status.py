@@ -131,7 +131,8 @@ def _mailboxes(found: Sequence[NamespaceStatus]) -> Iterator[RenderableType]:
 
 
 def _name(each: NamespaceStatus) -> Text:
-    paused = ("  paused", "bold yellow") if each.paused else ""
+    reason = "" if each.pause_reason is None else f": {visible(each.pause_reason)}"
+    paused = (f"  paused{reason}", "bold yellow") if each.paused else ""
     return Text.assemble((visible(each.name), "bold"), paused)
 
 

@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 from progressor.client.failures import FailureGroup, grouped
 from progressor.client.results import Published
 from progressor.errors import InvalidRequest, NamespaceInUse, NamespaceNotFound
-from progressor.inputs import check_moment, check_namespace
+from progressor.inputs import check_moment, check_namespace, check_text
 from progressor.node.node import Node
 from progressor.storage import KINDS, KnownNamespace, KnownWorker, NamespaceStatus
 
@@ -24,9 +24,14 @@ class Overseeing:
 
     _node: Node
 
-    async def pause(self, namespace: str) -> None:
-        """Begin no more steps of a namespace; what runs finishes, requests are still accepted and wait."""
-        await self._set_paused(namespace, True)
+    async def pause(self, namespace: str, reason: str | None = None) -> None:
+        """Begin no more steps of a namespace; what runs finishes, requests are still accepted and wait.
+
+        `reason` is for whoever finds it paused.
+        """
+        if reason is not None:
+            check_text("reason", reason)
+        await self._set_paused(namespace, True, reason)
 
     async def resume(self, namespace: str) -> None:
         """Let a paused namespace go on; its workers hear at once of what waits."""
@@ -36,10 +41,10 @@ class Overseeing:
             for kind in KINDS:
                 self._node.wake_worker(worker.worker_id, namespace, kind)
 
-    async def _set_paused(self, namespace: str, paused: bool) -> None:
+    async def _set_paused(self, namespace: str, paused: bool, reason: str | None = None) -> None:
         check_namespace(namespace)
         await self._node.connected()
-        if not await self._node.storage.set_paused(namespace, paused):
+        if not await self._node.storage.set_paused(namespace, paused, reason):
             raise NamespaceNotFound(namespace)
 
     async def retire(self, namespace: str) -> None:

@@ -38,9 +38,10 @@ class HttpOperating:
 
     _line: Line
 
-    async def pause(self, namespace: str) -> None:
+    async def pause(self, namespace: str, reason: str | None = None) -> None:
         """As Client.pause."""
-        await self._line.send("POST", f"/v1/namespaces/{check_namespace(namespace)}/pause")
+        params = {} if reason is None else {"reason": check_text("reason", reason)}
+        await self._line.send("POST", f"/v1/namespaces/{check_namespace(namespace)}/pause", params=params)
 
     async def resume(self, namespace: str) -> None:
         """As Client.resume."""

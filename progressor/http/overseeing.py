@@ -36,6 +36,7 @@ class KnownNamespaceBody(BaseModel):
     free_slots: int
     steps: int
     updated_at: AwareDatetime
+    pause_reason: str | None
 
 
 class NamespacesBody(BaseModel):
@@ -128,6 +129,7 @@ class NamespaceStatusBody(BaseModel):
     started: int
     steps: int
     next_timers: list[AwareDatetime]
+    pause_reason: str | None
 
 
 class StatusBody(BaseModel):
@@ -218,9 +220,12 @@ async def pause(
     server: TheServer,
     namespace: NamespaceName,
     caller: Annotated[Caller, needs("admin")],  # noqa: ARG001 - that it is admitted is enough
+    reason: Annotated[
+        str | None, Query(min_length=1, max_length=256, description="Why, for whoever finds it paused.")
+    ] = None,
 ) -> Response:
     """What runs finishes. Requests are accepted and wait, and so do timers. Paused twice is paused."""
-    await server.client.pause(namespace)
+    await server.client.pause(namespace, reason)
     return Response(status_code=204)
 
 

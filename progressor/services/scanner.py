@@ -6,6 +6,7 @@ sleeps until the next timer is due, at most one interval, and wakes no more work
 
 from __future__ import annotations
 
+import logging
 import math
 import random
 import time
@@ -19,6 +20,8 @@ from progressor.errors import InvalidRequest
 from progressor.node.node import Node
 from progressor.services.service import PeriodicService
 from progressor.storage import Kind, Storage, Waiting
+
+log = logging.getLogger("progressor.scanner")
 
 Wake = Callable[[int, str, Kind], None]
 
@@ -53,6 +56,7 @@ class Scanner(PeriodicService):
         self._wake = wake
         self._namespaces = namespaces
         self._published: set[str] = set()
+        self._paused: set[str] = set()
         self._snapshots_at = 0.0
         # When each namespace is to be looked at next.
         self._looks_at: dict[str, float] = {}
@@ -94,6 +98,8 @@ class Scanner(PeriodicService):
         self._published.add(namespace)
         metrics.LIVE_WORKERS.labels(namespace).set(workers)
         metrics.PAUSED.labels(namespace).set(backlog.paused)
+        if backlog.paused is not (namespace in self._paused):
+            await self._note_pause(namespace, backlog.paused)
         for kind, (tasks, age) in waiting.items():
             oldest_age_ms = age.total_seconds() * 1000
             metrics.publish_backlog(namespace, kind, waiting=tasks, oldest_age_ms=oldest_age_ms)
@@ -101,6 +107,15 @@ class Scanner(PeriodicService):
             await self._wake_workers(namespace, waiting)
         await self._look(namespace)
         return backlog.next_due
+
+    async def _note_pause(self, namespace: str, paused: bool) -> None:
+        if not paused:
+            self._paused.discard(namespace)
+            log.info("namespace resumed", extra={"namespace": namespace})
+            return
+        self._paused.add(namespace)
+        for each in await self._storage.known_namespaces(namespace):
+            log.warning("namespace paused", extra={"namespace": namespace, "reason": each.pause_reason})
 
     async def _look(self, namespace: str) -> None:
         """Publish, once in a while, what costs more than a round may."""
@@ -127,6 +142,7 @@ class Scanner(PeriodicService):
         for namespace in namespaces & self._published:
             metrics.forget_backlog(namespace)
             self._looks_at.pop(namespace, None)
+            self._paused.discard(namespace)
         self._published -= namespaces
 
     async def _look_at_snapshots(self) -> None:

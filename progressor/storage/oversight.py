@@ -27,7 +27,7 @@ _RETIRING = 5.0
 
 @dataclass(frozen=True, slots=True)
 class KnownNamespace:
-    """A namespace that some worker served, and who serves it now.
+    """A namespace that some worker served, and who serves it now; `pause_reason` is why it is paused.
 
     `slots` are those of the live workers together, None if a worker of another kind registered it; how many
     of them are free, and how many `steps` they performed within a minute, they said at their last sign of
@@ -41,6 +41,7 @@ class KnownNamespace:
     free_slots: int
     steps: int
     updated_at: datetime
+    pause_reason: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +90,7 @@ class NamespaceStatus:
     started: int
     steps: int
     next_timers: tuple[datetime, ...]
+    pause_reason: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,9 +125,9 @@ class Left:
 class Oversight(Mailboxes):
     """Asked by people, rarely; none of it locks a process."""
 
-    async def set_paused(self, namespace: str, paused: bool) -> bool:
+    async def set_paused(self, namespace: str, paused: bool, reason: str | None = None) -> bool:
         """Pause a namespace, or let it go on; whether there is such a namespace."""
-        return bool(await self._rows("set_paused", name=namespace, paused=paused))
+        return bool(await self._rows("set_paused", name=namespace, paused=paused, reason=reason))
 
     async def known_namespaces(self, name: str | None = None) -> list[KnownNamespace]:
         """All namespaces by name, or the one of this name."""
@@ -170,6 +172,7 @@ class Oversight(Mailboxes):
             started=figures["started"],
             steps=known.steps,
             next_timers=tuple(figures["next_timers"]),
+            pause_reason=known.pause_reason,
         )
 
     async def failed(

@@ -91,6 +91,8 @@ namespaces = Table(
     Column("options", JSONB, nullable=False),
     Column("schemas", JSONB, nullable=False, server_default=_EMPTY),
     _timestamp("updated_at", default=True),
+    # NULL unless it is paused, and somebody said why.
+    Column("pause_reason", Text),
     UniqueConstraint("name", name="namespaces_name"),
     comment="What the workers that serve a namespace say of it, for clients without user code.",
 )

@@ -69,8 +69,11 @@ def test_status(ask: Ask, order: str) -> None:
 
 def test_status_of_a_paused_namespace(ask: Ask) -> None:
     """It is said beside its name."""
+    assert ask("pause", OTHER, "--reason", "").status == 2
+    ask("pause", OTHER, "--reason", "the provider is down")
+    assert f"{OTHER}  paused: the provider is down" in ask("status").out
     ask("pause", OTHER)
-    assert f"{OTHER}  paused" in ask("status").out
+    assert f"{OTHER}  paused " in ask("status").out
     ask("resume", OTHER)
     assert "paused" not in ask("status", "-n", OTHER).out
 

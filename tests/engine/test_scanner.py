@@ -268,6 +268,24 @@ async def test_a_paused_namespace_is_published_and_wakes_nobody(
     assert paused() is None
 
 
+async def test_a_pause_is_logged_once(
+    scanner: Scanned, storage: Storage, tables: Tables, caplog: pytest.LogCaptureFixture
+) -> None:
+    """With its reason, and its end."""
+    caplog.set_level("INFO", "progressor.scanner")
+    set_slots(tables, WORKER, 10)
+    tables.set_namespace()
+    await scanner.run_once()
+    await storage.set_paused(NS, True, "the provider is down")
+    await scanner.run_once()
+    await scanner.run_once()
+    await storage.set_paused(NS, False)
+    await scanner.run_once()
+    paused, resumed = caplog.records
+    assert (paused.getMessage(), vars(paused)["reason"]) == ("namespace paused", "the provider is down")
+    assert resumed.getMessage() == "namespace resumed"
+
+
 async def test_the_backlog_is_published(scanner: Scanned, storage: Storage, tables: Tables) -> None:
     """Gauges say how much waits, and for how long the oldest has."""
     for number in range(3):

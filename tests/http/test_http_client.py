@@ -267,7 +267,9 @@ async def test_broken_processes_are_repaired_in_bulk(client: HttpClient) -> None
 async def test_a_namespace_is_paused_and_resumed(client: HttpClient) -> None:
     """Its calls wait until it is resumed, and whoever gives up is told why."""
     await client.start(NS, "o1", {"item": "tea"})
-    await client.pause(NS)
+    await client.pause(NS, "the provider & its ☎ are down")
+    (status,) = await client.status(NS)
+    assert status.pause_reason == "the provider & its ☎ are down"
     with pytest.raises(errors.ReplyTimeout, match="is paused") as late:
         await client.call(NS, "o1", "echo", 1, idempotency_key="k", timeout=1)
     assert late.value.paused

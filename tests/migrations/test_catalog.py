@@ -23,6 +23,7 @@ LANDED = {
     "0004_steps.py": "448ae860f549c422412c0cb2eaf0907d73600d281d8501f4b4a5ba26669042db",
     "0005_mended.py": "5c000be92eab64a3e783602dc24c5a0c8e4e4b5c60c1b9c10f9e2e9ab50562c1",
     "0006_births.py": "f5d1a02c2d9bb02ea9e7bfd38698261ab841d3aaa7b8f03dec4641351d211632",
+    "0007_pause_reason.py": "f24ccd43f1bb11175d18c88f570449f01632c82417f61c02440db2ce589f496f",
 }
 LISTED = ROOT / "progressor" / "storage" / "catalog.txt"
 

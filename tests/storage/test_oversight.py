@@ -67,6 +67,20 @@ async def test_pausing_and_resuming(storage: Storage, tables: Tables) -> None:
     assert not await storage.set_paused("nobody.knows", True)
 
 
+async def test_why_it_is_paused(storage: Storage, tables: Tables) -> None:
+    """The last reason is kept as long as the pause, also when a worker registers."""
+    tables.set_namespace()
+    for reason in ("the provider is down", "it is still down", None, "again"):
+        await storage.set_paused(NS, True, reason)
+        await storage.register_namespace(NS, options={}, schemas={})
+        (known,) = await storage.known_namespaces()
+        (status,) = await storage.status()
+        assert known.pause_reason == status.pause_reason == reason
+    await storage.set_paused(NS, False)
+    (known,) = await storage.known_namespaces()
+    assert known.pause_reason is None
+
+
 async def test_known_namespaces(storage: Storage, tables: Tables) -> None:
     """Each with its live workers, and their slots as they said last; by name."""
     now = datetime.now(UTC)

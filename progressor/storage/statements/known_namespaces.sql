@@ -6,7 +6,9 @@ SELECT
     served.workers,
     served.free_slots,
     served.steps,
-    served.workers * (n.options ->> 'concurrency')::bigint AS slots
+    served.workers * (n.options ->> 'concurrency')::bigint AS slots,
+    -- A release that knows no reasons may have resumed it.
+    CASE WHEN n.paused THEN n.pause_reason END AS pause_reason
 FROM progressor.namespaces AS n
 CROSS JOIN LATERAL (
     SELECT
