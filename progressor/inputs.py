@@ -13,7 +13,8 @@ from progressor.model import MAX_ID_LENGTH, in_utc
 # As of options: every clock and timer holds it.
 _LONGEST_TIMEOUT = timedelta(days=3650)
 _NAMES_SHOWN = 10
-_NAMESPACE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
+NAMESPACE_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9_.-]*$"
+_NAMESPACE = re.compile(NAMESPACE_PATTERN)
 
 
 def names_like(name: str, known: Iterable[str]) -> str:

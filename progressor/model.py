@@ -23,6 +23,7 @@ MAX_ID_LENGTH = 256
 # own step but the whole batch that it is saved in.
 _FIRST_YEAR, _LAST_YEAR = 1, 9999
 _LONGEST_DELAY = timedelta(days=365_000)
+LONGEST_SECONDS = _LONGEST_DELAY.total_seconds()
 # A bigint.
 LAST_ID = 2**63 - 1
 

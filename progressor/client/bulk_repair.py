@@ -25,7 +25,7 @@ from progressor.storage import NewBulk
 
 MOST_BULKS = 1000
 LEAST_RATE, MOST_RATE = 1 / 3600, 1000.0
-_LONGEST_PATTERN = 1000
+LONGEST_PATTERN = 1000
 # A backslash that escapes nothing: LIKE takes no such pattern.
 _ENDS_ESCAPING = re.compile(r"(?<!\\)(?:\\\\)*\\\Z")
 
@@ -122,7 +122,7 @@ class BulkRepairing:
 
 def _check_filter(detail_like: str | None, handler: str | None) -> None:
     if detail_like is not None:
-        check_text("detail_like", detail_like, limit=_LONGEST_PATTERN)
+        check_text("detail_like", detail_like, limit=LONGEST_PATTERN)
         if _ENDS_ESCAPING.search(detail_like):
             raise InvalidRequest(
                 "detail_like must not end with a backslash that escapes nothing", field="detail_like"

@@ -18,7 +18,15 @@ from progressor.errors import InvalidRequest, ProgressorError, ReplyTimeout
 from progressor.http import bodies, content, headers
 from progressor.http.access import Caller, needs
 from progressor.http.bodies import AcceptedBody
-from progressor.http.documented import ANSWER, ANY_TIME, STARTS, TAKES_ARGS, WITH_BODY, answers
+from progressor.http.documented import (
+    ANSWER,
+    ANY_TIME,
+    OF_ACCEPTED,
+    STARTS,
+    TAKES_ARGS,
+    WITH_BODY,
+    answers,
+)
 from progressor.http.routing import (
     CallName,
     NamespaceName,
@@ -222,6 +230,7 @@ def task_url(task: Receipt | Waiting) -> str:
             202: (_ACCEPTED, AcceptedBody),
         },
         _PROBLEMS,
+        said=OF_ACCEPTED,
     ),
 )
 async def start(
@@ -251,7 +260,9 @@ async def start(
     summary="Run a call on a process",
     response_model=None,
     openapi_extra=TAKES_ARGS,
-    responses=answers({200: (_ANSWER, ANSWER), 202: (_ACCEPTED, AcceptedBody)}, _PROBLEMS),
+    responses=answers(
+        {200: (_ANSWER, ANSWER), 202: (_ACCEPTED, AcceptedBody)}, _PROBLEMS, said=OF_ACCEPTED
+    ),
 )
 async def call(
     request: Request,
@@ -282,7 +293,7 @@ async def call(
     status_code=202,
     response_model=None,
     openapi_extra=TAKES_ARGS,
-    responses=answers({202: (_ACCEPTED, AcceptedBody)}, _PROBLEMS),
+    responses=answers({202: (_ACCEPTED, AcceptedBody)}, _PROBLEMS, said=OF_ACCEPTED),
 )
 async def notify(
     request: Request,
@@ -308,7 +319,9 @@ async def notify(
     summary="Repair a broken process",
     response_model=None,
     openapi_extra=TAKES_ARGS,
-    responses=answers({200: (_ANSWER, ANSWER), 202: (_ACCEPTED, AcceptedBody)}, _PROBLEMS),
+    responses=answers(
+        {200: (_ANSWER, ANSWER), 202: (_ACCEPTED, AcceptedBody)}, _PROBLEMS, said=OF_ACCEPTED
+    ),
 )
 async def repair(
     request: Request,
@@ -330,7 +343,7 @@ async def repair(
             context=asked.context,
         )
         return await asked.answered(submitted)
-    if await content.read_body(request, server.options):
+    if (await content.read_body(request, server.options)).strip() not in (b"", b"null"):
         raise InvalidRequest("a simple repair takes no arguments: send no body", field="args")
     receipt = await server.client.submit_simple_repair(
         namespace, process_id, idempotency_key=asked.idempotency_key, context=asked.context

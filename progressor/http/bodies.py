@@ -24,14 +24,31 @@ from progressor.handlers.process import Process
 from progressor.http import problems
 from progressor.http.headers import BYTES, JSON, accepts
 from progressor.http.problems import Refusal
-from progressor.model import Event, ProcessStatus, SetTimer, TaskStatus, TaskType, TimerStatus
+from progressor.model import (
+    LONGEST_SECONDS,
+    MAX_ID_LENGTH,
+    Event,
+    ProcessStatus,
+    SetTimer,
+    TaskStatus,
+    TaskType,
+    TimerStatus,
+)
 
 _PART_BYTES = 64 << 10
 # How long the peer may take for the next part of an answer.
 _PATIENCE_SECONDS = 30.0
 
 Duration = Annotated[
-    timedelta, WithJsonSchema({"anyOf": [{"type": "number"}, {"type": "string", "format": "duration"}]})
+    timedelta,
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"type": "number", "minimum": -LONGEST_SECONDS, "maximum": LONGEST_SECONDS},
+                {"type": "string", "format": "duration"},
+            ]
+        }
+    ),
 ]
 """Seconds, or ISO 8601."""
 
@@ -176,13 +193,21 @@ class ImportedEvent(BaseModel, extra="forbid"):
 
     payload: Any = None
     payload_base64: Bytes
-    name: str | None = None
+    name: str | None = Field(default=None, min_length=1, max_length=MAX_ID_LENGTH)
     timestamp: AwareDatetime | None = None
     metadata: dict[str, Any] = {}
 
 
-class NewTimer(BaseModel, extra="forbid"):
-    """A timer to be set: at a time, or after so many seconds."""
+# Generators of clients know no such rule, and pass it by; one of oneOf would be a type of its own.
+_ONE_OF_BOTH = {
+    "if": {"required": ["at"], "properties": {"at": {"type": "string"}}},
+    "then": {"properties": {"after": {"type": "null"}}},
+    "else": {"required": ["after"], "properties": {"after": {"not": {"type": "null"}}}},
+}
+
+
+class NewTimer(BaseModel, extra="forbid", json_schema_extra=_ONE_OF_BOTH):
+    """A timer to be set: at a time, or after so many seconds; one of both."""
 
     at: AwareDatetime | None = None
     after: Duration | None = None

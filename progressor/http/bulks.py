@@ -9,17 +9,19 @@ from collections.abc import Iterable
 from typing import Annotated, Any
 
 from fastapi import Path, Query, Request
-from pydantic import AwareDatetime, BaseModel
+from pydantic import AwareDatetime, BaseModel, Field
 from starlette.responses import Response
 
 from progressor.bulks import Bulk, BulkPreview, BulkStatus
+from progressor.client.bulk_repair import LEAST_RATE, LONGEST_PATTERN, MOST_RATE
 from progressor.errors import BulkNotFound
 from progressor.http import bodies, content, headers
 from progressor.http.access import Caller, needs, require
 from progressor.http.documented import ANY_TIME, KEYED, WITH_BODY, answers, takes
 from progressor.http.looking import seen_by
 from progressor.http.routing import TheServer, router
-from progressor.model import LAST_ID, TaskType
+from progressor.inputs import NAMESPACE_PATTERN
+from progressor.model import LAST_ID, MAX_ID_LENGTH, TaskType
 
 routes = router()
 
@@ -31,13 +33,13 @@ BulkId = Annotated[int, Path(ge=1, le=LAST_ID, description="The bulk's number.")
 class NewBulkBody(BaseModel, extra="forbid"):
     """What to repair: all processes of a namespace that are broken now and match."""
 
-    namespace: str
-    detail_like: str | None = None
-    handler: str | None = None
+    namespace: str = Field(min_length=1, max_length=MAX_ID_LENGTH, pattern=NAMESPACE_PATTERN)
+    detail_like: str | None = Field(default=None, min_length=1, max_length=LONGEST_PATTERN)
+    handler: str | None = Field(default=None, min_length=1, max_length=MAX_ID_LENGTH)
     simple: bool = False
     args: Any = None
     args_base64: bodies.Bytes
-    rate: float = 50.0
+    rate: float = Field(default=50.0, ge=LEAST_RATE, le=MOST_RATE)
     dry_run: bool = False
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Any
 
 from fastapi import FastAPI, Request
@@ -11,8 +12,8 @@ from starlette.responses import Response
 from progressor.http import bodies, headers
 from progressor.http.access import Caller, needs, public
 from progressor.http.bodies import ProblemBody
-from progressor.http.documented import ANY_TIME, OBJECT, TAGGED, answers
-from progressor.http.looking import tagged
+from progressor.http.documented import ANY_TIME, OBJECT, OF_TAGGED, TAGGED, answers, components
+from progressor.http.preconditions import tagged
 from progressor.http.routing import NamespaceName, TheServer, router
 from progressor.http.typed import document_of
 
@@ -35,9 +36,14 @@ def document(app: FastAPI) -> dict[str, Any]:
         version=app.version,
         routes=app.routes,
         description="Processes: started, called, repaired, read and removed.",
+        license_info={"name": "Apache License 2.0", "identifier": "Apache-2.0"},
+        # Of the place that the document comes from.
+        servers=[{"url": "/"}],
     )
+    described["components"] |= components()
     schemas = described["components"]["schemas"]
     schemas[ProblemBody.__name__] = problem_schema()
+    _drop_null(described["paths"])
     # What the framework would answer to parameters that are wrong: here that is a problem.
     for name in ("HTTPValidationError", "ValidationError"):
         schemas.pop(name, None)
@@ -47,6 +53,17 @@ def document(app: FastAPI) -> dict[str, Any]:
             if "HTTPValidationError" in str(unmade):
                 del operation["responses"]["422"]
     return described
+
+
+def _drop_null(paths: Mapping[str, Any]) -> None:
+    """Drop null from parameters, which are optional by being left out."""
+    for operation in (each for path in paths.values() for each in path.values()):
+        for parameter in operation.get("parameters", ()):
+            schema = parameter["schema"]
+            kinds = [kind for kind in schema.get("anyOf", ()) if kind != {"type": "null"}]
+            if len(kinds) == 1:
+                del schema["anyOf"]
+                schema |= kinds[0]
 
 
 def problem_schema() -> dict[str, Any]:
@@ -66,6 +83,7 @@ def problem_schema() -> dict[str, Any]:
     responses=answers(
         {200: ("An OpenAPI 3.1 document.", OBJECT), 304: ("It is as If-None-Match says.", None)},
         (*ANY_TIME, 404),
+        said=OF_TAGGED,
     ),
 )
 async def openapi_of_namespace(

@@ -15,6 +15,7 @@ from progressor.http import headers
 from progressor.http.bodies import ProblemBody
 from progressor.http.preconditions import IF_NONE_MATCH
 from progressor.http.problems import MEDIA_TYPE
+from progressor.model import MAX_ID_LENGTH
 
 # What may happen to every request, and to one with a body.
 ANY_TIME = (400, 401, 403, 406, 412, 429, 500, 503)
@@ -25,19 +26,61 @@ OBJECT = {headers.JSON: {"schema": {"type": "object"}}}
 PROBLEM = {MEDIA_TYPE: {"schema": {"$ref": f"#/components/schemas/{ProblemBody.__name__}"}}}
 
 
-def _header(name: str, text: str) -> dict[str, Any]:
-    return {"name": name, "in": "header", "description": text, "schema": {"type": "string"}}
+def _header(name: str, text: str, **schema: str) -> dict[str, Any]:
+    return {"name": name, "in": "header", "description": text, "schema": {"type": "string", **schema}}
 
+
+# Without what stands in %"…": a text of which a pattern cannot say whether it is UTF-8.
+_KEY_PATTERN = r'^("[\x20\x21\x23-\x5b\x5d-\x7e]{1,256}"|[!#$&-~][\x20-\x7e]{0,255})$'
+
+
+# The headers of answers, whatever they answer.
+HEADERS = {
+    "RateLimit": "How many requests the caller may make now, and in how many seconds it may make all.",
+    "RateLimit-Policy": "How many requests the caller may make in how many seconds.",
+    "WWW-Authenticate": "What is missing: a token, or a scope.",
+    "Retry-After": "After how many seconds to ask again.",
+    "Accept-Post": "The media type that is read here.",
+    "Accept-Encoding": "The encodings of bodies that are read here.",
+    "ETag": "The tag of this answer, for `If-None-Match`. It is weak.",
+    "Location": "The address of what was made, or of the task that has no answer yet.",
+    "Preference-Applied": "The preference that was followed.",
+    headers.IDEMPOTENCY_KEY: "The key of the request: the one that it had, or the one that it got.",
+    headers.REPLAYED: "`true`: the key was used before, for the same request.",
+    headers.TASK: "The address of the task whose answer this is.",
+}
+BEARER = "bearer"
+OF_ALL = ("RateLimit", "RateLimit-Policy")
+OF_STATUS = {
+    201: ("Location",),
+    202: ("Location", "Retry-After"),
+    304: ("ETag",),
+    401: ("WWW-Authenticate",),
+    403: ("WWW-Authenticate",),
+    415: ("Accept-Post", "Accept-Encoding"),
+    429: ("Retry-After",),
+    503: ("Retry-After",),
+}
+# Those of what was accepted, answered or not, well or with a problem.
+OF_ACCEPTED = (headers.IDEMPOTENCY_KEY, headers.REPLAYED, headers.TASK, "Preference-Applied")
+OF_WAITS = ("Preference-Applied",)
+OF_TAGGED = ("ETag",)
 
 _KEY = _header(
-    headers.IDEMPOTENCY_KEY, 'A name for this request, under which it is made once: "payment-17".'
+    headers.IDEMPOTENCY_KEY,
+    'A name for this request, under which it is made once: "payment-17".',
+    pattern=_KEY_PATTERN,
 )
 _PREFER = _header("Prefer", "`wait=N`: wait so many seconds for the answer; `respond-async`: not at all.")
 _PREFER_INIT = _header(
     "Prefer", "`wait=N`: wait so many seconds, one at least, for an init that runs or is paused."
 )
-_CONTEXT = _header(headers.CONTEXT, "JSON that the handler finds in process.context.")
-_METADATA = _header(headers.METADATA, "A JSON object by which the process is found.")
+_CONTEXT = _header(
+    headers.CONTEXT, "JSON that the handler finds in process.context.", contentMediaType=headers.JSON
+)
+_METADATA = _header(
+    headers.METADATA, "A JSON object by which the process is found.", contentMediaType=headers.JSON
+)
 
 _IF_ABSENT = _header(IF_NONE_MATCH, "`*`: only if there is no such process; else 412, in place of 409.")
 _IF_CHANGED = _header(IF_NONE_MATCH, "The ETag of an answer: 304 while it would be the same.")
@@ -52,6 +95,11 @@ CREATES = {"parameters": [_IF_ABSENT]}
 TAGGED = {"parameters": [_IF_CHANGED]}
 TAGGED_AFTER_INIT = {"parameters": [_PREFER_INIT, _IF_CHANGED]}
 WAITS_FOR_INIT = {"parameters": [_PREFER_INIT]}
+
+
+def text_schema(pattern: str) -> dict[str, Any]:
+    """A text of at most as many characters as an id has, documented and not checked by it."""
+    return {"minLength": 1, "maxLength": MAX_ID_LENGTH, "pattern": pattern}
 
 
 def takes(model: type[BaseModel]) -> dict[str, Any]:
@@ -76,9 +124,15 @@ def _inlined(schema: Any, definitions: Mapping[str, Any]) -> Any:
 
 
 def answers(
-    good: Mapping[int, tuple[str, type[BaseModel] | Mapping[str, Any] | None]], problems: Iterable[int]
+    good: Mapping[int, tuple[str, type[BaseModel] | Mapping[str, Any] | None]],
+    problems: Iterable[int],
+    *,
+    said: Iterable[str] = (),
 ) -> dict[int | str, dict[str, Any]]:
-    """The answers of a route: good ones with their models or contents, and problems by their statuses."""
+    """The answers of a route: good ones with their models or contents, and problems by their statuses.
+
+    `said` are the headers that any of them may have, beside those of its status.
+    """
     documented: dict[int | str, dict[str, Any]] = {}
     for status, (text, body) in good.items():
         documented[status] = {"description": text}
@@ -87,5 +141,27 @@ def answers(
         elif body is not None:
             documented[status]["content"] = dict(body)
     for status in sorted({*problems}):
-        documented[status] = {"description": HTTPStatus(status).phrase, "content": PROBLEM}
+        # Of GET /health a status that is no problem.
+        if status not in documented:
+            documented[status] = {"description": HTTPStatus(status).phrase, "content": PROBLEM}
+    for code, answer in documented.items():
+        names = (*OF_ALL, *OF_STATUS.get(int(code), ()), *said)
+        answer["headers"] = {name: {"$ref": f"#/components/headers/{name}"} for name in names}
     return documented
+
+
+def components() -> dict[str, Any]:
+    """The parts of the document that operations refer to."""
+    return {
+        "headers": {
+            name: {"description": text, "schema": {"type": "string"}} for name, text in HEADERS.items()
+        },
+        "securitySchemes": {
+            BEARER: {
+                "type": "http",
+                "scheme": "bearer",
+                "description": "A token of `progressor token create`, or of the identity provider. Each "
+                "operation names the scope that the token must have, in a namespace that it sees.",
+            }
+        },
+    }

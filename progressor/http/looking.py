@@ -6,7 +6,6 @@ Rule: nothing here changes anything, and every list comes in pages.
 from __future__ import annotations
 
 import re
-from hashlib import blake2b
 from typing import Annotated, Literal
 
 from fastapi import Query, Request
@@ -24,14 +23,17 @@ from progressor.http.bodies import AcceptedBody, EventsBody, NamespaceBody, Page
 from progressor.http.documented import (
     ANSWER,
     ANY_TIME,
+    OF_TAGGED,
+    OF_WAITS,
     TAGGED,
     TAGGED_AFTER_INIT,
     WAITS,
     WAITS_FOR_INIT,
     answers,
+    text_schema,
 )
 from progressor.http.memory import PAGE_WEIGHT
-from progressor.http.preconditions import IF_NONE_MATCH
+from progressor.http.preconditions import tagged
 from progressor.http.routing import (
     Fingerprint,
     NamespaceName,
@@ -42,6 +44,7 @@ from progressor.http.routing import (
     reads_failures,
     router,
 )
+from progressor.inputs import NAMESPACE_PATTERN
 from progressor.model import LAST_ID, HistoryRange, ProcessStatus, Snapshot
 from progressor.storage import MOST_ITEMS, TimerFilter, TraceRange
 
@@ -69,9 +72,13 @@ ShowState = Annotated[bool, Query(description="Whether to show the state; it nee
 class Search(BaseModel, extra="forbid"):
     """What a search is for; what is not known is refused, so that a slip does not find everything."""
 
-    namespace: str | None = None
+    namespace: str | None = Field(None, json_schema_extra=text_schema(NAMESPACE_PATTERN))
     status: ProcessStatus | None = None
-    metadata: str | None = Field(None, description="A JSON object; what contains all of it is found.")
+    metadata: str | None = Field(
+        None,
+        description="A JSON object; what contains all of it is found.",
+        json_schema_extra={"contentMediaType": headers.JSON},
+    )
     timer: TimerFilter | None = None
     created_after: AwareDatetime | None = None
     created_before: AwareDatetime | None = None
@@ -89,6 +96,7 @@ class Search(BaseModel, extra="forbid"):
     responses=answers(
         {200: ("The process.", ProcessBody), 304: ("It is as If-None-Match says.", None)},
         (*ANY_TIME, 404),
+        said=(*OF_WAITS, *OF_TAGGED),
     ),
 )
 async def get(
@@ -158,7 +166,7 @@ async def _initialised(
     summary="A range of a process's history",
     response_model=None,
     openapi_extra=WAITS_FOR_INIT,
-    responses=answers({200: ("The events.", EventsBody)}, (*ANY_TIME, 404)),
+    responses=answers({200: ("The events.", EventsBody)}, (*ANY_TIME, 404), said=OF_WAITS),
 )
 async def events(
     request: Request,
@@ -254,6 +262,7 @@ async def trace(
     responses=answers(
         {200: ("The answer, null for none.", ANSWER), 202: ("No answer yet.", AcceptedBody)},
         (*ANY_TIME, 404, 409, 422),
+        said=OF_WAITS,
     ),
 )
 async def result(
@@ -343,6 +352,7 @@ async def search(
     responses=answers(
         {200: ("The namespace.", NamespaceBody), 304: ("It is as If-None-Match says.", None)},
         (*ANY_TIME, 404),
+        said=OF_TAGGED,
     ),
 )
 async def namespace_(
@@ -383,15 +393,3 @@ def _range(text: str | None) -> HistoryRange | None:
             f"history must be none, first:N or last:N, N from 1 to {MOST_ITEMS}", field="history"
         )
     return HistoryRange(limit=limit, direction="forward" if found[1] == "first" else "backward")
-
-
-def tagged(request: Request, answer: Response) -> Response:
-    """The answer with its tag, or 304 if whoever asks has it."""
-    tag = f'W/"{blake2b(answer.body, digest_size=12).hexdigest()}"'
-    listed = ",".join(request.headers.getlist(IF_NONE_MATCH)).split(",")
-    # Compared weakly: a proxy may have made the tag a strong one.
-    has = [each.strip().removeprefix("W/") for each in listed]
-    if tag.removeprefix("W/") in has or "*" in has:
-        return Response(status_code=304, headers={"ETag": tag})
-    answer.headers["ETag"] = tag
-    return answer

@@ -15,15 +15,19 @@ from starlette.responses import Response
 from progressor.errors import InvalidRequest
 from progressor.http import bodies, headers
 from progressor.http.access import Caller, needs, require
-from progressor.http.documented import ANY_TIME, answers
+from progressor.http.documented import ANY_TIME, answers, text_schema
 from progressor.http.routing import NamespaceName, ProcessId, TheServer, router
+from progressor.inputs import NAMESPACE_PATTERN
 
 routes = router()
 
 _IN_SECONDS = ConfigDict(ser_json_timedelta="float")
 _MOMENT, _DURATION = TypeAdapter(AwareDatetime), TypeAdapter(timedelta)
 
-Only = Annotated[str | None, Query(description="Of this namespace alone.")]
+Only = Annotated[
+    str | None,
+    Query(description="Of this namespace alone.", json_schema_extra=text_schema(NAMESPACE_PATTERN)),
+]
 
 
 class KnownNamespaceBody(BaseModel):

@@ -7,9 +7,12 @@ answers, so no change can be made to depend on one.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from hashlib import blake2b
 from typing import Any
 
 from starlette.datastructures import Headers
+from starlette.requests import Request
+from starlette.responses import Response
 
 from progressor.http.problems import PRECONDITION_NOT_SUPPORTED, Refusal
 
@@ -43,3 +46,15 @@ class Conditions:
 def wants_absence(headers: Headers) -> bool:
     """Whether a request is for something that is not there yet: `If-None-Match: *`."""
     return headers.get(IF_NONE_MATCH, "").strip() == "*"
+
+
+def tagged(request: Request, answer: Response) -> Response:
+    """The answer with its tag, or 304 if whoever asks has it."""
+    tag = f'W/"{blake2b(answer.body, digest_size=12).hexdigest()}"'
+    listed = ",".join(request.headers.getlist(IF_NONE_MATCH)).split(",")
+    # Compared weakly: a proxy may have made the tag a strong one.
+    has = [each.strip().removeprefix("W/") for each in listed]
+    if tag.removeprefix("W/") in has or "*" in has:
+        return Response(status_code=304, headers={"ETag": tag})
+    answer.headers["ETag"] = tag
+    return answer

@@ -107,6 +107,12 @@ def _faults(kept: _Kept, place: _Place, value: Any) -> list[dict[str, str]]:
     return faults
 
 
+def takes_nothing(schema: Mapping[str, Any]) -> bool:
+    """Whether arguments of this schema may be left out."""
+    validator = jsonschema_rs.validator_for(dict(schema))
+    return validator.is_valid(None) or validator.is_valid({})
+
+
 def _validator(kept: _Kept, place: _Place) -> Any:
     """The validator of this place, made once; None where nothing is published of it."""
     if place not in kept.validators:

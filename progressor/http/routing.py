@@ -17,7 +17,8 @@ from starlette.types import Receive, Scope, Send
 from progressor.client.client import Client
 from progressor.errors import InvalidRequest
 from progressor.handlers.timer_calls import PREFIX
-from progressor.http.access import Caller, scope_of
+from progressor.http.access import PUBLIC, Caller, scope_of
+from progressor.http.documented import BEARER, text_schema
 from progressor.http.headers import require_single
 from progressor.http.health_check import HealthCheck
 from progressor.http.options import HttpOptions
@@ -26,8 +27,11 @@ from progressor.http.preconditions import Conditions
 from progressor.http.publications import Publications
 from progressor.http.segments import text_of
 from progressor.http.waiting import Waits
+from progressor.inputs import NAMESPACE_PATTERN
 from progressor.model import LAST_ID
 
+# Without NUL. A segment of dots alone is removed by clients, and ~ stands before base64url.
+_ID_PATTERN = r"^(?!\.{1,2}$)[^~\u0000][^\u0000]*$"
 _ID = "Percent-encoded UTF-8, or ~ and base64url of it."
 
 
@@ -35,13 +39,16 @@ class Route(APIRoute):
     """A route that was declared with exactly one scope."""
 
     def __init__(self, path: str, endpoint: Callable[..., Any], **kwargs: Any) -> None:
-        super().__init__(path, endpoint, **kwargs)
         self._parameters = Parameters(endpoint)
-        at_route = [each.dependency for each in self.dependencies]
+        at_route = [each.dependency for each in kwargs.get("dependencies") or ()]
         scope = scope_of([*at_route, *self._parameters.dependencies])
         if scope is None:
-            raise TypeError(f"{self.name} needs one scope: declare its caller with needs(…), or public")
+            name = endpoint.__name__
+            raise TypeError(f"{name} needs one scope: declare its caller with needs(…), or public")
         self.scope = scope
+        security = [] if scope == PUBLIC else [{BEARER: [scope]}]
+        kwargs["openapi_extra"] = {**(kwargs.get("openapi_extra") or {}), "security": security}
+        super().__init__(path, endpoint, **kwargs)
         self._conditions = Conditions(self.methods or (), self.openapi_extra or {})
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -62,12 +69,18 @@ def router() -> APIRouter:
     return APIRouter(route_class=Route)
 
 
+# Documented alone: what is checked is the text that a segment stands for.
 NamespaceName = Annotated[
-    str, Path(description="The namespace."), AfterValidator(partial(text_of, field="namespace"))
+    str,
+    Path(description="The namespace.", json_schema_extra=text_schema(NAMESPACE_PATTERN)),
+    AfterValidator(partial(text_of, field="namespace")),
 ]
 ProcessId = Annotated[
     str,
-    Path(description=f"The process's id, any text of 1 to 256 characters. {_ID}"),
+    Path(
+        description=f"The process's id, any text of 1 to 256 characters. {_ID}",
+        json_schema_extra=text_schema(_ID_PATTERN),
+    ),
     AfterValidator(partial(text_of, field="process_id")),
 ]
 
@@ -82,7 +95,14 @@ def _call_name(segment: str) -> str:
     return name
 
 
-CallName = Annotated[str, Path(description=f"The call's name. {_ID}"), AfterValidator(_call_name)]
+CallName = Annotated[
+    str,
+    Path(
+        description=f"The call's name. {_ID}",
+        json_schema_extra=text_schema(rf"^(?!{PREFIX}){_ID_PATTERN[1:]}"),
+    ),
+    AfterValidator(_call_name),
+]
 TaskId = Annotated[int, Path(ge=1, le=LAST_ID, description="The task's id.")]
 Fingerprint = Annotated[
     str | None,

@@ -17,7 +17,7 @@ from progressor.http import content
 from progressor.http.access import Caller, needs
 from progressor.http.asking import Asked
 from progressor.http.bodies import AcceptedBody, NewTimer, timer_of
-from progressor.http.documented import ANSWER, ANY_TIME, ASKS, WITH_BODY, answers, takes
+from progressor.http.documented import ANSWER, ANY_TIME, ASKS, OF_ACCEPTED, WITH_BODY, answers, takes
 from progressor.http.routing import NamespaceName, ProcessId, Server, TheServer, router
 
 routes = router()
@@ -51,7 +51,7 @@ async def _asked(
     summary="Set the timer of a process",
     response_model=None,
     openapi_extra={**takes(NewTimer), **ASKS},
-    responses=answers(_GOOD, (*_PROBLEMS, *WITH_BODY)),
+    responses=answers(_GOOD, (*_PROBLEMS, *WITH_BODY), said=OF_ACCEPTED),
 )
 async def set_timer(
     request: Request,
@@ -74,7 +74,7 @@ async def set_timer(
     summary="Cancel the timer of a process",
     response_model=None,
     openapi_extra=ASKS,
-    responses=answers(_GOOD, _PROBLEMS),
+    responses=answers(_GOOD, _PROBLEMS, said=OF_ACCEPTED),
 )
 async def unset_timer(
     request: Request,
@@ -94,7 +94,7 @@ async def unset_timer(
     summary="Make the timer of a process due now",
     response_model=None,
     openapi_extra=ASKS,
-    responses=answers(_GOOD, _PROBLEMS),
+    responses=answers(_GOOD, _PROBLEMS, said=OF_ACCEPTED),
 )
 async def fire_timer(
     request: Request,

@@ -7,16 +7,21 @@ JSON. Definitions of the schemas stand in the document under names of their own.
 from __future__ import annotations
 
 import copy
+import json
 import re
 from collections.abc import Mapping
 from typing import Any
 
 from progressor.client.results import Published
 from progressor.http.headers import BYTES, JSON
+from progressor.http.publications import takes_nothing
 from progressor.http.segments import segment_of
 
 _PREFIX = "/v1/namespaces/{namespace}"
 _PROCESS = f"{_PREFIX}/processes/{{process_id}}"
+# Whatever the namespace publishes.
+_ALWAYS = ("/repairs", "/timers/{timer}", "/timers/{timer}/fire", "/events", "/trace", "/tasks/{task_id}")
+_REFERENCE = re.compile(r'"#/components/schemas/([^"]+)"')
 _NO_NAME = re.compile(r"[^A-Za-z0-9_.-]")
 
 Schema = dict[str, Any]
@@ -43,18 +48,42 @@ class _Typing:
         self._typed("start", "post", _PROCESS, "Start", schemas.get("init"), None)
         for name, call in sorted((schemas.get("calls") or {}).items()):
             self._call(name, call.get("args"), call.get("returns"))
-        for rest in ("/repairs", "/events", "/trace", "/tasks/{task_id}"):
+        for rest in _ALWAYS:
             self._path(_PROCESS + rest, {})
         if not schemas.get("calls"):
             self._path(_PROCESS + "/calls/{name}", {})
             self._path(_PROCESS + "/notices/{name}", {})
         self._typed("repair", "post", _PROCESS + "/repairs", "Repair", schemas.get("repair"), None)
+        self._import()
         return {
             "openapi": self._whole["openapi"],
             "info": {**self._whole["info"], "title": self._published.name},
+            "servers": self._whole["servers"],
             "paths": self._paths,
-            "components": {"schemas": self._schemas},
+            "components": {**self._whole["components"], "schemas": self._referred()},
         }
+
+    def _referred(self) -> Schema:
+        """The schemas that a path needs, by itself or by another one."""
+        found: set[str] = set()
+        texts = [json.dumps(self._paths)]
+        while texts:
+            for name in _REFERENCE.findall(texts.pop()):
+                if name not in found:
+                    found.add(name)
+                    texts.append(json.dumps(self._schemas[name]))
+        return {name: schema for name, schema in self._schemas.items() if name in found}
+
+    def _import(self) -> None:
+        """An import takes states of the namespace's type, and values as JSON or as bytes."""
+        body = self._paths[_PROCESS.replace("{namespace}", self._published.name)]["put"]["requestBody"]
+        process = body["content"][JSON]["schema"]["properties"]
+        event = process["events"]["items"]
+        if "State" in self._schemas:
+            process["state"] = _STATE_OR_NONE
+        kind, other = ("_base64", "") if self._published.is_raw else ("", "_base64")
+        del process["state" + other], event["properties"]["payload" + other]
+        event["required"] = ["payload" + kind]
 
     def _path(self, path: str, renamed: Mapping[str, str]) -> Schema:
         """A path of the general document as one of this namespace's, its operations copied."""
@@ -95,6 +124,7 @@ class _Typing:
             return
         schema = {} if args is None else self._added(f"{titled}Args", args)
         operation["requestBody"]["content"] = {JSON: {"schema": schema}}
+        operation["requestBody"]["required"] = args is not None and not takes_nothing(args)
 
     def _give(self, operation: Schema, titled: str, returns: Schema | None) -> None:
         for status in ("200", "201"):
@@ -111,9 +141,8 @@ class _Typing:
         """Processes of this namespace have states of its type, or none yet."""
         state = self._published.schemas.get("state")
         if state is not None:
-            nothing = {"type": "null"}
-            process = self._schemas["ProcessBody"]
-            process["properties"]["state"] = {"anyOf": [self._added("State", state), nothing]}
+            self._added("State", state)
+            self._schemas["ProcessBody"]["properties"]["state"] = _STATE_OR_NONE
 
     def _added(self, name: str, schema: Schema) -> Schema:
         """A schema as a component, and what it defines as others; a reference to it."""
@@ -127,6 +156,7 @@ class _Typing:
         return _reference(name)
 
 
+_STATE_OR_NONE = {"anyOf": [{"$ref": "#/components/schemas/State"}, {"type": "null"}]}
 _BYTES = {"schema": {"type": "string", "format": "binary"}}
 
 

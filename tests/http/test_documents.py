@@ -4,26 +4,34 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import re
 import subprocess
 import sys
 import threading
 from collections.abc import Iterator
 from contextlib import AsyncExitStack, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import httpx
 import pytest
 from openapi_spec_validator import validate
 
 from progressor import Client, Engine
-from progressor.http.access import OpenAccess
+from progressor.client.bulk_repair import LEAST_RATE, MOST_RATE
 from progressor.http.app import make_app
+from progressor.http.documented import HEADERS
+from progressor.http.guard import AccessOptions, Guard
 from progressor.http.options import HttpOptions
 from progressor.http.serving import Serving
+from progressor.inputs import NAMESPACE_PATTERN
+from progressor.model import LAST_ID, MAX_ID_LENGTH
+from progressor.storage import MOST_ITEMS
 from tests.http import shop
 
 OWN = "/v1/namespaces/shop.order/openapi.json"
+OWN_TILL = "/v1/namespaces/shop.till/openapi.json"
 
 
 async def test_the_documents_are_valid(api: httpx.AsyncClient) -> None:
@@ -55,26 +63,131 @@ async def test_what_waits_says_how_long(api: httpx.AsyncClient) -> None:
         assert named.count("Prefer") == 1
 
 
+class Served(NamedTuple):
+    """An API that a thread of its own serves, and a token with which it may be asked for everything."""
+
+    url: str
+    token: str
+
+
+def operations(document: dict[str, Any]) -> list[tuple[str, str, dict[str, Any]]]:
+    return [
+        (path, method, operation)
+        for path, methods in document["paths"].items()
+        for method, operation in methods.items()
+    ]
+
+
+async def test_every_operation_names_the_scope_of_its_route(api: httpx.AsyncClient) -> None:
+    """As what a bearer's token must have; and so does each in the document of a namespace."""
+    document = (await api.get("/openapi.json")).json()
+    app = api._transport.app  # type: ignore[attr-defined] # of httpx, which names no public way
+    scopes = {(each.path, method.lower()): each.scope for each in app.routes for method in each.methods}
+    named = {(path, method): each["security"] for path, method, each in operations(document)}
+    assert named == {key: [{"bearer": [scopes[key]]}] for key in named}
+    own = (await api.get(OWN)).json()
+    assert all(each["security"] for _, _, each in operations(own))
+    for each in (document, own):
+        assert each["components"]["securitySchemes"]["bearer"]["scheme"] == "bearer"
+
+
+async def test_patterns_and_bounds_are_those_of_the_code(api: httpx.AsyncClient) -> None:
+    """A generated client sees what would be refused."""
+    document = (await api.get("/openapi.json")).json()
+    longest = {"minLength": 1, "maxLength": MAX_ID_LENGTH}
+    seen: dict[str, list[dict[str, Any]]] = {}
+    for _, _, operation in operations(document):
+        for each in operation.get("parameters", ()):
+            seen.setdefault(each["name"], []).append(each["schema"])
+    for name in ("namespace", "process_id", "name"):
+        for schema in seen[name]:
+            assert longest.items() <= schema.items()
+    assert {schema["pattern"] for schema in seen["namespace"]} == {NAMESPACE_PATTERN}
+    for process_id, is_one in (("a b", True), ("ü/ö", True), ("~x", False), ("..", False), ("a\0", False)):
+        assert bool(re.search(seen["process_id"][0]["pattern"], process_id)) is is_one
+    assert re.search(seen["name"][0]["pattern"], "pay")
+    assert not re.search(seen["name"][0]["pattern"], "progressor:set_timer")
+    assert {(schema["minimum"], schema["maximum"]) for schema in seen["limit"]} == {(1, MOST_ITEMS)}
+    assert {(schema["minimum"], schema["maximum"]) for schema in seen["task_id"]} == {(1, LAST_ID)}
+    bulk = _body(document, "/v1/bulk", "post")["properties"]
+    assert (bulk["rate"]["minimum"], bulk["rate"]["maximum"]) == (LEAST_RATE, MOST_RATE)
+
+
+def _body(document: dict[str, Any], path: str, method: str) -> dict[str, Any]:
+    found: dict[str, Any] = document["paths"][path][method]["requestBody"]["content"]["application/json"]
+    return found["schema"]  # type: ignore[no-any-return] # of JSON
+
+
+async def test_a_namespace_has_timers_and_imports_of_its_type(api: httpx.AsyncClient) -> None:
+    """What concerns a process is there, and no schema that nothing refers to."""
+    own = (await api.get(OWN)).json()
+    named = {operation["operationId"] for _, _, operation in operations(own)}
+    assert {"set_timer", "unset_timer", "fire_timer", "put", "remove", "get"} <= named
+    process = "/v1/namespaces/shop.order/processes/{process_id}"
+    imported = _body(own, process, "put")["properties"]
+    assert {"$ref": "#/components/schemas/State"} in imported["state"]["anyOf"]
+    assert "state_base64" not in imported
+    assert own["paths"][process]["post"]["requestBody"]["required"]
+    assert not own["paths"][f"{process}/calls/echo"]["post"]["requestBody"]["required"]
+    text = json.dumps(own)
+    for name in own["components"]["schemas"]:
+        assert f'"#/components/schemas/{name}"' in text
+
+
+async def test_the_headers_of_answers_are_documented(api: httpx.AsyncClient) -> None:
+    """Each that an answer has, under its status."""
+    document = (await api.get("/openapi.json")).json()
+    process = "/v1/namespaces/{namespace}/processes/{process_id}"
+    url = "/v1/namespaces/shop.order/processes/o1"
+    key = {"Idempotency-Key": "k"}
+    asked = [
+        (await api.post(url, json={"item": "tea"}, headers=key), process, "post"),
+        (await api.post(url, json={"item": "tea"}, headers=key), process, "post"),
+        (await api.post(url, json={"item": "tea"}), process, "post"),
+        (await api.post(url, content=b"x", headers={"Content-Type": "text/plain"}), process, "post"),
+        (await api.get(url, headers={"Prefer": "wait=1"}), process, "get"),
+        (await api.get(url, headers={"If-None-Match": "*"}), process, "get"),
+        (
+            await api.post(f"{url}/calls/echo", headers={"Prefer": "respond-async"}),
+            process + "/calls/{name}",
+            "post",
+        ),
+        (await api.post(f"{url}/calls/refuse"), process + "/calls/{name}", "post"),
+    ]
+    for answer, path, method in asked:
+        response = document["paths"][path][method]["responses"][str(answer.status_code)]
+        undocumented = {*answer.headers} - {"content-type", "content-length"}
+        undocumented -= {name.lower() for name in response["headers"]}
+        assert not undocumented, (answer.status_code, undocumented)
+    assert {*HEADERS} == {*document["components"]["headers"]}
+    assert "WWW-Authenticate" in document["paths"][process]["get"]["responses"]["401"]["headers"]
+
+
 @pytest.fixture
-def url(dsn: str) -> Iterator[str]:
+def api_of_shop(dsn: str) -> Iterator[Served]:
     """Where an API of the shop is served, by a thread of its own."""
-    with served(dsn) as url:
-        yield url
+    with served(dsn) as found:
+        yield found
 
 
 @contextmanager
-def served(dsn: str) -> Iterator[str]:
+def served(dsn: str) -> Iterator[Served]:
     started, ended = threading.Event(), asyncio.Event()
     found: list[Any] = []
 
     async def serve() -> None:
         async with AsyncExitStack() as stack:
-            await stack.enter_async_context(Engine(dsn, [shop.make(), shop.raw(), shop.till()]))
+            engine = Engine(dsn, [shop.make(), shop.raw(), shop.till()])
+            await stack.enter_async_context(engine)
+            _, bearer = await engine.client.tokens.create(
+                "test", scopes=["all"], namespaces=["*"], lifetime=None
+            )
             client = Client(dsn)
             # Somebody may have paused the namespace that is asked.
-            app = make_app(client, access=OpenAccess(), options=HttpOptions(wait=2.0, longest_wait=2.0))
+            options = HttpOptions(wait=2.0, longest_wait=2.0)
+            app = make_app(client, access=Guard(client.tokens, AccessOptions()), options=options)
             serving = await stack.enter_async_context(Serving(client, app, host="127.0.0.1", port=0))
-            found.extend((asyncio.get_running_loop(), serving.url))
+            found.extend((asyncio.get_running_loop(), Served(serving.url, bearer.text)))
             started.set()
             await ended.wait()
 
@@ -88,9 +201,13 @@ def served(dsn: str) -> Iterator[str]:
         thread.join(30)
 
 
-def test_a_generated_client_starts_calls_and_repairs(url: str, tmp_path: Path) -> None:
+def test_a_generated_client_starts_calls_repairs_and_sets_timers(
+    api_of_shop: Served, tmp_path: Path
+) -> None:
     """Made by openapi-python-client of the namespace's own document."""
-    (tmp_path / "document.json").write_text(httpx.get(url + OWN).text)
+    url, token = api_of_shop
+    shown = {"Authorization": f"Bearer {token}"}
+    (tmp_path / "document.json").write_text(httpx.get(url + OWN, headers=shown).text)
     program = Path(sys.executable).with_name("openapi-python-client")
     command = [program, "generate", "--path", "document.json", "--meta", "none", "--output-path", "made"]
     ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
@@ -99,21 +216,31 @@ def test_a_generated_client_starts_calls_and_repairs(url: str, tmp_path: Path) -
     script = tmp_path / "ask.py"
     script.write_text(_ASK)
     asked = subprocess.run(
-        [sys.executable, script, url], cwd=tmp_path, capture_output=True, text=True, check=False
+        [sys.executable, script, url, token], cwd=tmp_path, capture_output=True, text=True, check=False
     )
     assert asked.returncode == 0, asked.stderr
-    assert json.loads(asked.stdout) == ["2 x tea", "12.50", "mended", "running", "12.50"]
+    assert json.loads(asked.stdout) == [
+        "2 x tea",
+        "12.50",
+        None,
+        "timeout",
+        "mended",
+        "running",
+        "12.50",
+    ]
 
 
 _ASK = """
 import json, sys
-from made import Client
-from made.api.default import call_break, call_pay, get, repair, start
-from made.models import PayArgs, RepairArgsPay, StartArgs
+from made import AuthenticatedClient
+from made.api.default import call_break, call_pay, get, repair, set_timer, start
+from made.models import PayArgs, RepairArgsPay, SetTimerNewTimer, StartArgs
 
-client = Client(base_url=sys.argv[1])
+client = AuthenticatedClient(base_url=sys.argv[1], token=sys.argv[2])
 said = [start.sync("o1", client=client, body=StartArgs(item="tea", count=2))]
 said.append(call_pay.sync("o1", client=client, body=PayArgs(amount="12.50")))
+said.append(set_timer.sync("o1", "default", client=client, body=SetTimerNewTimer(after=3600)))
+said.append(get.sync("o1", client=client).timer.task_type)
 call_break.sync("o1", client=client)
 said.append(repair.sync("o1", client=client, body=RepairArgsPay(amount=1)))
 process = get.sync("o1", client=client)
@@ -122,28 +249,110 @@ print(json.dumps(said))
 """
 
 
-# The checks that hold an API to its document. The others guess what else it should refuse.
-_CHECKS = (
-    "not_a_server_error",
-    "status_code_conformance",
-    "content_type_conformance",
-    "response_headers_conformance",
-    "response_schema_conformance",
-    "allow_header_conformance",
+# What is valid and is refused all the same: 412 where If-None-Match wants that nothing is there, 422 where
+# a handler refuses, and, where the namespace is any, arguments and media types that this one does not take.
+_EXPECTED = [
+    """
+[checks.positive_data_acceptance]
+expected-statuses = ["2xx", "304", "401", "403", "404", "409", "412", "415", "422", "5xx"]
+""",
+    """
+[checks.positive_data_acceptance]
+expected-statuses = ["2xx", "304", "401", "403", "404", "409", "5xx"]
+
+[[operations]]
+include-operation-id = ["start", "put"]
+checks.positive_data_acceptance.expected-statuses = ["2xx", "404", "409", "412"]
+
+[[operations]]
+include-operation-id = ["call_count", "fire_timer", "result"]
+checks.positive_data_acceptance.expected-statuses = ["2xx", "404", "409", "422"]
+""",
+]
+# What no schema says: that a text is JSON, a cursor of ours, a time or a duration; that parameters exclude
+# each other; that a key is new; how long a duration is; which years there are; that no NUL is in an object.
+_HOOKS = r"""
+import json
+import re
+from uuid import uuid4
+
+import schemathesis
+
+_VALID = {"metadata": '{"a": 1}', "since": "PT1H"}
+_IN_HEADERS = ("Progressor-Metadata", "Progressor-Context")
+
+
+@schemathesis.hook
+def before_call(context, case, kwargs):
+    if case.meta is None or not case.meta.generation.mode.is_positive:
+        return
+    key = (case.headers or {}).get("Idempotency-Key")
+    if key is not None:
+        # One that was used for another request is refused.
+        end = '"' if key.startswith('"') else ""
+        case.headers["Idempotency-Key"] = key[:200].removesuffix(end) + uuid4().hex + end
+    query = case.query or {}
+    query.pop("cursor", None)
+    if "last" in query:
+        query.pop("limit", None)
+    if query.get("simple"):
+        query.pop("simple")
+    body = {}
+    if isinstance(case.body, dict):
+        text = json.dumps(case.body).replace(r"\u0000", "x")
+        body = case.body = json.loads(re.sub(r'"(0001|9999)-', '"2001-', text))
+    for timer in (body, body.get("timer")):
+        if isinstance(timer, dict) and isinstance(timer.get("after"), str):
+            timer["after"] = "PT1H"
+    for name in _VALID.keys() & query.keys():
+        query[name] = _VALID[name]
+    for name in _IN_HEADERS:
+        if name in (case.headers or {}):
+            case.headers[name] = '{"a": 1}'
+"""
+
+
+# In sequences of requests what is valid may be refused for what came before, and a timer that was unset is
+# set again at the same address.
+_OF_SEQUENCES = (
+    "not_a_server_error,status_code_conformance,content_type_conformance,response_headers_conformance,"
+    "response_schema_conformance,allow_header_conformance,negative_data_rejection,ignored_auth"
 )
 
 
-@pytest.mark.parametrize("document", ["/openapi.json", "/v1/namespaces/shop.till/openapi.json"])
-def test_the_api_keeps_to_its_document(url: str, tmp_path: Path, document: str) -> None:
-    """Whatever is asked: no defect, no status that is not documented, no body of another shape."""
+@pytest.mark.parametrize(
+    ("phases", "checks"),
+    [("examples,coverage,fuzzing", "all"), ("stateful", _OF_SEQUENCES)],
+    ids=["requests", "sequences"],
+)
+@pytest.mark.parametrize("document", ["/openapi.json", OWN_TILL])
+def test_the_api_keeps_to_its_document(
+    api_of_shop: Served, tmp_path: Path, document: str, phases: str, checks: str
+) -> None:
+    """Whatever is asked: nothing undocumented is answered, and what is valid is not refused."""
+    (tmp_path / "hooks.py").write_text(_HOOKS)
+    (tmp_path / "schemathesis.toml").write_text(_EXPECTED[document == OWN_TILL])
     ran = subprocess.run(
         [
             Path(sys.executable).with_name("st"),
-            *("run", url + document, "--max-time", "20", "--seed", "1", "--warnings", "off"),
-            *("--checks", ",".join(_CHECKS), "--phases", "examples,coverage,fuzzing,stateful"),
+            *(
+                "--config-file",
+                "schemathesis.toml",
+                "run",
+                api_of_shop.url + document,
+                "--max-time",
+                "30",
+                "--seed",
+                "1",
+                "--warnings",
+                "off",
+            ),
+            *("--header", f"Authorization: Bearer {api_of_shop.token}"),
+            *("--checks", checks, "--phases", phases),
             *("--generation-database", "none", "--no-color"),
         ],
         cwd=tmp_path,
+        env={**os.environ, "SCHEMATHESIS_HOOKS": "hooks", "PYTHONPATH": str(tmp_path)},
         capture_output=True,
         text=True,
         check=False,
