@@ -13,8 +13,11 @@ from pathlib import Path
 
 from benchmarks.chaos.defects import DEFECTS
 from benchmarks.chaos.faults import WEIGHTS
+from benchmarks.chaos.losses import LOSSES
 from benchmarks.chaos.run import Options, carry_out
 
+# A loss takes a good part of the minute.
+_QUICK_KINDS = tuple(kind for kind in WEIGHTS if kind not in LOSSES)
 _QUICK_SECONDS, _QUICK_PAUSE, _QUICK_SETTLE = 20.0, 0.7, 40.0
 
 
@@ -29,7 +32,10 @@ def main() -> int:
     )
     parser.add_argument("--quick", action="store_true", help="a minute in all")
     parser.add_argument(
-        "--fault", action="append", choices=WEIGHTS, help="only this one, and others that are named"
+        "--fault",
+        action="append",
+        choices=WEIGHTS,
+        help="only this one and others that are named, each once at least",
     )
     parser.add_argument("--defect", choices=DEFECTS, help="run a copy that is broken on purpose")
     parser.add_argument("--json", type=Path, help="write the report here")
@@ -41,7 +47,8 @@ def main() -> int:
         seconds=_QUICK_SECONDS if given.quick else given.seconds,
         seed=given.seed,
         pause=_QUICK_PAUSE if given.quick else given.pause,
-        kinds=tuple(given.fault or WEIGHTS),
+        kinds=tuple(given.fault or (_QUICK_KINDS if given.quick else WEIGHTS)),
+        least=len(given.fault or ()),
         settle=_QUICK_SETTLE if given.quick else given.settle,
         defect=given.defect,
     )

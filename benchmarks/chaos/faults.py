@@ -94,12 +94,14 @@ class Faults:
         losses: Losses,
         *,
         kinds: Sequence[str] = tuple(WEIGHTS),
+        least: int = 0,
         seed: int,
         pause: float,
     ) -> None:
         self._server = server
         self._losses = losses
         self._kinds = kinds
+        self._least = least
         self._stalls = Stalls(server)
         self._proxy = proxy
         self._members = members
@@ -111,14 +113,12 @@ class Faults:
         self.missed = 0
 
     async def run(self, seconds: float) -> None:
-        """Inject for so long; everything that was frozen or cut off is let go at the end."""
+        """Inject for so long, and so many at least; what was frozen or cut off is let go at the end."""
         loop = asyncio.get_running_loop()
         end = loop.time() + seconds
         first = self._random.sample(self._kinds, len(self._kinds))
         weights = [WEIGHTS[kind] for kind in self._kinds]
-        # Those that were chosen come all, whatever they take.
-        least = 0 if len(self._kinds) == len(WEIGHTS) else len(first)
-        while loop.time() < end or len(self.done) + self.missed < least:
+        while loop.time() < end or len(self.done) + self.missed < self._least:
             drawn = self._random.choices(self._kinds, weights)[0]
             await self._inject(first.pop() if first else drawn)
             await asyncio.sleep(min(self._random.expovariate(1 / self._pause), 4 * self._pause))

@@ -65,6 +65,7 @@ class Options:
     pause: float = 1.0
     settle: float = 60.0
     kinds: Sequence[str] = tuple(WEIGHTS)
+    least: int = 0
     defect: str | None = None
 
 
@@ -120,6 +121,7 @@ class Run:
                     self._members,
                     self._losses,
                     kinds=options.kinds,
+                    least=options.least,
                     seed=options.seed,
                     pause=options.pause,
                 )
