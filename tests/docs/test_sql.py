@@ -34,6 +34,11 @@ async def begin(process: Process) -> None:
     process.set_timer(after=60 * SECOND)
 
 
+@billing.timeout
+async def bill(process: Process) -> None:
+    """A timer may be set: there is somebody to run it."""
+
+
 @billing.call
 async def pay(process: Process, amount: int) -> int:
     """A call with an event; without an amount it breaks the process."""
