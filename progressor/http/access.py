@@ -79,6 +79,11 @@ def require(caller: Caller, scope: Scope, namespace: str | None) -> None:
     raise Refusal(FORBIDDEN, detail, headers={"WWW-Authenticate": challenge}, members=members)
 
 
+def seen_by(caller: Caller) -> tuple[str, ...] | None:
+    """The patterns of what is listed for this caller; None: all."""
+    return None if "*" in caller.namespaces else caller.namespaces
+
+
 class Anybody:
     """A caller of whom nothing is known, and who may do everything."""
 

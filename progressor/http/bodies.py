@@ -7,12 +7,13 @@ was written, but for white space: a number keeps all its digits.
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Iterator
 from datetime import datetime, timedelta
 from typing import Annotated, Any, Literal
 
 from fastapi import Request
-from pydantic import AwareDatetime, BaseModel, Field, WithJsonSchema
+from pydantic import AwareDatetime, BaseModel, BeforeValidator, Field, WithJsonSchema
 from pydantic_core import to_json
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
@@ -39,6 +40,18 @@ _PART_BYTES = 64 << 10
 # How long the peer may take for the next part of an answer.
 _PATIENCE_SECONDS = 30.0
 
+_OF_TIME = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}[Tt ]")
+
+
+def _written(value: Any) -> Any:
+    """A time as it is written; ValueError for a number, which pydantic takes for seconds since 1970."""
+    if isinstance(value, str) and _OF_TIME.match(value):
+        return value
+    raise ValueError("must be a time, as in 2026-02-28T12:00:00Z")
+
+
+Moment = Annotated[AwareDatetime, BeforeValidator(_written)]
+"""A time with its offset (RFC 3339)."""
 Duration = Annotated[
     timedelta,
     WithJsonSchema(
@@ -194,7 +207,7 @@ class ImportedEvent(BaseModel, extra="forbid"):
     payload: Any = None
     payload_base64: Bytes
     name: str | None = Field(default=None, min_length=1, max_length=MAX_ID_LENGTH)
-    timestamp: AwareDatetime | None = None
+    timestamp: Moment | None = None
     metadata: dict[str, Any] = {}
 
 
@@ -209,7 +222,7 @@ _ONE_OF_BOTH = {
 class NewTimer(BaseModel, extra="forbid", json_schema_extra=_ONE_OF_BOTH):
     """A timer to be set: at a time, or after so many seconds; one of both."""
 
-    at: AwareDatetime | None = None
+    at: Moment | None = None
     after: Duration | None = None
     remove: bool = False
 

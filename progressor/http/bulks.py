@@ -16,9 +16,8 @@ from progressor.bulks import Bulk, BulkPreview, BulkStatus
 from progressor.client.bulk_repair import LEAST_RATE, LONGEST_PATTERN, MOST_RATE
 from progressor.errors import BulkNotFound
 from progressor.http import bodies, content, headers
-from progressor.http.access import Caller, needs, require
+from progressor.http.access import Caller, needs, require, seen_by
 from progressor.http.documented import ANY_TIME, KEYED, WITH_BODY, answers, takes
-from progressor.http.looking import seen_by
 from progressor.http.routing import TheServer, router
 from progressor.inputs import NAMESPACE_PATTERN
 from progressor.model import LAST_ID, MAX_ID_LENGTH, TaskType

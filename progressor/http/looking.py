@@ -9,7 +9,7 @@ import re
 from typing import Annotated, Literal
 
 from fastapi import Query, Request
-from pydantic import AwareDatetime, BaseModel, Field
+from pydantic import BaseModel, Field
 from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 
@@ -17,9 +17,17 @@ from progressor.client.results import TraceEntry
 from progressor.errors import InvalidRequest, ReplyTimeout
 from progressor.handlers.codec import decode
 from progressor.http import bodies, headers
-from progressor.http.access import Caller, needs, require
+from progressor.http.access import Caller, needs, require, seen_by
 from progressor.http.asking import Waiting, still_under_way, waited
-from progressor.http.bodies import AcceptedBody, EventsBody, NamespaceBody, PageBody, ProcessBody, TraceBody
+from progressor.http.bodies import (
+    AcceptedBody,
+    EventsBody,
+    Moment,
+    NamespaceBody,
+    PageBody,
+    ProcessBody,
+    TraceBody,
+)
 from progressor.http.documented import (
     ANSWER,
     ANY_TIME,
@@ -80,8 +88,8 @@ class Search(BaseModel, extra="forbid"):
         json_schema_extra={"contentMediaType": headers.JSON},
     )
     timer: TimerFilter | None = None
-    created_after: AwareDatetime | None = None
-    created_before: AwareDatetime | None = None
+    created_after: Moment | None = None
+    created_before: Moment | None = None
     state: bool = Field(default=False, description="Whether to show states; it needs state:read.")
     limit: int = Field(default=100, ge=1, le=MOST_ITEMS)
     cursor: str | None = Field(None, description="From the page before.")
@@ -371,11 +379,6 @@ async def namespace_(
         "schemas": found.schemas,
     }
     return tagged(request, bodies.shown(body))
-
-
-def seen_by(caller: Caller) -> tuple[str, ...] | None:
-    """The patterns of what is listed for this caller; None: all."""
-    return None if "*" in caller.namespaces else caller.namespaces
 
 
 def require_state(caller: Caller, namespace: str | None) -> None:

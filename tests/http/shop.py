@@ -63,6 +63,10 @@ def make(gate: Gate | None = None) -> Namespace:
         await gate.pass_through()
         return "waited"
 
+    @orders.timeout
+    async def lapse(process: Process[Order]) -> None:
+        process.emit("lapsed")
+
     @orders.repair
     async def mend(process: Process[Order], args: Pay | None = None) -> str:
         return "mended"
@@ -97,5 +101,9 @@ def till() -> Namespace:
         if args.count > 7:
             raise Reject("too many", most=7)
         return args.count
+
+    @tills.timeout
+    async def lapse(process: Process[Order]) -> None:
+        process.emit("lapsed")
 
     return tills

@@ -532,3 +532,13 @@ async def test_a_state_is_imported_as_its_namespace_declares_it(api: httpx.Async
     assert (await api.get(ORDER)).status_code == 404
     assert (await api.put(ORDER, json={"state": {"item": "tea", "paid": 1}})).status_code == 201
     assert (await api.put(f"{ORDERS}/o2", json={"status": "error"})).status_code == 201
+
+
+@pytest.mark.parametrize("time", ["0.5", "1772236800", "2026-02-28"])
+async def test_a_number_is_no_time(order: httpx.AsyncClient, time: str) -> None:
+    """Neither in a query nor in a body: whoever sends one means another unit, or another field."""
+    refused = await order.get("/v1/processes", params={"created_before": time})
+    assert (kind(refused), refused.json()["field"]) == ("invalid-request", "created_before")
+    for at in (time, 1772236800):
+        timer = await order.patch(f"{ORDER}/timers/default", json={"at": at})
+        assert (timer.status_code, timer.json()["field"]) == (422, "args.at")
