@@ -17,6 +17,7 @@ from typing import Any, Final
 from progressor.errors import CallCycle, InvalidRequest, NonRetryable, Reject
 from progressor.handlers.codec import RAW, json_object
 from progressor.handlers.deadlines import Deadline, Deadlines
+from progressor.handlers.forks import end_child
 from progressor.handlers.handler import Handler, InvalidCall, fields_of
 from progressor.handlers.limits import an_intent
 from progressor.handlers.process import InvalidContext, Process
@@ -44,7 +45,10 @@ async def perform(
     outcome: Outcome
     try:
         with deadline:
-            intent = await handler.process(task, Process(process, task, wire=RAW, shape=None))
+            try:
+                intent = await handler.process(task, Process(process, task, wire=RAW, shape=None))
+            finally:
+                end_child()
         # Running out of time is an outcome, not an error.
         outcome = _timed_out(deadlines.seconds) if deadline.expired else Success(an_intent(intent))
     except BaseException as error:

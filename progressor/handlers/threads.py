@@ -17,6 +17,7 @@ from queue import Empty, SimpleQueue
 from threading import Lock, Thread
 from typing import Any
 
+from progressor.handlers.forks import end_child
 from progressor.handlers.waits import running_step
 
 # After so many idle seconds a thread ends, with what belongs to it: a connection, say.
@@ -92,6 +93,8 @@ def _outcome(function: Callable[..., Any], args: tuple[Any, ...]) -> tuple[Any, 
         return None, RuntimeError(f"the handler raised {error!r}")
     except BaseException as error:  # noqa: BLE001  # it belongs to whoever waits
         return None, error
+    finally:
+        end_child()
 
 
 _threads = Threads()

@@ -20,6 +20,7 @@ from types import TracebackType
 from typing import Any, NamedTuple, Self
 
 from progressor.errors import CallCycle, named
+from progressor.handlers.forks import note_child
 from progressor.supervision import Background, watched
 
 # How soon a step that waits looks whether its slot is needed, and how seldom in the end, in seconds.
@@ -227,6 +228,8 @@ def _forget_steps_of_parent() -> None:
     global _lock  # noqa: PLW0603  # a thread that is not in this process may hold it
     _lock = Lock()
     _waits.clear()
+    if running_step() is not None:
+        note_child()
     _step.set(None)
 
 

@@ -134,7 +134,7 @@ def life_columns(life: Life) -> Columns:
     """The key of a life of a process, whatever runs on it."""
     nothing = bigints([None])
     keys = {"task_id": nothing, "worker_id": nothing, "lease": nothing}
-    return {"process_no": bigints([life.process_no]), "birth": bigints([life.birth]), **keys, "now": None}
+    return {"process_no": bigints([life.process_no]), "birth": bigints([life.birth]), **keys}
 
 
 def key_columns(keys: Sequence[TaskKey]) -> Columns:

@@ -299,7 +299,7 @@ class Storage(Bulks, Oversight, Tokens):
         (dropped,), (forgotten,) = told["drop_rows"], told["drop_removed"]
         return bool(dropped["has_more"] or forgotten["processes"] == limit)
 
-    async def remove(self, namespace: str, process_id: str) -> Removed:
+    async def remove(self, namespace: str, process_id: str, *, now: datetime | None = None) -> Removed:
         """End a process, whatever it does just now; its running step is fenced off.
 
         Of a large one rows are left, which nobody sees and `drop_leftovers` deletes.
@@ -310,7 +310,7 @@ class Storage(Bulks, Oversight, Tokens):
         # From here on it is this life of the process that ends, however often that is tried, and on
         # whichever server: a promoted one may have handed out the number again.
         life = Life(**found[0])
-        params = life_columns(life)
+        params = {**life_columns(life), "now": now}
 
         async def attempt(session: Session, again: bool) -> Removed:
             told = await session.transact({"lock": params, "remove": params})

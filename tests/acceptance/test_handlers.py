@@ -1,6 +1,8 @@
 """What handlers may be and do: sync and async, typed and raw, with and without history."""
 
 import asyncio
+import os
+import signal
 import threading
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
@@ -26,6 +28,7 @@ from progressor import (
     SetTimer,
     Task,
 )
+from progressor.handlers import forks
 from tests.acceptance.conftest import MakeClient, MakeEngine, Options
 from tests.acceptance.support import until
 
@@ -515,3 +518,40 @@ async def test_a_sync_step_whose_end_is_known_is_ended(
     await client.start("ns", "p")
     with pytest.raises(HandlerFailed, match=error.__name__):
         await client.call("ns", "p", "fail", timeout=10)
+
+
+def _forked() -> int:
+    """The exit status of a child that comes back from the handler, which sees -1; 14 seconds at most."""
+    child = os.fork()
+    if child == 0:
+        # Should it go on as a worker, nobody would end it.
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+        signal.alarm(14)
+        return -1
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")  # it is what is tested
+@pytest.mark.parametrize("way", ["async", "sync"])
+async def test_a_child_that_a_handler_forks_is_no_worker(serve: MakeClient, way: str) -> None:
+    """It ends when it comes back; the step is that of the parent, once."""
+    namespace = Namespace("ns", state=int)
+
+    @namespace.init
+    async def init(process: Process[int]) -> None:
+        process.state = 0
+
+    @namespace.call(name="async")
+    async def fork(process: Process[int]) -> int:
+        process.state += 1
+        return _forked()
+
+    @namespace.call(name="sync")
+    def fork_in_thread(process: Process[int]) -> int:
+        process.state += 1
+        return _forked()
+
+    client = await serve(namespace)
+    await client.start("ns", "p")
+    assert await client.call("ns", "p", way) == forks.STATUS
+    assert (await client.get("ns", "p")).state == 1

@@ -65,7 +65,7 @@ class Task:
 class Process:
     """One life of a process, with its tasks; its events are the tasks that made them.
 
-    `number` is taken over from the tables. It has a `kept_until` once it ended by a step of its own.
+    `number` is taken over from the tables. It has a `kept_until` once it ended, and no name if by hand.
     """
 
     key: Key
@@ -73,6 +73,7 @@ class Process:
     number: int = 0
     tasks: list[Task] = field(default_factory=list)
     kept_until: datetime | None = None
+    has_name: bool = True
     status: ProcessStatus = ProcessStatus.INIT
     changed_at: datetime | None = None
     previous: ProcessStatus | None = None
@@ -473,10 +474,16 @@ class Oracle:
         self.removed = [process for process in self.removed if process not in gone]
         return len(gone) == limit
 
-    def remove(self, key: Key) -> tuple[bool, set[int]]:
-        """By hand: nothing of this life is kept; what is kept of earlier ones stays."""
+    def remove(self, key: Key, now: datetime) -> tuple[bool, set[int]]:
+        """By hand: its number is kept, without name and tasks; what is kept of earlier lives stays."""
         process = self.processes.get(key)
-        return (True, self._forget(process)) if process else (False, set())
+        if process is None:
+            return False, set()
+        told = self._forget(process)
+        process.kept_until = now + DAY
+        process.tasks, process.has_name = [], False
+        self.removed.append(process)
+        return True, told
 
     def put(self, item: Import, now: datetime) -> bool | None:
         key = (item.namespace, item.process_id)
@@ -524,7 +531,9 @@ class Oracle:
                  p.metadata, p.corrupted_by and p.corrupted_by.task_id, len(p.events))
                 for p in self.processes.values()
             ],
-            "removed": [(p.number, *p.key, p.kept_until) for p in self.removed],
+            "removed": [
+                (p.number, *(p.key if p.has_name else (None, None)), p.kept_until) for p in self.removed
+            ],
             "tasks": [
                 (*t.key, t.task_type, t.status, t.scheduled_time, t.running_time, t.finished_time, t.name,
                  t.idempotency_key, t.reply_to, t.response, t.error, t.interval, t.attempts, t.worker,

@@ -546,14 +546,16 @@ class StorageMachine(RuleBasedStateMachine):
         process = self.oracle.processes.get(key)
         refs = [_ref(task) for task in process.tasks] if process else []
         self.forgotten = [*self.forgotten, *refs][-8:]
-        return self.oracle.remove(key)
+        return self.oracle.remove(key, self.now)
 
     @rule(key=keys, looked=st.booleans(), loss=losses)
     def remove(self, key: Key, looked: bool, loss: str) -> None:
         """Lost is its look for the number, or the removal itself."""
         existed, told = self._remove(key)
         looked = looked and existed
-        result = self.world.run(lambda storage: storage.remove(*key), loss, spared=int(looked))
+        result = self.world.run(
+            lambda storage: storage.remove(*key, now=self.now), loss, spared=int(looked)
+        )
         self._compare()
         assert result.existed == existed
         assert {ref.task_id for ref in result.cancelled} == (set() if loss == "late" and looked else told)
@@ -588,7 +590,7 @@ class StorageMachine(RuleBasedStateMachine):
 
         _, told = self._remove(name)
         result = self.world.run(
-            lambda storage: storage.remove(*name),
+            lambda storage: storage.remove(*name, now=self.now),
             loss,
             spared=1,
             meanwhile=begin if loss == "late" else nothing,
