@@ -45,8 +45,11 @@ def test_nothing_said_is_tokens_alone() -> None:
     assert http_options(Settings()) == HttpOptions()
 
 
+_FIXED = {"max_import_bytes", "max_page_bytes", "max_memory_bytes"}
+
+
 def test_every_option_of_an_answer_is_a_setting() -> None:
-    """But the size of an import, which is fixed. Each changes its own option alone."""
+    """But the sizes from which the memory of a server follows. Each changes its own option alone."""
     given: dict[str, Any] = {
         "http_wait": 7,
         "http_longest_wait": 70,
@@ -57,7 +60,7 @@ def test_every_option_of_an_answer_is_a_setting() -> None:
         "http_require_idempotency_key": True,
     }
     options = {each.name for each in fields(HttpOptions)}
-    assert {name.removeprefix("http_") for name in given} == options - {"max_import_bytes"}
+    assert {name.removeprefix("http_") for name in given} == options - _FIXED
     for name, value in given.items():
         option = name.removeprefix("http_")
         changed = http_options(Settings(**{name: value}))
