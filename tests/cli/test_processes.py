@@ -273,7 +273,7 @@ def test_what_is_wrong_with_the_command_is_said_once(dsn: str) -> None:
 def test_how_many(progressor: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     """The option goes before the variable; 0 is one for each core that may be used."""
     counts: list[int] = []
-    monkeypatch.setattr(serve, "_supervise", lambda count, _settings: counts.append(count))
+    monkeypatch.setattr(serve, "supervise", lambda _kind, count, *_, **__: counts.append(count))
     monkeypatch.setattr(os, "sched_getaffinity", lambda _pid: {1, 4, 5}, raising=False)
     env = {"PROGRESSOR_DATABASE_URL": "postgresql://nowhere/db", "PROGRESSOR_PROCESSES": "2"}
     for options in ([], ["--processes", "4"], ["--processes", "0"]):

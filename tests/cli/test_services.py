@@ -149,16 +149,19 @@ def test_every_service_lives_while_its_database_is_away(spawn: Spawn) -> None:
         services = [spawn(*command, "--metrics-port", "0", **env) for command in commands]
         for service in [*services, spawn("dev", "shop", **env)]:
             health = service.fields_of('"serving"')["health"]
-            _eventually(partial(_is, f"{health}/ready", 200))
+            _eventually(partial(_is, health, 200))
             assert _is(f"{health}/live", 200)
+            assert _is(f"{health}/ready", 200)
         pages = [json.loads(service.seen[-1])["health"] for service in services]
         server.stop()
         for health in pages:
-            _eventually(partial(_is, f"{health}/ready", 503))
+            _eventually(partial(_is, health, 503))
+            # Nobody is restarted for it, and nobody leaves its balancer.
             assert _is(f"{health}/live", 200)
+            assert _is(f"{health}/ready", 200)
         server.start()
         for health in pages:
-            _eventually(partial(_is, f"{health}/ready", 200))
+            _eventually(partial(_is, health, 200))
         for service in services:
             service.signal(signal.SIGTERM)
             assert service.end() == 0, service.output

@@ -59,8 +59,10 @@ Scrape = dict[str, dict[Labels, float]]
 
 _EXPRESSION = re.compile(
     r"(?:(?:max|sum)(?: by \([\w, ]+\) )?)?\(?(?:(?P<change>increase|rate)\()?(?P<metric>\w+)"
-    r"(?:\{(?P<label>\w+)=\"(?P<value>\w+)\"\})?(?:\[\w+\])?\)*(?: (?P<compared>>|==) (?P<bound>\d+))?"
+    r"(?:\{(?P<label>\w+)(?P<is>!?=)\"(?P<value>\w+)\"\})?(?:\[\w+\])?\)*(?: / (?P<unit>\d+))?"
+    r"(?: (?P<compared>>|==) (?P<bound>\d*\.?\d+))?"
 )
+_OF_PROMTOOL = ("a service does not answer", "many processes break", "the API fails", "the API is slow")
 _ABSENT = re.compile(r"absent\((?P<metric>\w+)\)")
 
 
@@ -73,8 +75,9 @@ def scrape() -> Scrape:
 
 
 def alerts() -> dict[str, str]:
-    """All but those of what the scraper itself tells."""
-    return {rule["annotations"]["summary"]: rule["expr"] for rule in rules() if "up{" not in rule["expr"]}
+    """All but that of what the scraper itself tells, and those that compare two: promtool tries these."""
+    tried = {rule["annotations"]["summary"]: rule["expr"] for rule in rules()}
+    return {what: expr for what, expr in tried.items() if what not in _OF_PROMTOOL}
 
 
 @dataclass
@@ -92,7 +95,10 @@ class Alert:
         bound = float(parts["bound"]) if self.bound is None else self.bound
         values = after.get(parts["metric"], {})
         if parts["label"]:
-            values = {k: value for k, value in values.items() if (parts["label"], parts["value"]) in k}
+            named, wanted = (parts["label"], parts["value"]), parts["is"] == "="
+            values = {k: value for k, value in values.items() if (named in k) is wanted}
+        if parts["unit"]:
+            values = {labels: value / float(parts["unit"]) for labels, value in values.items()}
         if parts["change"]:
             earlier = before.get(parts["metric"], {})
             values = {
@@ -172,6 +178,9 @@ class _Nobody:
     def look(self, *_: Any) -> None:
         return
 
+    def resolve(self, *_: Any) -> None:
+        return
+
 
 async def backlog(world: World) -> None:
     await wait(world.storage, init(worker_id=None), now=PAST)
@@ -180,6 +189,15 @@ async def backlog(world: World) -> None:
 
 async def broken(world: World) -> None:
     await world.step(await world.call())
+    (alive,) = world.tables.execute("SELECT now() AS at")
+    world.tables.set_worker(seen_at=alive["at"])
+    await world.scanner().run_once()
+
+
+async def slow_mailbox(world: World) -> None:
+    # As a scanner publishes it: a pace is that of many steps.
+    hour = timedelta(hours=1)
+    metrics.publish_waiting(NS, requests=2000, age=SECOND, deepest=2000, through_in=hour)
 
 
 async def zombies(world: World) -> None:
@@ -273,6 +291,10 @@ async def defect(world: World) -> None:
     await background.ended()
 
 
+async def ended_child(world: World) -> None:
+    metrics.BACKGROUND_FAILURES.labels("child").inc()
+
+
 async def damage(world: World) -> None:
     with world.tables.damaged("tasks"):
         await wait(world.storage, init(worker_id=None, args=os.urandom(5_000)))
@@ -300,10 +322,12 @@ async def still_bulk(world: World) -> None:
 Trouble = Callable[[World], Awaitable[None]]
 TROUBLES: dict[str, tuple[Trouble, float | None]] = {
     "work waits too long": (backlog, None),
+    "requests wait behind others": (backlog, None),
+    "what waits will take long": (slow_mailbox, None),
     "nobody serves what has work": (no_worker, None),
     "a namespace was left paused": (left_paused, None),
     "no scanner, or no worker at all": (no_scanner, None),
-    "processes break": (broken, None),
+    "processes are broken": (broken, None),
     "workers die": (zombies, None),
     "a zombie stays": (zombie_stays, None),
     "nobody collects zombies": (no_collector, None),
@@ -315,6 +339,7 @@ TROUBLES: dict[str, tuple[Trouble, float | None]] = {
     "PostgreSQL is away": (outage, 0),
     "PostgreSQL cannot read what it stored": (damage, None),
     "a defect in the background": (defect, None),
+    "children of a worker end": (ended_child, None),
     "an old snapshot slows everything": (old_snapshot, 0),
     "a bulk stands still": (still_bulk, None),
 }
@@ -335,7 +360,8 @@ async def test_it_fires(what: str, storage: Storage, tables: Tables, dsn: str) -
     pool = world.pool(world.worker())
     pool.start()
     await pool.stop(SECOND)
-    Background().keep("listener", lambda: asyncio.sleep(0))
+    for part in ("listener", "child"):
+        Background().keep(part, lambda: asyncio.sleep(0))
     before = scrape()
     if "increase" in alert.expression or "rate" in alert.expression:
         assert not alert.fires(before, before)

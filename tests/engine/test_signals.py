@@ -146,7 +146,7 @@ async def test_a_defect_does_not_end_listener_and_notifier(
         monkeypatch.setattr(storage, "notify", notify)
         raise KeyError("a defect")
 
-    def take_once(payload: str) -> bool:
+    def take_once(channel: str, payload: str) -> bool:
         monkeypatch.setattr(two.signals, "_take", take)
         raise KeyError("a defect")
 
@@ -188,10 +188,10 @@ async def test_the_own_sign_keeps_a_listener(
     signs = 0
     take = heard.signals._take
 
-    def counted(payload: str) -> bool:
+    def counted(channel: str, payload: str) -> bool:
         nonlocal signs
         signs += 1
-        return take(payload)
+        return take(channel, payload)
 
     monkeypatch.setattr(heard.signals, "_take", counted)
     await heard.signals.start()

@@ -155,6 +155,10 @@ async def test_a_timer_that_it_sets_is_announced(storage: Storage, told: Told) -
     async def go(process: Process) -> None:
         process.set_timer(after=timedelta(minutes=5))
 
+    @namespace.timeout
+    async def late(process: Process) -> None:
+        """A timer may be set."""
+
     stepped = await worker_of(namespace, storage, told).step(await held(storage), Slot())
     assert stepped == Stepped(None, timedelta(minutes=5))
 

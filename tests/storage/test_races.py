@@ -87,7 +87,7 @@ class HeldSession:
         async with self._session.transaction():
             self._is_open = True
             yield
-            self._gate.reached.set()
+            self._gate.at_end.set()
             await self._gate.go.wait()
 
 
@@ -96,7 +96,7 @@ class HeldOpen(Connections):
 
     def __init__(self, dsn: str) -> None:
         super().__init__(dsn, limit=1)
-        self.reached, self.go = asyncio.Event(), asyncio.Event()
+        self.at_end, self.go = asyncio.Event(), asyncio.Event()
 
     @asynccontextmanager
     async def acquire(self) -> AsyncIterator[Session]:
@@ -116,7 +116,7 @@ class Race:
     async def begin(self, act: Callable[[Storage], Coroutine[Any, Any, T]]) -> None:
         """Run the first operation up to its commit."""
         self._running = asyncio.create_task(act(self._first))
-        await asyncio.wait_for(self._open.reached.wait(), 30)
+        await asyncio.wait_for(self._open.at_end.wait(), 30)
 
     async def commit(self) -> Any:
         """Let the first operation end; its result."""

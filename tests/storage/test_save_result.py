@@ -665,7 +665,7 @@ async def test_batch_of_all_dispositions(storage: Storage, tables: Tables) -> No
         [step.step(decisions[name]) for name, step in steps.items()], now=T0
     )
     saved = dict(zip(steps, results, strict=True))
-    assert saved["lost"] == LostLease()
+    assert saved["lost"] == LostLease(removed=True)
     assert [ref.task_id for ref in saved["fail"].cancelled] == [cancelled.task_id]  # type: ignore[union-attr]
     for name in ("fail timer", "hold", "remove", "refused", "resume"):
         assert saved[name] == Saved(T0), name
