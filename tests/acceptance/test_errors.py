@@ -28,7 +28,7 @@ from progressor import (
     SyncClient,
 )
 from tests.acceptance.conftest import MakeClient, MakeEngine, Options
-from tests.acceptance.support import NS, Act, Scripted, until_status
+from tests.acceptance.support import NS, Act, Scripted
 
 NOWHERE = "postgresql://postgres@127.0.0.1:1/postgres"
 
@@ -232,7 +232,7 @@ async def test_unknown_call_and_bad_arguments_leave_the_process_alone(serve: Mak
 
 
 async def test_missing_handlers(serve: MakeClient) -> None:
-    """start and repair without a handler are InvalidRequest; a timer without one breaks the process."""
+    """start and repair without a handler are InvalidRequest; a timer without one cannot be set."""
     bare = Namespace("bare")
 
     @bare.call
@@ -245,8 +245,8 @@ async def test_missing_handlers(serve: MakeClient) -> None:
     with pytest.raises(InvalidRequest, match="no init handler"):
         await client.start("bare", "p")
     await client.put("once", "p")
-    await client.call("once", "p", "arm")
-    await until_status(client, "p", "error", namespace="once")
+    with pytest.raises(HandlerFailed, match="no timeout handler"):
+        await client.call("once", "p", "arm")
     assert "no timeout handler" in ((await client.get("once", "p")).detail or "")
     with pytest.raises(InvalidRequest, match="no repair handler"):
         await client.repair("once", "p")

@@ -428,6 +428,10 @@ async def test_handlers_change_while_processes_live(dsn: str, mode: Options, cli
     async def version(process: Process) -> int:
         return process.state["version"]
 
+    @old.timeout
+    async def too_soon(process: Process) -> None:
+        raise RuntimeError("of the new code")
+
     @new.call(name="version")
     async def version_of_new(process: Process[State]) -> str:
         process.state.version = 2
