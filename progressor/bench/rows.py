@@ -57,12 +57,12 @@ INSERT INTO progressor.namespaces (name, options) VALUES (%(name)s, '{}') ON CON
 _PROCESSES = """
 WITH process AS (
     INSERT INTO progressor.processes (
-        namespace_no, process_id, status, previous_status, status_changed_at, created_at, aux_state
+        namespace_no, process_id, status, previous_status, status_changed_at, created_at, aux_state, birth
     )
     SELECT
         n.namespace_no,
         CASE WHEN %(uuids)s::boolean THEN md5(i.name)::uuid::text ELSE i.name END,
-        'running', 'init', now(), now(), '{"n":0}'::bytea
+        'running', 'init', now(), now(), '{"n":0}'::bytea, (random() * 2 ^ 62)::bigint
     FROM
         progressor.namespaces AS n,
         (SELECT %(prefix)s::text || i AS name FROM generate_series(1, %(count)s::bigint) AS i) AS i

@@ -92,7 +92,7 @@ class Reader:
         check_namespace(of.namespace)
         check_text("process_id", of.process_id)
         for name in ("after", "before", "limit", "last"):
-            if getattr(of, name) is not None:
+            if name == "after" or getattr(of, name) is not None:
                 check_count(name, getattr(of, name), least=0, most=LAST_ID)
         if of.limit is not None and of.last is not None:
             raise InvalidRequest("give one of limit and last", field="last")

@@ -303,7 +303,7 @@ def figure(name: str) -> float | None:
 async def test_deep_mailboxes_are_published(scanner: Scanned, storage: Storage, tables: Tables) -> None:
     """What waits behind a step that runs is no backlog; once a minute it is counted all the same."""
     set_slots(tables, WORKER, 10)
-    await hold(storage, init("p1"), now=PAST)
+    await hold(storage, init("p1"))
     for _ in range(3):
         await wait(storage, request("p1", worker_id=None), now=PAST)
     await scanner.run_once()

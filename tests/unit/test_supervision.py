@@ -180,6 +180,7 @@ _OWNERS = {
     "node.node": "connecting: whoever asks awaits it, and hears how it ended",
     "handlers.threads": "what a handler raises in its thread belongs to its caller",
     "http.waiting": "whether a caller leaves, cancelled with the wait; each ends in `report`",
+    "deployment.log_writer": "what it fails with, it cannot log; it counts the line as dropped",
     "cli.running": "ends with the OS process, which it is there to end",
 }
 _STARTS = {"StepTask", "create_task", "ensure_future", "Thread", "start_new_thread", "TaskGroup"}
