@@ -81,8 +81,8 @@ shop = Namespace(NAMESPACE, state=Customer)
 
 @shop.init
 async def register(process: Process[Customer], args: Buy) -> Total:
-    """The first purchase makes the customer."""
-    process.state = Customer()
+    """The first purchase makes the customer. After a repair, with a higher limit say, it runs anew."""
+    process.state = process.state or Customer()
     return sell(process, args)
 
 
