@@ -125,13 +125,16 @@ class Replay:
         self.progress.day = max(self.progress.day, purchase.day)
 
     async def _ask(self, process: ProcessHandle, purchase: Purchase, *, till: int, attempt: int) -> Total:
-        """One attempt at a purchase, under a key of its own: asked again, it is not bought again."""
+        """One attempt at a purchase, under a key of its own: asked again, it is not bought again.
+
+        A first purchase keeps its key. The repair let its init run anew, and asking again gets that answer.
+        """
         args = Buy(line=purchase.line, day=purchase.day, cds=purchase.cds, cents=purchase.cents, till=till)
-        key = f"line-{purchase.line}-attempt-{attempt}"
+        key = f"line-{purchase.line}-attempt-{1 if purchase.number == 1 else attempt}"
         metadata = {"run": self.progress.run, "quiet": False}
 
         async def ask() -> Any:
-            if purchase.number == 1 and attempt == 1:
+            if purchase.number == 1:
                 return await process.start(args, idempotency_key=key, metadata=metadata)
             return await process.call("purchase", args, idempotency_key=key)
 

@@ -379,12 +379,12 @@ async def _hand_back(storage: Storage, scene: Scene, side: int) -> Any:
 
 
 async def _remove(storage: Storage, scene: Scene, side: int) -> Any:
-    return await storage.remove(NS, "p1")
+    return await storage.remove(NS, "p1", now=_now(side))
 
 
 async def _remove_and_start(storage: Storage, scene: Scene, side: int) -> Any:
     """The end of one life and the begin of the next: two transactions, with a boundary in between."""
-    removed = await storage.remove(NS, "p1")
+    removed = await storage.remove(NS, "p1", now=_now(side))
     if not removed.existed:
         # As many stops as it takes to remove something.
         await _boundary(storage)
