@@ -6,7 +6,6 @@ Rule: things are built here and nowhere else, started from the ground up and sto
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Iterable, Sequence
 from functools import partial
 from types import TracebackType
@@ -17,6 +16,7 @@ from progressor.config import EngineOptions
 from progressor.errors import InvalidRequest
 from progressor.handlers.namespace import Namespace, check_namespaces
 from progressor.handlers.waits import Lending
+from progressor.loggers import Logger
 from progressor.model import Task, shown_id
 from progressor.node.loop_lag import LoopLag
 from progressor.node.node import Node
@@ -30,7 +30,7 @@ from progressor.worker.pool import Pool
 from progressor.worker.pools import Pools
 from progressor.worker.worker import Worker
 
-log = logging.getLogger("progressor.engine")
+log = Logger("progressor.engine")
 
 # How much slower a worker scans for itself while a scanner does it.
 _LAST_NET = 10

@@ -7,10 +7,11 @@ its length.
 
 from __future__ import annotations
 
-import logging
 import time
 from threading import Lock
 from typing import NamedTuple
+
+from progressor.loggers import Logger
 
 # In seconds: how often an outage that lasts is said; how long nothing fails before it is over, because
 # some of what is tried may work while the rest does not.
@@ -31,7 +32,7 @@ class Says(NamedTuple):
 class Outage:
     """Something that should work and at times does not; any thread may say how it went."""
 
-    def __init__(self, log: logging.Logger, says: Says, **where: object) -> None:
+    def __init__(self, log: Logger, says: Says, **where: object) -> None:
         self._log = log
         self._says = says
         self._where = where

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
-import logging
 import random
 import threading
 import time
@@ -18,10 +17,11 @@ from functools import partial
 from typing import Any, ParamSpec
 
 from progressor import metrics
+from progressor.loggers import Logger
 
 P = ParamSpec("P")
 
-log = logging.getLogger("progressor.supervision")
+log = Logger("progressor.supervision")
 
 # In seconds. What has worked for longer than the longest pause begins with the first one again.
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 5.0

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
@@ -17,8 +16,9 @@ from progressor.bench.measure import ClosedLoop, Figures, Meter, spread
 from progressor.bench.names import STYLES
 from progressor.bench.rows import add_mailbox, unattended
 from progressor.engine import Engine
+from progressor.loggers import Logger
 
-log = logging.getLogger("progressor.bench")
+log = Logger("progressor.bench")
 
 _LONG = timedelta(hours=1)
 _CALLERS = 4

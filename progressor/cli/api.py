@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import socket
 from contextlib import ExitStack
 from datetime import timedelta
@@ -22,11 +21,12 @@ from progressor.deployment.link import Link
 from progressor.deployment.monitor import Monitor
 from progressor.deployment.settings import Settings
 from progressor.handlers.namespace import Namespace
+from progressor.loggers import Logger
 
 if TYPE_CHECKING:
     from progressor.http.serving import Serving
 
-log = logging.getLogger("progressor.cli")
+log = Logger("progressor.cli")
 
 
 @with_settings(SERVING)

@@ -6,7 +6,6 @@ Rule: half a setting is refused, by the name of the variable that is missing or 
 from __future__ import annotations
 
 import json
-import logging
 import math
 from socket import socket
 from typing import Any
@@ -23,9 +22,10 @@ from progressor.http.options import HttpOptions
 from progressor.http.origins import allowed_hosts
 from progressor.http.rates import Rate
 from progressor.http.serving import Serving
+from progressor.loggers import Logger
 from progressor.rights import Rights, check_patterns, check_scopes
 
-log = logging.getLogger("progressor.cli")
+log = Logger("progressor.cli")
 
 
 def guarded(

@@ -12,7 +12,6 @@ from collections.abc import Mapping
 import typer
 
 from progressor.cli.output import error_line, to_json
-from progressor.deployment.logs import without_passwords
 from progressor.errors import (
     BulkNotFound,
     HandlerFailed,
@@ -29,6 +28,7 @@ from progressor.errors import (
     ReplyTimeout,
     StorageUnavailable,
 )
+from progressor.loggers import without_passwords
 
 REFUSED, WRONG, NOT_NOW, DENIED = 1, 2, 75, 77
 

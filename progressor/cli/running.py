@@ -9,7 +9,6 @@ cannot keep the second one from working. A stop is bounded, whatever hangs.
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
 import signal
 import threading
@@ -24,11 +23,12 @@ from rich.console import Console
 
 from progressor.deployment import logs
 from progressor.deployment.loops import serving
+from progressor.loggers import Logger
 from progressor.supervision import watched
 
 T = TypeVar("T")
 
-log = logging.getLogger("progressor.cli")
+log = Logger("progressor.cli")
 
 _INTERRUPTED = 130
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import socket
 import sys
@@ -28,9 +27,10 @@ from progressor.deployment.standalone import Standalone, scanner_apart, zombie_c
 from progressor.deployment.supervisor import CannotStart, Supervisor
 from progressor.engine import Engine
 from progressor.handlers.namespace import Namespace
+from progressor.loggers import Logger
 from progressor.storage import migrations
 
-log = logging.getLogger("progressor.cli")
+log = Logger("progressor.cli")
 
 S = TypeVar("S", Engine, Standalone)
 

@@ -10,7 +10,6 @@ it would see the same process; any other begins anew when the first one has ende
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from typing import assert_never
@@ -18,6 +17,7 @@ from typing import assert_never
 from progressor import metrics
 from progressor.errors import InvalidRequest
 from progressor.handlers.handler import fields_of, handler_of
+from progressor.loggers import Logger
 from progressor.model import Decision, Task
 from progressor.storage import (
     Claimed,
@@ -48,7 +48,7 @@ MOST_TOGETHER = 0.002
 # PostgreSQL ends it after 15 s, a pooler perhaps sooner.
 LOSES_TRANSACTIONS = 1.0
 
-log = logging.getLogger("progressor.fusing")
+log = Logger("progressor.fusing")
 
 
 class FusedFlight:

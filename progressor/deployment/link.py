@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import itertools
 import json
-import logging
 import os
 import signal
 import socket
@@ -27,10 +26,11 @@ from progressor import metrics
 from progressor.deployment import logs
 from progressor.deployment.health import Ask, HealthCheck, Life, lives
 from progressor.deployment.merging import Figures
+from progressor.loggers import Logger
 from progressor.outages import cause_of
 from progressor.supervision import keep_thread, watched
 
-log = logging.getLogger("progressor.link")
+log = Logger("progressor.link")
 
 # Where a child finds its number, the file descriptor of its link, and those of what it inherits beside it.
 VARIABLE = "_PROGRESSOR_CHILD"

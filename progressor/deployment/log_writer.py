@@ -13,8 +13,9 @@ import time
 from typing import TextIO
 
 from progressor import metrics
+from progressor.loggers import Logger
 
-log = logging.getLogger("progressor.logs")
+log = Logger("progressor.logs")
 
 # Of lines that wait to be written.
 _MOST_BYTES = 4 << 20

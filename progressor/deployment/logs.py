@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import logging
 import os
-import re
 import sys
 from typing import Literal, TextIO
 
@@ -19,16 +18,10 @@ from structlog.stdlib import ExtraAdder, ProcessorFormatter, add_log_level, add_
 from structlog.types import EventDict, Processor, WrappedLogger
 
 from progressor.deployment.log_writer import LogWriter
+from progressor.loggers import message_of, one_word, without_passwords
 
 # Their "info" is about their own inner life.
 _CHATTY = ("alembic", "asyncio", "sqlalchemy", "psycopg")
-# A URL's password may hold anything up to the last @ before the host; in key=value it may be quoted.
-_PASSWORDS = re.compile(
-    r"(?P<url>\b[a-z][a-z0-9+.-]*://[^\s:/@]*:)[^\s/]+(?=@)"
-    r"|(?P<key>\b(?:ssl)?password\s*=\s*)(?:'(?:[^'\\]|\\.)*'|[^\s'&]+)"
-    r"|(?P<token>\bprg_[0-9a-f]{16}_)[0-9a-f]+",
-    re.IGNORECASE,
-)
 _LEVELS = {
     "debug": "\x1b[2m",
     "info": "\x1b[32m",
@@ -37,18 +30,6 @@ _LEVELS = {
     "critical": "\x1b[31;1m",
 }
 _DIM, _BOLD, _CYAN, _RESET = "\x1b[2m", "\x1b[1m", "\x1b[36m", "\x1b[0m"
-
-
-# One of them stands in whatever has a password; to look for them costs a fraction of the expression.
-_HINTS = ("://", "password", "prg_")
-
-
-def without_passwords(text: str) -> str:
-    """A text in which the passwords of connection strings and the secrets of tokens are struck out."""
-    folded = text.casefold()
-    if not any(hint in folded for hint in _HINTS):
-        return text
-    return _PASSWORDS.sub(lambda found: (found["url"] or found["key"] or found["token"]) + "***", text)
 
 
 def set_up(
@@ -70,6 +51,8 @@ def set_up(
     handler = LogWriter(target)
     handler.setFormatter(
         ProcessorFormatter(
+            pass_foreign_args=True,
+            use_get_message=False,
             foreign_pre_chain=[*_facts(readable=readable), *_of_child(child)],
             processors=[
                 ProcessorFormatter.remove_processors_meta,
@@ -98,12 +81,22 @@ def _facts(*, readable: bool) -> list[Processor]:
     fmt = "%H:%M:%S" if readable else "iso"
     return [
         # First, so that no field of a caller can pass for one of ours.
+        _constant_message,
         structlog.processors.EventRenamer("message"),
         ExtraAdder(),
         add_log_level,
         add_logger_name,
         structlog.processors.TimeStamper(fmt=fmt, utc=not readable, key="timestamp"),
     ]
+
+
+def _constant_message(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
+    """The message alone: its fields have places of their own."""
+    record = event["_record"]
+    record.args = event.pop("positional_args")
+    event["event"] = message_of(record)
+    record.args = ()
+    return event
 
 
 def _of_child(number: int | None) -> list[Processor]:
@@ -145,7 +138,7 @@ def _column(style: str, *, colours: bool, named: bool = False) -> KeyValueColumn
         key_style=key_style if named else None,
         value_style=style if colours else "",
         reset_style=_RESET if colours else "",
-        value_repr=_one_word if named else str,
+        value_repr=one_word if named else str,
     )
 
 
@@ -159,10 +152,3 @@ def _strike_passwords(_logger: WrappedLogger, _method: str, event: EventDict) ->
         if isinstance(value, str):
             event[key] = without_passwords(value)
     return event
-
-
-def _one_word(value: object) -> str:
-    """A value as it is, or in quotes where it would be misread or would move the cursor."""
-    text = str(value)
-    plain = text.isprintable() and " " not in text and text
-    return text if plain else repr(text)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import errno
 import json
-import logging
 import socket
 import sys
 import threading
@@ -24,10 +23,11 @@ from typing import Self
 from progressor import metrics
 from progressor.deployment.health import HealthCheck
 from progressor.errors import InvalidRequest
+from progressor.loggers import Logger
 from progressor.outages import cause_of
 from progressor.supervision import keep_thread, say_failed
 
-log = logging.getLogger("progressor.monitor")
+log = Logger("progressor.monitor")
 
 # Less than the patience of those who ask.
 _HEALTH_SECONDS = 2.0

@@ -9,7 +9,6 @@ together do not leave together.
 from __future__ import annotations
 
 import asyncio
-import logging
 import math
 import random
 import time
@@ -19,9 +18,10 @@ from datetime import timedelta
 from functools import partial
 from typing import Protocol, TypeVar
 
+from progressor.loggers import Logger
 from progressor.supervision import Background
 
-log = logging.getLogger("progressor.recycling")
+log = Logger("progressor.recycling")
 
 _SPREAD = 0.2
 # How often it is looked, in seconds.

@@ -5,7 +5,6 @@ Rule: it knows the namespaces from the database alone, and serves all of them.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from types import TracebackType
 from typing import Any, NamedTuple, Self
@@ -13,6 +12,7 @@ from typing import Any, NamedTuple, Self
 from progressor.client.engine_client import EngineClient
 from progressor.config import EngineOptions
 from progressor.errors import InvalidRequest
+from progressor.loggers import Logger
 from progressor.node.node import Node
 from progressor.node.witness import Witness
 from progressor.services.bulk_runner import bulk_runner_on
@@ -22,7 +22,7 @@ from progressor.services.zombie_collector import zombie_collector_on
 from progressor.worker.heartbeat import Heartbeat, heartbeat_on
 from progressor.worker.pools import Pools
 
-log = logging.getLogger("progressor.standalone")
+log = Logger("progressor.standalone")
 
 
 class Apart(NamedTuple):

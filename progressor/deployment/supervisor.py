@@ -14,7 +14,6 @@ their links. Whatever ends the supervisor ends the links, which the children see
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
 import signal
 import socket
@@ -29,10 +28,11 @@ from progressor.client.results import Health
 from progressor.deployment.health import Life, LoopEnded, answered
 from progressor.deployment.link import Child, News, Question
 from progressor.deployment.merging import Figures, merged, read
+from progressor.loggers import Logger
 from progressor.metrics import Family
 from progressor.supervision import Background, Pauses
 
-log = logging.getLogger("progressor.supervisor")
+log = Logger("progressor.supervisor")
 
 # How many children of one place may end, one after the other, before they serve.
 _MOST_FAILURES = 5

@@ -7,7 +7,6 @@ users.lock exclusive; the package's docstring says why.
 from __future__ import annotations
 
 import fcntl
-import logging
 import os
 import subprocess
 import sys
@@ -32,8 +31,9 @@ from progressor.embedded.folder import (
 )
 from progressor.embedded.launch import SUPERUSER, launch
 from progressor.errors import StorageUnavailable
+from progressor.loggers import Logger
 
-logger = logging.getLogger("progressor.embedded")
+logger = Logger("progressor.embedded")
 
 DATABASE = "progressor"
 

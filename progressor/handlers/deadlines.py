@@ -9,16 +9,16 @@ in its clean-up.
 from __future__ import annotations
 
 import asyncio
-import logging
 from datetime import timedelta
 from types import TracebackType
 from typing import Any
 
 from progressor.handlers.handler import fields_of
+from progressor.loggers import Logger
 from progressor.model import Task
 from progressor.supervision import watched
 
-log = logging.getLogger("progressor.deadlines")
+log = Logger("progressor.deadlines")
 
 # How long what was cancelled may take to end before it is cancelled once more, in seconds.
 _AGAIN = 5.0

@@ -8,7 +8,6 @@ handler did not begin.
 from __future__ import annotations
 
 import asyncio
-import logging
 import signal
 from functools import partial
 from traceback import walk_tb
@@ -23,11 +22,12 @@ from progressor.handlers.limits import an_intent
 from progressor.handlers.process import InvalidContext, Process
 from progressor.handlers.step_task import StepTask
 from progressor.handlers.threads import NoThread
+from progressor.loggers import Logger
 from progressor.model import Failure, Intent, Outcome, Rejection, Remove, Snapshot, Success, Task, TaskType
 
 MAX_ERROR_LENGTH = 2_000
 
-_log = logging.getLogger("progressor.handler")
+_log = Logger("progressor.handler")
 
 _REMOVED: Final = Success(Intent(action=Remove()))
 

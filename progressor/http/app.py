@@ -5,7 +5,6 @@ Rule: it holds no state of requests: any number of them may stand behind one bal
 
 from __future__ import annotations
 
-import logging
 from typing import Any
 
 from fastapi import FastAPI, Request
@@ -38,9 +37,10 @@ from progressor.http.publications import Publications
 from progressor.http.routing import Server, reads_failures
 from progressor.http.waiting import Waits
 from progressor.http.watching import Watching
+from progressor.loggers import Logger
 from progressor.release import VERSION
 
-log = logging.getLogger("progressor.http")
+log = Logger("progressor.http")
 
 # What nginx says of a caller who has left before there was an answer.
 _LEFT = 499

@@ -7,7 +7,6 @@ time. What cannot become a request is answered with a problem document, and the 
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
 from enum import Enum, auto
 from typing import Any
@@ -27,10 +26,11 @@ from progressor.http.problems import (
     Kind,
     problem,
 )
+from progressor.loggers import Logger
 from progressor.outages import Outage, Says
 from progressor.supervision import watched
 
-log = logging.getLogger("progressor.http")
+log = Logger("progressor.http")
 
 # Of a request before its body: the URL and all header fields. The trailers of a body have the same bound.
 HEAD_BYTES = 64 << 10

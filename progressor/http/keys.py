@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
-import logging
 import time
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -19,8 +18,9 @@ import jwt
 from pydantic_core import from_json
 
 from progressor.http.callers import unverified
+from progressor.loggers import Logger
 
-log = logging.getLogger("progressor.http")
+log = Logger("progressor.http")
 
 # How old the keys are when they are asked for again; for how long they hold if nobody answers; and how
 # often, at most, a key that is not among them makes us ask.

@@ -8,7 +8,6 @@ client.
 from __future__ import annotations
 
 import errno
-import logging
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -24,9 +23,10 @@ from progressor.errors import InvalidRequest
 from progressor.http.access import Access
 from progressor.http.connections import Connections
 from progressor.http.routing import Server
+from progressor.loggers import Logger
 from progressor.supervision import Background
 
-log = logging.getLogger("progressor.http")
+log = Logger("progressor.http")
 
 _BACKLOG = 2048
 # Longer than balancers keep a connection that is idle: else one closes under a request of theirs.

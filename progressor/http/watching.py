@@ -20,9 +20,10 @@ from progressor.http import bodies
 from progressor.http.access import Caller, needs, public
 from progressor.http.documented import ANY_TIME, OBJECT, answers
 from progressor.http.routing import TheServer, router
+from progressor.loggers import Logger
 from progressor.supervision import watched
 
-log = logging.getLogger("progressor.http")
+log = Logger("progressor.http")
 
 routes = router()
 

@@ -7,18 +7,18 @@ only says where to look. Every waiter is looked after by a slow poll, so no hint
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from datetime import timedelta
 from typing import Protocol
 
 from progressor.errors import ProgressorError, StorageUnavailable
+from progressor.loggers import Logger
 from progressor.outages import Outage, Says, cause_of
 from progressor.storage import BatchRefused, Standing, Storage, TaskKey, TaskRef
 from progressor.supervision import Background
 
-log = logging.getLogger("progressor.replies")
+log = Logger("progressor.replies")
 
 _SAYS = Says("replies not read, a poll will", "replies still not read", "replies are read again")
 

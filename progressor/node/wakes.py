@@ -6,16 +6,16 @@ Rule: a wake is a hint, sent after the commit; one piece of work wakes one worke
 from __future__ import annotations
 
 import asyncio
-import logging
 import random
 from datetime import timedelta
 
 from progressor.errors import ProgressorError
+from progressor.loggers import Logger
 from progressor.outages import Outage, Says, cause_of
 from progressor.storage import Kind, LiveWorker, Signals, Storage
 from progressor.supervision import Background
 
-log = logging.getLogger("progressor.wakes")
+log = Logger("progressor.wakes")
 
 _WORKERS_AGE = 2.0
 _SAYS = Says("nobody woken, a scan will", "still nobody woken", "workers are woken again")

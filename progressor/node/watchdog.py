@@ -7,7 +7,6 @@ blocked by nobody, however late it is.
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
 import selectors
 import sys
@@ -19,10 +18,11 @@ from typing import Any, NamedTuple
 
 from progressor import metrics
 from progressor.handlers.handler import fields_of, handler_of
+from progressor.loggers import Logger
 from progressor.model import Task
 from progressor.supervision import keep_thread
 
-log = logging.getLogger("progressor.watchdog")
+log = Logger("progressor.watchdog")
 
 Running = Callable[[asyncio.Task[Any]], Task | None]
 """Finds the step that runs in an asyncio task."""

@@ -7,18 +7,18 @@ workers do the repairs.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
 from datetime import timedelta
 
 from progressor import metrics
 from progressor.bulks import Bulk
 from progressor.config import EngineOptions
+from progressor.loggers import Logger
 from progressor.node.node import Node
 from progressor.services.service import PeriodicService
 from progressor.storage import Kind, Round, RunningBulks
 
-log = logging.getLogger("progressor.bulk_runner")
+log = Logger("progressor.bulk_runner")
 
 # How often it looks for new bulks, at least.
 _LONGEST_INTERVAL = timedelta(seconds=1)

@@ -6,7 +6,6 @@ sleeps until the next timer is due, at most one interval, and wakes no more work
 
 from __future__ import annotations
 
-import logging
 import math
 import random
 import time
@@ -17,11 +16,12 @@ from datetime import timedelta
 from progressor import metrics
 from progressor.config import EngineOptions
 from progressor.errors import InvalidRequest
+from progressor.loggers import Logger
 from progressor.node.node import Node
 from progressor.services.service import PeriodicService
 from progressor.storage import Kind, Storage, Waiting
 
-log = logging.getLogger("progressor.scanner")
+log = Logger("progressor.scanner")
 
 Wake = Callable[[int, str, Kind], None]
 

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import random
 from abc import ABC, abstractmethod
 from datetime import timedelta
 
 from progressor.errors import ProgressorError
+from progressor.loggers import Logger
 from progressor.outages import Outage, Says, cause_of
 from progressor.supervision import Background
 
-log = logging.getLogger("progressor.service")
+log = Logger("progressor.service")
 
 _SAYS = Says("service round failed, going on", "service rounds still fail", "service works again")
 

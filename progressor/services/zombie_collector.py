@@ -14,6 +14,7 @@ from datetime import timedelta
 from progressor import metrics
 from progressor.config import EngineOptions
 from progressor.errors import ProgressorError
+from progressor.loggers import Logger
 from progressor.model import Disposition, shown_id
 from progressor.node.node import Node
 from progressor.node.replies import Replies
@@ -21,7 +22,7 @@ from progressor.node.witness import Witness
 from progressor.services.service import PeriodicService
 from progressor.storage import FROM_THE_START, Evidence, Storage, Zombie
 
-log = logging.getLogger("progressor.zombie_collector")
+log = Logger("progressor.zombie_collector")
 
 _MOST = 1000
 # Nobody is in a hurry for what is left over.

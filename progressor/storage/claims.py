@@ -6,12 +6,12 @@ goes back unharmed, to whoever has room. What cannot be read costs itself only.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 from progressor import metrics
 from progressor.errors import StorageUnavailable
+from progressor.loggers import Logger
 from progressor.model import Task
 from progressor.storage.arrays import bigints
 from progressor.storage.items import Claimed, Continue, Postpone, Prepared, Request
@@ -20,7 +20,7 @@ from progressor.storage.rows import claimed_of, ref_of
 from progressor.storage.session import Session
 from progressor.storage.statements import Params, Results, Row, Transaction
 
-log = logging.getLogger("progressor.storage")
+log = Logger("progressor.storage")
 
 Transact = Callable[[str, Transaction], Awaitable[Results]]
 """Runs a transaction of this name until PostgreSQL does it, or refuses it twice for damage."""

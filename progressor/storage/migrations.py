@@ -15,7 +15,6 @@ migrations and their versions among them, are neither read nor touched.
 from __future__ import annotations
 
 import io
-import logging
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -34,11 +33,12 @@ from sqlalchemy.schema import CreateSchema
 
 from progressor.config import DEFAULT_SCHEMA
 from progressor.errors import InvalidRequest, ProgressorError, SchemaMismatch
+from progressor.loggers import Logger
 from progressor.storage import opening, refusals
 from progressor.storage.catalog import Difference, differences, entries
 from progressor.storage.statements import STATEMENTS
 
-log = logging.getLogger("progressor.migrations")
+log = Logger("progressor.migrations")
 
 # Releases that are older than the tables look for this: its words are never changed.
 _SAYS = "Revision {} works with releases from revision {} on."

@@ -6,7 +6,6 @@ away is one line, whatever waits for it. The password of the DSN is in none.
 
 from __future__ import annotations
 
-import logging
 from threading import Lock
 from weakref import WeakSet
 
@@ -14,10 +13,11 @@ import psycopg
 from psycopg import pq
 
 from progressor import descriptors, metrics
+from progressor.loggers import Logger
 from progressor.outages import Outage, Says, cause_of, in_one_line
 from progressor.storage.dsn import parsed
 
-log = logging.getLogger("progressor.storage")
+log = Logger("progressor.storage")
 
 _SAYS = Says("PostgreSQL not available", "PostgreSQL still not available", "PostgreSQL available again")
 

@@ -12,7 +12,6 @@ the sign that it sends to itself, is taken for dead and made anew.
 from __future__ import annotations
 
 import asyncio
-import logging
 import random
 import time
 from collections.abc import Callable, Iterable
@@ -23,6 +22,7 @@ import psycopg
 
 from progressor import metrics
 from progressor.errors import ProgressorError
+from progressor.loggers import Logger
 from progressor.model import shown_id
 from progressor.outages import Outage, Says, cause_of
 from progressor.storage import opening
@@ -30,7 +30,7 @@ from progressor.storage.operations import Storage
 from progressor.storage.reach import said_by
 from progressor.supervision import Background
 
-log = logging.getLogger("progressor.signals")
+log = Logger("progressor.signals")
 
 Kind = Literal["calls", "timers"]
 # Calls go before timers.

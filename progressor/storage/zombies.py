@@ -6,7 +6,6 @@ each is then buried alone, and who cannot be is passed over, said, and tried aga
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
@@ -16,6 +15,7 @@ from psycopg import errors as pg
 
 from progressor.config import NamespaceOptions
 from progressor.errors import InvalidRequest, StorageUnavailable
+from progressor.loggers import Logger
 from progressor.model import Decision, Disposition, Task, TaskType, shown_id
 from progressor.storage.arrays import bigints, microseconds, texts
 from progressor.storage.columns import task_key_columns, timer_columns
@@ -27,7 +27,7 @@ from progressor.storage.session import Session
 from progressor.storage.statements import Params, Row
 from progressor.transitions import Lost, decide_lost
 
-log = logging.getLogger("progressor.storage.zombies")
+log = Logger("progressor.storage.zombies")
 
 
 def evidence_columns(evidence: Evidence, lease_age: timedelta) -> dict[str, Any]:

@@ -7,7 +7,6 @@ the process can. What it renews is the evidence on which a zombie collector of t
 from __future__ import annotations
 
 import asyncio
-import logging
 import socket
 import threading
 import time
@@ -19,12 +18,13 @@ from functools import partial
 
 from progressor.config import EngineOptions
 from progressor.errors import ProgressorError
+from progressor.loggers import Logger
 from progressor.node.node import Node
 from progressor.node.witness import Witness
 from progressor.storage import Beats
 from progressor.supervision import keep_thread
 
-log = logging.getLogger("progressor.heartbeat")
+log = Logger("progressor.heartbeat")
 
 # After a failure the next beat comes soon: a lease is not long. In seconds, as the time for the last one.
 _AGAIN, _LAST_BEAT = 1.0, 5.0

@@ -9,7 +9,6 @@ as the last net, by a slow poll.
 from __future__ import annotations
 
 import asyncio
-import logging
 import random
 import time
 from collections.abc import Coroutine
@@ -25,6 +24,7 @@ from progressor.handlers.namespace import Namespace
 from progressor.handlers.step_task import StepTask
 from progressor.handlers.threads import NoThread
 from progressor.handlers.waits import call_in
+from progressor.loggers import Logger
 from progressor.model import Decision, Task, TaskType
 from progressor.outages import Outage, Says, cause_of
 from progressor.storage import KINDS, ROOM, Claimed, Finished, Kind, Storage, TaskRef
@@ -33,7 +33,7 @@ from progressor.worker.alarm import Alarm
 from progressor.worker.slot import Begun, Slot, new_lease, said_of, say_given_up, say_hangs
 from progressor.worker.worker import Worker
 
-log = logging.getLogger("progressor.pool")
+log = Logger("progressor.pool")
 
 # A chain of steps gives its slot back after so many when no slot is free and others may wait.
 MAX_CHAIN = 64

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import secrets
 from concurrent.futures import Future
 from typing import Any, NamedTuple
 
 from progressor.handlers.handler import handler_of
 from progressor.handlers.step_task import StepTask
+from progressor.loggers import Logger
 from progressor.model import Decision, Task, TaskType
 from progressor.storage import Claimed
 
-log = logging.getLogger("progressor.pool")
+log = Logger("progressor.pool")
 
 # How many of the processes whose steps are given up are named.
 _MOST_NAMED = 20

@@ -7,7 +7,6 @@ nothing: its result is dropped, logged and counted.
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
 from datetime import timedelta
 from typing import NamedTuple
@@ -21,6 +20,7 @@ from progressor.handlers.limits import bounded
 from progressor.handlers.namespace import Namespace
 from progressor.handlers.perform import perform
 from progressor.handlers.waits import Lending, RunningStep
+from progressor.loggers import Logger
 from progressor.model import (
     Decision,
     Disposition,
@@ -47,7 +47,7 @@ from progressor.storage import (
 from progressor.transitions import after, decide
 from progressor.worker.slot import Slot
 
-log = logging.getLogger("progressor.worker")
+log = Logger("progressor.worker")
 
 # Before a history that was refused is read again, in seconds.
 _PAUSE = 1.0

@@ -19,6 +19,7 @@ import pytest
 import progressor
 from progressor import Client, Engine, HistoryRange, ProcessStatus, StorageUnavailable, outages
 from progressor.embedded import lifetime
+from progressor.loggers import message_of
 from progressor.storage import migrations
 from progressor.storage.dsn import parsed
 from tests import postgres
@@ -189,7 +190,7 @@ async def test_an_outage_is_a_few_lines_of_log(
     assert started.host == place["host"]
     assert started.version == progressor.__version__
     assert started.server_version[:2].isdigit()
-    lines = [record.msg for record in caplog.records if record.levelno >= logging.WARNING]
+    lines = [message_of(record) for record in caplog.records if record.levelno >= logging.WARNING]
     # Whether a collector must begin anew depends on how long it took.
     perhaps = {"listener lost", "no zombies are collected for a lease"}
     assert [line for line in lines if line not in perhaps] == ["PostgreSQL not available"]
@@ -197,4 +198,4 @@ async def test_an_outage_is_a_few_lines_of_log(
 
 
 async def said(caplog: pytest.LogCaptureFixture, message: str) -> list[Any]:
-    return [record for record in caplog.records if record.msg == message]
+    return [record for record in caplog.records if message_of(record) == message]

@@ -13,6 +13,7 @@ import pytest
 
 from progressor.deployment import supervisor as supervisor_module
 from progressor.deployment.supervisor import CannotStart, Supervisor
+from progressor.loggers import message_of
 from tests.support import eventually
 
 # `number` is the child's, `begun(n)` how often one with this number has begun, this one included.
@@ -151,7 +152,7 @@ async def test_who_dies_before_it_is_relieved_has_one_successor(
     async with Supervisor(1) as supervisor:
         await eventually(lambda: len(_begun()) == 2 and len(supervisor._children) == 1, "one is left")
     assert _begun() == [1, 1]
-    assert "child ended while it was relieved" in caplog.messages
+    assert "child ended while it was relieved" in map(message_of, caplog.records)
 
 
 async def test_who_ends_instead_of_an_answer_is_not_silent(children: Children, tmp_path: Path) -> None:
@@ -203,7 +204,7 @@ async def test_who_does_not_leave_is_killed(children: Children, caplog: pytest.L
     children(_SILENT)
     async with Supervisor(1, patience=0.1):
         pass
-    assert "child does not leave, killing it" in caplog.messages
+    assert "child does not leave, killing it" in map(message_of, caplog.records)
 
 
 async def test_who_hangs_without_a_link_is_killed_and_replaced(children: Children) -> None:

@@ -15,6 +15,7 @@ from prometheus_client import REGISTRY
 from progressor import metrics
 from progressor.bulks import Bulk, BulkStatus
 from progressor.errors import StorageUnavailable
+from progressor.loggers import message_of
 from progressor.services.bulk_runner import BulkRunner
 from progressor.storage.items import NewBulk
 from progressor.storage.operations import Storage
@@ -142,7 +143,7 @@ async def test_what_became_of_its_repairs(
     assert await runner.run_once() is None
     assert counted("repaired") == before + 1
     (said,) = caplog.records
-    assert (said.getMessage(), said.__dict__["status"], said.__dict__["repaired"]) == (
+    assert (message_of(said), said.__dict__["status"], said.__dict__["repaired"]) == (
         "bulk ended",
         "finished",
         1,
@@ -287,7 +288,7 @@ async def test_the_database_is_away(dsn: str, storage: Storage, caplog: pytest.L
     runner = runner_of(Told(Storage(connections, patience=timedelta(0))), interval=20 * FAST)
 
     def said() -> list[str]:
-        return [each.getMessage() for each in caplog.records if each.name == "progressor.service"]
+        return [message_of(each) for each in caplog.records if each.name == "progressor.service"]
 
     runner.start()
     await eventually(lambda: connections.tried >= 5, "it tries again and again")
@@ -319,7 +320,7 @@ async def test_a_defect_begins_it_again(
     await until(lambda: found(storage, bulk), lambda bulk: bulk.status is BulkStatus.FINISHED)
     await runner.stop()
     assert failures() == before + 1
-    (said,) = [each for each in caplog.records if each.getMessage() == "background task failed"]
+    (said,) = [each for each in caplog.records if message_of(each) == "background task failed"]
     assert said.__dict__["part"] == "bulk runner"
 
 

@@ -16,6 +16,7 @@ from progressor import Engine, HandlerFailed, Namespace, Process, Reject, Reject
 from progressor import metrics as published
 from progressor.client import fusing
 from progressor.handlers.manner import MOST_COMPUTED
+from progressor.loggers import message_of
 from progressor.model import TaskType
 from progressor.storage import Fused, Prepared, Request, Run, opening
 from progressor.storage.session import Session
@@ -163,8 +164,9 @@ async def test_a_transaction_that_failed_under_a_handler(
     served.gate.set()
     assert await asked == 1
     assert await served.call("add") == 2
-    (said,) = [vars(record) for record in caplog.records if record.name == "progressor.fusing"]
-    assert said["message"] == "transaction lost, handler runs again"
+    (line,) = [record for record in caplog.records if record.name == "progressor.fusing"]
+    said = vars(line)
+    assert message_of(line) == "transaction lost, handler runs again"
     assert (said["namespace"], said["process_id"], said["handler"]) == (NS, "p1", "wait")
     assert again.get() == before + 1
 
@@ -207,8 +209,9 @@ async def test_a_handler_that_holds_the_loop_until_its_transaction_is_lost(
         assert await served.call("add") == 1
         assert served.begun == ["p1"]
         assert (barred.get(), fused.get()) == (before[0] + 1, before[1])
-        (said,) = [vars(record) for record in caplog.records if record.name == "progressor.fusing"]
-        assert said["message"] == (
+        (line,) = [record for record in caplog.records if record.name == "progressor.fusing"]
+        said = vars(line)
+        assert message_of(line) == (
             "handler held the event loop until its transaction was lost, it is no longer fused"
         )
         assert (said["namespace"], said["process_id"], said["handler"]) == (NS, "p1", "add")

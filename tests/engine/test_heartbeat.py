@@ -8,6 +8,7 @@ from datetime import timedelta
 import pytest
 
 from progressor.errors import StorageUnavailable
+from progressor.loggers import message_of
 from progressor.node.witness import Witness
 from progressor.storage.beats import Beats
 from progressor.worker import heartbeat as heartbeat_module
@@ -114,7 +115,7 @@ async def test_a_defect_does_not_stop_the_heart(
     slots[NS] = 1
     first = row(tables)
     await eventually(lambda: row(tables)["seen_at"] > first["seen_at"], "it beats again")
-    assert {record.part for record in caplog.records if record.msg == "background task failed"} == {
+    assert {record.part for record in caplog.records if message_of(record) == "background task failed"} == {
         "heartbeat"
     }
 

@@ -10,6 +10,7 @@ import pytest
 
 from progressor import Namespace, supervision
 from progressor.handlers.threads import NoThread
+from progressor.loggers import message_of
 from progressor.storage.items import Claimed
 from progressor.storage.operations import Storage
 from progressor.worker import pool as pool_module
@@ -254,7 +255,7 @@ async def test_stop_gives_up_in_the_end(
     await eventually(lambda: len(steps.begun) == 1, "it runs")
     assert not await pool.stop(timedelta(milliseconds=10))
     assert len(tables.execute("SELECT * FROM running")) == 1
-    (said,) = [record for record in caplog.records if record.msg.startswith("steps given up")]
+    (said,) = [record for record in caplog.records if message_of(record).startswith("steps given up")]
     assert (said.namespace, said.steps, said.processes) == (NS, 1, ["p0"])
 
 

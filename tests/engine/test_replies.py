@@ -8,6 +8,7 @@ from datetime import timedelta
 import pytest
 
 from progressor.errors import StorageUnavailable
+from progressor.loggers import message_of
 from progressor.model import Reply, TaskStatus
 from progressor.node import replies as replies_module
 from progressor.node.replies import Replies
@@ -178,7 +179,7 @@ async def test_a_defect_leaves_nobody_waiting(
     replies, step = make(timedelta(milliseconds=5)), await hold(storage, init())
     await save(storage, step, resume())
     assert (await replies.wait(step.ref)).status is TaskStatus.FINISHED
-    said = [record.part for record in caplog.records if record.msg == "background task failed"]
+    said = [record.part for record in caplog.records if message_of(record) == "background task failed"]
     assert said == ["replies"]
 
 

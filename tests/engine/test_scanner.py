@@ -9,6 +9,7 @@ from prometheus_client import REGISTRY
 from psycopg import sql
 
 from progressor.errors import InvalidRequest
+from progressor.loggers import message_of
 from progressor.services.scanner import Scanner
 from progressor.storage.operations import Storage
 from progressor.storage.statements import STATEMENTS
@@ -282,8 +283,8 @@ async def test_a_pause_is_logged_once(
     await storage.set_paused(NS, False)
     await scanner.run_once()
     paused, resumed = caplog.records
-    assert (paused.getMessage(), vars(paused)["reason"]) == ("namespace paused", "the provider is down")
-    assert resumed.getMessage() == "namespace resumed"
+    assert (message_of(paused), vars(paused)["reason"]) == ("namespace paused", "the provider is down")
+    assert message_of(resumed) == "namespace resumed"
 
 
 async def test_the_backlog_is_published(scanner: Scanned, storage: Storage, tables: Tables) -> None:

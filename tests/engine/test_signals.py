@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Iterable, Sequence
 import pytest
 
 from progressor import outages
+from progressor.loggers import message_of
 from progressor.storage import signals
 from progressor.storage.operations import Storage
 from progressor.storage.signals import Signals
@@ -104,7 +105,7 @@ async def test_a_dead_listener_is_made_anew(
     two.signals.wake(ONE, NS, "calls")
     await eventually(lambda: one.wakes == two.wakes == [(NS, "calls")], "heard again")
     for message in ("listener lost", "listener made anew"):
-        said = [record.channel for record in caplog.records if record.msg == message]
+        said = [record.channel for record in caplog.records if message_of(record) == message]
         assert sorted(said) == sorted([one.signals.channel, two.signals.channel]), message
 
 
@@ -128,7 +129,9 @@ async def test_what_is_no_hint_is_ignored(
     one.signals.reply(TWO, NS, 7)
     await eventually(lambda: two.wakes and two.replies, "heard behind all that")
     assert (two.wakes, two.replies, two.gaps) == ([(NS, "calls")], [7], 1)
-    said = [record for record in caplog.records if record.msg == "notification not understood, ignored"]
+    said = [
+        record for record in caplog.records if message_of(record) == "notification not understood, ignored"
+    ]
     assert [(record.channel, record.characters) for record in said] == [(two.signals.channel, 0)]
 
 
@@ -158,7 +161,7 @@ async def test_a_defect_does_not_end_listener_and_notifier(
     await eventually(lambda: two.gaps == 2, "the listener failed and came back")
     one.signals.wake(TWO, NS, "timers")
     await eventually(lambda: two.wakes == [(NS, "timers")], "heard again")
-    said = [record.part for record in caplog.records if record.msg == "background task failed"]
+    said = [record.part for record in caplog.records if message_of(record) == "background task failed"]
     assert said == ["notifier", "listener"]
 
 

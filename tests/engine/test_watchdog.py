@@ -13,6 +13,7 @@ import pytest
 
 from progressor import Engine, Namespace, Process
 from progressor import metrics as published
+from progressor.loggers import message_of
 from progressor.node import watchdog
 from progressor.node.loop_lag import LoopLag
 from tests.support import NS, eventually
@@ -27,7 +28,7 @@ class Lines(logging.Handler):
         self.logged = threading.Event()
 
     def emit(self, record: logging.LogRecord) -> None:
-        self.records.append({"message": record.getMessage(), **vars(record)})
+        self.records.append({"message": message_of(record), **vars(record)})
         self.logged.set()
 
     def block(self) -> None:

@@ -12,6 +12,7 @@ from progressor.errors import StorageUnavailable
 from progressor.handlers import threads
 from progressor.handlers.threads import NoThread
 from progressor.handlers.waits import Lending
+from progressor.loggers import message_of
 from progressor.model import Event, TaskStatus
 from progressor.storage.batching import batch_steps
 from progressor.storage.items import Claimed, Standing, TaskRef
@@ -125,7 +126,7 @@ async def test_why_a_process_broke_is_said(
         raise KeyError("no\nsuch " + "card" * 1000)
 
     await worker_of(namespace, storage, told).step(await held(storage), Slot())
-    (said,) = [record for record in caplog.records if record.msg == "process broke"]
+    (said,) = [record for record in caplog.records if message_of(record) == "process broke"]
     assert (said.namespace, said.process_id) == (NS, "p1")
     if codec is None:
         assert said.error.startswith("KeyError: 'no\\nsuch card")

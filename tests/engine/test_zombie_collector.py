@@ -8,6 +8,7 @@ import pytest
 from prometheus_client import REGISTRY
 
 from progressor.errors import StorageUnavailable
+from progressor.loggers import message_of
 from progressor.model import TaskStatus
 from progressor.services import zombie_collector
 from progressor.services.zombie_collector import ZombieCollector
@@ -157,7 +158,7 @@ async def test_who_was_just_started_judges_nobody(
     writes.get_through(10)
     await collector.run_once()
     assert (tables.running(), judging()) == (None, 1)
-    messages = [record.getMessage() for record in caplog.records]
+    messages = [message_of(record) for record in caplog.records]
     assert messages == ["no zombies are collected for a lease", "zombies are collected", "zombie detected"]
     assert caplog.records[0].__dict__["reason"] == "it has just begun to look"
     assert caplog.records[2].__dict__["worker_id"] == "0000000000000001"
@@ -231,7 +232,7 @@ async def test_a_longer_lease_is_said(
     for _ in range(2):
         await collector.run_once()
         collector._looks_around_at = 0.0
-    (said,) = [each for each in caplog.records if "longer lease" in each.getMessage()]
+    (said,) = [each for each in caplog.records if "longer lease" in message_of(each)]
     assert (said.__dict__["lease_age"], said.__dict__["longest"]) == ("0:00:30", "0:01:00")
 
 

@@ -16,6 +16,7 @@ from progressor.http.access import OpenAccess
 from progressor.http.app import make_app
 from progressor.http.options import HttpOptions
 from progressor.http.serving import Serving
+from progressor.loggers import message_of
 from tests.acceptance.support import Gate
 from tests.http import shop
 from tests.support import eventually
@@ -195,7 +196,7 @@ async def test_a_connection_without_a_request_gives_its_place_to_a_new_one(
             assert (await answer_of(reader))[0] == 200
             writer.close()
         idle[0][1].close()
-    assert [each.message for each in caplog.records if each.name == "progressor.http"].count(
+    assert [message_of(each) for each in caplog.records if each.name == "progressor.http"].count(
         "connections at their bound"
     ) == 1
 
@@ -235,5 +236,5 @@ async def test_connections_leave_descriptors_for_the_database(
         async with serving(dsn) as api:
             assert api.connections.most == 300 - 128
     assert "fewer connections than are wanted, for the limit of file descriptors is low" in [
-        each.message for each in caplog.records
+        message_of(each) for each in caplog.records
     ]

@@ -19,6 +19,7 @@ from progressor.http.access import OpenAccess
 from progressor.http.app import make_app
 from progressor.http.options import HttpOptions
 from progressor.http.serving import Serving
+from progressor.loggers import message_of
 from tests.acceptance.support import Gate
 from tests.http import shop
 from tests.support import eventually
@@ -202,7 +203,7 @@ async def test_a_connection_finds_out_whose_peer_has_vanished(dsn: str) -> None:
 
 def statuses(caplog: pytest.LogCaptureFixture) -> list[int]:
     """Those of the requests that were answered."""
-    return [vars(each)["status"] for each in caplog.records if each.message == "request answered"]
+    return [vars(each)["status"] for each in caplog.records if message_of(each) == "request answered"]
 
 
 async def test_it_says_how_it_is(dsn: str, caplog: pytest.LogCaptureFixture) -> None:
@@ -220,7 +221,7 @@ async def test_it_says_how_it_is(dsn: str, caplog: pytest.LogCaptureFixture) -> 
     assert f'progressor_http_request_ms_count{{method="POST",{route}}}' in text
     assert 'route="other",status="404"' in text
     assert "a-secret" not in text
-    lines = [vars(each) for each in caplog.records if each.message == "request answered"]
+    lines = [vars(each) for each in caplog.records if message_of(each) == "request answered"]
     assert [(each["method"], each["status"]) for each in lines[:3]] == [
         ("POST", 201),
         ("GET", 200),

@@ -10,6 +10,7 @@ import pytest
 
 from progressor import Client, Engine, Namespace
 from progressor.errors import SchemaMismatch
+from progressor.loggers import message_of
 from progressor.storage import migrations
 from progressor.storage.catalog import entries, listing
 from progressor.storage.doctor import examine
@@ -104,7 +105,7 @@ def test_what_it_can_do_without_is_a_warning(
     """It starts, and says in its log what is missing; so does the doctor."""
     execute(dsn, damage)
     assert migrations.check(dsn) == migrations.head()
-    (line,) = [line for line in caplog.records if line.message == "schema differs"]
+    (line,) = [line for line in caplog.records if message_of(line) == "schema differs"]
     assert line.__dict__["difference"] == WARNED[damage]
     assert WARNED[damage] in guards(dsn)
 

@@ -15,6 +15,7 @@ from psycopg.types.json import Jsonb
 from progressor import metrics
 from progressor.config import NamespaceOptions, RetryPolicy
 from progressor.errors import StorageUnavailable
+from progressor.loggers import message_of
 from progressor.model import Disposition, TaskType
 from progressor.storage.items import LostLease, Saved, Zombie
 from progressor.storage.operations import Storage
@@ -310,7 +311,7 @@ async def test_a_row_that_somebody_locks(
         assert await collect(storage) == []
         assert survivors(known) == ["stuck"]
         assert passed_over() == before + 2
-    said = [each for each in caplog.records if each.getMessage() == "zombie cannot be collected"]
+    said = [each for each in caplog.records if message_of(each) == "zombie cannot be collected"]
     assert [(vars(each)["task_id"], vars(each)["process_no"]) for each in said] == [
         (stuck.task_id, stuck.process_no)
     ]

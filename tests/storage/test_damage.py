@@ -9,6 +9,7 @@ import pytest
 
 from progressor import metrics
 from progressor.errors import StorageUnavailable
+from progressor.loggers import message_of
 from progressor.storage.operations import Storage
 from tests.support import (
     NS,
@@ -54,7 +55,7 @@ async def test_arguments(
     await wait(storage, request("p2", worker_id=None, args=LARGE))
     before = unread()
     assert names(await claim_calls(storage)) == ["p1", "p2"]
-    (said,) = [each for each in caplog.records if each.getMessage() == "claimed task cannot be read"]
+    (said,) = [each for each in caplog.records if message_of(each) == "claimed task cannot be read"]
     assert vars(said)["task_id"] == ref.task_id
     assert unread() == before + 1
     # From here on it is in nobody's way.
@@ -124,7 +125,7 @@ async def test_what_cannot_even_be_claimed(
     assert names(await claim_calls(storage, 1)) == ["p1"]
     assert names(await claim_calls(storage, 1)) == ["p2"]
     assert names(await claim_calls(storage, 1)) == []
-    said = [each for each in caplog.records if each.getMessage() == "waiting task cannot be claimed"]
+    said = [each for each in caplog.records if message_of(each) == "waiting task cannot be claimed"]
     assert len(said) == 2
     tables.execute("DROP TRIGGER refuse ON tasks")
     assert names(await claim_calls(storage)) == ["bad1", "bad2"]

@@ -12,6 +12,7 @@ from datetime import timedelta
 import pytest
 
 from progressor.errors import StorageUnavailable
+from progressor.loggers import message_of
 from progressor.storage.reads import Reads
 
 
@@ -45,5 +46,5 @@ async def test_the_error_and_the_log_name_the_descriptors(
         await reads.namespace("x")
     assert await reads.namespace("x") is None
     await reads.close()
-    said = [each.message for each in caplog.records if each.levelname == "WARNING"]
+    said = [message_of(each) for each in caplog.records if each.levelname == "WARNING"]
     assert said == ["no file descriptor left for PostgreSQL"]

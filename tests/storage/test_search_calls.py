@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from progressor.loggers import message_of
 from progressor.model import ProcessStatus, TaskType
 from progressor.storage.operations import Storage
 from tests.support import (
@@ -218,7 +219,7 @@ async def test_a_task_that_cannot_be_read_costs_itself_only(
     # More digits than Python makes an int of; how deep JSON may be nested is another depth in each version.
     tables.execute("UPDATE processes SET metadata = repeat('9', 5000)::jsonb WHERE process_id = 'long'")
     assert [step.task.process_id for step in await claim_calls(storage)] == ["p1", "p2"]
-    said = [each for each in caplog.records if each.getMessage() == "claimed task cannot be read"]
+    said = [each for each in caplog.records if message_of(each) == "claimed task cannot be read"]
     assert [vars(each)["task_id"] for each in said] == [refs["bad"].task_id, refs["long"].task_id]
     assert await claim_calls(storage) == []
     tables.set_collector()

@@ -11,6 +11,7 @@ import pytest
 from progressor.handlers import deadlines as deadlines_module
 from progressor.handlers.deadlines import Deadline, Deadlines
 from progressor.handlers.perform import perform
+from progressor.loggers import message_of
 from progressor.model import Failure, Intent, Outcome
 
 SHORT = timedelta(milliseconds=20)
@@ -171,8 +172,9 @@ async def test_what_swallows_its_cancellation_is_cancelled_again(
     task = asyncio.current_task()
     assert task is not None
     assert task.cancelling() == 0
-    (said,) = [vars(record) for record in caplog.records if record.name == "progressor.deadlines"]
-    assert said["message"] == "handler goes on after its time, cancelled again until it ends"
+    (line,) = [record for record in caplog.records if record.name == "progressor.deadlines"]
+    said = vars(line)
+    assert message_of(line) == "handler goes on after its time, cancelled again until it ends"
     facts = (said["levelno"], said["namespace"], said["process_id"], said["task_id"], said["task_type"])
     assert facts == (logging.WARNING, "billing", "acme", 7, "call")
 
@@ -190,7 +192,7 @@ async def test_what_has_ended_is_not_cancelled_again(run: Any) -> None:
 async def test_what_ends_at_once_is_not_told_of(run: Any, caplog: pytest.LogCaptureFixture) -> None:
     """A handler whose clean-up is short is cancelled once, and the log has its failure alone."""
     await run(Stubborn(0, waits))
-    assert [record.getMessage() for record in caplog.records] == ["handler failed"]
+    assert [message_of(record) for record in caplog.records] == ["handler failed"]
 
 
 @pytest.mark.usefixtures("soon")

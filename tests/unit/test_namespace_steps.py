@@ -14,6 +14,7 @@ from typing_extensions import TypedDict
 from progressor.errors import Reject
 from progressor.handlers.namespace import Namespace
 from progressor.handlers.process import Process
+from progressor.loggers import message_of
 from progressor.model import Event, Intent, Rejection, Success, TaskType
 
 
@@ -284,7 +285,7 @@ async def test_a_client_without_the_codec_is_refused(
     assert isinstance(outcome, Rejection)
     assert outcome.invalid
     assert outcome.reason.startswith("args cannot be decoded (ValueError)")
-    said = [(record.msg, record.cause) for record in caplog.records]
+    said = [(message_of(record), record.cause) for record in caplog.records]
     assert said == [("request cannot be decoded", "ValueError")]
 
 

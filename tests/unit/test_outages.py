@@ -7,6 +7,7 @@ import logging
 import pytest
 
 from progressor import outages
+from progressor.loggers import Logger, message_of
 from progressor.outages import Outage, Says, cause_of, in_one_line
 
 SAYS = Says("gone", "still gone", "back again")
@@ -29,11 +30,11 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 @pytest.fixture
 def outage(clock: Clock, caplog: pytest.LogCaptureFixture) -> Outage:
     caplog.set_level(logging.INFO)
-    return Outage(logging.getLogger("progressor.test"), SAYS, host="db")
+    return Outage(Logger("progressor.test"), SAYS, host="db")
 
 
 def said(caplog: pytest.LogCaptureFixture) -> list[tuple[str, float | None]]:
-    return [(record.msg, getattr(record, "seconds", None)) for record in caplog.records]
+    return [(message_of(record), getattr(record, "seconds", None)) for record in caplog.records]
 
 
 def test_a_long_outage(outage: Outage, clock: Clock, caplog: pytest.LogCaptureFixture) -> None:

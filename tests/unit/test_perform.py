@@ -18,6 +18,7 @@ from progressor.handlers.perform import MAX_ERROR_LENGTH, perform
 from progressor.handlers.process import Process
 from progressor.handlers.step_task import StepTask
 from progressor.handlers.waits import Lending, RunningStep
+from progressor.loggers import message_of
 from progressor.model import (
     Event,
     Failure,
@@ -534,7 +535,7 @@ async def test_a_failure_is_logged_without_payloads(run: Any, caplog: pytest.Log
     """One constant line with the traceback and the ids of the task."""
     await run(raising(ValueError("no")), name="pay", args=b'{"card": "4111"}')
     (record,) = caplog.records
-    assert (record.levelno, record.getMessage()) == (logging.ERROR, "handler failed")
+    assert (record.levelno, message_of(record)) == (logging.ERROR, "handler failed")
     facts = {name: getattr(record, name) for name in ("namespace", "process_id", "task_type")}
     assert facts == {"namespace": "billing", "process_id": "acme", "task_type": "call"}
     assert record.task_id == 7  # type: ignore[attr-defined]

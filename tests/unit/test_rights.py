@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from progressor.deployment.logs import without_passwords
 from progressor.errors import InvalidRequest
+from progressor.loggers import without_passwords
 from progressor.rights import (
     EVERYTHING,
     Bearer,

@@ -14,6 +14,7 @@ from prometheus_client import REGISTRY
 
 import progressor
 from progressor import supervision
+from progressor.loggers import message_of
 from progressor.supervision import Background, keep_thread, report, watched
 
 PART = "a part of the tests"
@@ -56,7 +57,9 @@ async def test_what_fails_begins_again(caplog: pytest.LogCaptureFixture) -> None
     async with asyncio.timeout(30):
         await failing.there.wait()
     assert count() - before == 2
-    said = [(record.msg, record.part, record.namespace, record.exc_info[0]) for record in caplog.records]
+    said = [
+        (message_of(record), record.part, record.namespace, record.exc_info[0]) for record in caplog.records
+    ]
     assert said == [("background task failed", PART, "shop", kind) for kind in (KeyError, ValueError)]
     await background.stop()
     assert failing.ended
@@ -214,7 +217,7 @@ def test_a_callback_that_fails_is_seen(caplog: pytest.LogCaptureFixture) -> None
     watched(PART, fail)(7)
     assert count() - before == 1
     (record,) = caplog.records
-    assert (record.getMessage(), vars(record)["part"]) == ("background task failed", PART)
+    assert (message_of(record), vars(record)["part"]) == ("background task failed", PART)
 
 
 # Callbacks that nobody watches, and why.

@@ -11,6 +11,7 @@ import pytest
 
 from progressor.errors import CallCycle
 from progressor.handlers.waits import Lending, RunningStep, running_step, waiting_for
+from progressor.loggers import message_of
 
 PLACE = ("host", "db", "schema")
 
@@ -168,7 +169,7 @@ async def test_a_defect_in_lending_ends_nothing(caplog: pytest.LogCaptureFixture
         wait.lend(1)
         await again.wait()
     assert await lending.stop()
-    assert "background task failed" in caplog.messages
+    assert "background task failed" in map(message_of, caplog.records)
 
 
 async def test_a_loan_that_does_not_end_is_given_up() -> None:

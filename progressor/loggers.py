@@ -1,0 +1,72 @@
+"""The loggers of the package: those of the standard library, whose messages end with their fields.
+
+A program of a user prints messages alone, as `%(message)s` does: it too must show which process broke.
+The message of a record stays constant (`record.msg`); only a handler that prints it formats the fields.
+Rule: passwords are struck out, and no value can pass for another line.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+# A URL's password may hold anything up to the last @ before the host; in key=value it may be quoted.
+_PASSWORDS = re.compile(
+    r"(?P<url>\b[a-z][a-z0-9+.-]*://[^\s:/@]*:)[^\s/]+(?=@)"
+    r"|(?P<key>\b(?:ssl)?password\s*=\s*)(?:'(?:[^'\\]|\\.)*'|[^\s'&]+)"
+    r"|(?P<token>\bprg_[0-9a-f]{16}_)[0-9a-f]+",
+    re.IGNORECASE,
+)
+# One of them stands in whatever has a password; to look for them costs a fraction of the expression.
+_HINTS = ("://", "password", "prg_")
+
+
+class Logger(logging.LoggerAdapter[logging.Logger]):
+    """The logger of a name; `extra` has the fields of a line."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(logging.getLogger(name))
+
+    def log(self, level: int, msg: object, *args: object, **kwargs: Any) -> None:
+        """Log a message and its fields, at the place of the caller."""
+        fields = kwargs.get("extra")
+        if fields:
+            args = (*args, _Fields(str(msg), fields))
+            msg = f"{msg} %s"
+        self.logger.log(level, msg, *args, **kwargs, stacklevel=2)
+
+
+class _Fields(NamedTuple):
+    """The argument of a message of ours, formatted only by handlers that print messages."""
+
+    message: str
+    values: Mapping[str, object]
+
+    def __str__(self) -> str:
+        return without_passwords(" ".join(f"{key}={one_word(value)}" for key, value in self.values.items()))
+
+
+def message_of(record: logging.LogRecord) -> str:
+    """Return the message of a record without the fields that `Logger` adds to it."""
+    match record.args:
+        case (_Fields() as fields,):
+            return fields.message
+        case _:
+            return record.getMessage()
+
+
+def one_word(value: object) -> str:
+    """Return a value as it is, or in quotes where it would be misread or would move the cursor."""
+    text = str(value)
+    plain = text.isprintable() and " " not in text and text
+    return text if plain else repr(text)
+
+
+def without_passwords(text: str) -> str:
+    """Return a text without the passwords of connection strings and the secrets of tokens."""
+    folded = text.casefold()
+    if not any(hint in folded for hint in _HINTS):
+        return text
+    return _PASSWORDS.sub(lambda found: (found["url"] or found["key"] or found["token"]) + "***", text)

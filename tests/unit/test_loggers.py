@@ -1,0 +1,115 @@
+"""The loggers of the package, under handlers that print messages alone and under those of the commands."""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from progressor.deployment import logs
+from progressor.handlers.deadlines import Deadlines
+from progressor.handlers.perform import perform
+from progressor.loggers import Logger, message_of
+from progressor.outages import Outage, Says
+
+log = Logger("progressor.test")
+SAYS = Says("database not available", "database still not available", "database available again")
+
+
+@pytest.fixture
+def printed() -> Iterator[io.StringIO]:
+    """A user's own handler of the root logger, which prints messages."""
+    stream = io.StringIO()
+    handler = logging.StreamHandler(stream)
+    handler.setFormatter(logging.Formatter("%(levelname)s %(message)s"))
+    logging.getLogger().addHandler(handler)
+    yield stream
+    logging.getLogger().removeHandler(handler)
+
+
+def test_a_plain_handler_prints_the_fields(printed: io.StringIO) -> None:
+    """They stand after the message; a value that could be misread is quoted."""
+    log.warning("process broke", extra={"namespace": "shop", "process_id": "a b\nERROR no", "task_id": 7})
+    log.warning("no fields")
+    assert printed.getvalue() == (
+        "WARNING process broke namespace=shop process_id='a b\\nERROR no' task_id=7\nWARNING no fields\n"
+    )
+
+
+def test_an_outage_prints_its_fields(printed: io.StringIO) -> None:
+    """Where the server is, and the cause."""
+    Outage(Logger("progressor.test"), SAYS, host="db").failed("refused")
+    assert printed.getvalue() == "WARNING database not available host=db cause=refused\n"
+
+
+def test_no_plain_line_has_a_password(printed: io.StringIO) -> None:
+    """A cause may quote a connection string, a caller may hand in a token."""
+    token = "prg_0123456789abcdef_" + "5" * 64
+    log.error("not available", extra={"cause": "of postgresql://me:hush@db/x", "key": token})
+    assert printed.getvalue() == (
+        "ERROR not available cause='of postgresql://me:***@db/x' key=prg_0123456789abcdef_***\n"
+    )
+
+
+def test_who_groups_by_message_gets_a_constant_one(caplog: pytest.LogCaptureFixture) -> None:
+    """`msg` of a record has no value in it, and `message_of` is the message as it was logged."""
+    for process_id in ("a%s", "b"):
+        log.warning("process broke", extra={"process_id": process_id})
+    assert {record.msg for record in caplog.records} == {"process broke %s"}
+    assert {message_of(record) for record in caplog.records} == {"process broke"}
+    assert [record.getMessage() for record in caplog.records] == [
+        "process broke process_id=a%s",
+        "process broke process_id=b",
+    ]
+
+
+def test_a_record_names_the_place_that_logs(caplog: pytest.LogCaptureFixture) -> None:
+    """Not the adapter's."""
+    log.warning("here", extra={"namespace": "shop"})
+    try:
+        int("x")
+    except ValueError:
+        log.exception("there", extra={"namespace": "shop"})
+    assert {record.filename for record in caplog.records} == {Path(__file__).name}
+    assert caplog.records[1].exc_info
+
+
+@pytest.mark.parametrize("form", ["console", "json"])
+def test_the_commands_print_no_field_twice(form: str) -> None:
+    """The logs of the commands have fields of their own, and other libraries' messages whole."""
+    stream = io.StringIO()
+    logs.set_up(stream=stream, form=form)  # type: ignore[arg-type]
+    log.warning("process broke", extra={"process_id": "acme"})
+    logging.getLogger("other").warning("%s of %s", 1, 2)
+    ours, others = stream.getvalue().splitlines()
+    assert ours.count("acme") == 1
+    if form == "json":
+        assert json.loads(ours)["message"] == "process broke"
+    assert "1 of 2" in others
+
+
+def test_a_level_that_is_off_costs_no_record(caplog: pytest.LogCaptureFixture) -> None:
+    """As with any logger."""
+    log.debug("details", extra={"namespace": "shop"})
+    assert caplog.records == []
+
+
+async def test_a_failed_handler_is_printed_with_its_process(
+    printed: io.StringIO, make_task: Any, make_snapshot: Any
+) -> None:
+    """Who has set up no more than a handler finds the process, the task and the traceback."""
+
+    class Failing:
+        async def process(self, task: object, process: object) -> Any:
+            raise ValueError("no")
+
+    await perform(Failing(), make_snapshot(), make_task(), Deadlines(timedelta(seconds=5)))
+    line, traceback, *_ = printed.getvalue().splitlines()
+    assert line == "ERROR handler failed namespace=billing process_id=acme task_id=7 task_type=call"
+    assert traceback.startswith("Traceback")
