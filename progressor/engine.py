@@ -28,6 +28,7 @@ from progressor.services.zombie_collector import zombie_collector_on
 from progressor.worker.heartbeat import Heartbeat, heartbeat_on
 from progressor.worker.pool import Pool
 from progressor.worker.pools import Pools
+from progressor.worker.result_budget import ResultBudget
 from progressor.worker.worker import Worker
 
 log = Logger("progressor.engine")
@@ -82,23 +83,19 @@ class Engine:
         node = Node(self._dsn, options, ring=pools.ring)
         lending = Lending(node.place, pools, pools.run_next)
         workers: list[Worker] = []
-        alone = not options.scanner and not options.signals
-        poll = options.scan_interval / 3 if alone else options.scan_interval * _LAST_NET
+        budget = ResultBudget()
         for namespace in self.namespaces:
             worker = Worker(
-                namespace, node.steps, node.reads, node.replies, lending=lending, options=options
+                namespace,
+                node.steps,
+                node.reads,
+                node.replies,
+                lending=lending,
+                budget=budget,
+                options=options,
             )
             workers.append(worker)
-            pools.add(
-                Pool(
-                    namespace,
-                    node.storage,
-                    worker,
-                    worker_id=node.node_id,
-                    poll_interval=poll,
-                    fuse=options.fuse,
-                )
-            )
+            pools.add(self._pool(node, worker, namespace, budget))
         witness = Witness(node.node_id, lease_age=options.lease_age)
         services: list[PeriodicService] = []
         if options.scanner:
@@ -114,6 +111,19 @@ class Engine:
             LoopLag(partial(_step_in, workers)),
             lending,
             services,
+        )
+
+    def _pool(self, node: Node, worker: Worker, namespace: Namespace, budget: ResultBudget) -> Pool:
+        options = self.options
+        alone = not options.scanner and not options.signals
+        return Pool(
+            namespace,
+            node.storage,
+            worker,
+            worker_id=node.node_id,
+            budget=budget,
+            poll_interval=options.scan_interval / 3 if alone else options.scan_interval * _LAST_NET,
+            fuse=options.fuse,
         )
 
     def _heartbeat(self, node: Node, witness: Witness, pools: Pools) -> Heartbeat:

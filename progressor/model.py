@@ -351,6 +351,14 @@ class Decision(NamedTuple):
     timer: SetTimer | None = None
     retry_interval: timedelta | None = None
 
+    @property
+    def size(self) -> int:
+        """About how many bytes it has."""
+        size = len(self.aux_state or b"") + len(self.reply.response or b"")
+        for event in self.events:
+            size += len(event.payload) + metadata_size(event.metadata)
+        return size + metadata_size(self.metadata)
+
 
 def metadata_size(metadata: Metadata | None) -> int:
     """How large metadata are as JSON; 0 for a short name alone, which is all that most events have."""

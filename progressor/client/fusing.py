@@ -111,8 +111,8 @@ class FusedFlight:
         """It is committed: it goes on in its slot, or the slot is free."""
         match outcome:
             case Finished():
-                del self._begun[outcome.step.task.lease]
-                self._slots.pop(place).end(outcome, since=self._decided_at)
+                begun = self._begun.pop(outcome.step.task.lease)
+                self._slots.pop(place).end(begun, outcome, since=self._decided_at)
             case Continue():
                 self._slots.pop(place).go_on(self._begun.pop(outcome.task.lease))
             case None:
@@ -164,7 +164,7 @@ class FusedFlight:
         """Give back the slots that are left, with what was begun in them for nothing."""
         for place, pool in self._slots.items():
             begun = self._begun.get(self._requests[place].lease)
-            if begun is None or begun.deciding.done():
+            if begun is None:
                 pool.release()
             else:
                 pool.give_up(begun)

@@ -195,11 +195,14 @@ class Batcher(Generic[Item, Result]):
         share = math.ceil(len(self._lines) / free)
         most = min(MAX_BATCH, max(LEAST_SHARE, share))
         for _ in range(min(most, len(self._lines))):
-            if bytes_ >= MAX_BATCH_BYTES:
-                break
             conflict, line = self._lines.popitem(last=False)
-            answer = next(iter(line))
-            item, size = self._take(line, answer)
+            answer, (_, size) = next(iter(line.items()))
+            if batch and bytes_ + size > MAX_BATCH_BYTES:
+                # It is the first of the next batch.
+                self._lines[conflict] = line
+                self._lines.move_to_end(conflict, last=False)
+                break
+            item, _ = self._take(line, answer)
             batch.append((item, answer))
             bytes_ += size
             if line:

@@ -27,7 +27,6 @@ from progressor.model import (
     TaskStatus,
     TaskType,
     Timer,
-    metadata_size,
 )
 
 # How many bytes of values are read at once: of tasks that are claimed, answers, states. One may be larger.
@@ -232,11 +231,7 @@ class Step(NamedTuple):
     @property
     def size(self) -> int:
         """About how many bytes its result has."""
-        decision = self.decision
-        size = len(decision.aux_state or b"") + len(decision.reply.response or b"")
-        for event in decision.events:
-            size += len(event.payload) + metadata_size(event.metadata)
-        return size + metadata_size(decision.metadata)
+        return self.decision.size
 
 
 class Finished(NamedTuple):

@@ -30,15 +30,16 @@ from progressor.outages import Outage, Says, cause_of
 from progressor.storage import KINDS, ROOM, Claimed, Finished, Kind, Storage, TaskRef
 from progressor.supervision import Background, end_all, expect, report, watched
 from progressor.worker.alarm import Alarm
-from progressor.worker.slot import Begun, Slot, new_lease, said_of, say_given_up, say_hangs
+from progressor.worker.result_budget import NoRoom, ResultBudget
+from progressor.worker.slot import Begun, Slot, log_not_begun, new_lease, said_of, say_given_up, say_hangs
 from progressor.worker.worker import Worker
 
 log = Logger("progressor.pool")
 
 # A chain of steps gives its slot back after so many when no slot is free and others may wait.
 MAX_CHAIN = 64
-# How long a slot is left unused when there is no thread for it, in seconds.
-_WITHOUT_THREAD = 1.0
+# How long a slot is left unused when a step could not begin in it, in seconds.
+_NOT_BEGUN = 1.0
 _SAYS = Says("claim failed, going on", "claims still fail", "claims work again")
 
 
@@ -52,6 +53,7 @@ class Pool:
         worker: Worker,
         *,
         worker_id: int,
+        budget: ResultBudget,
         poll_interval: timedelta,
         fuse: Fuse = "learned",
     ) -> None:
@@ -63,6 +65,8 @@ class Pool:
         """Slots of sync handlers that run on after their steps."""
         self._storage = storage
         self._worker = worker
+        self._budget = budget
+        budget.notify(self._slots_changed)
         self._fuse: Fuse = fuse
         self._poll_interval = poll_interval.total_seconds()
         self._bell = asyncio.Event()
@@ -117,7 +121,7 @@ class Pool:
         # While others are known to wait, an eighth of the slots is theirs: requests of this process
         # must not starve the timers.
         kept = max(1, self.size // 8) if self._rung else 0
-        if self.free <= kept or not self.is_open:
+        if self.free <= kept or not self.claims:
             return False
         self.free -= 1
         return True
@@ -170,9 +174,10 @@ class Pool:
 
     async def _run_anew(self, held: Claimed, slot: Slot, begun: Begun) -> None:
         await begun.given_up()
-        await (self._run_chain(held, slot) if self.is_open else self._hand_back(held))
+        self._budget.give_back(begun.slot)
+        await self._run_chain(held, slot)
 
-    def end(self, finished: Finished, *, since: float) -> None:
+    def end(self, begun: Begun, finished: Finished, *, since: float) -> None:
         """Its task is committed with all that it did, decided at `since`: the slot is free."""
         try:
             due = self._worker.saved_at_once(finished, since=since)
@@ -183,17 +188,18 @@ class Pool:
                 # It was not blocked, and did not become due by anybody's word.
                 self._rung.add("timers")
         finally:
+            self._budget.give_back(begun.slot)
             self.release()
 
     def run(self, held: Claimed) -> None:
         """Begin a chain of steps in a slot that was reserved."""
         slot = Slot()
-        self._begin(self._run_chain(held, slot) if self.is_open else self._hand_back(held), held, slot)
+        self._begin(self._run_chain(held, slot), held, slot)
 
     @property
     def claims(self) -> bool:
-        """Whether what is accepted now is claimed here: there is a free slot, and the end is not near."""
-        return self.free > 0 and self.is_open
+        """Whether what is accepted now is claimed here: there is a slot, and room for its result."""
+        return self.free > 0 and self.is_open and not self._budget.is_used_up
 
     def _begin(self, work: Coroutine[Any, Any, object], held: Claimed, slot: Slot) -> StepTask[object]:
         # A callback, not the end of the coroutine: one that is cancelled before it begins has no end.
@@ -255,6 +261,7 @@ class Pool:
 
     def _chain_ended(self, slot: Slot, chain: StepTask[object]) -> None:
         held = self._chains.pop(chain)
+        self._budget.give_back(slot)
         if slot.hung is None:
             self.release()
         else:
@@ -266,15 +273,15 @@ class Pool:
         held: Claimed | None = first
         steps = 0
         while held is not None:
+            if begun is None and not self.is_open:
+                # The stop came before this step.
+                await self._storage.hand_back([held.task])
+                return
             steps += 1
             others_wait = self.free <= 0 and bool(self._rung)
             slot.goes_on = self.is_open and not (others_wait and steps >= MAX_CHAIN)
             held = await self._run_step(held, slot, begun)
             begun = None
-            if held is not None and not self.is_open:
-                # The stop came during the step: what it would go on with was not begun.
-                await self._hand_back(held)
-                return
 
     async def _run_step(
         self, held: Claimed, slot: Slot, begun: StepTask[Decision] | None = None
@@ -284,13 +291,11 @@ class Pool:
                 following, due = await self._worker.step(held, slot)
             else:
                 following, due = await self._worker.end(held, await begun, slot)
-        except NoThread:
-            log.exception(
-                "no thread for a sync handler, handed back", extra={"namespace": self.namespace.name}
-            )
-            await self._hand_back(held)
-            # To claim it again at once would mean to hand it back again: others may have threads.
-            await asyncio.sleep(_WITHOUT_THREAD)
+        except (NoThread, NoRoom) as error:
+            log_not_begun(self.namespace.name, error)
+            await self._storage.hand_back([held.task])
+            # To claim it again at once would mean to hand it back again: others may have what it needs.
+            await asyncio.sleep(_NOT_BEGUN)
             self._rung |= {"calls", "timers"}
             return None
         if due is not None:
@@ -311,7 +316,7 @@ class Pool:
                 self._rung |= {"calls", "timers"}
             if self._alarm.goes_off(now):
                 self._rung.add("timers")
-            if self.free > 0 and self._rung:
+            if self._rung and self.claims:
                 await self._claim_once()
 
     def _jittered_poll(self) -> float:
@@ -348,10 +353,6 @@ class Pool:
                 self.ring(kind)
             for held in found:
                 self.run(held)
-
-    async def _hand_back(self, held: Claimed) -> None:
-        # This worker holds it and has not begun it: others may.
-        await self._storage.hand_back([held.task])
 
     def _room(self) -> int:
         """How many bytes of values there is room for, beside those with which the chains began."""

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from progressor.handlers.handler import handler_of
 from progressor.handlers.step_task import StepTask
+from progressor.handlers.threads import NoThread
 from progressor.loggers import Logger
 from progressor.model import Decision, Task, TaskType
 from progressor.storage import Claimed
@@ -29,13 +30,15 @@ class Slot:
 
     `goes_on` says whether the chain may go on with what comes next on its process; `hung` is the task whose
     sync handler runs on in its thread after the step: the slot is its own until it returns.
+    `unsaved_bytes` is the size of its result between decision and save.
     """
 
-    __slots__ = ("goes_on", "hung")
+    __slots__ = ("goes_on", "hung", "unsaved_bytes")
 
     def __init__(self, *, goes_on: bool = True) -> None:
         self.goes_on = goes_on
         self.hung: tuple[Task, Future[Any]] | None = None
+        self.unsaved_bytes = 0
 
 
 class Begun(NamedTuple):
@@ -84,6 +87,16 @@ def say_hangs(about: dict[str, Any], *, hung: int, slots: int) -> None:
             "all slots hang: this worker runs nothing more of the namespace",
             extra={"namespace": about["namespace"], "slots": slots},
         )
+
+
+def log_not_begun(namespace: str, error: Exception) -> None:
+    """Log that a step lacked what it needs to begin, so that its task goes back to the schedule."""
+    if isinstance(error, NoThread):
+        log.error(
+            "no thread for a sync handler, handed back", exc_info=error, extra={"namespace": namespace}
+        )
+    else:
+        log.warning("results wait to be saved, step handed back", extra={"namespace": namespace})
 
 
 def say_given_up(namespace: str, processes: list[str]) -> None:

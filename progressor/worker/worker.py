@@ -45,6 +45,7 @@ from progressor.storage import (
     Unreadable,
 )
 from progressor.transitions import after, decide
+from progressor.worker.result_budget import ResultBudget
 from progressor.worker.slot import Slot
 
 log = Logger("progressor.worker")
@@ -73,6 +74,7 @@ class Worker:
         replies: Replies,
         *,
         lending: Lending,
+        budget: ResultBudget,
         options: EngineOptions = _DEFAULT_OPTIONS,
     ) -> None:
         self._namespace = namespace
@@ -82,6 +84,7 @@ class Worker:
         self._reads = reads
         self._replies = replies
         self._lending = lending
+        self._budget = budget
         self._options = options
         self.performed = 0
         """How many handlers it has run."""
@@ -92,7 +95,9 @@ class Worker:
         return await self.end(held, await self.decided(held, slot), slot)
 
     async def decided(self, held: Claimed, slot: Slot) -> Decision:
-        """Run the handler of a task: what becomes of it. Nothing is saved."""
+        """Run the handler of a task: what becomes of it. Nothing is saved; NoRoom: it did not begin."""
+        if self._budget.is_used_up:
+            await self._budget.room()
         task, process = held
         wanted = self._namespace.history_for(task)
         if wanted is not None:
@@ -105,12 +110,17 @@ class Worker:
         if running.left_behind is not None:
             # Its handler keeps the slot: what comes next on the process is for others.
             slot.hung, slot.goes_on = (task, running.left_behind), False
-        return decide(process, task, outcome, self._policy)
+        decision = decide(process, task, outcome, self._policy)
+        self._budget.take(slot, decision.size)
+        return decision
 
     async def end(self, held: Claimed, decision: Decision, slot: Slot) -> Stepped:
         """Save what was decided, and answer."""
         task, process = held
-        step, saved = await self._save(Step(task, process, decision, slot.goes_on))
+        try:
+            step, saved = await self._save(Step(task, process, decision, slot.goes_on))
+        finally:
+            self._budget.give_back(slot)
         if isinstance(saved, LostLease):
             return Stepped()
         # What was decided, or that it could not be saved.

@@ -33,6 +33,7 @@ from progressor.storage.items import Claimed, NewBulk
 from progressor.storage.operations import Storage
 from progressor.supervision import Background
 from progressor.worker.pool import Pool
+from progressor.worker.result_budget import ResultBudget
 from progressor.worker.slot import Slot
 from progressor.worker.worker import Stepped, Worker
 from tests.deploy.manifests import rules
@@ -137,14 +138,16 @@ class World:
     def worker(self) -> Worker:
         nobody: Any = _Nobody()
         steps, lending = batch_steps(self.storage), Lending((), (), nobody)
-        return Worker(self.namespace(), steps, nobody, nobody, lending=lending)
+        return Worker(self.namespace(), steps, nobody, nobody, lending=lending, budget=ResultBudget())
 
     async def step(self, held: Claimed) -> None:
         await self.worker().step(held, Slot())
 
     def pool(self, worker: Any) -> Pool:
         hour = timedelta(hours=1)
-        return Pool(Namespace(NS), self.storage, worker, worker_id=1, poll_interval=hour)
+        return Pool(
+            Namespace(NS), self.storage, worker, worker_id=1, budget=ResultBudget(), poll_interval=hour
+        )
 
     async def call(self) -> Claimed:
         await start_at(self.storage, PAST)

@@ -171,14 +171,14 @@ async def test_stop_tells_who_waits(flights: Flights) -> None:
 
 
 async def test_large_items_go_in_small_company(flights: Flights, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A batch is bounded in bytes, too: an item that fills it takes off with those before it."""
+    """A batch is bounded in bytes, too: an item that has no room in it is the first of the next one."""
     monkeypatch.setattr(batching, "MAX_BATCH_BYTES", 10)
     sized = Batcher("test", flights._run, lambda item: item, len)
     flights.gate.set()
     items = ["tiny", "a large one", "b", "c"]
     answers = await asyncio.gather(*(sized.submit(item) for item in items))
     assert answers == [item.upper() for item in items]
-    assert flights.batches == [["tiny", "a large one"], ["b", "c"]]
+    assert flights.batches == [["tiny"], ["a large one"], ["b", "c"]]
 
 
 async def test_stop_amid_the_isolation_of_a_bad_item(flights: Flights) -> None:

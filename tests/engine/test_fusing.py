@@ -99,6 +99,7 @@ class Served:
 
     async def all_slots_are_free(self) -> None:
         await eventually(lambda: self.pool.free == self.pool.size, "all slots are free")
+        assert self.pool._budget.used == 0
 
 
 @pytest.fixture

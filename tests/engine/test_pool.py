@@ -11,10 +11,11 @@ import pytest
 from progressor import Namespace, supervision
 from progressor.handlers.threads import NoThread
 from progressor.loggers import message_of
-from progressor.storage.items import Claimed
+from progressor.storage.items import ROOM, Claimed
 from progressor.storage.operations import Storage
 from progressor.worker import pool as pool_module
 from progressor.worker.pool import MAX_CHAIN, Pool
+from progressor.worker.result_budget import NoRoom, ResultBudget
 from progressor.worker.slot import Slot
 from progressor.worker.worker import Stepped
 from tests.engine.clock import PAST, start_at
@@ -42,7 +43,7 @@ class Steps:
         self.kept: list[bool] = []
         self.gate = asyncio.Event()
         self.then: Callable[[Claimed], Claimed | None] = lambda _: None
-        self.lacks_thread = False
+        self.lacks: Exception | None = None
         self.hangs: Future[None] | None = None
         self.due: timedelta | None = None
         self.swallows = 0
@@ -58,9 +59,9 @@ class Steps:
         await self.gate.wait()
         following = self.then(held)
         await asyncio.sleep(0)
-        if self.lacks_thread:
-            self.lacks_thread = False
-            raise NoThread("can't start new thread")
+        if self.lacks is not None:
+            lack, self.lacks = self.lacks, None
+            raise lack
         if self.hangs is not None:
             slot.hung, slot.goes_on, self.hangs = (held.task, self.hangs), False, None
         return Stepped(following if slot.goes_on else None, self.due)
@@ -72,13 +73,20 @@ def steps() -> Steps:
 
 
 @pytest.fixture
-async def make(storage: Storage, steps: Steps) -> AsyncIterator[Callable[[int], Pool]]:
+def budget() -> ResultBudget:
+    return ResultBudget()
+
+
+@pytest.fixture
+async def make(
+    storage: Storage, steps: Steps, budget: ResultBudget
+) -> AsyncIterator[Callable[[int], Pool]]:
     pools: list[Pool] = []
 
     def make(size: int) -> Pool:
         worker: Any = steps
         namespace = Namespace(NS, concurrency=size)
-        pool = Pool(namespace, storage, worker, worker_id=WORKER, poll_interval=HOUR)
+        pool = Pool(namespace, storage, worker, worker_id=WORKER, budget=budget, poll_interval=HOUR)
         pools.append(pool)
         pool.start()
         return pool
@@ -112,6 +120,25 @@ async def test_a_share_is_kept_for_what_waits(make: Callable[[int], Pool]) -> No
     pool.ring("timers")
     assert [pool.reserve() for _ in range(15)] == [True] * 14 + [False]
     pool.release(14)
+
+
+async def test_nothing_new_begins_while_results_wait_to_be_saved(
+    make: Callable[[int], Pool], storage: Storage, steps: Steps, budget: ResultBudget
+) -> None:
+    """It takes neither requests nor what waits; when results are saved, whoever's they were, it goes on."""
+    pool = make(2)
+    await eventually(lambda: pool.is_idle, "nothing waits")
+    others = Slot()
+    budget.take(others, ROOM)
+    assert (pool.reserve(), pool.claims) == (False, False)
+    await inits(storage, 1)
+    pool.ring("calls")
+    await eventually(lambda: not pool._bell.is_set(), "the ring is heard")
+    assert steps.begun == []
+    budget.give_back(others)
+    await eventually(lambda: steps.begun == ["p0"], "claimed")
+    assert (pool.reserve(), pool.claims) == (True, False)
+    pool.release()
 
 
 async def test_it_claims_what_waits_at_the_start(
@@ -336,12 +363,13 @@ async def test_stop_waits_for_what_the_last_claim_brings(
     assert tables.execute("SELECT * FROM running") == []
 
 
-async def test_what_has_no_thread_goes_back_unharmed(
-    make: Callable[[int], Pool], storage: Storage, steps: Steps, tables: Tables
+@pytest.mark.parametrize("lack", [NoThread("can't start new thread"), NoRoom()], ids=type)
+async def test_what_could_not_begin_goes_back_unharmed(
+    lack: Exception, make: Callable[[int], Pool], storage: Storage, steps: Steps, tables: Tables
 ) -> None:
     """A step that could not begin is handed back without an attempt, and claimed again a little later."""
     steps.gate.set()
-    steps.lacks_thread = True
+    steps.lacks = lack
     await inits(storage, 1)
     pool = make(2)
     await eventually(lambda: steps.begun == ["p0"] and tables.running("p0") is None, "handed back")

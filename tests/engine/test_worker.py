@@ -17,6 +17,7 @@ from progressor.model import Event, TaskStatus
 from progressor.storage.batching import batch_steps
 from progressor.storage.items import Claimed, Standing, TaskRef
 from progressor.storage.operations import Storage
+from progressor.worker.result_budget import ResultBudget
 from progressor.worker.slot import Slot
 from progressor.worker.worker import Stepped, Worker
 from tests.engine.clock import PAST, start_at
@@ -86,6 +87,7 @@ def worker_of(namespace: Namespace, storage: Storage, told: Told, failures: int 
         reads,
         replies,
         lending=Lending((), (), lends_nothing),
+        budget=ResultBudget(),
     )
 
 
