@@ -198,7 +198,7 @@ class Storage(Bulks, Oversight, Tokens):
             return [claimed_of(row) for row in rows]
         taken, left = await loaded(transact, rows, room, self._unread)
         if left:
-            await self._hand_back(left, patience=None)
+            await self.hand_back(left)
         return taken
 
     async def search_calls(
@@ -245,12 +245,9 @@ class Storage(Bulks, Oversight, Tokens):
 
     async def hand_back(self, tasks: Sequence[Task]) -> None:
         """Return claimed tasks that were not begun; they can be claimed again at once."""
-        await self._hand_back(tasks, patience=self._patience)
-
-    async def _hand_back(self, tasks: Sequence[Task], *, patience: float | None) -> None:
         params = {**release_columns(tasks), "attempts": 0, "now": None}
         statements = {"lock": params, "release": params}
-        await self._transact("hand_back", statements, patience=patience, holds=always)
+        await self._transact("hand_back", statements, patience=None, holds=always)
 
     async def collect_zombies(
         self,

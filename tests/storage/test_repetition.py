@@ -424,6 +424,16 @@ async def test_hand_back(
     assert tables.outline() == [("init", "running")]
 
 
+async def test_hand_back_knows_no_patience(
+    storage: Storage, connections: LossyConnections, tables: Tables
+) -> None:
+    """A task that nobody will run must not stay running, however long PostgreSQL is away."""
+    step = await hold(storage, init())
+    connections.early = 3
+    await Storage(connections, patience=timedelta(0)).hand_back([step.task])
+    assert tables.outline() == [("init", "waiting")]
+
+
 @pytest.mark.parametrize("policy", ["error", "retry"])
 async def test_collect_zombies(storage: Storage, lossy: Storage, tables: Tables, policy: str) -> None:
     """A zombie is buried once, and its attempt counted once.
