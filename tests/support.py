@@ -441,6 +441,7 @@ class Tables:
         return {
             "processes": self.execute("SELECT * FROM processes ORDER BY process_no"),
             "removed": self.execute("SELECT * FROM removed_processes ORDER BY process_no"),
+            "kept": self.execute("SELECT * FROM kept_answers ORDER BY process_no, task_id"),
             "tasks": self.execute("SELECT * FROM tasks ORDER BY process_no, task_id"),
             "running": self.execute("SELECT * FROM running ORDER BY process_no"),
             "schedule": self.execute("SELECT * FROM schedule ORDER BY process_no, task_id"),

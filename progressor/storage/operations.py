@@ -44,6 +44,7 @@ from progressor.storage.items import (
     TaskKey,
     TaskRef,
     Zombie,
+    most_cancelled,
 )
 from progressor.storage.oversight import Oversight
 from progressor.storage.refusals import BatchRefused, Unreadable
@@ -294,7 +295,7 @@ class Storage(Bulks, Oversight, Tokens):
         statements = dict.fromkeys(("drop_rows", "drop_removed"), params)
         told = await self._transact("drop_leftovers", statements, patience=self._patience)
         (dropped,), (forgotten,) = told["drop_rows"], told["drop_removed"]
-        return bool(dropped["has_more"] or forgotten["processes"] == limit)
+        return bool(dropped["has_more"] or forgotten["has_more"])
 
     async def remove(self, namespace: str, process_id: str, *, now: datetime | None = None) -> Removed:
         """End a process, whatever it does just now; its running step is fenced off.
@@ -307,7 +308,7 @@ class Storage(Bulks, Oversight, Tokens):
         # From here on it is this life of the process that ends, however often that is tried, and on
         # whichever server: a promoted one may have handed out the number again.
         life = Life(**found[0])
-        params = {**life_columns(life), "now": now}
+        params = {**life_columns(life), "most": most_cancelled(1), "now": now}
 
         async def attempt(session: Session, again: bool) -> Removed:
             told = await session.transact({"lock": params, "remove": params})

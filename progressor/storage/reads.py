@@ -16,7 +16,7 @@ from typing import Any, TypeVar, cast
 
 import psycopg
 from psycopg import pq
-from sqlalchemy import ColumnElement, FromClause, NullPool, Select, exists, select, true, union_all
+from sqlalchemy import ColumnElement, FromClause, NullPool, Select, exists, not_, select, true, union_all
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncConnection, create_async_engine
 
@@ -36,7 +36,7 @@ from progressor.storage.pages import in_order, with_room
 from progressor.storage.reach import outage_of
 from progressor.storage.repetition import Repetition
 from progressor.storage.rows import snapshot_of
-from progressor.storage.schema import events, namespaces, processes, removed_processes, tasks
+from progressor.storage.schema import events, kept_answers, namespaces, processes, removed_processes, tasks
 from progressor.storage.searches import PROCESS, Wanted, number_of, shown_timer, timer_of
 from progressor.storage.statements import Row
 from progressor.storage.traces import TaskRow, TraceRange, task_row, tasks_of
@@ -300,7 +300,14 @@ def task_statement(namespace: str, process_id: str, task_id: int) -> Select[Any]
             processes.c.namespace_no == number_of(namespace), processes.c.process_id == process_id
         ),
         select(removed_processes.c.process_no, removed_processes.c.birth).where(
-            removed_processes.c.namespace == namespace, removed_processes.c.process_id == process_id
+            removed_processes.c.namespace == namespace,
+            removed_processes.c.process_id == process_id,
+            not_(removed_processes.c.by_key),
+        ),
+        select(kept_answers.c.process_no, kept_answers.c.birth).where(
+            kept_answers.c.task_id == task_id,
+            kept_answers.c.namespace == namespace,
+            kept_answers.c.process_id == process_id,
         ),
     ).subquery()
     columns = [tasks.c[name] for name in AnswerRow.__dataclass_fields__ if name != "birth"]

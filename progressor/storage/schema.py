@@ -60,10 +60,7 @@ _PROCESS_NO = text("(process_no + 0)")
 
 def _timestamp(name: str, *, nullable: bool = False, default: bool = False) -> Column[object]:
     return Column(
-        name,
-        DateTime(timezone=True),
-        nullable=nullable,
-        server_default=_NOW if default else None,
+        name, DateTime(timezone=True), nullable=nullable, server_default=_NOW if default else None
     )
 
 
@@ -186,12 +183,32 @@ removed_processes = Table(
     Column("has_events", Boolean, nullable=False, server_default=text("false")),
     # NULL also where an older release removed it.
     Column("birth", BigInteger),
+    # Its answers stand in kept_answers: no request by its name looks at this life.
+    Column("by_key", Boolean, nullable=False, server_default=text("false")),
+    # Requests that waited on it are left to be deleted.
+    Column("has_requests", Boolean, nullable=False, server_default=text("false")),
     PrimaryKeyConstraint("process_no"),
     CheckConstraint("(namespace IS NULL) = (process_id IS NULL)", name="name"),
-    Index("removed_processes_by_name", "namespace", "process_id"),
+    Index("removed_processes_by_name", "namespace", "process_id", "by_key"),
     Index("removed_processes_by_end", "kept_until"),
     Index("removed_processes_with_events", "process_no", postgresql_where=text("has_events")),
+    Index("removed_processes_with_requests", "process_no", postgresql_where=text("has_requests")),
     comment="Processes that are gone: answers that are kept for late callers, rows of large ones.",
+)
+
+kept_answers = Table(
+    "kept_answers",
+    metadata,
+    Column("process_no", BigInteger, nullable=False),
+    Column("task_id", BigInteger, nullable=False),
+    Column("birth", BigInteger),
+    Column("namespace", _KeyText, nullable=False),
+    Column("process_id", _KeyText, nullable=False),
+    Column("idempotency_key", _KeyText, nullable=False),
+    # Who has a task's address knows the name and this number.
+    PrimaryKeyConstraint("task_id", "process_no"),
+    Index("kept_answers_by_key", "namespace", "process_id", "idempotency_key"),
+    comment="Answers of removed processes, by name and key, where many lives of one name ended.",
 )
 
 tasks = Table(

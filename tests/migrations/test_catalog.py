@@ -25,6 +25,7 @@ LANDED = {
     "0005_mended.py": "5c000be92eab64a3e783602dc24c5a0c8e4e4b5c60c1b9c10f9e2e9ab50562c1",
     "0006_births.py": "f5d1a02c2d9bb02ea9e7bfd38698261ab841d3aaa7b8f03dec4641351d211632",
     "0007_pause_reason.py": "f24ccd43f1bb11175d18c88f570449f01632c82417f61c02440db2ce589f496f",
+    "0008_kept_answers.py": "af642f83c3da34b6f31d8f3dab4417d9d4dc23776c4c1972cb62f339b2f3d591",
 }
 LISTED = ROOT / "progressor" / "storage" / "catalog.txt"
 

@@ -28,6 +28,7 @@ _SEND = Session._send
 TABLES = (
     "processes",
     "removed_processes",
+    "kept_answers",
     "tasks",
     "schedule",
     "running",

@@ -7,7 +7,18 @@ from datetime import timedelta
 import pytest
 
 from progressor.storage import operations
-from progressor.storage.items import Duplicate, Gone, Import, LostLease, Removed, Saved, Standing
+from progressor.storage.items import (
+    Continue,
+    Duplicate,
+    Gone,
+    Import,
+    LostLease,
+    Removed,
+    Saved,
+    Standing,
+    TaskRef,
+    most_cancelled,
+)
 from progressor.storage.operations import Storage
 from tests.support import (
     NS,
@@ -15,6 +26,9 @@ from tests.support import (
     T0,
     Tables,
     break_process,
+    check_invariants,
+    claim_calls,
+    claim_timers,
     events,
     hint_of,
     hold,
@@ -200,6 +214,63 @@ async def test_of_many_callers_some_are_told(storage: Storage) -> None:
     gone = Standing(None, gone=Gone.REMOVED)
     assert await storage.replies([refs[0].key, refs[-1].key]) == [gone, gone]
     assert await storage.save_result([running.step(resume())], now=T0) == [LostLease(removed=True)]
+
+
+_FILL = """
+WITH filled AS (
+    INSERT INTO tasks (
+        process_no, task_type, status, scheduled_time, idempotency_key, request_hash, reply_to
+    )
+    SELECT p.process_no, 'notify', 'waiting', %s, 'filled-' || n, 'hash', 61
+    FROM processes AS p CROSS JOIN generate_series(1, %s) AS n
+    RETURNING process_no, task_id, scheduled_time
+)
+INSERT INTO schedule (process_no, task_id, namespace_no, task_type, scheduled_time, claimable)
+SELECT f.process_no, f.task_id, p.namespace_no, 'notify', f.scheduled_time, FALSE
+FROM filled AS f JOIN processes AS p USING (process_no)
+RETURNING task_id
+"""
+
+
+@pytest.mark.parametrize("by_itself", [False, True])
+async def test_a_mailbox_too_long_for_one_transaction(
+    storage: Storage, tables: Tables, monkeypatch: pytest.MonkeyPatch, dsn: str, by_itself: bool
+) -> None:
+    """The process is gone at once for all who wait; what nobody can claim is deleted piece by piece."""
+    await start(storage, "p1", set_timer(SECOND))
+    step = await hold(storage, request(key="last"))
+    birth = step.ref.birth
+    filled = [row["task_id"] for row in tables.execute(_FILL, T0, most_cancelled(1) + 50)]
+    if by_itself:
+        await save(storage, step, removed())
+    else:
+        assert (await storage.remove(NS, "p1")).existed
+    assert 0 < len(tables.everything()["schedule"]) <= 51
+    check_invariants(dsn)
+    late = T0 + SECOND
+    assert (await claim_calls(storage, now=late), await claim_timers(storage, now=late)) == ([], [])
+    keys = [
+        TaskRef(NS, step.task.process_no, task_id, None, birth, f"filled-{place}", b"hash").key
+        for place, task_id in ((1, min(filled)), (len(filled), max(filled)))
+    ]
+    gone = Standing(None, gone=Gone.REMOVED)
+    assert await storage.replies(keys) == [gone, gone]
+    # The next life of the name has nothing of it.
+    await start(storage, "p1")
+    monkeypatch.setattr(operations, "_MOST_ROWS", 20)
+    rounds = 1
+    while await storage.drop_leftovers(now=late):
+        rounds += 1
+        check_invariants(dsn)
+    assert rounds >= 3
+    await storage.drop_leftovers(now=late)
+    assert tables.schedule() == []
+    await storage.remove(NS, "p1")
+    (again,) = await storage.prepare_init([init(key="last")], now=late)
+    assert isinstance(again, Duplicate if by_itself else Continue)
+    for _ in range(2):
+        await storage.drop_leftovers(now=T0 + timedelta(days=1, seconds=2))
+    assert rows_left(tables)["removed"] == 0
 
 
 async def test_missing_process(storage: Storage) -> None:

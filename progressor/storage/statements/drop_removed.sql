@@ -18,6 +18,26 @@ WITH emptied AS (
     WHERE r.process_no = ANY (ARRAY[i.process_no])
 ),
 
+deserted AS (
+    UPDATE progressor.removed_processes AS r
+    SET has_requests = FALSE
+    FROM (
+        SELECT h.process_no
+        FROM progressor.removed_processes AS h
+        WHERE
+            -- A row is changed by one part of a statement only.
+            h.has_requests AND NOT h.has_events
+            AND NOT EXISTS (
+                SELECT FROM progressor.schedule AS s WHERE s.process_no = h.process_no OFFSET 0
+            )
+        ORDER BY h.process_no
+        LIMIT %(limit)s::bigint
+        FOR UPDATE SKIP LOCKED
+    ) AS i
+    WHERE r.process_no = ANY (ARRAY[i.process_no])
+    RETURNING r.process_no
+),
+
 ended AS (
     DELETE FROM progressor.removed_processes AS r
     USING (
@@ -29,9 +49,10 @@ ended AS (
         FOR UPDATE SKIP LOCKED
     ) AS due
     WHERE
-        r.process_no = ANY (ARRAY[due.process_no]) AND NOT r.has_events
+        r.process_no = ANY (ARRAY[due.process_no]) AND NOT r.has_events AND NOT r.has_requests
         AND NOT EXISTS (SELECT FROM progressor.tasks AS t WHERE t.process_no = due.process_no OFFSET 0)
     RETURNING r.process_no
 )
 
-SELECT count(*) AS processes FROM ended
+-- Of those on which nothing waits any more the tasks may go next.
+SELECT count(*) = %(limit)s::bigint OR EXISTS (SELECT FROM deserted) AS has_more FROM ended

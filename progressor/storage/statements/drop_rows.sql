@@ -1,10 +1,11 @@
 -- drop_leftovers, first: rows of processes that are gone, so many at once, and so many bytes, but for one row at
--- least: the events of large ones, and the tasks of those whose answers were kept long enough. Their numbers are
--- nobody else's. How large a value is, is known without reading it; to delete it takes its time.
+-- least: the events of large ones, what waited on them, and the tasks of those whose answers were kept long enough.
+-- Their numbers are nobody else's. How large a value is, is known without reading it; to delete it takes its time.
 --
---   ended, forgotten       processes with events left; those whose answers are kept no longer
+--   ended, deserted        processes with events left; with requests left
+--   forgotten              those whose answers are kept no longer
 --   old_event, old_task    of these, the first rows, each with what all before it weigh
---   event, task            what there is room for, deleted
+--   event, task            what there is room for, deleted; a task with all that knows it
 WITH ended AS MATERIALIZED (
     SELECT r.process_no
     FROM progressor.removed_processes AS r
@@ -14,10 +15,19 @@ WITH ended AS MATERIALIZED (
     FOR UPDATE SKIP LOCKED
 ),
 
+deserted AS MATERIALIZED (
+    SELECT r.process_no
+    FROM progressor.removed_processes AS r
+    WHERE r.has_requests
+    ORDER BY r.process_no
+    LIMIT %(limit)s::bigint
+    FOR UPDATE SKIP LOCKED
+),
+
 forgotten AS MATERIALIZED (
     SELECT r.process_no
     FROM progressor.removed_processes AS r
-    WHERE r.kept_until < coalesce(%(now)s::timestamptz, now())
+    WHERE r.kept_until < coalesce(%(now)s::timestamptz, now()) AND NOT r.has_requests
     ORDER BY r.kept_until
     LIMIT %(limit)s::bigint
     FOR UPDATE SKIP LOCKED
@@ -51,6 +61,24 @@ old_task AS MATERIALIZED (
         ) AS bytes_before
     FROM (
         SELECT t.process_no, t.task_id, t.bytes
+        FROM deserted
+        CROSS JOIN LATERAL (
+            SELECT s.process_no, s.task_id
+            FROM progressor.schedule AS s
+            WHERE s.process_no = deserted.process_no
+            ORDER BY s.task_id
+            LIMIT %(rows)s::bigint
+        ) AS s
+        CROSS JOIN LATERAL (
+            SELECT
+                t.process_no, t.task_id,
+                coalesce(octet_length(t.args), 0) + coalesce(octet_length(t.context), 0) AS bytes
+            FROM progressor.tasks AS t
+            WHERE t.process_no = s.process_no AND t.task_id = s.task_id
+            OFFSET 0
+        ) AS t
+        UNION ALL
+        SELECT t.process_no, t.task_id, t.bytes
         FROM forgotten
         CROSS JOIN LATERAL (
             SELECT
@@ -71,6 +99,22 @@ event AS (
     USING old_event AS i
     WHERE
         e.process_no = ANY (ARRAY[i.process_no]) AND e.event_id = i.event_id
+        AND coalesce(i.bytes_before, 0) < %(bytes)s::bigint
+),
+
+request AS (
+    DELETE FROM progressor.schedule AS s
+    USING old_task AS i
+    WHERE
+        s.process_no = ANY (ARRAY[i.process_no]) AND s.task_id = i.task_id
+        AND coalesce(i.bytes_before, 0) < %(bytes)s::bigint
+),
+
+answer AS (
+    DELETE FROM progressor.kept_answers AS k
+    USING old_task AS i
+    WHERE
+        k.task_id = ANY (ARRAY[i.task_id]) AND k.process_no = ANY (ARRAY[i.process_no])
         AND coalesce(i.bytes_before, 0) < %(bytes)s::bigint
 ),
 

@@ -1,20 +1,29 @@
 -- prepare_init, second: one key starts one life. The first statement looked for the keys of earlier lives,
 -- but one that ended while it waited for the name is seen only here: to insert its row again stops the
 -- transaction, which is then repeated.
-INSERT INTO progressor.removed_processes (process_no, kept_until, namespace, process_id)
-SELECT r.process_no, r.kept_until, r.namespace, r.process_id
+INSERT INTO progressor.removed_processes (process_no, kept_until)
+SELECT r.process_no, now()
 FROM unnest(%(namespace)s::text[], %(process_id)s::text[], %(idempotency_key)s::text[], %(lease)s::bigint[])
     AS i (namespace, process_id, idempotency_key, lease)
 CROSS JOIN LATERAL (
-    SELECT r.*
-    FROM progressor.removed_processes AS r
+    SELECT r.process_no
+    FROM (
+        SELECT r.process_no
+        FROM progressor.removed_processes AS r
+        WHERE r.namespace = i.namespace AND r.process_id = i.process_id AND NOT r.by_key
+        UNION ALL
+        SELECT k.process_no
+        FROM progressor.kept_answers AS k
+        WHERE
+            k.namespace = i.namespace AND k.process_id = i.process_id
+            AND k.idempotency_key = i.idempotency_key
+    ) AS r
     CROSS JOIN LATERAL (
         SELECT t.*
         FROM progressor.tasks AS t
         WHERE t.process_no + 0 = r.process_no AND t.idempotency_key = i.idempotency_key
         OFFSET 0
     ) AS t
-    WHERE r.namespace = i.namespace AND r.process_id = i.process_id
     OFFSET 0
 ) AS r
 CROSS JOIN LATERAL (

@@ -10,10 +10,16 @@
 -- A large process ends as fast as a small one: what waits on it goes with it; its events and its finished
 -- tasks are left under its number, which no other life will have, and drop_leftovers deletes them in pieces.
 -- It is large by its rows, or by 64 MiB of events or tasks; the few events of a small one are not looked at.
+-- Of a long mailbox the oldest requests go here, with the one that could be claimed; drop_leftovers deletes the
+-- others, too.
+-- A request by a name looks at the earlier lives of that name. From the 17th on, a life that ends is no longer
+-- looked at: its answers are found by their keys. One of more than 1,000 tasks is: no name has many of these.
 --
---   item                  the process, behind the fence if there is one, and whether it is large
+--   item                  the process, behind the fence if there is one, whether it is large, and up to which
+--                         task its mailbox goes here
 --   process               it ends here
 --   kept                  its number, for as long as an answer of it may be asked for
+--   answer                the keys of these answers, where its name had many lives
 --   event                 its history
 --   waiting, step         what waited on it, and what ran, if no step of its own ends it
 --   unanswered            the tasks of these: whose callers are told
@@ -23,21 +29,24 @@ WITH item AS MATERIALIZED (
         i.*,
         p.last_event_id,
         p.birth AS known_birth,
-        p.last_event_id > 1000 OR (
-            SELECT count(*) > 1000 OR sum(first.bytes) > 64 * 1024 * 1024
-            FROM (
-                SELECT
-                    coalesce(octet_length(t.args), 0) + coalesce(octet_length(t.context), 0)
-                    + coalesce(octet_length(t.response), 0) AS bytes
-                FROM progressor.tasks AS t
-                WHERE t.process_no = i.process_no
-                LIMIT 1001
-            ) AS first
-        ) IS TRUE OR p.last_event_id > 16 AND (
+        task.has_many,
+        p.last_event_id > 1000 OR task.has_many OR task.are_large OR p.last_event_id > 16 AND (
             SELECT sum(octet_length(e.payload)) > 64 * 1024 * 1024
             FROM progressor.events AS e
             WHERE e.process_no = i.process_no
         ) IS TRUE AS is_large,
+        CASE
+            WHEN task.has_many THEN (
+                SELECT max(first.task_id)
+                FROM (
+                    SELECT s.task_id
+                    FROM progressor.schedule AS s
+                    WHERE s.process_no = i.process_no
+                    ORDER BY s.task_id
+                    LIMIT %(most)s::bigint
+                ) AS first
+            )
+        END AS up_to,
         coalesce(%(now)s::timestamptz, now()) AS now
     FROM unnest(
         %(process_no)s::bigint[], %(task_id)s::bigint[], %(worker_id)s::bigint[], %(lease)s::bigint[],
@@ -49,6 +58,17 @@ WITH item AS MATERIALIZED (
         WHERE p.process_no = i.process_no
         OFFSET 0
     ) AS p
+    CROSS JOIN LATERAL (
+        SELECT count(*) > 1000 AS has_many, coalesce(sum(first.bytes) > 64 * 1024 * 1024, FALSE) AS are_large
+        FROM (
+            SELECT
+                coalesce(octet_length(t.args), 0) + coalesce(octet_length(t.context), 0)
+                + coalesce(octet_length(t.response), 0) AS bytes
+            FROM progressor.tasks AS t
+            WHERE t.process_no = i.process_no
+            LIMIT 1001
+        ) AS first
+    ) AS task
     WHERE
         i.task_id IS NULL AND p.birth IS NOT DISTINCT FROM i.birth
         OR EXISTS (
@@ -69,7 +89,7 @@ process AS (
 
 kept AS (
     INSERT INTO progressor.removed_processes (
-        process_no, kept_until, namespace, process_id, has_events, birth
+        process_no, kept_until, namespace, process_id, has_events, birth, has_requests, by_key
     )
     SELECT
         p.process_no,
@@ -89,9 +109,41 @@ kept AS (
         CASE WHEN p.task_id IS NOT NULL THEN n.name END,
         CASE WHEN p.task_id IS NOT NULL THEN p.process_id END,
         p.is_large AND p.last_event_id > 0,
-        p.known_birth
+        p.known_birth,
+        p.up_to IS NOT NULL AND EXISTS (
+            SELECT FROM progressor.schedule AS s
+            WHERE s.process_no = p.process_no AND s.task_id > p.up_to
+            OFFSET 0
+        ),
+        p.task_id IS NOT NULL AND NOT p.has_many AND EXISTS (
+            SELECT FROM progressor.removed_processes AS r
+            WHERE r.namespace = n.name AND r.process_id = p.process_id AND NOT r.by_key
+            OFFSET 16 - 1
+        )
     FROM process AS p
     JOIN progressor.namespaces AS n ON n.namespace_no = ANY (ARRAY[p.namespace_no])
+    RETURNING process_no, namespace, process_id, birth, by_key
+),
+
+answer AS (
+    INSERT INTO progressor.kept_answers (
+        process_no, task_id, birth, namespace, process_id, idempotency_key
+    )
+    SELECT t.process_no, t.task_id, k.birth, k.namespace, k.process_id, t.idempotency_key
+    FROM kept AS k
+    JOIN item AS i ON i.process_no = k.process_no
+    CROSS JOIN LATERAL (
+        SELECT t.process_no, t.task_id, t.idempotency_key
+        FROM progressor.tasks AS t
+        WHERE
+            t.process_no + 0 = k.process_no AND t.idempotency_key IS NOT NULL
+            AND (
+                t.task_id = i.task_id
+                OR t.finished_time >= CASE WHEN i.is_large THEN '-infinity' ELSE i.now - interval '1 day' END
+            )
+        OFFSET 0
+    ) AS t
+    WHERE k.by_key
 ),
 
 event AS (
@@ -103,7 +155,7 @@ event AS (
 waiting AS (
     DELETE FROM progressor.schedule AS s
     USING item AS i
-    WHERE s.process_no = ANY (ARRAY[i.process_no])
+    WHERE s.process_no = ANY (ARRAY[i.process_no]) AND (i.up_to IS NULL OR s.task_id <= i.up_to)
     RETURNING s.process_no, s.task_id
 ),
 

@@ -35,7 +35,8 @@ FROM (
             t.process_no = i.process_no AND t.task_id = i.task_id
             AND t.idempotency_key IS NOT DISTINCT FROM i.idempotency_key
             AND t.request_hash IS NOT DISTINCT FROM i.request_hash
-            AND life.is_removed IS NOT NULL
+            -- What waited on a process that was removed ended with it, though its row may be left for a while.
+            AND (life.is_removed IS FALSE OR life.is_removed AND t.finished_time IS NOT NULL)
         OFFSET 0
     ) AS t ON TRUE
 ) AS a

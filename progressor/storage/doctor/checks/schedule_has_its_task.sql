@@ -1,4 +1,5 @@
--- What stands in schedule is a waiting task of a process, with the same type and time.
+-- What stands in schedule is a waiting task of a process, with the same type and time; or of a removed one, to be
+-- deleted.
 -- Reads: schedule.
 SELECT
     coalesce(n.name, gone.namespace) AS namespace,
@@ -19,7 +20,7 @@ LEFT JOIN progressor.tasks AS t ON t.process_no = s.process_no AND t.task_id = s
 WHERE
     (%(namespace)s::text IS NULL OR coalesce(n.name, gone.namespace) = %(namespace)s::text)
     AND (
-        p.process_no IS NULL
+        p.process_no IS NULL AND gone.has_requests IS NOT TRUE
         OR (t.status, t.task_type, t.scheduled_time)
         IS DISTINCT FROM ('waiting', s.task_type, s.scheduled_time)
     )

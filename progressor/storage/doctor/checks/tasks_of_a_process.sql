@@ -1,4 +1,4 @@
--- Every task is of a process, or of a removed one; what is left of a removed process is final.
+-- Every task is of a process, or of a removed one; what is left of a removed process is final, or to be deleted.
 -- Reads: all tasks.
 -- A name may be used again while answers of its earlier life are still kept: that had another number.
 SELECT
@@ -13,4 +13,4 @@ LEFT JOIN progressor.removed_processes AS gone ON gone.process_no = t.process_no
 WHERE
     (%(namespace)s::text IS NULL OR gone.namespace = %(namespace)s::text)
     AND p.process_no IS NULL
-    AND (gone.process_no IS NULL OR t.status IN ('waiting', 'running'))
+    AND (gone.process_no IS NULL OR t.status = 'running' OR t.status = 'waiting' AND NOT gone.has_requests)
