@@ -29,6 +29,7 @@ from progressor.http import (
 )
 from progressor.http.access import Access
 from progressor.http.admission import Admission
+from progressor.http.correlation import REQUEST_ID, facts_of
 from progressor.http.health_check import HealthCheck
 from progressor.http.options import HttpOptions
 from progressor.http.preconditions import wants_absence
@@ -93,6 +94,8 @@ class Plain:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
+        # Here, for the handler of defects stands outside and sees no copy.
+        scope.setdefault("state", {})
         raw = scope.get("raw_path")
         seen = scope if raw is None else {**scope, "path": raw.decode("latin-1")}
         if scope["method"] != "HEAD":
@@ -151,5 +154,7 @@ async def _of_left(_request: Request, _error: Any) -> Response:
 
 
 async def _of_defect(request: Request, error: Any) -> Response:
-    log.error("request failed", extra={"method": request.method}, exc_info=error)
-    return problem(problems.DEFECT, "a defect of the API, which its log describes")
+    facts = facts_of(request.scope)
+    log.error("request failed", extra={"method": request.method, **facts}, exc_info=error)
+    said = {REQUEST_ID: facts["request_id"]}
+    return problem(problems.DEFECT, "a defect of the API, which its log describes", headers=said)

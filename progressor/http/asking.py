@@ -18,6 +18,7 @@ from progressor.errors import InvalidRequest, ProgressorError, ReplyTimeout
 from progressor.http import bodies, content, headers
 from progressor.http.access import Caller, needs
 from progressor.http.bodies import AcceptedBody
+from progressor.http.correlation import facts_of
 from progressor.http.documented import (
     ANSWER,
     ANY_TIME,
@@ -36,7 +37,7 @@ from progressor.http.routing import (
     router,
 )
 from progressor.http.segments import segment_of
-from progressor.model import TaskType
+from progressor.model import MAX_ID_LENGTH, TaskType
 
 routes = router()
 
@@ -96,14 +97,26 @@ class Asked:
 
     async def args(self, task_type: TaskType, name: str | None = None) -> bytes | None:
         """The arguments in the body, checked against what the namespace publishes."""
+        if name is not None and self._may_have(name):
+            facts_of(self._request.scope)["call"] = name
         body = await content.read_body(self._request, self._server.options)
         args = content.args_of(self._request, body, raw=self._published.is_raw)
         await self._server.publications.check(self._namespace, task_type, name, args.value)
         return args.data
 
+    def _may_have(self, name: str) -> bool:
+        """Whether the namespace has a call of this name; nothing is published of those of a raw one."""
+        calls = self._published.schemas.get("calls") or {}
+        return name in calls or (self._published.is_raw and len(name) <= MAX_ID_LENGTH)
+
+    def accepted(self, receipt: Receipt) -> Receipt:
+        """The same, whose task the log names."""
+        facts_of(self._request.scope)["task_id"] = receipt.task_id
+        return receipt
+
     async def answered(self, submitted: Awaitable[Receipt], *, created: bool = False) -> Response:
         """The answer of what was submitted, or where to ask for it."""
-        receipt = await submitted
+        receipt = self.accepted(await submitted)
         # Its arguments are stored: while it waits it holds none.
         self._request.state.place.keep(0)
         said = _of_receipt(receipt)
@@ -307,8 +320,10 @@ async def notify(
     asked = await Asked.read(request, server, namespace, process_id, answers_json=True)
     asked.require_key()
     args = await asked.args(TaskType.NOTIFY, name)
-    receipt = await server.client.submit_notify(
-        namespace, process_id, name, args, idempotency_key=asked.idempotency_key, context=asked.context
+    receipt = asked.accepted(
+        await server.client.submit_notify(
+            namespace, process_id, name, args, idempotency_key=asked.idempotency_key, context=asked.context
+        )
     )
     return still_under_way(Waiting.of(receipt, asked.published), _of_receipt(receipt))
 
@@ -345,7 +360,9 @@ async def repair(
         return await asked.answered(submitted)
     if (await content.read_body(request, server.options)).strip() not in (b"", b"null"):
         raise InvalidRequest("a simple repair takes no arguments: send no body", field="args")
-    receipt = await server.client.submit_simple_repair(
-        namespace, process_id, idempotency_key=asked.idempotency_key, context=asked.context
+    receipt = asked.accepted(
+        await server.client.submit_simple_repair(
+            namespace, process_id, idempotency_key=asked.idempotency_key, context=asked.context
+        )
     )
     return bodies.answer(None, headers=_of_receipt(receipt))

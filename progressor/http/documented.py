@@ -13,6 +13,7 @@ from pydantic import BaseModel
 
 from progressor.http import headers
 from progressor.http.bodies import ProblemBody
+from progressor.http.correlation import REQUEST_ID
 from progressor.http.preconditions import IF_NONE_MATCH
 from progressor.http.problems import MEDIA_TYPE
 from progressor.model import MAX_ID_LENGTH
@@ -48,9 +49,10 @@ HEADERS = {
     headers.IDEMPOTENCY_KEY: "The key of the request: the one that it had, or the one that it got.",
     headers.REPLAYED: "`true`: the key was used before, for the same request.",
     headers.TASK: "The address of the task whose answer this is.",
+    REQUEST_ID: "The id by which logs name the request: the one that it had, or one that was made.",
 }
 BEARER = "bearer"
-OF_ALL = ("RateLimit", "RateLimit-Policy")
+OF_ALL = ("RateLimit", "RateLimit-Policy", REQUEST_ID)
 OF_STATUS = {
     201: ("Location",),
     202: ("Location", "Retry-After"),

@@ -18,6 +18,7 @@ from progressor.client.client import Client
 from progressor.errors import InvalidRequest
 from progressor.handlers.timer_calls import PREFIX
 from progressor.http.access import PUBLIC, Caller, scope_of
+from progressor.http.correlation import facts_of, named_by
 from progressor.http.documented import BEARER, text_schema
 from progressor.http.headers import require_single
 from progressor.http.health_check import HealthCheck
@@ -60,7 +61,9 @@ class Route(APIRoute):
         values = await self._parameters.admitted(request)
         require_single(request.headers)
         self._conditions.check(request.headers)
-        answer = await self.endpoint(**values, **self._parameters.values(request))
+        given = self._parameters.values(request)
+        facts_of(scope).update(named_by(given))
+        answer = await self.endpoint(**values, **given)
         await answer(scope, receive, send)
 
 

@@ -1,6 +1,7 @@
 """What the API says of itself: a line and a measurement for each request, health, metrics.
 
-Rule: a request is known by its route, never by its path, and nothing of its query, body or token is said.
+Rule: a request is known by its route and by what it is for, never by its path, and nothing of its body or
+token is said.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from progressor import metrics
 from progressor.http import bodies
 from progressor.http.access import Caller, needs, public
+from progressor.http.correlation import REQUEST_ID, facts_of, request_id_of
 from progressor.http.documented import ANY_TIME, OBJECT, answers
 from progressor.http.routing import TheServer, router
 from progressor.loggers import Logger
@@ -41,16 +43,17 @@ class Watching:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        began, status = time.monotonic(), 500
+        began, status, request_id = time.monotonic(), 500, request_id_of(scope)
 
         async def send_seen(message: Message) -> None:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
+                message = {**message, "headers": [*message["headers"], (REQUEST_ID.encode(), request_id)]}
             await send(message)
 
-        # Whoever is asked next writes into it what it found: the route, the caller.
-        scope.setdefault("state", {})
+        # Whoever is asked next writes into it what it found: the route, the caller, the process.
+        facts_of(scope)["request_id"] = request_id.decode()
         try:
             await self._app(scope, receive, send_seen)
         finally:
@@ -69,6 +72,7 @@ def _say(scope: Scope, status: int, began: float) -> None:
             "status": status,
             "took_ms": round((time.monotonic() - began) * 1000, 1),
             "caller": None if caller is None else caller.name,
+            **facts_of(scope),
         }
         # uvloop writes an answer to its socket at the end of a turn: the line must not hold it up.
         asyncio.get_running_loop().call_soon(_write, facts)
