@@ -13,6 +13,7 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
+    SecretStr,
     ValidationError,
     ValidationInfo,
     field_validator,
@@ -109,6 +110,9 @@ class ConnectionOptions(_Options):
     signals: bool = True
     """Use LISTEN, NOTIFY and other state of a session (prepared statements, SET). False suits a pooler
     in transaction mode; everything then works by scanning and polling."""
+    listen_database_url: SecretStr | None = None
+    """Where to LISTEN, past a pooler in transaction mode: the same database, on a connection of its own.
+    All else goes through the pooler and leaves nothing in its sessions. Unset: where all else goes."""
     database_schema: SchemaName = DEFAULT_SCHEMA
     """The PostgreSQL schema in which the tables live: lower-case letters, digits and underscores."""
     connections: int = Field(default=8, ge=2, le=1000)
@@ -127,6 +131,18 @@ class ConnectionOptions(_Options):
     """How large the metadata of a process or of an event may be, as JSON."""
     max_events_bytes: int = Field(default=64 << 20, ge=1, le=256 << 20)
     """How large all events of one step, or of one import, may be together."""
+
+    @field_validator("listen_database_url")
+    @classmethod
+    def _needs_signals(cls, value: SecretStr | None, info: ValidationInfo) -> SecretStr | None:
+        if value is not None and not info.data.get("signals", True):
+            raise ValueError("needs signals, which are off")
+        return value
+
+    @property
+    def session_state(self) -> bool:
+        """Whether sessions may keep state from one transaction to the next: not those of a pooler."""
+        return self.signals and self.listen_database_url is None
 
     def check_value(self, field: str, value: bytes | None) -> bytes | None:
         """A value that is not too large, or InvalidRequest."""

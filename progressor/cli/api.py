@@ -12,7 +12,7 @@ import typer
 from progressor.cli import apps
 from progressor.cli.options import SERVING, Embedded, Processes, refuse_to_guess, with_settings
 from progressor.cli.output import note, stderr
-from progressor.cli.running import Runner, leave
+from progressor.cli.running import Runner, leave, warn_of_polls
 from progressor.cli.serve import children_of, go_on, places, supervise
 from progressor.client.client import Client
 from progressor.deployment import logs
@@ -142,6 +142,7 @@ def _serve(
                 monitor = check if isinstance(check, Monitor) else None
                 facts = {"command": "api", "database": found.shown, "url": serving.url, **places(monitor)}
                 log.info("serving", extra=facts)
+                warn_of_polls(settings)
 
         client = Client(found.dsn, namespaces, **settings.connection_options())
         runner.run(guarded(client, settings, host=host, port=port, listener=listener), started)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import asdict
 from typing import Annotated
 
@@ -11,12 +12,16 @@ from rich.text import Text
 from progressor.cli.failures import REFUSED, report
 from progressor.cli.options import ASKING, AsJson, read_duration, with_settings
 from progressor.cli.output import print_json, stdout, visible
+from progressor.cli.running import warn_of_polls
 from progressor.deployment import logs
 from progressor.deployment.database import existing_database
 from progressor.deployment.settings import Settings
-from progressor.errors import ProgressorError
-from progressor.storage import migrations
+from progressor.errors import InvalidRequest, ProgressorError
+from progressor.loggers import Logger
+from progressor.storage import migrations, refuse_lent_sessions
 from progressor.storage.doctor import Finding, Invariant, Report, examine
+
+log = Logger("progressor.cli")
 
 _FINDINGS, _NOT_EXAMINED = 1, 2
 # A collector has so many rounds to collect what it must; then it is a finding.
@@ -50,6 +55,7 @@ def doctor(
     try:
         with existing_database(settings) as found:
             migrations.check_revision(found.dsn, schema=settings.database_schema)
+            _look_at_sessions(found.dsn, settings)
             outcome = examine(
                 found.dsn,
                 namespace=namespace,
@@ -70,6 +76,18 @@ def doctor(
         stdout().print(_view(outcome), soft_wrap=True)
     if not outcome.is_clean:
         raise typer.Exit(_FINDINGS)
+
+
+def _look_at_sessions(dsn: str, settings: Settings) -> None:
+    """Warn where no hint of an answer can come: it is no fault of the tables."""
+    warn_of_polls(settings)
+    if not settings.signals:
+        return
+    url = settings.listen_database_url
+    try:
+        asyncio.run(refuse_lent_sessions(dsn, None if url is None else url.get_secret_value()))
+    except InvalidRequest as error:
+        log.warning("signals cannot work", extra={"reason": str(error)})
 
 
 def _view(outcome: Report) -> Text:

@@ -23,6 +23,7 @@ from rich.console import Console
 
 from progressor.deployment import logs
 from progressor.deployment.loops import serving
+from progressor.deployment.settings import Settings
 from progressor.loggers import Logger
 from progressor.supervision import watched
 
@@ -40,6 +41,18 @@ def leave(signum: int) -> NoReturn:
     """End this OS process at once, but for the lines that are still to be written."""
     logs.flush()
     os._exit(128 + signum)
+
+
+def warn_of_polls(settings: Settings) -> None:
+    """Log how slow signals that are off make every answer, and the setting that ends it."""
+    if not settings.signals:
+        log.warning(
+            "signals are off, answers wait for polls",
+            extra={
+                "poll_seconds": settings.reply_poll_interval.total_seconds(),
+                "instead": "unset PROGRESSOR_SIGNALS; past a pooler set PROGRESSOR_LISTEN_DATABASE_URL",
+            },
+        )
 
 
 class Runner:

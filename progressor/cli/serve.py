@@ -16,7 +16,7 @@ from progressor.cli import apps
 from progressor.cli.banner import banner
 from progressor.cli.options import SERVING, App, Embedded, Processes, refuse_to_guess, with_settings
 from progressor.cli.output import note, stderr
-from progressor.cli.running import BEYOND_GRACE, Runner, leave
+from progressor.cli.running import BEYOND_GRACE, Runner, leave, warn_of_polls
 from progressor.deployment import logs
 from progressor.deployment.database import Database, database
 from progressor.deployment.link import Link
@@ -191,6 +191,7 @@ def _serve(
             if monitor is not None:
                 monitor.watch(service.client.health)
             _say_started(command, found, monitor, namespaces)
+            warn_of_polls(settings)
 
         runner.run(build(found, runner), started)
 
@@ -252,6 +253,7 @@ def supervise(
         if monitor is not None:
             monitor.watch(supervisor.health, supervisor.life)
         log.info("serving", extra={"command": command, "processes": count, **facts, **places(monitor)})
+        warn_of_polls(settings)
 
     with ExitStack() as stack:
         monitor = None

@@ -43,7 +43,7 @@ class Node:
         schema = options.database_schema
         self.place = (*place_of(dsn).values(), schema)
         self._connections = Connections(
-            self.dsn, limit=options.connections, schema=schema, session_state=options.signals
+            self.dsn, limit=options.connections, schema=schema, session_state=options.session_state
         )
         self.storage = Storage(self._connections, patience=options.patience)
         self._batchers: list[Batcher[Any, Any]] = []
@@ -52,23 +52,15 @@ class Node:
             self.dsn,
             patience=options.patience,
             schema=schema,
-            session_state=options.signals,
+            session_state=options.session_state,
             outage=self.storage.outage,
         )
         poll = options.reply_poll_interval
         self.replies = Replies(self.storage, poll_interval=poll, announce=self._announce, follows=self)
         self.ring = ring
-        self.signals: Signals | None = None
-        if options.signals:
-            self.signals = Signals(
-                self.storage,
-                self.dsn,
-                self.node_id,
-                on_wake=ring,
-                on_replies=self.replies.hint,
-                on_gap=self.replies.look_at_all,
-                on_follow=self.replies.followed,
-            )
+        url = options.listen_database_url
+        self._listens_at = None if url is None else with_defaults(url.get_secret_value())
+        self.signals = self._made_signals() if options.signals else None
         self._wakes = Wakes(self.storage, self.signals, options.lease_age)
         self.is_connected = False
         self._closed = False
@@ -76,6 +68,18 @@ class Node:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._connecting: asyncio.Task[None] | None = None
         self._context = contextvars.copy_context()
+
+    def _made_signals(self) -> Signals:
+        return Signals(
+            self.storage,
+            self.dsn,
+            self.node_id,
+            listens_at=self._listens_at,
+            on_wake=self.ring,
+            on_replies=self.replies.hint,
+            on_gap=self.replies.look_at_all,
+            on_follow=self.replies.followed,
+        )
 
     @property
     def reply_to(self) -> int | None:
@@ -112,7 +116,7 @@ class Node:
         try:
             await asyncio.to_thread(migrations.check, self.dsn, schema=self.options.database_schema)
             if self.signals is not None:
-                await refuse_lent_sessions(self.dsn)
+                await refuse_lent_sessions(self.dsn, self._listens_at)
         except BaseException:
             self._loop = None
             raise

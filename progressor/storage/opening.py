@@ -119,18 +119,18 @@ def _refuse_unfit(info: psycopg.ConnectionInfo) -> None:
         )
 
 
-async def refuse_lent_sessions(dsn: str) -> None:
-    """InvalidRequest if a pooler lends sessions out from transaction to transaction."""
+async def refuse_lent_sessions(dsn: str, listens_at: str | None = None) -> None:
+    """InvalidRequest if a pooler lends out the sessions that are to listen, at `listens_at` if given."""
     try:
-        lent = await _are_lent(dsn)
+        lent = await _are_lent(listens_at or dsn)
     except psycopg.Error as error:
         raise refusals.translated(error, role=None, needs=refusals.TO_RUN) from None
     if lent:
         raise InvalidRequest(
             "a pooler lends the database's sessions out from transaction to transaction, so signals cannot "
-            "work: set PROGRESSOR_SIGNALS=false (in Python signals=False), or connect past the pooler, or "
-            "to a pool in session mode",
-            field="signals",
+            "work: set PROGRESSOR_LISTEN_DATABASE_URL (in Python listen_database_url) to a URL past the "
+            "pooler, or to a pool in session mode; PROGRESSOR_SIGNALS=false does without, slowly",
+            field="signals" if listens_at is None else "listen_database_url",
         )
 
 

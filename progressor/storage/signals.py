@@ -63,13 +63,16 @@ class Signals:
         dsn: str,
         node_id: int,
         *,
+        listens_at: str | None = None,
         on_wake: Callable[[str, Kind], None],
         on_replies: Callable[[Iterable[int]], None],
         on_gap: Callable[[], None],
         on_follow: Callable[[int], None],
     ) -> None:
         self._storage = storage
-        self._dsn = dsn
+        self._dsn = listens_at or dsn
+        # Of a way of its own an outage is no outage of all else.
+        self._is_apart = listens_at is not None
         self.channel = channel_of(node_id)
         self._on_wake = on_wake
         self._on_replies = on_replies
@@ -180,7 +183,7 @@ class Signals:
                     await self._hear(connection)
                 self._hearing.failed("it fell silent")
             except (psycopg.Error, OSError) as error:
-                if self.listening.is_set():
+                if self.listening.is_set() or self._is_apart:
                     self._hearing.failed(said_by(error))
                 else:
                     self._storage.outage.failed(said_by(error), operation="listen")

@@ -144,7 +144,7 @@ def heartbeat_on(
         lease_age=options.lease_age,
         schema=options.database_schema,
         outage=node.storage.outage,
-        session_state=options.signals,
+        session_state=options.session_state,
     )
     return Heartbeat(
         beats,

@@ -72,3 +72,13 @@ def test_not_examined(empty_dsn: str, progressor: Run) -> None:
     assert "progressor migrate" in done.err
     assert progressor("doctor", "--database-url", "postgresql://nobody@127.0.0.1:1/x").status == 75
     assert progressor("doctor", "--database-url", empty_dsn, "--slack", "soon").status == 2
+
+
+def test_polls_are_warned_of(dsn: str, progressor: Run) -> None:
+    """Signals that are off are no fault of the tables: a line that says what to set, and status 0."""
+    done = progressor("doctor", "--database-url", dsn, PROGRESSOR_SIGNALS="false")
+    assert done.status == 0
+    (line,) = [json.loads(each) for each in done.err.splitlines()]
+    assert (line["level"], line["message"]) == ("warning", "signals are off, answers wait for polls")
+    assert "PROGRESSOR_LISTEN_DATABASE_URL" in line["instead"]
+    assert progressor("doctor", "--database-url", dsn).err == ""

@@ -359,3 +359,19 @@ def test_passwords_are_said_nowhere(spawn: Spawn, progressor: Command, dsn: str)
     assert (lost.status, wrong.status, helped.status) == (75, 2, 0)
     said = worker.output + "".join(each.out + each.err for each in (lost, wrong, helped))
     assert secret not in said
+
+
+@pytest.mark.parametrize(
+    "command",
+    [["worker", "shop:orders"], ["worker", "shop:orders", "--processes", "2"], ["api", "--port", "0"]],
+    ids=["worker", "children", "api"],
+)
+def test_polls_are_warned_of(spawn: Spawn, dsn: str, command: list[str]) -> None:
+    """A service that has signals off logs once how slow that is, and what to set."""
+    service = spawn(*command, PROGRESSOR_DATABASE_URL=dsn, PROGRESSOR_SIGNALS="false")
+    line = service.fields_of("signals are off, answers wait for polls")
+    assert (line["level"], line["poll_seconds"]) == ("warning", 1.0)
+    assert "PROGRESSOR_LISTEN_DATABASE_URL" in line["instead"]
+    service.signal(signal.SIGTERM)
+    assert service.end() == 0, service.output
+    assert service.output.count("signals are off") == 1

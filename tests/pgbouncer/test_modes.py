@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from datetime import timedelta
 
 import psycopg
 import pytest
 
 from progressor import Client, Engine, InvalidRequest, SyncClient
+from progressor.cli import doctor
+from progressor.deployment.settings import Settings
+from progressor.loggers import message_of
 from progressor.storage import migrations
 from progressor.storage.doctor import examine
 from tests.acceptance.conftest import MODES
@@ -94,3 +98,46 @@ def test_migrations(empty_dsn: str, pooler: PgBouncer) -> None:
     assert migrations.upgrade(through) == (None, migrations.head())
     migrations.check(through)
     assert examine(through).is_clean
+
+
+async def test_a_listener_of_its_own_hears_past_the_pooler(dsn: str, pooled: str) -> None:
+    """All else goes through the pool, and an answer comes by a hint: no poll and no scan brings it."""
+    options = {"listen_database_url": dsn, "reply_poll_interval": timedelta(hours=1)}
+    engine = Engine(pooled, [Scripted().namespace], scan_interval=timedelta(hours=1), **options)
+    async with engine, Client(pooled, **options) as client:
+        await client.start(NS, "p", Act(add=1), timeout=30)
+        assert await client.call(NS, "p", "act", Act(add=1), timeout=30) == 2
+        with psycopg.connect(dsn) as other:
+            named = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND "
+            assert other.execute(named + "application_name = 'progressor listener'").fetchone() == (2,)
+
+
+async def test_a_listener_must_be_past_the_pooler(pooled: str) -> None:
+    """One that is in it hears nothing, and is refused by its name."""
+    with pytest.raises(InvalidRequest, match="past the pooler") as caught:
+        async with Client(pooled, listen_database_url=pooled):
+            pass
+    assert caught.value.field == "listen_database_url"
+
+
+async def test_a_lost_way_of_the_listener_takes_nothing_else(dsn: str, pooled: str) -> None:
+    """Its sessions are ended, it listens anew, and answers come by hints again."""
+    options = {"listen_database_url": dsn, "reply_poll_interval": timedelta(hours=1)}
+    async with Engine(pooled, [Scripted().namespace], **options), Client(pooled, **options) as client:
+        await client.start(NS, "p", Act(), timeout=30)
+        with psycopg.connect(dsn, autocommit=True) as other:
+            other.execute(
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
+                "WHERE datname = current_database() AND application_name = 'progressor listener'"
+            )
+        assert await client.call(NS, "p", "act", Act(add=1), timeout=60) == 1
+
+
+def test_the_doctor_warns_of_a_pooler(dsn: str, pooled: str, caplog: pytest.LogCaptureFixture) -> None:
+    """Where nothing can be heard it logs what to set; with a listener past the pooler, nothing."""
+    doctor._look_at_sessions(pooled, Settings(listen_database_url=dsn))
+    assert caplog.records == []
+    doctor._look_at_sessions(pooled, Settings())
+    (line,) = caplog.records
+    assert (line.levelname, message_of(line)) == ("WARNING", "signals cannot work")
+    assert "PROGRESSOR_LISTEN_DATABASE_URL" in vars(line)["reason"]

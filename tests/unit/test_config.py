@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from progressor.config import EngineOptions, NamespaceOptions, RetryPolicy
+from progressor.config import ConnectionOptions, EngineOptions, NamespaceOptions, RetryPolicy
 from progressor.errors import InvalidRequest
 
 
@@ -85,3 +85,20 @@ def test_a_worker_beats_three_times_a_lease(options: dict[str, float]) -> None:
     with pytest.raises(InvalidRequest, match=r"^EngineOptions\.heartbeat_interval: .*a third of lease_age"):
         EngineOptions(**options)
     assert EngineOptions(lease_age=9).heartbeat_interval == timedelta(seconds=3)
+
+
+def test_a_listener_needs_signals() -> None:
+    """A URL to listen at contradicts signals that are off; neither error nor repr shows it."""
+    url = "postgresql://me:hush@db1/shop"
+    with pytest.raises(InvalidRequest, match=r"listen_database_url: .*needs signals") as caught:
+        ConnectionOptions(signals=False, listen_database_url=url)
+    assert caught.value.field == "listen_database_url"
+    assert "hush" not in str(caught.value)
+    assert "hush" not in repr(ConnectionOptions(listen_database_url=url))
+
+
+def test_sessions_of_a_pooler_keep_no_state() -> None:
+    """Whoever listens past a pooler, or not at all, leaves nothing in other sessions."""
+    assert ConnectionOptions().session_state
+    assert not ConnectionOptions(signals=False).session_state
+    assert not ConnectionOptions(listen_database_url="postgresql://db1/shop").session_state
