@@ -13,6 +13,7 @@ ProgressorError
 ├── ProcessAlreadyExists    start or put of an id that is taken
 ├── ProcessBroken           the process is in status error; repair it first
 ├── ProcessNotBroken        repair of a process that is not in status error
+│   └── RepairConflict          it is in status error, and takes no repair just now
 ├── Rejected                the handler refused the request (the caller's side of Reject)
 ├── HandlerFailed           the handler raised, or ran out of time
 ├── ReplyTimeout            no answer in time; the task goes on
@@ -47,6 +48,7 @@ __all__ = [
     "Reject",
     "Rejected",
     "ReplyTimeout",
+    "RepairConflict",
     "RequestLost",
     "SchemaMismatch",
     "StorageUnavailable",
@@ -193,12 +195,19 @@ class ProcessBroken(_AboutProcess):
 
 
 class ProcessNotBroken(_AboutProcess):
-    """Only a process in status error can be repaired, by one repair at a time.
-
-    And only once all requests that waited when it broke are cancelled: of very many that takes a while.
-    """
+    """Only a process in status error can be repaired."""
 
     _says = "process {process} is not broken"
+
+
+class RepairConflict(ProcessNotBroken):
+    """The process is broken and takes no repair just now; `detail` says why. Ask again in a moment.
+
+    Another repair runs or waits, or requests that waited when it broke are still being cancelled: of very
+    many that takes a while.
+    """
+
+    _says = "process {process} takes no repair now"
 
 
 class Rejected(_AboutProcess):

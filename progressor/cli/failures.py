@@ -25,6 +25,7 @@ from progressor.errors import (
     ProcessNotFound,
     ProgressorError,
     Rejected,
+    RepairConflict,
     ReplyTimeout,
     StorageUnavailable,
 )
@@ -47,6 +48,7 @@ _HINTS: Mapping[type[ProgressorError], str] = {
     ProcessNotFound: "`progressor search` lists those that there are",
     ProcessAlreadyExists: "take another id, or look at it with `progressor get`",
     ProcessBroken: "see why with `progressor trace`, then `progressor repair` or `simple-repair`",
+    RepairConflict: "ask again in a moment; `progressor trace` shows a repair that runs",
     ProcessNotBroken: "there is nothing to repair",
     BulkNotFound: "`progressor bulks` lists those that there are",
     HandlerFailed: "see `progressor trace` and the log of the worker",

@@ -17,6 +17,7 @@ from progressor.errors import (
     ProcessNotFound,
     ProgressorError,
     Rejected,
+    RepairConflict,
     RequestLost,
     TaskCancelled,
 )
@@ -135,7 +136,13 @@ def not_prepared(request: Request, outcome: NotPrepared) -> ProgressorError:
         case Reason.BROKEN:
             return ProcessBroken(namespace, process_id, detail=outcome.detail)
         case Reason.NOT_BROKEN:
-            return ProcessNotBroken(namespace, process_id, detail=outcome.detail)
+            return ProcessNotBroken(namespace, process_id)
+        case Reason.IN_REPAIR:
+            return RepairConflict(namespace, process_id, detail="another repair of it runs or waits")
+        case Reason.STRANDED:
+            return RepairConflict(
+                namespace, process_id, detail="requests that waited when it broke are still being cancelled"
+            )
         case Reason.NO_NAMESPACE:
             return NamespaceNotFound(namespace)
         case Reason.CONFLICT:

@@ -28,6 +28,7 @@ from progressor.errors import (
     ProcessNotFound,
     ProgressorError,
     Rejected,
+    RepairConflict,
     ReplyTimeout,
     RequestLost,
     SchemaMismatch,
@@ -83,6 +84,9 @@ TABLE: Mapping[type[ProgressorError], Kind] = {
     ProcessAlreadyExists: Kind("process-already-exists", HTTPStatus.CONFLICT, "The id is taken"),
     ProcessBroken: Kind("process-broken", HTTPStatus.CONFLICT, "The process is broken"),
     ProcessNotBroken: Kind("process-not-broken", HTTPStatus.CONFLICT, "The process is not broken"),
+    RepairConflict: Kind(
+        "repair-conflict", HTTPStatus.CONFLICT, "The process takes no repair now: ask again"
+    ),
     Rejected: Kind("rejected", HTTPStatus.UNPROCESSABLE_ENTITY, "The handler refused the request"),
     HandlerFailed: Kind("handler-failed", HTTPStatus.INTERNAL_SERVER_ERROR, "The handler failed"),
     ReplyTimeout: Kind(
@@ -198,7 +202,7 @@ def members_of(error: ProgressorError) -> dict[str, Any]:
 def problem_of(error: ProgressorError, *, shows_failures: bool) -> Response:
     """The problem of an error; without `shows_failures` it does not say what a handler's failure said."""
     kind, members, detail = kind_of(error), members_of(error), str(error)
-    if not shows_failures and isinstance(error, HandlerFailed | ProcessBroken | ProcessNotBroken):
+    if not shows_failures and isinstance(error, HandlerFailed | ProcessBroken):
         detail = f"{kind.title}; what failed is for those with the scope errors:read"
         members = {name: value for name, value in members.items() if name not in _OF_FAILURES}
     if not members.get("errors") and isinstance(error, InvalidRequest) and error.field is not None:

@@ -160,6 +160,9 @@ class Reason(StrEnum):
     NOT_FOUND = "not_found"
     BROKEN = "broken"
     NOT_BROKEN = "not_broken"
+    IN_REPAIR = "in_repair"
+    STRANDED = "stranded"
+    """Requests that waited when it broke are still being cancelled."""
     CONFLICT = "conflict"
     NO_NAMESPACE = "no_namespace"
 
@@ -328,18 +331,6 @@ _MOST_CANCELLED, _LEAST_CANCELLED = 10_000, 100
 def most_cancelled(processes: int) -> int:
     """How many waiting requests of each of so many processes one transaction cancels."""
     return max(_MOST_CANCELLED // processes, _LEAST_CANCELLED)
-
-
-class Stranded(NamedTuple):
-    """One piece of the requests that waited on broken processes: their callers, and the reason.
-
-    `place` is the broken process to go on behind, None at the end of all; `more` if a piece was cancelled.
-    """
-
-    place: tuple[int, datetime, int] | None
-    cancelled: tuple[TaskRef, ...] = ()
-    reason: str | None = None
-    more: bool = False
 
 
 @dataclass(frozen=True, slots=True)

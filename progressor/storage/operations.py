@@ -40,7 +40,6 @@ from progressor.storage.items import (
     Saved,
     Standing,
     Step,
-    Stranded,
     TaskKey,
     TaskRef,
     Zombie,
@@ -61,7 +60,14 @@ from progressor.storage.saving import save
 from progressor.storage.session import Session
 from progressor.storage.statements import Params, Row, lock_by_name
 from progressor.storage.tokens import Tokens
-from progressor.storage.zombies import Round, cancel_stranded, collect, collected, evidence_columns
+from progressor.storage.zombies import (
+    Round,
+    Stranded,
+    cancel_stranded,
+    collect,
+    collected,
+    evidence_columns,
+)
 
 # Of removed processes, in one transaction: no more than is deleted in a few seconds.
 _MOST_ROWS, _MOST_BYTES = 10_000, 64 * 1024 * 1024

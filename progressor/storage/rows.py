@@ -180,7 +180,9 @@ def _refused(request: Request, row: Row) -> NotPrepared:
     if status is None:
         return NotPrepared(Reason.NOT_FOUND)
     if request.task_type is TaskType.REPAIR:
-        return NotPrepared(Reason.NOT_BROKEN, detail)
+        if status != ProcessStatus.ERROR:
+            return NotPrepared(Reason.NOT_BROKEN)
+        return NotPrepared(Reason.STRANDED if row["is_stranded"] else Reason.IN_REPAIR)
     return NotPrepared(Reason.BROKEN, detail)
 
 

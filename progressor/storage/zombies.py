@@ -19,7 +19,7 @@ from progressor.loggers import Logger
 from progressor.model import Decision, Disposition, Task, TaskType, shown_id
 from progressor.storage.arrays import bigints, microseconds, texts
 from progressor.storage.columns import task_key_columns, timer_columns
-from progressor.storage.items import Evidence, Stranded, TaskRef, Zombie, most_cancelled
+from progressor.storage.items import Evidence, TaskRef, Zombie, most_cancelled
 from progressor.storage.reach import said_by
 from progressor.storage.refusals import Unreadable, judged
 from progressor.storage.rows import grouped
@@ -115,6 +115,18 @@ async def _find(session: Session, params: Params) -> list[Row]:
 _LOOKS = 5000
 FROM_THE_START = (-1, datetime(1, 1, 2, tzinfo=UTC), -1)
 """Before all broken processes, in the order in which they are looked at."""
+
+
+class Stranded(NamedTuple):
+    """One piece of the requests that waited on broken processes: their callers, and the reason.
+
+    `place` is the broken process to go on behind, None at the end of all; `more` if a piece was cancelled.
+    """
+
+    place: tuple[int, datetime, int] | None
+    cancelled: tuple[TaskRef, ...] = ()
+    reason: str | None = None
+    more: bool = False
 
 
 async def cancel_stranded(

@@ -4,7 +4,15 @@ import asyncio
 
 import pytest
 
-from progressor import Client, HandlerFailed, Namespace, Process, ProcessNotBroken, ProcessStatus, Rejected
+from progressor import (
+    Client,
+    HandlerFailed,
+    Namespace,
+    Process,
+    ProcessStatus,
+    Rejected,
+    RepairConflict,
+)
 from tests.acceptance.conftest import MakeClient
 from tests.acceptance.support import (
     NS,
@@ -126,7 +134,7 @@ async def test_simple_repair_after_a_call_runs_nothing(serve: MakeClient) -> Non
 
 
 async def test_one_repair_at_a_time(serve: MakeClient) -> None:
-    """While one repair runs another one is told ProcessNotBroken, and calls that the process is broken."""
+    """While one repair runs another one is told RepairConflict, and calls that the process is broken."""
     scripted = Scripted()
     client = await serve(scripted.namespace)
     await client.start(NS, "p", Act())
@@ -135,7 +143,7 @@ async def test_one_repair_at_a_time(serve: MakeClient) -> None:
     repairing = asyncio.create_task(client.repair(NS, "p", Act(gate="g", add=1)))
     await scripted.gates["g"].entered()
     for second in (client.repair(NS, "p", Act()), client.simple_repair(NS, "p")):
-        with pytest.raises(ProcessNotBroken):
+        with pytest.raises(RepairConflict, match="another repair of it runs or waits"):
             await second
     scripted.gates["g"].open()
     assert await repairing == 1

@@ -31,7 +31,8 @@ PUBLIC = """
     Bulk BulkStatus BulkPreview BrokenGroup BulkNotFound
     ProgressorError InvalidRequest IdempotencyConflict NamespaceNotFound NamespaceInUse ProcessNotFound
     TaskCancelled TaskNotFound
-    ProcessAlreadyExists ProcessBroken ProcessNotBroken Rejected HandlerFailed ReplyTimeout RequestLost
+    ProcessAlreadyExists ProcessBroken ProcessNotBroken RepairConflict Rejected HandlerFailed ReplyTimeout
+    RequestLost
     StorageUnavailable SchemaMismatch InvalidState CallCycle
     development_database __version__
 """

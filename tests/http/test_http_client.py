@@ -39,6 +39,7 @@ ERRORS = [
     errors.ProcessAlreadyExists(NS, "o1"),
     errors.ProcessBroken(NS, "o1", detail="why"),
     errors.ProcessNotBroken(NS, "o1"),
+    errors.RepairConflict(NS, "o1", detail="another repair of it runs or waits"),
     errors.BulkNotFound(7),
     errors.Rejected(NS, "o1", reason="no", details={"day": 1}),
     errors.HandlerFailed(NS, "o1", error="KeyError: 1"),

@@ -218,8 +218,9 @@ class Oracle:
             return Reason.NOT_FOUND, None
         broken = process.status is ProcessStatus.ERROR
         if asked.task_type is TaskType.REPAIR:
-            free = broken and not process.running and not process.requests
-            return None if free else (Reason.NOT_BROKEN, process.detail)
+            if not broken:
+                return Reason.NOT_BROKEN, None
+            return (Reason.IN_REPAIR, None) if process.running or process.requests else None
         return (Reason.BROKEN, process.detail) if broken else None
 
     def _add(self, process: Process, kind: TaskType, due: datetime, asked: Request | None = None) -> Task:

@@ -342,7 +342,7 @@ async def test_two_repairs_at_once(storage: Storage, race: Race) -> None:
     await race.begin(lambda first: hold(first, repair()))
     second = await race.waits(storage.simple_repair([repair()], now=T0))
     await race.commit()
-    assert await second == [NotPrepared(Reason.NOT_BROKEN, "ValueError: no")]
+    assert await second == [NotPrepared(Reason.IN_REPAIR)]
 
 
 async def test_two_claims_at_once(storage: Storage, race: Race) -> None:

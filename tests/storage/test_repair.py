@@ -95,7 +95,7 @@ async def test_one_repair_at_a_time(storage: Storage) -> None:
     await hold(storage, repair("running"))
     await wait(storage, repair("waiting", worker_id=None))
     for process_id in ("running", "waiting"):
-        refused = NotPrepared(Reason.NOT_BROKEN, "ValueError: no")
+        refused = NotPrepared(Reason.IN_REPAIR)
         assert await storage.prepare_repair([repair(process_id)], now=T0) == [refused]
         assert await storage.simple_repair([repair(process_id)], now=T0) == [refused]
 
@@ -105,7 +105,7 @@ async def test_two_repairs_in_one_batch(storage: Storage) -> None:
     await break_process(storage)
     results = await storage.prepare_repair([repair(), repair()], now=T0)
     assert isinstance(results[0], Continue)
-    assert results[1] == NotPrepared(Reason.NOT_BROKEN, "ValueError: no")
+    assert results[1] == NotPrepared(Reason.IN_REPAIR)
 
 
 async def test_batch_of_all_outcomes(storage: Storage) -> None:

@@ -98,9 +98,9 @@ async def test_what_is_left_is_cancelled(storage: Storage, tables: Tables, dsn: 
 
 
 async def test_no_repair_begins_before_that(storage: Storage, tables: Tables) -> None:
-    """A process that runs again has none of the requests that were to be cancelled."""
+    """A process that runs again has none of the requests that were to be cancelled: it waits for that."""
     await broken(storage, tables, lost=False)
-    refused = NotPrepared(Reason.NOT_BROKEN, "ValueError: no")
+    refused = NotPrepared(Reason.STRANDED)
     assert await storage.prepare_repair([repair()], now=T0) == [refused]
     assert await storage.simple_repair([repair()], now=T0) == [refused]
     await storage.cancel_stranded(FROM_THE_START, now=T0)

@@ -5,7 +5,8 @@
 --   ended, deserted        processes with events left; with requests left
 --   forgotten              those whose answers are kept no longer
 --   old_event, old_task    of these, the first rows, each with what all before it weigh
---   event, task            what there is room for, deleted; a task with all that knows it
+--   event                  of the events what there is room for, deleted
+--   request, answer, task  of the tasks, each with all that knows it
 WITH ended AS MATERIALIZED (
     SELECT r.process_no
     FROM progressor.removed_processes AS r

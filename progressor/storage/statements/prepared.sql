@@ -24,7 +24,12 @@ SELECT
     timer.scheduled_time AS timer_due,
     r.lease IS NOT NULL AS runs,
     t.lease = i.lease AS own,
-    t.reply_to
+    t.reply_to,
+    p.status = 'error' AND EXISTS (
+        SELECT FROM progressor.schedule AS s
+        WHERE s.process_no = i.process_no AND s.task_type IN ('init', 'call', 'notify')
+        OFFSET 0
+    ) AS is_stranded
 FROM (
     SELECT i.*, ((SELECT current_setting('prg.locked')::bigint[]))[i.ord] AS process_no
     FROM unnest(
