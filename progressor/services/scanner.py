@@ -56,6 +56,8 @@ class Scanner(PeriodicService):
         self._wake = wake
         self._namespaces = namespaces
         self._published: set[str] = set()
+        # Whose broken processes are shown: also where nobody serves them.
+        self._broken: set[str] = set()
         self._paused: set[str] = set()
         self._snapshots_at = 0.0
         # When each namespace is to be looked at next.
@@ -80,7 +82,11 @@ class Scanner(PeriodicService):
                 soonest = due_in
         if failure is not None:
             raise failure
-        self._forget(self._published - set(names))
+        known = set(names)
+        self._forget(self._published - known)
+        self._forget_broken(self._broken - known)
+        for retired in self._looks_at.keys() - known:
+            del self._looks_at[retired]
         await self._look_at_snapshots()
         if soonest is None:
             return None
@@ -92,10 +98,13 @@ class Scanner(PeriodicService):
         is_idle = not any(each.tasks for each in waiting.values())
         is_quiet = is_idle and backlog.next_due is None and not backlog.paused
         if self._namespaces is None and not workers and is_quiet:
-            # It was served once, and has nothing to do.
+            # It was served once, and has nothing to do. What is broken there waits for a repair.
             self._forget({namespace})
+            await self._look(namespace)
             return None
-        self._published.add(namespace)
+        if namespace not in self._published:
+            self._published.add(namespace)
+            self._looks_at.pop(namespace, None)
         metrics.LIVE_WORKERS.labels(namespace).set(workers)
         metrics.PAUSED.labels(namespace).set(backlog.paused)
         if backlog.paused is not (namespace in self._paused):
@@ -123,20 +132,27 @@ class Scanner(PeriodicService):
         if now < self._looks_at.get(namespace, 0.0):
             return
         self._looks_at[namespace] = now + _PAUSE
+        is_published = namespace in self._published
         for each in await self._storage.status(namespace):
-            metrics.BROKEN_PROCESSES.labels(namespace).set(each.broken)
-            metrics.publish_waiting(
-                namespace,
-                requests=each.waiting.requests,
-                age=each.waiting.age,
-                deepest=max((mailbox.requests for mailbox in each.waiting.deepest), default=0),
-                through_in=each.through_in,
-            )
+            if each.broken or is_published:
+                self._broken.add(namespace)
+                metrics.BROKEN_PROCESSES.labels(namespace).set(each.broken)
+            else:
+                self._forget_broken({namespace})
+            if is_published:
+                metrics.publish_waiting(
+                    namespace,
+                    requests=each.waiting.requests,
+                    age=each.waiting.age,
+                    deepest=max((mailbox.requests for mailbox in each.waiting.deepest), default=0),
+                    through_in=each.through_in,
+                )
 
     async def stop(self) -> None:
         await super().stop()
         # What nobody looks at any more must not stand there as if somebody did.
         self._forget(self._published)
+        self._forget_broken(self._broken)
 
     def _forget(self, namespaces: AbstractSet[str]) -> None:
         for namespace in namespaces & self._published:
@@ -144,6 +160,11 @@ class Scanner(PeriodicService):
             self._looks_at.pop(namespace, None)
             self._paused.discard(namespace)
         self._published -= namespaces
+
+    def _forget_broken(self, namespaces: AbstractSet[str]) -> None:
+        for namespace in namespaces & self._broken:
+            metrics.BROKEN_PROCESSES.remove(namespace)
+        self._broken -= namespaces
 
     async def _look_at_snapshots(self) -> None:
         now = time.monotonic()

@@ -336,6 +336,42 @@ async def test_broken_processes_are_published(scanner: Scanned, storage: Storage
     assert figure("broken_processes") == 1
 
 
+async def test_broken_processes_that_nobody_serves_are_published(storage: Storage, tables: Tables) -> None:
+    """Until the last one is repaired, or its namespace retired; its workers and mailboxes are not."""
+    scanner = Scanned(storage)
+    scanner._namespaces = None
+    set_slots(tables, WORKER, 10)
+    await break_process(storage, "p1")
+    await scanner.run_once()
+    assert (figure("broken_processes"), live(NS)) == (1, 1)
+    tables.execute("DELETE FROM workers")
+    for _ in range(2):
+        await scanner.run_once()
+        # A worker that is missing there is missed by nobody.
+        assert [figure(name) for name in ("broken_processes", "waiting_requests")] == [1, None]
+        assert live(NS) is None
+    fresh = Scanned(storage)
+    fresh._namespaces = None
+    await scanner.stop()
+    assert figure("broken_processes") is None
+    await fresh.run_once()
+    assert figure("broken_processes") == 1
+    set_slots(tables, WORKER, 10)
+    await fresh.run_once()
+    assert [figure(name) for name in ("broken_processes", "waiting_requests")] == [1, 0]
+    await storage.simple_repair([repair("p1")])
+    tables.execute("DELETE FROM workers")
+    await fresh.run_once()
+    assert figure("broken_processes") is None
+    await break_process(storage, "p2")
+    fresh._looks_at.clear()
+    await fresh.run_once()
+    assert figure("broken_processes") == 1
+    fresh._namespaces = []
+    await fresh.run_once()
+    assert figure("broken_processes") is None
+
+
 async def test_what_nobody_looks_at_is_not_shown(scanner: Scanned, tables: Tables) -> None:
     """Neither mailboxes nor broken processes of a scanner that was stopped."""
     set_slots(tables, WORKER, 10)
