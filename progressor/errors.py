@@ -57,6 +57,10 @@ __all__ = [
 ]
 
 
+# So many names are suggested by one text.
+_MOST_MEANT = 3
+
+
 class ProgressorError(Exception):
     """The root of the tree."""
 
@@ -119,14 +123,16 @@ class CallCycle(InvalidRequest):
 
 
 class NamespaceNotFound(ProgressorError):
-    """No worker ever registered this namespace in this database."""
+    """No worker ever registered this namespace in this database; `similar` may have been meant."""
 
-    def __init__(self, namespace: str) -> None:
+    def __init__(self, namespace: str, similar: tuple[str, ...] = ()) -> None:
+        meant = f" (did you mean {' or '.join(map(repr, similar[:_MOST_MEANT]))}?)" if similar else ""
         super().__init__(
-            f"namespace {namespace!r} is not known in this database: "
+            f"namespace {namespace!r} is not known in this database{meant}: "
             "start a worker (or an Engine) that serves it once"
         )
         self.namespace = namespace
+        self.similar = similar
 
 
 class NamespaceInUse(ProgressorError):

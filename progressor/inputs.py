@@ -3,27 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 from datetime import datetime, timedelta
-from difflib import get_close_matches
 
 from progressor.errors import InvalidRequest
 from progressor.model import MAX_ID_LENGTH, in_utc
 
 # As of options: every clock and timer holds it.
 _LONGEST_TIMEOUT = timedelta(days=3650)
-_NAMES_SHOWN = 10
 NAMESPACE_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9_.-]*$"
 _NAMESPACE = re.compile(NAMESPACE_PATTERN)
-
-
-def names_like(name: str, known: Iterable[str]) -> str:
-    """The names that somebody may have meant, the most alike first, then others; "none" without any."""
-    names = sorted(known)
-    alike = get_close_matches(name, names, n=_NAMES_SHOWN)
-    shown = [*alike, *(each for each in names if each not in alike)]
-    more = f" and {len(shown) - _NAMES_SHOWN} more" if len(shown) > _NAMES_SHOWN else ""
-    return ", ".join(shown[:_NAMES_SHOWN]) + more or "none"
 
 
 def check_namespace(name: object) -> str:

@@ -18,6 +18,7 @@ from typing import NamedTuple
 
 from progressor.errors import InvalidRequest
 from progressor.model import MAX_ID_LENGTH
+from progressor.names import names_like
 
 MOST_PATTERNS = 100
 _PATTERN = re.compile(r"[A-Za-z0-9*][A-Za-z0-9_.*-]*")
@@ -127,9 +128,8 @@ def check_scopes(field: str, names: Iterable[str]) -> frozenset[Scope]:
         elif name in tuple(Scope):
             found.add(Scope(name))
         else:
-            raise InvalidRequest(
-                f"{field} must be all, or some of {', '.join(Scope)}, not {name!r:.80}", field=field
-            )
+            known = names_like(str(name), ("all", *Scope))
+            raise InvalidRequest(f"{field} must be some of {known}, not {name!r:.80}", field=field)
     if not found:
         raise InvalidRequest(f"{field} must name at least one scope", field=field)
     return frozenset(found)

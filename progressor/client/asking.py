@@ -33,6 +33,7 @@ from progressor.handlers.waits import waiting_for
 from progressor.inputs import check_count, check_seconds, check_text
 from progressor.inputs import check_namespace as _check_name
 from progressor.model import LAST_ID, Metadata, ProcessStatus, Snapshot, TaskType
+from progressor.names import nearest_names
 from progressor.node.node import Node
 from progressor.storage import Continue, Duplicate, Finished, Postpone, Request, Standing, TaskRef
 from progressor.worker.pools import Pools
@@ -106,7 +107,7 @@ class Asker:
         if namespace not in self._known:
             row = await self._node.reads.namespace(namespace)
             if row is None:
-                raise NamespaceNotFound(namespace)
+                raise await namespace_not_found(self._node, namespace)
             if namespace not in self._given:
                 self._wires[namespace] = RAW if row.options.get("raw") else self._wire
             self._known.add(namespace)
@@ -308,6 +309,15 @@ class Asker:
             await self.check_namespace(namespace)
             raise ProcessNotFound(namespace, process_id)
         return snapshot
+
+
+async def namespace_not_found(node: Node, namespace: str) -> NamespaceNotFound:
+    """The error of a namespace that is not known, with those that may have been meant."""
+    names: list[str] = []
+    # The error is raised in any case.
+    with suppress(ProgressorError):
+        names = await node.storage.namespace_names()
+    return NamespaceNotFound(namespace, nearest_names(namespace, names))
 
 
 def standing_of(accepted: Accepted) -> tuple[TaskRef, Standing | None]:

@@ -16,7 +16,7 @@ from types import TracebackType
 from typing import Any, Concatenate, Literal, ParamSpec, Self, TypeVar
 
 from progressor import metrics
-from progressor.client.asking import Asker
+from progressor.client.asking import Asker, namespace_not_found
 from progressor.client.bulk_repair import BulkRepairing
 from progressor.client.importing import import_of
 from progressor.client.overseeing import Overseeing
@@ -27,7 +27,6 @@ from progressor.client.timing import Timing
 from progressor.client.tokens import Tokens
 from progressor.config import ConnectionOptions
 from progressor.errors import (
-    NamespaceNotFound,
     ProcessAlreadyExists,
     ProcessNotFound,
     ProgressorError,
@@ -168,7 +167,7 @@ class Client(Requesting, Timing, Overseeing, BulkRepairing):
         is_put = await self._node.storage.put(item)
         if is_put is None:
             self._asker.forget_namespace(namespace)
-            raise NamespaceNotFound(namespace)
+            raise await namespace_not_found(self._node, namespace)
         if not is_put:
             raise ProcessAlreadyExists(namespace, process_id)
         if item.timer is not None and item.status == "running":

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
+from progressor.client.asking import namespace_not_found
 from progressor.client.failures import FailureGroup, grouped
 from progressor.client.results import Published
-from progressor.errors import InvalidRequest, NamespaceInUse, NamespaceNotFound
+from progressor.errors import InvalidRequest, NamespaceInUse
 from progressor.inputs import check_moment, check_namespace, check_text
 from progressor.node.node import Node
 from progressor.storage import KINDS, KnownNamespace, KnownWorker, NamespaceStatus
@@ -45,7 +46,7 @@ class Overseeing:
         check_namespace(namespace)
         await self._node.connected()
         if not await self._node.storage.set_paused(namespace, paused, reason):
-            raise NamespaceNotFound(namespace)
+            raise await namespace_not_found(self._node, namespace)
 
     async def retire(self, namespace: str) -> None:
         """Forget a namespace that nobody serves and that has no processes, or raise NamespaceInUse."""
@@ -53,7 +54,7 @@ class Overseeing:
         await self._node.connected()
         left = await self._node.storage.retire(namespace, lease_age=self._node.options.lease_age)
         if left is None:
-            raise NamespaceNotFound(namespace)
+            raise await namespace_not_found(self._node, namespace)
         if not left.is_nothing:
             raise NamespaceInUse(namespace, workers=left.workers, processes=left.processes)
 
@@ -68,7 +69,7 @@ class Overseeing:
         await self._node.connected()
         row = await self._node.reads.namespace(namespace)
         if row is None:
-            raise NamespaceNotFound(namespace)
+            raise await namespace_not_found(self._node, namespace)
         return Published(row.name, row.paused, dict(row.options), dict(row.schemas))
 
     async def workers(self) -> list[KnownWorker]:
@@ -83,7 +84,7 @@ class Overseeing:
         await self._node.connected()
         found = await self._node.storage.status(namespace)
         if namespace is not None and not found:
-            raise NamespaceNotFound(namespace)
+            raise await namespace_not_found(self._node, namespace)
         return found
 
     async def errors(
@@ -100,6 +101,6 @@ class Overseeing:
         await self._node.connected()
         known = await self._node.storage.known_namespaces(namespace)
         if namespace is not None and not known:
-            raise NamespaceNotFound(namespace)
+            raise await namespace_not_found(self._node, namespace)
         found = [await self._node.storage.failed(each.name, since=begin, ago=ago) for each in known]
         return grouped(failure for failures in found for failure in failures)

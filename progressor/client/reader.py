@@ -18,6 +18,7 @@ from progressor.handlers.namespace import Namespace
 from progressor.handlers.process import Process
 from progressor.inputs import check_count, check_moment, check_namespace, check_text
 from progressor.model import LAST_ID, Event, HistoryRange, Metadata, ProcessStatus, Snapshot
+from progressor.names import names_like
 from progressor.node.node import Node
 from progressor.storage import MOST_ITEMS, ROOM, TaskRef, TaskRow, TimerFilter, TraceRange, Wanted
 
@@ -135,7 +136,8 @@ class Reader:
         if namespace is not None:
             check_namespace(namespace)
         if status is not None and status not in tuple(ProcessStatus):
-            raise InvalidRequest("status must be init, running or error", field="status")
+            known = names_like(str(status), ProcessStatus)
+            raise InvalidRequest(f"status must be one of {known}, not {status!r:.80}", field="status")
         if timer is not None and timer not in get_args(TimerFilter):
             raise InvalidRequest("timer must be none, overdue or held", field="timer")
         check_count("limit", limit, least=1, most=MOST_ITEMS)

@@ -6,7 +6,6 @@ SecretStr and are in no error text.
 
 from __future__ import annotations
 
-import difflib
 import os
 import re
 from collections.abc import Iterator
@@ -21,6 +20,7 @@ from progressor.config import ConnectionOptions, EngineOptions
 from progressor.deployment.http_settings import HttpSettings
 from progressor.errors import InvalidRequest
 from progressor.handlers.codec import rule_of
+from progressor.names import nearest_names
 
 PREFIX = "PROGRESSOR_"
 _DURATION = "Input should be a duration: seconds (1.5), ISO 8601 (PT1.5S) or hh:mm:ss"
@@ -131,7 +131,7 @@ def unknown_variables() -> Iterator[tuple[str, str | None]]:
         own = upper.removeprefix(PREFIX)
         is_other = _OTHERS.fullmatch(upper) or (own.endswith("PORT") and _ADDRESS.fullmatch(value))
         if upper.startswith(PREFIX) and own not in known and not is_other:
-            nearest = difflib.get_close_matches(own, known, n=1)
+            nearest = nearest_names(own, known)
             yield name, PREFIX + nearest[0] if nearest else None
 
 

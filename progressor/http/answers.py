@@ -67,8 +67,9 @@ def error_of(answer: Answer) -> ProgressorError:
     facts = {name: value for name, value in document.items() if name not in _OF_PROBLEMS}
     if issubclass(error, InvalidRequest):
         facts.setdefault("field", None)
-    if issubclass(error, errors.CallCycle):
-        facts["processes"] = tuple(facts.get("processes", ()))
+    for field, of in (("processes", errors.CallCycle), ("similar", errors.NamespaceNotFound)):
+        if issubclass(error, of):
+            facts[field] = tuple(facts.get(field, ()))
     if "process_id" in facts and issubclass(error, errors.ProcessNotFound.__mro__[1]):
         facts["detail"] = facts.pop("cause", None)
     vars(made).update(facts)

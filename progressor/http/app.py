@@ -15,7 +15,7 @@ from starlette.routing import Match
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from progressor.client.client import Client
-from progressor.errors import ProcessAlreadyExists, ProgressorError
+from progressor.errors import NamespaceNotFound, ProcessAlreadyExists, ProgressorError
 from progressor.http import (
     asking,
     bulks,
@@ -40,11 +40,14 @@ from progressor.http.waiting import Waits
 from progressor.http.watching import Watching
 from progressor.loggers import Logger
 from progressor.release import VERSION
+from progressor.rights import fitting
 
 log = Logger("progressor.http")
 
 # What nginx says of a caller who has left before there was an answer.
 _LEFT = 499
+# Of the namespaces that may have been meant, and that the caller sees.
+_MOST_SIMILAR = 3
 
 
 def make_app(client: Client, *, access: Access, options: HttpOptions | None = None) -> FastAPI:
@@ -114,6 +117,9 @@ async def _of_error(request: Request, error: Any) -> Response:
     if isinstance(error, ProcessAlreadyExists) and wants_absence(request.headers):
         return problem(problems.PRECONDITION_FAILED, str(error), members=problems.members_of(error))
     caller = getattr(request.state, "caller", None)
+    if isinstance(error, NamespaceNotFound):
+        seen = () if caller is None else fitting(caller.namespaces, error.similar)
+        error = NamespaceNotFound(error.namespace, seen[:_MOST_SIMILAR])
     namespace = getattr(error, "namespace", None)
     shows = caller is not None and reads_failures(caller, namespace)
     answer = problem_of(error, shows_failures=shows)

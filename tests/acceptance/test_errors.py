@@ -98,6 +98,29 @@ async def test_namespace_not_found(serve: MakeClient) -> None:
         assert caught.value.namespace == "no.such"
 
 
+async def test_unknown_namespaces_have_similar_ones(serve: MakeClient) -> None:
+    """A name that is misspelt is answered with the one that was meant, whatever is asked."""
+    client = await serve(Scripted().namespace)
+    misspelt = NS[:-1] + "x"
+    asked = [
+        client.start(misspelt, "p", {}),
+        client.get(misspelt, "p"),
+        client.put(misspelt, "p"),
+        client.pause(misspelt),
+        client.retire(misspelt),
+        client.published(misspelt),
+        client.status(misspelt),
+        client.errors(namespace=misspelt),
+    ]
+    for asking in asked:
+        with pytest.raises(NamespaceNotFound, match=f"did you mean '{NS}'") as caught:
+            await asking
+        assert caught.value.similar == (NS,)
+    with pytest.raises(InvalidRequest, match="status must be one of running, ") as refused:
+        await client.search(status="runing")
+    assert refused.value.field == "status"
+
+
 async def test_idempotency_conflict(serve: MakeClient) -> None:
     """A key used again for another name, other arguments or another verb raises IdempotencyConflict."""
     client = await serve(Scripted().namespace)

@@ -55,7 +55,7 @@ def test_machines_get_one_object(progressor: Command, dsn: str) -> None:
     [
         (("--expires", "soon"), "--expires"),
         (("--expires", "0d"), "lifetime must be"),
-        (("--scope", "root"), "scopes must be all, or some of"),
+        (("--scope", "root"), "scopes must be some of "),
         (("-n", "b l"), "namespaces must be names"),
     ],
 )

@@ -32,6 +32,7 @@ ERRORS = [
     errors.CallCycle(["a", "b"]),
     errors.InvalidState("not of its type"),
     errors.NamespaceNotFound(NS),
+    errors.NamespaceNotFound(NS, ("shop.orders",)),
     errors.NamespaceInUse(NS, workers=1, processes=2),
     errors.ProcessNotFound(NS, "a/ü", detail="it was removed"),
     errors.TaskNotFound(NS, "o1", task_id=17),

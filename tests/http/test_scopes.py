@@ -330,3 +330,19 @@ async def test_workers_and_metrics_show_what_their_caller_sees(world: World) -> 
     assert "billing" not in seen
     assert "progressor_http_request_ms" in seen
     assert "billing" in (await world.ask("GET", "/metrics", "admin", namespaces=("*",))).text
+
+
+async def test_a_misspelt_namespace_is_answered_with_those_that_its_caller_sees(world: World) -> None:
+    """No name of another one, however like it is."""
+
+    async def similar(*namespaces: str) -> list[str]:
+        answer = await world.ask("GET", "/v1/namespaces/shop.x", "processes:read", namespaces=namespaces)
+        assert answer.status_code == 404
+        found = answer.json()
+        assert ("did you mean" in found["detail"]) == bool(found["similar"])
+        assert all(each in found["detail"] for each in found["similar"])
+        return list(found["similar"])
+
+    assert await similar("shop.x", "shop.a") == ["shop.a"]
+    assert await similar("shop.x") == []
+    assert sorted(await similar("*")) == ["shop.a", "shop.b"]
