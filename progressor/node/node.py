@@ -112,11 +112,15 @@ class Node:
         connecting.result()
 
     async def _connect(self) -> None:
-        """Check the schema and whether sessions keep their state, then start listening."""
+        """Check what this relies on, then start listening."""
         try:
-            await asyncio.to_thread(migrations.check, self.dsn, schema=self.options.database_schema)
-            if self.signals is not None:
-                await refuse_lent_sessions(self.dsn, self._listens_at)
+            try:
+                await self._check()
+            except StorageUnavailable as error:
+                # Perhaps a connection was lost amid the check. A server that is away refuses the next one.
+                if error.is_denied:
+                    raise
+                await self._check()
         except BaseException:
             self._loop = None
             raise
@@ -124,6 +128,12 @@ class Node:
         if self.signals is not None:
             await self.signals.start()
         self.is_connected = True
+
+    async def _check(self) -> None:
+        """Refuse a schema of another release, and a pooler whose sessions do not keep their state."""
+        await asyncio.to_thread(migrations.check, self.dsn, schema=self.options.database_schema)
+        if self.signals is not None:
+            await refuse_lent_sessions(self.dsn, self._listens_at)
 
     def _refuse_other_loops(self, loop: asyncio.AbstractEventLoop) -> None:
         if self._loop is not None and self._loop is not loop:

@@ -17,7 +17,7 @@ from datetime import timedelta
 from functools import partial
 
 from progressor.config import EngineOptions
-from progressor.errors import ProgressorError
+from progressor.errors import ProgressorError, StorageUnavailable
 from progressor.loggers import Logger
 from progressor.node.node import Node
 from progressor.node.witness import Witness
@@ -51,6 +51,7 @@ class Heartbeat:
     """Beats every `interval`; `witness` is told of each beat.
 
     `free_slots` and `performed`, the steps since the start, are read in the thread, by namespace.
+    `patience` bounds the tries of the first beat.
     """
 
     def __init__(
@@ -58,6 +59,7 @@ class Heartbeat:
         beats: Beats,
         *,
         interval: timedelta,
+        patience: timedelta,
         free_slots: Callable[[], Mapping[str, int]],
         performed: Callable[[], Mapping[str, int]],
         witness: Witness,
@@ -65,6 +67,8 @@ class Heartbeat:
         self._beats = beats
         self._witness = witness
         self._interval = interval.total_seconds()
+        self._again = min(self._interval, _AGAIN)
+        self._patience = patience.total_seconds()
         self._free_slots = free_slots
         self._performed = performed
         self._last_minute = LastMinute()
@@ -99,14 +103,14 @@ class Heartbeat:
     def _run(self, registered: Future[None]) -> None:
         if not registered.done():
             try:
-                self._beat()
+                self._register()
             except BaseException as error:  # noqa: BLE001 - whoever starts it hears of it
                 self._beats.close()
                 registered.set_exception(error)
                 return
             registered.set_result(None)
         failing = False
-        while not self._stopped.wait(min(self._interval, _AGAIN) if failing else self._interval):
+        while not self._stopped.wait(self._again if failing else self._interval):
             try:
                 self._beat()
             except ProgressorError:
@@ -120,6 +124,16 @@ class Heartbeat:
             except ProgressorError:
                 log.warning("worker not deregistered, its row will age")
         self._beats.close()
+
+    def _register(self) -> None:
+        """Beat for the first time; again while PostgreSQL cannot do it, until the patience ends."""
+        until = time.monotonic() + self._patience
+        while True:
+            try:
+                return self._beat()
+            except StorageUnavailable as error:
+                if error.is_denied or time.monotonic() >= until or self._stopped.wait(self._again):
+                    raise
 
     def _beat(self) -> None:
         steps = self._last_minute.of(self._performed(), time.monotonic())
@@ -149,6 +163,7 @@ def heartbeat_on(
     return Heartbeat(
         beats,
         interval=options.heartbeat_interval,
+        patience=options.patience,
         free_slots=free_slots,
         performed=performed,
         witness=witness,

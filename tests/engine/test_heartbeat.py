@@ -4,12 +4,15 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Callable
 from datetime import timedelta
+from typing import Any
 
+import psycopg
 import pytest
 
 from progressor.errors import StorageUnavailable
 from progressor.loggers import message_of
 from progressor.node.witness import Witness
+from progressor.storage import opening
 from progressor.storage.beats import Beats
 from progressor.worker import heartbeat as heartbeat_module
 from progressor.worker.heartbeat import Heartbeat, LastMinute
@@ -23,10 +26,21 @@ def beats_of(dsn: str) -> Beats:
 
 
 def heartbeat_of(
-    dsn: str, slots: Callable[[], dict[str, int]] = dict, steps: Callable[[], dict[str, int]] = dict
+    dsn: str,
+    slots: Callable[[], dict[str, int]] = dict,
+    steps: Callable[[], dict[str, int]] = dict,
+    *,
+    patience: timedelta = 10 * SECOND,
 ) -> Heartbeat:
     witness = Witness(WORKER, lease_age=15 * SECOND)
-    return Heartbeat(beats_of(dsn), interval=TICK, free_slots=slots, performed=steps, witness=witness)
+    return Heartbeat(
+        beats_of(dsn),
+        interval=TICK,
+        patience=patience,
+        free_slots=slots,
+        performed=steps,
+        witness=witness,
+    )
 
 
 @pytest.fixture
@@ -155,10 +169,46 @@ async def test_a_silent_server_does_not_hold_up_who_leaves(
 
 
 async def test_no_database_at_the_start() -> None:
-    """A worker that cannot register does not start."""
-    nowhere = beats_of("postgresql://postgres@127.0.0.1:1/postgres")
-    with pytest.raises(StorageUnavailable):
-        await asyncio.to_thread(nowhere.beat, {}, {})
+    """A worker that cannot register within its patience does not start."""
+    nowhere = heartbeat_of("postgresql://postgres@127.0.0.1:1/postgres", patience=2 * TICK)
+    with pytest.raises(StorageUnavailable, match="cannot be reached"):
+        await nowhere.start()
+
+
+async def test_the_first_beats_that_are_lost(
+    dsn: str, tables: Tables, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A start goes on where a later try gets through."""
+    lost, connect = iter(range(3)), opening.connect_blocking
+
+    def lossy(dsn: str, name: str) -> psycopg.Connection[Any]:
+        if next(lost, None) is not None:
+            raise psycopg.OperationalError("the connection was lost")
+        return connect(dsn, name)
+
+    monkeypatch.setattr(opening, "connect_blocking", lossy)
+    heartbeat = heartbeat_of(dsn)
+    await heartbeat.start()
+    assert (row(tables)["worker_id"], next(lost, None)) == (WORKER, None)
+    await heartbeat.stop(leave=True)
+
+
+async def test_a_first_beat_that_is_denied(
+    dsn: str, tables: Tables, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A privilege that is missing is told at once: no try mends it."""
+    denied: list[object] = []
+
+    def deny(_beats: Beats, *row: object) -> None:
+        denied.append(row)
+        error = StorageUnavailable("grant the role what it needs")
+        error.is_denied = True
+        raise error
+
+    monkeypatch.setattr(Beats, "beat", deny)
+    with pytest.raises(StorageUnavailable, match="grant"):
+        await heartbeat_of(dsn, patience=3600 * SECOND).start()
+    assert len(denied) == 1
 
 
 async def test_a_start_that_is_cancelled_leaves_nothing(dsn: str, tables: Tables) -> None:
