@@ -16,7 +16,7 @@ from progressor.cli.running import warn_of_polls
 from progressor.deployment import logs
 from progressor.deployment.database import existing_database
 from progressor.deployment.settings import Settings
-from progressor.errors import InvalidRequest, ProgressorError
+from progressor.errors import ProgressorError
 from progressor.loggers import Logger
 from progressor.storage import migrations, refuse_lent_sessions
 from progressor.storage.doctor import Finding, Invariant, Report, examine
@@ -86,7 +86,7 @@ def _look_at_sessions(dsn: str, settings: Settings) -> None:
     url = settings.listen_database_url
     try:
         asyncio.run(refuse_lent_sessions(dsn, None if url is None else url.get_secret_value()))
-    except InvalidRequest as error:
+    except ProgressorError as error:
         log.warning("signals cannot work", extra={"reason": str(error)})
 
 

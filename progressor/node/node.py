@@ -58,8 +58,10 @@ class Node:
         poll = options.reply_poll_interval
         self.replies = Replies(self.storage, poll_interval=poll, announce=self._announce, follows=self)
         self.ring = ring
-        url = options.listen_database_url
-        self._listens_at = None if url is None else with_defaults(url.get_secret_value())
+        self._listens_at: str | None = None
+        if options.listen_database_url is not None:
+            url = options.listen_database_url.get_secret_value()
+            self._listens_at = with_defaults(url, field="listen_database_url")
         self.signals = self._made_signals() if options.signals else None
         self._wakes = Wakes(self.storage, self.signals, options.lease_age)
         self.is_connected = False

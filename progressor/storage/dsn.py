@@ -23,12 +23,12 @@ _DEFAULTS = {
 _DRIVER = re.compile(r"^(postgres(?:ql)?)\+\w+(?=://)")
 
 
-def with_defaults(dsn: str) -> str:
+def with_defaults(dsn: str, *, field: str = "dsn") -> str:
     """The DSN as key=value, with bounds on waiting for a dead server unless it states its own."""
-    return make_conninfo("", **{**_DEFAULTS, **parsed(dsn)})
+    return make_conninfo("", **{**_DEFAULTS, **parsed(dsn, field=field)})
 
 
-def parsed(dsn: str) -> dict[str, Any]:
+def parsed(dsn: str, *, field: str = "dsn") -> dict[str, Any]:
     """The parts of a DSN; InvalidRequest (without the DSN: it holds a password) if it is none."""
     try:
         return dict(conninfo_to_dict(_DRIVER.sub(r"\1", dsn)))
@@ -36,5 +36,5 @@ def parsed(dsn: str) -> dict[str, Any]:
         raise InvalidRequest(
             "the database URL is not one that PostgreSQL understands: "
             "write it like postgresql://user:password@host:5432/database",
-            field="dsn",
+            field=field,
         ) from None

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from progressor import Client
 from progressor.config import ConnectionOptions, EngineOptions, NamespaceOptions, RetryPolicy
 from progressor.errors import InvalidRequest
 
@@ -102,3 +103,11 @@ def test_sessions_of_a_pooler_keep_no_state() -> None:
     assert ConnectionOptions().session_state
     assert not ConnectionOptions(signals=False).session_state
     assert not ConnectionOptions(listen_database_url="postgresql://db1/shop").session_state
+
+
+def test_a_listener_url_that_is_none_is_refused_by_its_name() -> None:
+    """Without its text, which may hold a password."""
+    with pytest.raises(InvalidRequest) as caught:
+        Client("postgresql://db1/shop", listen_database_url="nothing://hush@db1")
+    assert caught.value.field == "listen_database_url"
+    assert "hush" not in str(caught.value)
