@@ -16,13 +16,13 @@ from pathlib import Path
 import httpx
 import pytest
 
-from progressor import Engine
+from progressor import Client, Engine
 from progressor.http import memory
 from progressor.http.connections import HELD_BYTES
 from progressor.http.options import HttpOptions
 from progressor.http.problems import Refusal
 from tests.deploy.manifests import DEPLOY, documents
-from tests.http.test_pages import URL, large
+from tests.http.test_pages import NS, URL, large
 
 LIMIT = 512 << 20
 OPTIONS = HttpOptions()
@@ -200,3 +200,43 @@ async def test_the_worst_that_is_asked_fits_the_limit(
         assert seen
     peak = await api.peak()
     assert peak < LIMIT
+
+
+async def poll(port: int, path: str, token: str) -> int:
+    """The status of a long poll, over a connection of its own."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    lines = (f"GET {path} HTTP/1.1", "Host: 127.0.0.1", f"Authorization: Bearer {token}", "Prefer: wait=60")
+    writer.write("\r\n".join((*lines, "Connection: close", "", "")).encode())
+    status = int((await reader.readline()).split()[1])
+    await reader.read()
+    writer.close()
+    await writer.wait_closed()
+    return status
+
+
+async def test_a_caller_with_a_thousand_polls_leaves_places_to_others(api: Api, dsn: str) -> None:
+    """Beyond its share it is told to come back; its other polls are answered, and so is everybody else."""
+    async with Client(dsn) as client:
+        rights = {
+            "scopes": ["processes:start", "processes:read", "state:read"],
+            "namespaces": [NS],
+            "lifetime": None,
+        }
+        one, two = [(await client.tokens.create("x", **rights)).bearer.text for _ in range(2)]
+        await client.start(NS, "p", {})
+        await client.pause(NS)
+        accepted = await client.submit_call(NS, "p", "fill", {"events": 0, "size": 1})
+        path = f"{URL}/p/tasks/{accepted.task_id}?fingerprint={accepted.fingerprint}"
+        port = int(api.url.rpartition(":")[2])
+        polls = [asyncio.ensure_future(poll(port, path, one)) for _ in range(1000)]
+        # All but its share.
+        early = iter(asyncio.as_completed(polls))
+        assert {await next(early) for _ in range(1000 - OPTIONS.max_requests // 2 - 1)} == {429}
+        headers = {"Authorization": f"Bearer {two}"}
+        async with httpx.AsyncClient(base_url=api.url, headers=headers, timeout=60) as other:
+            assert await answered(other, "GET", f"{URL}/p") == 200
+            later = {"Prefer": "respond-async"}
+            assert await answered(other, "POST", f"{URL}/q", json={}, headers=later) == 202
+        await client.resume(NS)
+        assert set(await asyncio.gather(*polls)) == {200, 429}
+    assert await api.peak() < LIMIT
