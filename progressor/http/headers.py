@@ -50,6 +50,15 @@ def require_single(headers: Headers) -> None:
             raise InvalidRequest(f"the header {name} stands {count} times", field=field)
 
 
+def refuse_key(headers: Headers) -> None:
+    """InvalidRequest, if a request has a key that its route would ignore."""
+    if IDEMPOTENCY_KEY in headers:
+        raise InvalidRequest(
+            f"the header {IDEMPOTENCY_KEY} is not supported here, so nothing was done: ask without it",
+            field="idempotency_key",
+        )
+
+
 def idempotency_key_of(headers: Headers) -> str | None:
     """The key: a string of structured fields, or bare."""
     text = headers.get(IDEMPOTENCY_KEY)

@@ -6,9 +6,8 @@ answers, so no change can be made to depend on one.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from hashlib import blake2b
-from typing import Any
 
 from starlette.datastructures import Headers
 from starlette.requests import Request
@@ -17,7 +16,7 @@ from starlette.responses import Response
 from progressor.http.problems import PRECONDITION_NOT_SUPPORTED, Refusal
 
 IF_NONE_MATCH = "If-None-Match"
-_SAFE = frozenset({"GET", "HEAD"})
+SAFE = frozenset({"GET", "HEAD"})
 _OF_CHANGES = ("If-Match", "If-Unmodified-Since", IF_NONE_MATCH)
 # Without a tag that fits, the whole answer is right: a cache loses nothing by that.
 _OF_READS = _OF_CHANGES[:2]
@@ -26,9 +25,8 @@ _OF_READS = _OF_CHANGES[:2]
 class Conditions:
     """The preconditions of one route: those that it keeps, and those that it refuses."""
 
-    def __init__(self, methods: Collection[str], documented: Mapping[str, Any]) -> None:
-        kept = {each["name"] for each in documented.get("parameters", ()) if each["in"] == "header"}
-        listed = _OF_READS if _SAFE.issuperset(methods) else _OF_CHANGES
+    def __init__(self, methods: Collection[str], kept: Collection[str]) -> None:
+        listed = _OF_READS if SAFE.issuperset(methods) else _OF_CHANGES
         self._refused = {name.lower().encode(): name for name in listed if name not in kept}
 
     def check(self, headers: Headers) -> None:

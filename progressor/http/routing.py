@@ -20,11 +20,11 @@ from progressor.handlers.timer_calls import PREFIX
 from progressor.http.access import PUBLIC, Caller, scope_of
 from progressor.http.correlation import facts_of, named_by
 from progressor.http.documented import BEARER, text_schema
-from progressor.http.headers import require_single
+from progressor.http.headers import IDEMPOTENCY_KEY, refuse_key, require_single
 from progressor.http.health_check import HealthCheck
 from progressor.http.options import HttpOptions
 from progressor.http.parameters import Parameters
-from progressor.http.preconditions import Conditions
+from progressor.http.preconditions import SAFE, Conditions
 from progressor.http.publications import Publications
 from progressor.http.segments import text_of
 from progressor.http.waiting import Waits
@@ -50,7 +50,11 @@ class Route(APIRoute):
         security = [] if scope == PUBLIC else [{BEARER: [scope]}]
         kwargs["openapi_extra"] = {**(kwargs.get("openapi_extra") or {}), "security": security}
         super().__init__(path, endpoint, **kwargs)
-        self._conditions = Conditions(self.methods or (), self.openapi_extra or {})
+        stated = (self.openapi_extra or {}).get("parameters", ())
+        kept = {each["name"] for each in stated if each["in"] == "header"}
+        self._conditions = Conditions(self.methods or (), kept)
+        # What only reads may be repeated with or without one.
+        self._refuses_keys = IDEMPOTENCY_KEY not in kept and not SAFE.issuperset(self.methods or ())
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request for this path."""
@@ -61,6 +65,8 @@ class Route(APIRoute):
         values = await self._parameters.admitted(request)
         require_single(request.headers)
         self._conditions.check(request.headers)
+        if self._refuses_keys:
+            refuse_key(request.headers)
         given = self._parameters.values(request)
         facts_of(scope).update(named_by(given))
         answer = await self.endpoint(**values, **given)

@@ -542,3 +542,24 @@ async def test_a_number_is_no_time(order: httpx.AsyncClient, time: str) -> None:
     for at in (time, 1772236800):
         timer = await order.patch(f"{ORDER}/timers/default", json={"at": at})
         assert (timer.status_code, timer.json()["field"]) == (422, "args.at")
+
+
+WITHOUT_KEYS = {
+    "put": ("PUT", ORDER),
+    "remove": ("DELETE", ORDER),
+    "pause": ("POST", "/v1/namespaces/shop.order/pause"),
+    "resume": ("POST", "/v1/namespaces/shop.order/resume"),
+    "retire": ("POST", "/v1/namespaces/shop.order/retire"),
+    "stop_bulk": ("POST", "/v1/bulk/1/stop"),
+}
+
+
+@pytest.mark.parametrize("name", WITHOUT_KEYS)
+async def test_a_key_that_would_be_ignored_is_refused(order: httpx.AsyncClient, name: str) -> None:
+    """Nothing is done, and the problem names the header."""
+    method, path = WITHOUT_KEYS[name]
+    refused = await order.request(method, path, headers={"Idempotency-Key": "k"})
+    assert (refused.status_code, kind(refused)) == (400, "invalid-request")
+    assert "Idempotency-Key" in refused.json()["detail"]
+    # A read may have one: there is nothing that could be done twice.
+    assert (await order.get(ORDER, headers={"Idempotency-Key": "k"})).status_code == 200
