@@ -86,7 +86,8 @@ KEYS = {
     "removed_processes_with_events": (),
     "removed_processes_with_requests": (),
     "kept_answers_by_key": ("namespace =", "process_id =", "idempotency_key ="),
-    "kept_answers_pkey": ("task_id =", "process_no ="),
+    # All tasks have their numbers from one sequence.
+    "kept_answers_pkey": ("task_id =",),
     "tasks_pkey": ("process_no =", "task_id ="),
     "tasks_idempotency_key": ("(process_no + 0) =", "idempotency_key ="),
     "running_pkey": ("process_no =",),
