@@ -77,7 +77,6 @@ class Pool:
         self._background = Background(namespace=namespace.name)
         self._outage = Outage(log, _SAYS, namespace=namespace.name)
         self._drained = asyncio.Event()
-        # A callback of the loop, made once.
         self._on_end = watched("step", self._chain_ended)
         self.is_open = False
         """Whether new work is begun: from the start until the stop."""
@@ -165,7 +164,11 @@ class Pool:
 
     def give_up(self, begun: Begun) -> None:
         """Its task is not committed: the slot is free when its handler has ended."""
-        self._begin(begun.given_up(), begun.held, begun.slot)
+        if begun.deciding.done():
+            self._budget.give_back(begun.slot)
+            self.release()
+        else:
+            self._begin(begun.given_up(), begun.held, begun.slot)
 
     def run_anew(self, held: Claimed, begun: Begun) -> None:
         """What began was not committed, this was: its handler begins when the other has ended."""
@@ -193,8 +196,7 @@ class Pool:
 
     def run(self, held: Claimed) -> None:
         """Begin a chain of steps in a slot that was reserved."""
-        slot = Slot()
-        self._begin(self._run_chain(held, slot), held, slot)
+        self._begin(self._run_chain(held, slot := Slot()), held, slot)
 
     @property
     def claims(self) -> bool:
@@ -274,7 +276,6 @@ class Pool:
         steps = 0
         while held is not None:
             if begun is None and not self.is_open:
-                # The stop came before this step.
                 await self._storage.hand_back([held.task])
                 return
             steps += 1
