@@ -2,7 +2,7 @@
 
 from progressor.bulks import BrokenGroup, Bulk, BulkPreview, BulkStatus
 from progressor.client.client import Client, ProcessHandle
-from progressor.client.failures import FailureGroup
+from progressor.client.failure_groups import FailureGroup
 from progressor.client.results import Health, Page, Published, Receipt, TraceEntry
 from progressor.client.sync import SyncClient
 from progressor.config import RetryPolicy

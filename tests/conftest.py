@@ -22,9 +22,9 @@ from psycopg import sql
 
 from progressor.errors import StorageUnavailable
 from progressor.storage import migrations
-from progressor.storage.connections import Connections
 from progressor.storage.operations import Storage
-from progressor.storage.session import Session
+from progressor.storage.postgres.pipeline import Session
+from progressor.storage.postgres.pool import Connections
 from progressor.storage.statements import Transaction
 from tests import postgres
 from tests.support import NS, Tables, check_invariants

@@ -29,9 +29,11 @@ from progressor.model import (
     Task,
     TaskType,
 )
-from progressor.storage.connections import Connections
 from progressor.storage.doctor import examine
-from progressor.storage.items import (
+from progressor.storage.operations import Storage
+from progressor.storage.postgres.pipeline import Session
+from progressor.storage.postgres.pool import Connections
+from progressor.storage.values import (
     Claimed,
     Continue,
     Evidence,
@@ -44,8 +46,6 @@ from progressor.storage.items import (
     TaskRef,
     Zombie,
 )
-from progressor.storage.operations import Storage
-from progressor.storage.session import Session
 
 NS = "shop.order"
 T0 = datetime(2040, 1, 1, 12, 0, 0, 123457, tzinfo=UTC)

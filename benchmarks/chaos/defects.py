@@ -14,9 +14,9 @@ from typing import Any
 
 from progressor.node.replies import Replies
 from progressor.services.scanner import Scanner
-from progressor.storage.items import Standing, Step, TaskRef
 from progressor.storage.operations import Storage
 from progressor.storage.statements import STATEMENTS
+from progressor.storage.values import Standing, Step, TaskRef
 from progressor.worker.pool import Pool
 from progressor.worker.worker import Worker
 

@@ -24,7 +24,7 @@ from progressor.handlers.namespace import Namespace
 from progressor.loggers import Logger
 
 if TYPE_CHECKING:
-    from progressor.http.serving import Serving
+    from progressor.http.server.serve import Serving
 
 log = Logger("progressor.cli")
 
@@ -85,7 +85,7 @@ def api(
         level=settings.log_level, form=settings.log_format, child=None if link is None else link.number
     )
     try:
-        from progressor.http import serving  # noqa: PLC0415 - an extra, which only this needs
+        from progressor.http.server import serve as serving  # noqa: PLC0415 - an extra, which only this needs
     except ModuleNotFoundError as error:
         raise typer.BadParameter(
             f"the API needs {error.name}, which the extra http brings: "

@@ -14,14 +14,14 @@ from progressor.client.client import Client
 from progressor.deployment.http_settings import HttpSettings
 from progressor.deployment.settings import PREFIX, Settings
 from progressor.errors import InvalidRequest
-from progressor.http.app import make_app
-from progressor.http.certificates import Certificates, networks
-from progressor.http.guard import AccessOptions, Guard
-from progressor.http.oidc import Provider
-from progressor.http.options import HttpOptions
-from progressor.http.origins import allowed_hosts
-from progressor.http.rates import Rate
-from progressor.http.serving import Serving
+from progressor.http.server.app import make_app
+from progressor.http.server.auth.authenticator import AccessOptions, Guard
+from progressor.http.server.auth.client_certificates import Certificates, networks
+from progressor.http.server.auth.oidc import Provider
+from progressor.http.server.auth.origins import allowed_hosts
+from progressor.http.server.auth.rate_limit import Rate
+from progressor.http.server.options import HttpOptions
+from progressor.http.server.serve import Serving
 from progressor.loggers import Logger
 from progressor.rights import Rights, check_patterns, check_scopes
 

@@ -16,7 +16,7 @@ from rich.text import Text
 from progressor.cli.options import ASKING, AsJson, read_duration, read_moment, with_settings
 from progressor.cli.output import clock, note, print_json, stdout, visible
 from progressor.cli.question import ask
-from progressor.client.failures import FailureGroup
+from progressor.client.failure_groups import FailureGroup
 from progressor.deployment.settings import Settings
 
 _BROKEN = "broken"

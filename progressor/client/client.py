@@ -16,14 +16,14 @@ from types import TracebackType
 from typing import Any, Concatenate, Literal, ParamSpec, Self, TypeVar
 
 from progressor import metrics
-from progressor.client.asking import Asker, namespace_not_found
-from progressor.client.bulk_repair import BulkRepairing
-from progressor.client.importing import import_of
-from progressor.client.overseeing import Overseeing
+from progressor.client.admin import Overseeing
+from progressor.client.bulk_repairs import BulkRepairing
+from progressor.client.dispatch.dispatcher import Asker, namespace_not_found
+from progressor.client.imports import import_of
 from progressor.client.reader import Reader
-from progressor.client.requesting import Requesting, Timeout
+from progressor.client.requests import Requesting, Timeout
 from progressor.client.results import Health, Page, TraceEntry
-from progressor.client.timing import Timing
+from progressor.client.timers import Timing
 from progressor.client.tokens import Tokens
 from progressor.config import ConnectionOptions
 from progressor.errors import (

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple, get_args
 
-from progressor.client.asking import Asker, not_answered
+from progressor.client.dispatch.dispatcher import Asker, not_answered
 from progressor.errors import InvalidRequest, ProcessNotFound
 from progressor.handlers.codec import RAW, Wire, json_object
 from progressor.handlers.namespace import Namespace

@@ -4,14 +4,33 @@ Rule: what stands here is what other rooms may use; how it is done is known in h
 `doctor` are tools of their own, imported by their names.
 """
 
-from progressor.storage.batching import Batcher, batch_by_key, batch_by_process, batch_steps
-from progressor.storage.beats import Beats
-from progressor.storage.bulks import Round, RunningBulks
+from progressor.storage.admin.bulks import Round, RunningBulks
+from progressor.storage.admin.mailboxes import Mailbox, WaitingRequests
+from progressor.storage.admin.monitoring import LiveWorker, Waiting
+from progressor.storage.admin.namespaces import (
+    MOST_COUNTED,
+    Failed,
+    KnownNamespace,
+    KnownWorker,
+    Left,
+    NamespaceStatus,
+)
 from progressor.storage.catalog import Difference
-from progressor.storage.connections import Connections
-from progressor.storage.dsn import parsed, with_defaults
-from progressor.storage.fused import Doubtful, Fused, Run
-from progressor.storage.items import (
+from progressor.storage.group_commit import Batcher, batch_by_key, batch_by_process, batch_steps
+from progressor.storage.heartbeats import Beats
+from progressor.storage.notifications import KINDS, Kind, Signals
+from progressor.storage.operations import Storage
+from progressor.storage.postgres.dsn import parsed, with_defaults
+from progressor.storage.postgres.pool import Connections
+from progressor.storage.postgres.server_identity import place_of
+from progressor.storage.postgres.session_setup import refuse_lent_sessions
+from progressor.storage.postgres.sqlstates import BatchRefused, Unreadable
+from progressor.storage.queries.reads import Reads
+from progressor.storage.queries.searches import MOST_ITEMS, TimerFilter, Wanted
+from progressor.storage.queries.traces import TaskRow, TraceRange
+from progressor.storage.steps.fused import Doubtful, Fused, Run
+from progressor.storage.steps.zombies import FROM_THE_START
+from progressor.storage.values import (
     ROOM,
     Beat,
     Claimed,
@@ -35,25 +54,6 @@ from progressor.storage.items import (
     TaskRef,
     Zombie,
 )
-from progressor.storage.mailboxes import Mailbox, WaitingRequests
-from progressor.storage.opening import refuse_lent_sessions
-from progressor.storage.operations import Storage
-from progressor.storage.oversight import (
-    MOST_COUNTED,
-    Failed,
-    KnownNamespace,
-    KnownWorker,
-    Left,
-    NamespaceStatus,
-)
-from progressor.storage.overview import LiveWorker, Waiting
-from progressor.storage.reach import place_of
-from progressor.storage.reads import Reads
-from progressor.storage.refusals import BatchRefused, Unreadable
-from progressor.storage.searches import MOST_ITEMS, TimerFilter, Wanted
-from progressor.storage.signals import KINDS, Kind, Signals
-from progressor.storage.traces import TaskRow, TraceRange
-from progressor.storage.zombies import FROM_THE_START
 
 __all__ = [
     "BatchRefused",

@@ -34,8 +34,8 @@ from sqlalchemy.schema import CreateSchema
 from progressor.config import DEFAULT_SCHEMA
 from progressor.errors import InvalidRequest, ProgressorError, SchemaMismatch
 from progressor.loggers import Logger
-from progressor.storage import opening, refusals
 from progressor.storage.catalog import Difference, differences, entries
+from progressor.storage.postgres import session_setup, sqlstates
 from progressor.storage.statements import STATEMENTS
 
 log = Logger("progressor.migrations")
@@ -101,7 +101,7 @@ def connect(dsn: str) -> Connection:
     """A connection of SQLAlchemy to any DSN that psycopg takes; its transactions state their settings."""
 
     def open_() -> psycopg.Connection[Any]:
-        connection = opening.connect_blocking(dsn, "progressor migrate")
+        connection = session_setup.connect_blocking(dsn, "progressor migrate")
         connection.autocommit = False
         connection.isolation_level = psycopg.IsolationLevel.READ_COMMITTED
         connection.read_only = connection.deferrable = False
@@ -112,12 +112,12 @@ def connect(dsn: str) -> Connection:
     @event.listens_for(engine, "begin")
     def _state_settings(connection: Connection) -> None:
         # Never for the session: a pooler may lend it to others.
-        connection.exec_driver_sql(STATEMENTS["settings"], opening.UNBOUNDED_TRANSACTION)
+        connection.exec_driver_sql(STATEMENTS["settings"], session_setup.UNBOUNDED_TRANSACTION)
 
     try:
         return engine.connect()
     except (DBAPIError, psycopg.Error) as error:
-        raise _translated(error, role=None, needs=refusals.TO_LOOK) from None
+        raise _translated(error, role=None, needs=sqlstates.TO_LOOK) from None
 
 
 @contextmanager
@@ -139,7 +139,7 @@ def _connected(dsn: str, *, needs: str) -> Iterator[Connection]:
 
 def _translated(error: DBAPIError | psycopg.Error, *, role: str | None, needs: str) -> ProgressorError:
     said = error.orig if isinstance(error, DBAPIError) else error
-    return refusals.translated(cast("psycopg.Error", said), role=role, needs=needs)
+    return sqlstates.translated(cast("psycopg.Error", said), role=role, needs=needs)
 
 
 def upgrade(
@@ -151,7 +151,7 @@ def upgrade(
     """
     config = _config()
     order = _order(revision)
-    with _connected(dsn, needs=refusals.TO_MIGRATE) as connection, connection.begin():
+    with _connected(dsn, needs=sqlstates.TO_MIGRATE) as connection, connection.begin():
         connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({MIGRATION_LOCK})")
         before = _revision(connection, schema)
         if _is_newer(connection, before, schema, wanted=revision):
@@ -189,7 +189,7 @@ class Descent(NamedTuple):
 def descent(dsn: str, revision: str, *, schema: str = DEFAULT_SCHEMA) -> Descent | None:
     """Whether a migration to this revision goes down, and with how many processes; None if it does not."""
     order = _order(revision)
-    with _connected(dsn, needs=refusals.TO_LOOK) as connection:
+    with _connected(dsn, needs=sqlstates.TO_LOOK) as connection:
         before = _revision(connection, schema)
         if _is_newer(connection, before, schema, wanted=revision):
             return None
@@ -201,7 +201,7 @@ def descent(dsn: str, revision: str, *, schema: str = DEFAULT_SCHEMA) -> Descent
 
 def check(dsn: str, *, schema: str = DEFAULT_SCHEMA) -> str:
     """The revision of the database; SchemaMismatch unless this release can work with its tables."""
-    with _connected(dsn, needs=refusals.TO_LOOK) as connection:
+    with _connected(dsn, needs=sqlstates.TO_LOOK) as connection:
         revision = _fit_revision(connection, schema)
         found = _differences(connection, schema)
     if needed := [str(each) for each in found if each.is_needed]:
@@ -217,13 +217,13 @@ def check(dsn: str, *, schema: str = DEFAULT_SCHEMA) -> str:
 
 def check_revision(dsn: str, *, schema: str = DEFAULT_SCHEMA) -> str:
     """The same by the revision alone: for a look at what is wrong with the tables."""
-    with _connected(dsn, needs=refusals.TO_LOOK) as connection:
+    with _connected(dsn, needs=sqlstates.TO_LOOK) as connection:
         return _fit_revision(connection, schema)
 
 
 def compare(dsn: str, *, schema: str = DEFAULT_SCHEMA) -> tuple[Difference, ...]:
     """All that is not as this release makes it, in a database whose revision is that of this release."""
-    with _connected(dsn, needs=refusals.TO_LOOK) as connection:
+    with _connected(dsn, needs=sqlstates.TO_LOOK) as connection:
         _fit_revision(connection, schema)
         return _differences(connection, schema)
 

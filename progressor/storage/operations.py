@@ -16,18 +16,41 @@ from typing import Any
 
 from progressor import metrics
 from progressor.model import Life, Task
-from progressor.storage.bulks import Bulks
-from progressor.storage.claims import Unread, accepted, claim, loaded, one_by_one, readable
-from progressor.storage.columns import (
+from progressor.storage.admin.bulks import Bulks
+from progressor.storage.admin.namespaces import Oversight
+from progressor.storage.admin.tokens import Tokens
+from progressor.storage.params import (
     import_columns,
     key_columns,
     life_columns,
     release_columns,
     request_columns,
 )
-from progressor.storage.connections import Connections
-from progressor.storage.fused import CALLS, INITS, Fused, Run, fuse
-from progressor.storage.items import (
+from progressor.storage.postgres.pipeline import Session
+from progressor.storage.postgres.pool import Connections
+from progressor.storage.postgres.retry import always, damage, one_of, one_or_one_of
+from progressor.storage.postgres.sqlstates import BatchRefused, Unreadable
+from progressor.storage.rows import (
+    claimed_of,
+    grouped,
+    is_gone,
+    prepared_of,
+    standing_of,
+    started_of,
+)
+from progressor.storage.statements import Params, Row, lock_by_name
+from progressor.storage.steps.claims import Unread, accepted, claim, loaded, one_by_one, readable
+from progressor.storage.steps.fused import CALLS, INITS, Fused, Run, fuse
+from progressor.storage.steps.save import save
+from progressor.storage.steps.zombies import (
+    Round,
+    Stranded,
+    cancel_stranded,
+    collect,
+    collected,
+    evidence_columns,
+)
+from progressor.storage.values import (
     ROOM,
     Claimed,
     Continue,
@@ -44,29 +67,6 @@ from progressor.storage.items import (
     TaskRef,
     Zombie,
     most_cancelled,
-)
-from progressor.storage.oversight import Oversight
-from progressor.storage.refusals import BatchRefused, Unreadable
-from progressor.storage.repetition import always, damage, one_of, one_or_one_of
-from progressor.storage.rows import (
-    claimed_of,
-    grouped,
-    is_gone,
-    prepared_of,
-    standing_of,
-    started_of,
-)
-from progressor.storage.saving import save
-from progressor.storage.session import Session
-from progressor.storage.statements import Params, Row, lock_by_name
-from progressor.storage.tokens import Tokens
-from progressor.storage.zombies import (
-    Round,
-    Stranded,
-    cancel_stranded,
-    collect,
-    collected,
-    evidence_columns,
 )
 
 # Of removed processes, in one transaction: no more than is deleted in a few seconds.

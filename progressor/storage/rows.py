@@ -14,7 +14,8 @@ from progressor.model import (
     Timer,
     TimerStatus,
 )
-from progressor.storage.items import (
+from progressor.storage.statements import Results, Row
+from progressor.storage.values import (
     Claimed,
     Continue,
     Duplicate,
@@ -30,7 +31,6 @@ from progressor.storage.items import (
     Step,
     TaskRef,
 )
-from progressor.storage.statements import Results, Row
 
 
 def snapshot_of(namespace: str, process_id: str, row: Row, timer: Timer | None) -> Snapshot:

@@ -10,8 +10,8 @@ from contextlib import asynccontextmanager
 import pytest
 
 from progressor import Client, StorageUnavailable
-from progressor.storage import batching
-from progressor.storage.batching import Room
+from progressor.storage import group_commit
+from progressor.storage.group_commit import Room
 from tests.acceptance.conftest import MakeClient
 from tests.acceptance.support import NS, Act, Scripted
 from tests.support import Tables, eventually
@@ -68,7 +68,7 @@ async def test_slots_of_withdrawn_calls_are_free_again(serve: MakeClient, tables
 
 async def test_overloaded(serve: MakeClient, tables: Tables, monkeypatch: pytest.MonkeyPatch) -> None:
     """Beyond the room for what waits, a request is refused at once; what waits is done."""
-    monkeypatch.setattr(batching, "REQUESTS", Room(items=2, size=1 << 20))
+    monkeypatch.setattr(group_commit, "REQUESTS", Room(items=2, size=1 << 20))
     client = await serve(Scripted().namespace, fuse="never")
     await started(client)
     async with nothing_leaves(client, tables) as sent:

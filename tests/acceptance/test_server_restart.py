@@ -21,7 +21,7 @@ from progressor import Client, Engine, HistoryRange, ProcessStatus, StorageUnava
 from progressor.embedded import lifetime
 from progressor.loggers import message_of
 from progressor.storage import migrations
-from progressor.storage.dsn import parsed
+from progressor.storage.postgres.dsn import parsed
 from tests import postgres
 from tests.acceptance.conftest import Options, of_a_client
 from tests.acceptance.support import DEADLINE, Act, Scripted, until

@@ -7,7 +7,7 @@ from unittest import mock
 import pytest
 
 from progressor import Client, InvalidRequest, Namespace, Process, SetTimer, TaskType, Timer, TimerStatus
-from progressor.storage import searches
+from progressor.storage.queries import searches
 from tests.acceptance.conftest import MakeClient, MakeEngine
 from tests.acceptance.support import NS, Act, Scripted, until, until_status, until_waiting
 

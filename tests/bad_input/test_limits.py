@@ -11,8 +11,8 @@ import pytest
 from progressor import HandlerFailed, InvalidRequest, ProcessStatus
 from progressor.config import ConnectionOptions, EngineOptions
 from progressor.model import Event
-from progressor.storage import batching
-from progressor.storage.batching import MAX_BATCH_BYTES, Batcher, batch_by_process, batch_steps
+from progressor.storage import group_commit
+from progressor.storage.group_commit import MAX_BATCH_BYTES, Batcher, batch_by_process, batch_steps
 from progressor.storage.operations import Storage
 from tests.bad_input.draws import nested
 from tests.bad_input.world import NS, World, a_world, fresh
@@ -184,7 +184,7 @@ def test_a_long_name_is_no_way_around() -> None:
 
 async def test_metadata_counts_in_a_batch(storage: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
     """What travels beside the values is as heavy as they are."""
-    monkeypatch.setattr(batching, "MAX_BATCH_BYTES", 1_000)
+    monkeypatch.setattr(group_commit, "MAX_BATCH_BYTES", 1_000)
     batches: list[int] = []
     for verb in ("prepare_init", "save_result"):
         monkeypatch.setattr(storage, verb, _counted(getattr(storage, verb), batches))

@@ -16,9 +16,9 @@ from progressor.client.client import Client
 from progressor.deployment.http_settings import HttpSettings
 from progressor.deployment.settings import Settings
 from progressor.errors import InvalidRequest
-from progressor.http.guard import AccessOptions
-from progressor.http.options import HttpOptions
-from progressor.http.rates import Rate
+from progressor.http.server.auth.authenticator import AccessOptions
+from progressor.http.server.auth.rate_limit import Rate
+from progressor.http.server.options import HttpOptions
 from progressor.rights import Rights, Scope
 
 OIDC = {"http_oidc_issuer": "https://login.example", "http_oidc_audience": "progressor"}

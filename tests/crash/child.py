@@ -10,7 +10,7 @@ import psycopg
 
 from progressor import Client, Engine
 from progressor.deployment.standalone import Standalone, scanner_apart, zombie_collector_apart
-from progressor.storage.session import Session
+from progressor.storage.postgres.pipeline import Session
 from progressor.worker.pool import Pool
 from tests.crash import points
 from tests.crash.ledger import CLIENT_OPTIONS, NAMESPACE, OPTIONS, account, use_all

@@ -15,8 +15,8 @@ from typing import Any
 
 from progressor.handlers import perform
 from progressor.node import replies
-from progressor.storage.beats import Beats
-from progressor.storage.session import Session
+from progressor.storage.heartbeats import Beats
+from progressor.storage.postgres.pipeline import Session
 from progressor.worker import pool, slot, worker
 
 DEAD = 86

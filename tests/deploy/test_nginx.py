@@ -33,10 +33,10 @@ from cryptography.x509.oid import NameOID
 
 from progressor import Client, Engine
 from progressor.http import HttpClient
-from progressor.http.app import make_app
-from progressor.http.certificates import Certificates, networks
-from progressor.http.guard import AccessOptions, Guard
-from progressor.http.serving import Serving
+from progressor.http.server.app import make_app
+from progressor.http.server.auth.authenticator import AccessOptions, Guard
+from progressor.http.server.auth.client_certificates import Certificates, networks
+from progressor.http.server.serve import Serving
 from progressor.rights import EVERYTHING
 from tests.clusters import free_port
 from tests.docs.pages import ROOT, blocks

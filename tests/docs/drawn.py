@@ -18,12 +18,12 @@ from prometheus_client.metrics import MetricWrapperBase
 from progressor import Client, errors, metrics
 from progressor.config import ConnectionOptions, EngineOptions
 from progressor.deployment.settings import Settings
-from progressor.http.access import OpenAccess
-from progressor.http.app import make_app
-from progressor.http.problems import OF_HTTP, TABLE
-from progressor.http.routing import Route
+from progressor.http.server.app import make_app
+from progressor.http.server.auth.scopes import OpenAccess
+from progressor.http.server.routing import Route
+from progressor.http.wire.problems import OF_HTTP, TABLE
 from progressor.storage.doctor.checks import CHECKS
-from progressor.storage.refusals import TABLE as REJECTIONS
+from progressor.storage.postgres.sqlstates import TABLE as REJECTIONS
 from tests.deploy.manifests import rules
 from tests.docs import state_machine
 from tests.docs.pages import ROOT, read

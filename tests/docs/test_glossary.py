@@ -10,7 +10,7 @@ from enum import StrEnum
 
 import progressor
 from progressor import ProgressorError, model, transitions
-from progressor.storage import items
+from progressor.storage import values
 from progressor.storage.schema import metadata
 from tests.docs.pages import read
 
@@ -28,7 +28,7 @@ def _terms() -> list[str]:
 
 def _classes() -> Iterator[type]:
     """What the engine's values are, from a request to its decision."""
-    for module in (model, transitions, items):
+    for module in (model, transitions, values):
         for name, value in vars(module).items():
             if inspect.isclass(value) and value.__module__ == module.__name__ and name[0] != "_":
                 yield value

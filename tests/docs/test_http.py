@@ -12,9 +12,9 @@ from contextlib import contextmanager
 import pytest
 
 from progressor import Client
-from progressor.http.access import OpenAccess
-from progressor.http.app import make_app
-from progressor.http.serving import Serving
+from progressor.http.server.app import make_app
+from progressor.http.server.auth.scopes import OpenAccess
+from progressor.http.server.serve import Serving
 from tests.docs.pages import ROOT, blocks
 from tests.docs.test_code import _execute_all, _served
 

@@ -13,10 +13,10 @@ from psycopg.conninfo import make_conninfo
 
 from progressor import Client, Engine, HandlerFailed, Namespace, Process, StorageUnavailable
 from progressor.storage import migrations
-from progressor.storage.beats import Beats
-from progressor.storage.connections import Connections
 from progressor.storage.doctor import examine
+from progressor.storage.heartbeats import Beats
 from progressor.storage.operations import Storage
+from progressor.storage.postgres.pool import Connections
 from progressor.storage.schema import metadata
 from tests.docs.pages import ROOT, Block, blocks, name_of, pages, read
 from tests.support import SECOND

@@ -28,9 +28,9 @@ from progressor.node.loop_lag import LoopLag
 from progressor.services.bulk_runner import BulkRunner
 from progressor.services.scanner import Scanner
 from progressor.services.zombie_collector import ZombieCollector
-from progressor.storage.batching import batch_steps
-from progressor.storage.items import Claimed, NewBulk
+from progressor.storage.group_commit import batch_steps
 from progressor.storage.operations import Storage
+from progressor.storage.values import Claimed, NewBulk
 from progressor.supervision import Background
 from progressor.worker.pool import Pool
 from progressor.worker.result_budget import ResultBudget

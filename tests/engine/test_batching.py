@@ -7,9 +7,9 @@ from collections.abc import AsyncIterator, Sequence
 import pytest
 
 from progressor.errors import InvalidRequest, StorageUnavailable
-from progressor.storage import batching
-from progressor.storage.batching import LEAST_SHARE, MAX_BATCH, MAX_FLIGHTS, Batcher, Room
-from progressor.storage.refusals import BatchRefused
+from progressor.storage import group_commit
+from progressor.storage.group_commit import LEAST_SHARE, MAX_BATCH, MAX_FLIGHTS, Batcher, Room
+from progressor.storage.postgres.sqlstates import BatchRefused
 
 
 class Flights:
@@ -172,7 +172,7 @@ async def test_stop_tells_who_waits(flights: Flights) -> None:
 
 async def test_large_items_go_in_small_company(flights: Flights, monkeypatch: pytest.MonkeyPatch) -> None:
     """A batch is bounded in bytes, too: an item that has no room in it is the first of the next one."""
-    monkeypatch.setattr(batching, "MAX_BATCH_BYTES", 10)
+    monkeypatch.setattr(group_commit, "MAX_BATCH_BYTES", 10)
     sized = Batcher("test", flights._run, lambda item: item, len)
     flights.gate.set()
     items = ["tiny", "a large one", "b", "c"]

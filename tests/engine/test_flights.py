@@ -13,7 +13,7 @@ import pytest
 from progressor import Client, Engine, HandlerFailed, Namespace, Process, StorageUnavailable
 from progressor.storage import Prepared, Request
 from progressor.storage.operations import Storage
-from progressor.storage.session import Session
+from progressor.storage.postgres.pipeline import Session
 from progressor.storage.statements import Results, Transaction
 from tests.engine.test_fusing import Served
 from tests.support import NS, Tables, check_invariants, eventually

@@ -14,12 +14,13 @@ from prometheus_client import REGISTRY
 
 from progressor import Engine, HandlerFailed, Namespace, Process, Reject, Rejected, StorageUnavailable
 from progressor import metrics as published
-from progressor.client import fusing
+from progressor.client.dispatch import fused as fusing
 from progressor.handlers.manner import MOST_COMPUTED
 from progressor.loggers import message_of
 from progressor.model import TaskType
-from progressor.storage import Fused, Prepared, Request, Run, opening
-from progressor.storage.session import Session
+from progressor.storage import Fused, Prepared, Request, Run
+from progressor.storage.postgres import session_setup
+from progressor.storage.postgres.pipeline import Session
 from progressor.storage.statements import Results, Transaction
 from progressor.worker.pool import Pool
 from tests.support import NS, Tables, check_invariants, eventually, request
@@ -199,7 +200,7 @@ async def test_a_handler_that_holds_the_loop_until_its_transaction_is_lost(
     dsn: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """PostgreSQL ends a transaction that does nothing: it runs once all the same, and never so again."""
-    monkeypatch.setitem(cast("dict[str, Any]", opening.BOUNDED_SESSION), "idle_timeout", "100ms")
+    monkeypatch.setitem(cast("dict[str, Any]", session_setup.BOUNDED_SESSION), "idle_timeout", "100ms")
     monkeypatch.setattr(fusing, "LOSES_TRANSACTIONS", 0.1)
     served = Served(dsn)
     served.act = lambda _: time.sleep(0.5)

@@ -12,8 +12,8 @@ import pytest
 from progressor.errors import StorageUnavailable
 from progressor.loggers import message_of
 from progressor.node.witness import Witness
-from progressor.storage import opening
-from progressor.storage.beats import Beats
+from progressor.storage.heartbeats import Beats
+from progressor.storage.postgres import session_setup
 from progressor.worker import heartbeat as heartbeat_module
 from progressor.worker.heartbeat import Heartbeat, LastMinute
 from tests.support import NS, SECOND, WORKER, Tables, eventually
@@ -179,14 +179,14 @@ async def test_the_first_beats_that_are_lost(
     dsn: str, tables: Tables, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A start goes on where a later try gets through."""
-    lost, connect = iter(range(3)), opening.connect_blocking
+    lost, connect = iter(range(3)), session_setup.connect_blocking
 
     def lossy(dsn: str, name: str) -> psycopg.Connection[Any]:
         if next(lost, None) is not None:
             raise psycopg.OperationalError("the connection was lost")
         return connect(dsn, name)
 
-    monkeypatch.setattr(opening, "connect_blocking", lossy)
+    monkeypatch.setattr(session_setup, "connect_blocking", lossy)
     heartbeat = heartbeat_of(dsn)
     await heartbeat.start()
     assert (row(tables)["worker_id"], next(lost, None)) == (WORKER, None)

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from progressor import Client, ReplyTimeout, StorageUnavailable, SyncClient
-from progressor.client import asking as asking_module
+from progressor.client.dispatch import dispatcher as asking_module
 from progressor.model import Reply, Snapshot
-from progressor.storage import signals as signals_module
-from progressor.storage.connections import Connections
+from progressor.storage import notifications as signals_module
+from progressor.storage.notifications import Signals
 from progressor.storage.operations import Storage
-from progressor.storage.signals import Signals
+from progressor.storage.postgres.pool import Connections
 from tests.support import NS, Tables, events, eventually, hold, init, resume, save, start
 
 SHORT = 0.05

@@ -8,7 +8,7 @@ import pytest
 
 from progressor import Engine, Namespace, Process
 from progressor.storage.operations import Storage
-from progressor.storage.session import Session
+from progressor.storage.postgres.pipeline import Session
 from tests.support import NS, Tables, check_invariants, eventually
 
 

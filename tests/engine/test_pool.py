@@ -11,8 +11,8 @@ import pytest
 from progressor import Namespace, supervision
 from progressor.handlers.threads import NoThread
 from progressor.loggers import message_of
-from progressor.storage.items import ROOM, Claimed
 from progressor.storage.operations import Storage
+from progressor.storage.values import ROOM, Claimed
 from progressor.worker import pool as pool_module
 from progressor.worker.pool import MAX_CHAIN, Pool
 from progressor.worker.result_budget import NoRoom, ResultBudget

@@ -13,8 +13,8 @@ from progressor.model import Reply, TaskStatus
 from progressor.node import replies as replies_module
 from progressor.node.replies import Replies
 from progressor.storage import operations
-from progressor.storage.items import Gone, Standing, TaskRef
 from progressor.storage.operations import Storage
+from progressor.storage.values import Gone, Standing, TaskRef
 from tests.support import NS, Tables, eventually, hold, init, resume, save, start
 
 CLIENT = 61

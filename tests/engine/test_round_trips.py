@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from progressor import Client, Engine, Namespace, Process
-from progressor.storage.session import Session
+from progressor.storage.postgres.pipeline import Session
 from progressor.storage.statements import Results, Transaction
 from tests.support import NS, eventually
 

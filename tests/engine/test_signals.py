@@ -8,9 +8,9 @@ import pytest
 
 from progressor import outages
 from progressor.loggers import message_of
-from progressor.storage import signals
+from progressor.storage import notifications
+from progressor.storage.notifications import Signals
 from progressor.storage.operations import Storage
-from progressor.storage.signals import Signals
 from tests.support import NS, Tables, eventually
 
 ONE, TWO = 1, 2**62 + 1
@@ -169,8 +169,8 @@ async def test_a_silent_listener_is_made_anew(
     storage: Storage, dsn: str, tables: Tables, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A connection that hears nothing, not even its own sign, is taken for dead and replaced."""
-    monkeypatch.setattr(signals, "_SIGN_INTERVAL", 0.02)
-    monkeypatch.setattr(signals, "_SILENCE", 0.1)
+    monkeypatch.setattr(notifications, "_SIGN_INTERVAL", 0.02)
+    monkeypatch.setattr(notifications, "_SILENCE", 0.1)
     heard = Heard(storage, dsn, ONE)
 
     async def say_nothing(*_: object) -> None:
@@ -186,7 +186,7 @@ async def test_the_own_sign_keeps_a_listener(
     storage: Storage, dsn: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Where nothing else is said, the sign that a listener sends to itself shows that it hears."""
-    monkeypatch.setattr(signals, "_SIGN_INTERVAL", 0.02)
+    monkeypatch.setattr(notifications, "_SIGN_INTERVAL", 0.02)
     heard = Heard(storage, dsn, ONE)
     signs = 0
     take = heard.signals._take

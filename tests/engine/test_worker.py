@@ -14,9 +14,9 @@ from progressor.handlers.threads import NoThread
 from progressor.handlers.waits import Lending
 from progressor.loggers import message_of
 from progressor.model import Event, TaskStatus
-from progressor.storage.batching import batch_steps
-from progressor.storage.items import Claimed, Standing, TaskRef
+from progressor.storage.group_commit import batch_steps
 from progressor.storage.operations import Storage
+from progressor.storage.values import Claimed, Standing, TaskRef
 from progressor.worker.result_budget import ResultBudget
 from progressor.worker.slot import Slot
 from progressor.worker.worker import Stepped, Worker

@@ -12,8 +12,8 @@ from progressor.loggers import message_of
 from progressor.model import TaskStatus
 from progressor.services import zombie_collector
 from progressor.services.zombie_collector import ZombieCollector
-from progressor.storage.items import Standing, TaskRef
 from progressor.storage.operations import Storage
+from progressor.storage.values import Standing, TaskRef
 from tests.engine.clock import PAST, start_at
 from tests.engine.writes import AGE, Writes
 from tests.support import (

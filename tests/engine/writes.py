@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from progressor.node.witness import Witness
-from progressor.storage.items import Beat
+from progressor.storage.values import Beat
 from tests.engine.clock import PAST
 from tests.support import COLLECTOR, SECOND, Tables
 

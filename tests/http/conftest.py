@@ -12,9 +12,9 @@ import psycopg
 import pytest
 
 from progressor import Client, Engine, Namespace
-from progressor.http.access import Access, OpenAccess
-from progressor.http.app import make_app
-from progressor.http.options import HttpOptions
+from progressor.http.server.app import make_app
+from progressor.http.server.auth.scopes import Access, OpenAccess
+from progressor.http.server.options import HttpOptions
 from tests.http import shop
 from tests.support import check_invariants
 

@@ -16,8 +16,8 @@ from starlette.types import Message
 
 from progressor.errors import InvalidRequest
 from progressor.handlers.codec import decode
-from progressor.http import content
-from progressor.http.options import HttpOptions
+from progressor.http.server import request_body
+from progressor.http.server.options import HttpOptions
 
 # What looks like the end of a string, like white space, or like what stands for an escape meanwhile.
 _TEXTS = st.text(st.sampled_from('ab"\\ \t\r\n/\0\1\x7fü€😀{}[],:'), max_size=12)
@@ -41,8 +41,8 @@ def test_nothing_but_white_space_goes(
     )
     text = (behind + written + before).encode()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(content, "_PIECE", piece)
-        plain = content.without_space(text)
+        patch.setattr(request_body, "_PIECE", piece)
+        plain = request_body.without_space(text)
     assert plain == _TOKENS.sub(rb"\1", text)
     assert json.loads(plain) == value
 
@@ -57,7 +57,7 @@ def test_a_control_character_is_not_json(character: str) -> None:
 
 def test_a_number_keeps_its_digits() -> None:
     """And its exponent."""
-    assert content.without_space(b" [ 1.10, -0e+07 ] ") == b"[1.10,-0e+07]"
+    assert request_body.without_space(b" [ 1.10, -0e+07 ] ") == b"[1.10,-0e+07]"
 
 
 async def test_a_body_may_take_long_as_long_as_it_comes(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -69,7 +69,7 @@ async def test_a_body_may_take_long_as_long_as_it_comes(monkeypatch: pytest.Monk
 
     async def receive() -> Message:
         nonlocal later
-        later += 0.9 * content._PATIENCE_SECONDS
+        later += 0.9 * request_body._PATIENCE_SECONDS
         # A time-out that has passed ends this one here.
         for _ in range(3):
             await asyncio.sleep(0)
@@ -77,7 +77,7 @@ async def test_a_body_may_take_long_as_long_as_it_comes(monkeypatch: pytest.Monk
         return {"type": "http.request", "body": piece, "more_body": piece != b""}
 
     request = Request({"type": "http", "method": "POST", "headers": []}, receive)
-    assert await content.read_body(request, HttpOptions()) == b"abcd"
+    assert await request_body.read_body(request, HttpOptions()) == b"abcd"
 
 
 async def test_a_string_without_end_is_refused_as_soon_as_any(api: httpx.AsyncClient) -> None:

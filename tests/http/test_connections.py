@@ -11,11 +11,11 @@ from contextlib import asynccontextmanager, contextmanager
 import pytest
 
 from progressor import Client, Engine
-from progressor.http import connections
-from progressor.http.access import OpenAccess
-from progressor.http.app import make_app
-from progressor.http.options import HttpOptions
-from progressor.http.serving import Serving
+from progressor.http.server import connections
+from progressor.http.server.app import make_app
+from progressor.http.server.auth.scopes import OpenAccess
+from progressor.http.server.options import HttpOptions
+from progressor.http.server.serve import Serving
 from progressor.loggers import message_of
 from tests.acceptance.support import Gate
 from tests.http import shop

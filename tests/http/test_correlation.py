@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
-from progressor.http.health_check import HealthCheck
+from progressor.http.server.health_check import HealthCheck
 from progressor.loggers import message_of
 from tests.http import shop
 from tests.http.conftest import Serve

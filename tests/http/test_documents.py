@@ -19,12 +19,12 @@ import pytest
 from openapi_spec_validator import validate
 
 from progressor import Client, Engine
-from progressor.client.bulk_repair import LEAST_RATE, MOST_RATE
-from progressor.http.app import make_app
-from progressor.http.documented import HEADERS
-from progressor.http.guard import AccessOptions, Guard
-from progressor.http.options import HttpOptions
-from progressor.http.serving import Serving
+from progressor.client.bulk_repairs import LEAST_RATE, MOST_RATE
+from progressor.http.server.app import make_app
+from progressor.http.server.auth.authenticator import AccessOptions, Guard
+from progressor.http.server.openapi.operations import HEADERS
+from progressor.http.server.options import HttpOptions
+from progressor.http.server.serve import Serving
 from progressor.inputs import NAMESPACE_PATTERN
 from progressor.model import LAST_ID, MAX_ID_LENGTH
 from progressor.storage import MOST_ITEMS

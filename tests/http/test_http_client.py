@@ -14,10 +14,10 @@ import pytest
 
 from progressor import Client, Event, Mailbox, errors
 from progressor.http import HttpClient
-from progressor.http.access import OpenAccess
-from progressor.http.answers import error_of
-from progressor.http.app import make_app
-from progressor.http.problems import TABLE, problem_of
+from progressor.http.client.decode import error_of
+from progressor.http.server.app import make_app
+from progressor.http.server.auth.scopes import OpenAccess
+from progressor.http.wire.problems import TABLE, problem_of
 from progressor.model import HistoryRange, SetTimer
 from tests.acceptance.support import Gate
 from tests.http import shop

@@ -13,13 +13,13 @@ import pytest
 
 from progressor import Client
 from progressor.errors import InvalidRequest
-from progressor.http import rates
-from progressor.http.app import make_app
-from progressor.http.certificates import Certificates, networks
-from progressor.http.guard import AccessOptions, Guard
-from progressor.http.oidc import Provider
-from progressor.http.options import HttpOptions
-from progressor.http.rates import Rate, Rates
+from progressor.http.server.app import make_app
+from progressor.http.server.auth import rate_limit
+from progressor.http.server.auth.authenticator import AccessOptions, Guard
+from progressor.http.server.auth.client_certificates import Certificates, networks
+from progressor.http.server.auth.oidc import Provider
+from progressor.http.server.auth.rate_limit import Rate, Rates
+from progressor.http.server.options import HttpOptions
 from progressor.rights import Rights, Scope
 from tests.acceptance.support import Gate
 from tests.http import shop
@@ -42,7 +42,7 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
-    monkeypatch.setattr(rates, "time", clock)
+    monkeypatch.setattr(rate_limit, "time", clock)
     return clock
 
 

@@ -8,7 +8,7 @@ import httpx
 import pytest
 
 from progressor import RequestLost
-from progressor.http.client import HttpClient
+from progressor.http.client.client import HttpClient
 from tests.http import shop
 from tests.http.conftest import Serve
 from tests.http.shop import Gate

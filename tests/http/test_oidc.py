@@ -17,10 +17,10 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 
 from progressor import Client
 from progressor.errors import InvalidRequest
-from progressor.http import keys
-from progressor.http.app import make_app
-from progressor.http.guard import AccessOptions, Guard
-from progressor.http.oidc import Provider as Trusted
+from progressor.http.server.app import make_app
+from progressor.http.server.auth import jwks
+from progressor.http.server.auth.authenticator import AccessOptions, Guard
+from progressor.http.server.auth.oidc import Provider as Trusted
 from progressor.rights import Scope
 from tests.http import provider as providers
 from tests.http import shop
@@ -47,7 +47,7 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
-    monkeypatch.setattr(keys, "time", clock)
+    monkeypatch.setattr(jwks, "time", clock)
     return clock
 
 
@@ -217,7 +217,7 @@ async def test_a_new_key_is_found(door: Door, provider: Provider, clock: Clock) 
     provider.published = ["two"]
     assert (await door.ask(provider.token("two"))).status_code == 401
     assert (await door.ask(provider.token())).status_code == LET_IN
-    clock.offset += keys.ASK_AGAIN_SECONDS
+    clock.offset += jwks.ASK_AGAIN_SECONDS
     assert (await door.ask(provider.token("two"))).status_code == LET_IN
     assert (await door.ask(provider.token("one"))).status_code == 401
 
@@ -229,14 +229,14 @@ async def test_keys_out_of_reach(door: Door, provider: Provider, clock: Clock) -
     assert (first.status_code, first.headers["Retry-After"]) == (503, "1")
     assert first.json()["type"].endswith(":unverified")
     provider.status = 200
-    clock.offset += keys.ASK_AGAIN_SECONDS
+    clock.offset += jwks.ASK_AGAIN_SECONDS
     assert (await door.ask(provider.token())).status_code == LET_IN
     provider.status = 500
-    clock.offset += keys.FRESH_SECONDS + 1
+    clock.offset += jwks.FRESH_SECONDS + 1
     assert (await door.ask(provider.token())).status_code == LET_IN
     assert (await door.ask(provider.token(kid="nobody"))).status_code == 503
     assert (await door.ask(provider.token(exp=now() - timedelta(hours=1)))).status_code == 401
-    clock.offset += keys.STALE_SECONDS
+    clock.offset += jwks.STALE_SECONDS
     assert (await door.ask(provider.token())).status_code == 503
 
 

@@ -10,8 +10,8 @@ import pytest
 from progressor import HistoryRange, Namespace, Process
 from progressor.client import reader
 from progressor.http import HttpClient
-from progressor.http.options import HttpOptions
-from progressor.storage import reads as storage_reads
+from progressor.http.server.options import HttpOptions
+from progressor.storage.queries import reads as storage_reads
 from tests.http.conftest import Serve
 
 NS = "large"

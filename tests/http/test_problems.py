@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from progressor import errors
-from progressor.http.problems import OF_HTTP, TABLE
+from progressor.http.wire.problems import OF_HTTP, TABLE
 
 
 def _tree(of: type[errors.ProgressorError]) -> Iterator[type[errors.ProgressorError]]:

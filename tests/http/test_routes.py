@@ -9,8 +9,8 @@ import httpx
 import pytest
 
 from progressor import Namespace, Process, Reject
-from progressor.http.options import HttpOptions
-from progressor.http.segments import segment_of, text_of
+from progressor.http.server.options import HttpOptions
+from progressor.http.wire.paths import segment_of, text_of
 from tests.acceptance.support import Gate
 from tests.http import shop
 from tests.http.conftest import Serve

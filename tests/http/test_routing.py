@@ -8,8 +8,8 @@ import httpx
 import pytest
 from fastapi import Header, Request, Response
 
-from progressor.http.access import public
-from progressor.http.routing import Route
+from progressor.http.server.auth.scopes import public
+from progressor.http.server.routing import Route
 from tests.http import shop
 from tests.http.test_scopes import MATRIX, Row
 

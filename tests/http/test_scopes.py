@@ -12,11 +12,11 @@ import httpx
 import pytest
 
 from progressor import Client, Engine, HandlerFailed, Namespace, Process
-from progressor.http import access
-from progressor.http.access import OpenAccess
-from progressor.http.app import make_app
-from progressor.http.guard import AccessOptions, Guard
-from progressor.http.segments import segment_of
+from progressor.http.server.app import make_app
+from progressor.http.server.auth import scopes as access
+from progressor.http.server.auth.authenticator import AccessOptions, Guard
+from progressor.http.server.auth.scopes import OpenAccess
+from progressor.http.wire.paths import segment_of
 from progressor.rights import Scope
 from tests.http.conftest import asking
 

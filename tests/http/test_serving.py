@@ -14,11 +14,12 @@ import pytest
 
 from progressor import Client, Engine, InvalidRequest, ReplyTimeout
 from progressor.client.results import Health
-from progressor.http import HttpClient, content
-from progressor.http.access import OpenAccess
-from progressor.http.app import make_app
-from progressor.http.options import HttpOptions
-from progressor.http.serving import Serving
+from progressor.http import HttpClient
+from progressor.http.server import request_body
+from progressor.http.server.app import make_app
+from progressor.http.server.auth.scopes import OpenAccess
+from progressor.http.server.options import HttpOptions
+from progressor.http.server.serve import Serving
 from progressor.loggers import message_of
 from tests.acceptance.support import Gate
 from tests.http import shop
@@ -174,7 +175,7 @@ async def test_the_rest_of_a_body_is_not_waited_for_for_ever(
     dsn: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its sender is told, and the connection is closed."""
-    monkeypatch.setattr(content, "_PATIENCE_SECONDS", 0.01)
+    monkeypatch.setattr(request_body, "_PATIENCE_SECONDS", 0.01)
     async with Engine(dsn, [shop.make()]), serving(dsn) as one:
         reader, writer = await connected(one)
         writer.write(_HALF)

@@ -14,12 +14,13 @@ import pytest
 
 from progressor import Client, ReplyTimeout
 from progressor.client.tokens import NewToken
-from progressor.http import HttpClient, bearers
-from progressor.http.answers import NotAllowed
-from progressor.http.app import make_app
-from progressor.http.guard import AccessOptions, Guard
-from progressor.http.options import HttpOptions
-from progressor.http.origins import AllowedHosts
+from progressor.http import HttpClient
+from progressor.http.client.decode import NotAllowed
+from progressor.http.server.app import make_app
+from progressor.http.server.auth import tokens
+from progressor.http.server.auth.authenticator import AccessOptions, Guard
+from progressor.http.server.auth.origins import AllowedHosts
+from progressor.http.server.options import HttpOptions
 from progressor.rights import Bearer
 from tests.http import shop
 from tests.http.conftest import Serve, asking
@@ -41,7 +42,7 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
-    monkeypatch.setattr(bearers, "time", clock)
+    monkeypatch.setattr(tokens, "time", clock)
     return clock
 
 
@@ -214,7 +215,7 @@ async def test_no_database_is_not_a_wrong_token(
     """503 with Retry-After: the token may hold."""
     token = await made(client, "all")
     with psycopg.connect(dsn) as connection, monkeypatch.context() as patch:
-        patch.setattr(bearers, "_LOOK_SECONDS", 0.05)
+        patch.setattr(tokens, "_LOOK_SECONDS", 0.05)
         connection.execute("LOCK TABLE progressor.tokens")
         answer = await api.get(PROCESS, headers=shown(token))
         assert (answer.status_code, answer.headers["Retry-After"]) == (503, "1")

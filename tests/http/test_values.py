@@ -15,8 +15,8 @@ from hypothesis import HealthCheck, example, given, settings
 from progressor import Client, Engine, Event, Intent, Namespace, Process, Task
 from progressor.client.results import TraceEntry
 from progressor.http import HttpClient
-from progressor.http.access import OpenAccess
-from progressor.http.app import make_app
+from progressor.http.server.app import make_app
+from progressor.http.server.auth.scopes import OpenAccess
 from tests.bad_input.draws import exact
 from tests.http.conftest import asking
 

@@ -11,9 +11,9 @@ from datetime import timedelta
 from typing import Any
 
 from progressor.model import Decision, Event, ProcessStatus, SetTimer, TaskType
-from progressor.storage.fused import Doubtful
-from progressor.storage.items import Claimed, Finished, Import, NewBulk, NotPrepared, TaskRef
 from progressor.storage.operations import Storage
+from progressor.storage.steps.fused import Doubtful
+from progressor.storage.values import Claimed, Finished, Import, NewBulk, NotPrepared, TaskRef
 from tests.interleavings.stepping import Side
 from tests.support import (
     MICROSECOND,

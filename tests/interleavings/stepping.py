@@ -13,9 +13,9 @@ from typing import Any, cast
 
 import psycopg
 
-from progressor.storage.connections import Connections
 from progressor.storage.operations import Storage
-from progressor.storage.session import Session
+from progressor.storage.postgres.pipeline import Session
+from progressor.storage.postgres.pool import Connections
 from progressor.storage.statements import Results, Transaction
 
 Act = Callable[[Storage], Awaitable[Any]]

@@ -18,10 +18,11 @@ import pytest
 from psycopg.conninfo import make_conninfo
 from psycopg.errors import UniqueViolation
 
-from progressor.storage import repetition
-from progressor.storage.bulks import Round
-from progressor.storage.connections import Connections
-from progressor.storage.items import (
+from progressor.storage.admin.bulks import Round
+from progressor.storage.operations import Storage
+from progressor.storage.postgres import retry
+from progressor.storage.postgres.pool import Connections
+from progressor.storage.values import (
     Claimed,
     Duplicate,
     NotPrepared,
@@ -30,7 +31,6 @@ from progressor.storage.items import (
     Saved,
     Zombie,
 )
-from progressor.storage.operations import Storage
 from tests.conftest import Databases
 from tests.interleavings.scenes import MEETINGS, OPS, Op, Setting
 from tests.interleavings.stepping import DEADLINE, Side
@@ -235,7 +235,7 @@ def test_one_after_the_other(
     arena: Arena, monkeypatch: pytest.MonkeyPatch, scene: str, first: str, second: str
 ) -> None:
     """What two operations at once leave is what they leave one after the other."""
-    monkeypatch.setattr(repetition, "_FIRST_PAUSE", 0.0)
+    monkeypatch.setattr(retry, "_FIRST_PAUSE", 0.0)
     names = first, second
     serial = []
     for order, *ends in _serial(OPS[first].middle, OPS[second].middle):

@@ -19,7 +19,7 @@ from progressor.model import (
     TaskType,
     UnsetTimer,
 )
-from progressor.storage.items import Request
+from progressor.storage.values import Request
 from tests.model.oracle import Key, Policy
 from tests.support import SECOND, T0, events, request
 

@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
 from progressor.model import Decision, Disposition, ProcessStatus, SetTimer, TaskStatus, TaskType
-from progressor.storage.items import Claimed, Import, Reason, Request, Standing, Step
+from progressor.storage.values import Claimed, Import, Reason, Request, Standing, Step
 
 Key = tuple[str, str]
 Rows = dict[str, list[tuple[Any, ...]]]

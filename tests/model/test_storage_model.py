@@ -38,8 +38,9 @@ from progressor.model import (
     TimerStatus,
 )
 from progressor.model import Task as TaskOfWorker
-from progressor.storage.fused import Doubtful, Fused
-from progressor.storage.items import (
+from progressor.storage.operations import Storage
+from progressor.storage.steps.fused import Doubtful, Fused
+from progressor.storage.values import (
     Claimed,
     Continue,
     Duplicate,
@@ -56,7 +57,6 @@ from progressor.storage.items import (
     TaskKey,
     TaskRef,
 )
-from progressor.storage.operations import Storage
 from progressor.transitions import decide
 from tests.model.draws import (
     KEYS,

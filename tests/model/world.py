@@ -16,9 +16,9 @@ from unittest import mock
 import psycopg
 from psycopg.conninfo import make_conninfo
 
-from progressor.storage import repetition
 from progressor.storage.operations import Storage
-from progressor.storage.session import Session
+from progressor.storage.postgres import retry
+from progressor.storage.postgres.pipeline import Session
 from progressor.storage.statements import Results, Transaction
 from tests.model.oracle import Rows
 from tests.support import LossyConnections, Tables, nothing
@@ -140,7 +140,7 @@ def world(dsn: str) -> Iterator[World]:
     # The disk is not what is examined here.
     quick = make_conninfo(dsn, options="-c synchronous_commit=off")
     with (
-        mock.patch.object(repetition, "_FIRST_PAUSE", 0.0),
+        mock.patch.object(retry, "_FIRST_PAUSE", 0.0),
         psycopg.connect(quick, autocommit=True) as connection,
         asyncio.Runner() as runner,
     ):

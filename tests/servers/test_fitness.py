@@ -11,8 +11,9 @@ import pytest
 from psycopg import sql
 
 from progressor import Client, Engine, Namespace, SchemaMismatch
-from progressor.storage import migrations, opening
+from progressor.storage import migrations
 from progressor.storage.doctor import examine
+from progressor.storage.postgres import session_setup
 from tests.conftest import Databases
 
 
@@ -63,6 +64,6 @@ def test_a_database_that_is_not_utf8(narrow: tuple[str, str], act: str) -> None:
 @pytest.mark.parametrize("act", ACTS)
 def test_a_server_that_is_too_old(dsn: str, act: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its version, and the oldest that will do, are named."""
-    monkeypatch.setattr(opening, "OLDEST_SERVER", 99)
+    monkeypatch.setattr(session_setup, "OLDEST_SERVER", 99)
     with pytest.raises(SchemaMismatch, match="this release needs 99 or newer"):
         ACTS[act](dsn)

@@ -16,9 +16,9 @@ from psycopg import sql
 
 from progressor import Client, Engine, HistoryRange, ProcessStatus, ProgressorError, StorageUnavailable
 from progressor.storage import migrations
-from progressor.storage.connections import Connections
 from progressor.storage.doctor import examine
 from progressor.storage.operations import Storage
+from progressor.storage.postgres.pool import Connections
 from tests.acceptance.support import NS as BANK
 from tests.acceptance.support import Act, Scripted, until
 from tests.support import (

@@ -22,12 +22,13 @@ from progressor import (
     RetryPolicy,
     SetTimer,
 )
-from progressor.storage import migrations, opening
-from progressor.storage.beats import Beats
-from progressor.storage.connections import Connections
+from progressor.storage import migrations
 from progressor.storage.doctor import checks, examine
+from progressor.storage.heartbeats import Beats
 from progressor.storage.operations import Storage
-from progressor.storage.reads import Reads
+from progressor.storage.postgres import session_setup
+from progressor.storage.postgres.pool import Connections
+from progressor.storage.queries.reads import Reads
 from progressor.storage.statements import STATEMENTS
 from tests.acceptance.support import until
 from tests.storage.test_races import Race
@@ -152,7 +153,7 @@ async def test_reads(odd_dsn: str, keeps_state: bool) -> None:
 
 async def test_listeners(odd_dsn: str) -> None:
     """The session that listens is idle most of the time, and nothing ends it for that."""
-    async with await opening.connect(odd_dsn, "progressor listener", keeps_state=True) as connection:
+    async with await session_setup.connect(odd_dsn, "progressor listener", keeps_state=True) as connection:
         cursor = await connection.execute(f"SELECT {_SHOWN}".encode())
         assert await cursor.fetchone() == (_STATED,)
 

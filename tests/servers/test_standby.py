@@ -10,11 +10,11 @@ import pytest
 
 from progressor import Client, Engine, StorageUnavailable
 from progressor.storage import migrations
-from progressor.storage.connections import Connections
 from progressor.storage.doctor import examine
-from progressor.storage.items import Postpone
 from progressor.storage.operations import Storage
-from progressor.storage.reads import Reads
+from progressor.storage.postgres.pool import Connections
+from progressor.storage.queries.reads import Reads
+from progressor.storage.values import Postpone
 from tests.acceptance.conftest import MODES, Options
 from tests.acceptance.support import NS, Act, Scripted, until
 from tests.clusters import Address, Cluster, primary_and_standby

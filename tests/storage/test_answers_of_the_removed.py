@@ -5,8 +5,8 @@ from __future__ import annotations
 from datetime import timedelta
 
 from progressor.model import TaskStatus
-from progressor.storage.items import Duplicate, Postpone, Standing
 from progressor.storage.operations import Storage
+from progressor.storage.values import Duplicate, Postpone, Standing
 from tests.support import claim_calls, hold, init, removed, request, resume, save, set_timer, start, wait
 
 

@@ -14,13 +14,13 @@ import pytest
 from progressor.bulks import Bulk, BulkStatus
 from progressor.config import RetryPolicy
 from progressor.model import Intent, Success, TaskType
-from progressor.storage import bulks as bulks_module
-from progressor.storage.bulks import Round
-from progressor.storage.connections import Connections
+from progressor.storage.admin import bulks as bulks_module
+from progressor.storage.admin.bulks import Round
 from progressor.storage.doctor import examine
-from progressor.storage.items import NewBulk
 from progressor.storage.operations import Storage
-from progressor.storage.session import Session
+from progressor.storage.postgres.pipeline import Session
+from progressor.storage.postgres.pool import Connections
+from progressor.storage.values import NewBulk
 from progressor.transitions import decide
 from tests.support import (
     MICROSECOND,

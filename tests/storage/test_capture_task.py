@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from progressor.model import TaskType
-from progressor.storage.items import TaskRef
 from progressor.storage.operations import Storage
+from progressor.storage.values import TaskRef
 from tests.support import (
     NS,
     OTHER_WORKER,

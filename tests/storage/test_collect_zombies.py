@@ -17,8 +17,8 @@ from progressor.config import NamespaceOptions, RetryPolicy
 from progressor.errors import StorageUnavailable
 from progressor.loggers import message_of
 from progressor.model import Disposition, TaskType
-from progressor.storage.items import LostLease, Saved, Zombie
 from progressor.storage.operations import Storage
+from progressor.storage.values import LostLease, Saved, Zombie
 from tests.support import (
     LONG,
     NS,

@@ -16,11 +16,12 @@ from typing import Any
 import pytest
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-from progressor.storage import connections, session
-from progressor.storage.connections import Connections
-from progressor.storage.opening import refuse_lent_sessions
 from progressor.storage.operations import Storage
-from progressor.storage.reads import Reads
+from progressor.storage.postgres import pipeline as session
+from progressor.storage.postgres import pool as connections
+from progressor.storage.postgres.pool import Connections
+from progressor.storage.postgres.session_setup import refuse_lent_sessions
+from progressor.storage.queries.reads import Reads
 from tests.support import SECOND, eventually
 
 Act = Callable[[], Awaitable[object]]

@@ -13,7 +13,7 @@ import pytest
 
 from progressor.errors import StorageUnavailable
 from progressor.loggers import message_of
-from progressor.storage.reads import Reads
+from progressor.storage.queries.reads import Reads
 
 
 @contextmanager

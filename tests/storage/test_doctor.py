@@ -16,11 +16,11 @@ import pytest
 from progressor.errors import SchemaMismatch, StorageUnavailable
 from progressor.model import SetTimer
 from progressor.storage import migrations
-from progressor.storage.connections import Connections
 from progressor.storage.doctor import examine
 from progressor.storage.doctor.checks import CHECKS
-from progressor.storage.items import Import
 from progressor.storage.operations import Storage
+from progressor.storage.postgres.pool import Connections
+from progressor.storage.values import Import
 from tests.support import (
     NS,
     SECOND,

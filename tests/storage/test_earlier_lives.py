@@ -7,9 +7,9 @@ from datetime import timedelta
 
 import pytest
 
-from progressor.storage.items import Duplicate, NotPrepared, Reason
 from progressor.storage.operations import Storage
-from progressor.storage.reads import Reads
+from progressor.storage.queries.reads import Reads
+from progressor.storage.values import Duplicate, NotPrepared, Reason
 from tests.support import (
     NS,
     SECOND,

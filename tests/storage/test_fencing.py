@@ -7,8 +7,8 @@ from datetime import timedelta
 import pytest
 
 from progressor.model import Decision, SetTimer
-from progressor.storage.items import LostLease, Step
 from progressor.storage.operations import Storage
+from progressor.storage.values import LostLease, Step
 from tests.support import (
     NS,
     OTHER_WORKER,

@@ -7,10 +7,10 @@ import asyncio
 import psycopg
 import pytest
 
-from progressor.storage import opening
-from progressor.storage.arrays import bigints
-from progressor.storage.connections import Connections
 from progressor.storage.operations import Storage
+from progressor.storage.postgres import session_setup
+from progressor.storage.postgres.arrays import bigints
+from progressor.storage.postgres.pool import Connections
 from tests.support import Tables, hold, request, resume, save, start
 
 
@@ -18,8 +18,8 @@ async def test_the_locks_of_a_frozen_process_end(
     storage: Storage, tables: Tables, dsn: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """PostgreSQL ends a transaction whose owner says nothing more, and its locks with it."""
-    assert opening.BOUNDED_SESSION["idle_timeout"] == "15s"
-    monkeypatch.setitem(opening.BOUNDED_SESSION, "idle_timeout", "100ms")
+    assert session_setup.BOUNDED_SESSION["idle_timeout"] == "15s"
+    monkeypatch.setitem(session_setup.BOUNDED_SESSION, "idle_timeout", "100ms")
     await start(storage)
     (process,) = tables.execute("SELECT process_no FROM processes")
     frozen = Connections(dsn, limit=1)

@@ -11,8 +11,9 @@ import psycopg
 import pytest
 
 from progressor.model import Decision, Event, SetTimer, TaskStatus, TaskType
-from progressor.storage.fused import Doubtful
-from progressor.storage.items import (
+from progressor.storage.operations import Storage
+from progressor.storage.steps.fused import Doubtful
+from progressor.storage.values import (
     Claimed,
     Continue,
     Duplicate,
@@ -23,7 +24,6 @@ from progressor.storage.items import (
     Request,
     Standing,
 )
-from progressor.storage.operations import Storage
 from tests.support import (
     SECOND,
     T0,

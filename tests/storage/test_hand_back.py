@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from progressor.storage.items import LostLease
 from progressor.storage.operations import Storage
+from progressor.storage.values import LostLease
 from tests.support import (
     OTHER_WORKER,
     SECOND,

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from progressor.model import HistoryRange, Life, TaskStatus
-from progressor.storage.items import Gone, Import, Standing, TaskKey
 from progressor.storage.operations import Storage
-from progressor.storage.reads import Reads
+from progressor.storage.queries.reads import Reads
+from progressor.storage.values import Gone, Import, Standing, TaskKey
 from tests.support import (
     NS,
     SECOND,

@@ -7,9 +7,9 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from progressor.outages import Outage
-from progressor.storage.beats import Beats
+from progressor.storage.admin.monitoring import Backlog, Waiting
+from progressor.storage.heartbeats import Beats
 from progressor.storage.operations import Storage
-from progressor.storage.overview import Backlog, Waiting
 from tests.support import (
     NS,
     SECOND,

@@ -10,10 +10,10 @@ import pytest
 
 from progressor.errors import StorageUnavailable
 from progressor.model import Decision, Disposition, Reply, shown_id
-from progressor.storage.items import NotPrepared, Reason
+from progressor.storage.admin.namespaces import KnownNamespace, Left
 from progressor.storage.operations import Storage
-from progressor.storage.oversight import KnownNamespace, Left
 from progressor.storage.statements import STATEMENTS
+from progressor.storage.values import NotPrepared, Reason
 from tests.support import (
     NS,
     SECOND,

@@ -15,9 +15,9 @@ from typing import Any
 import psycopg
 import pytest
 
-from progressor.storage.connections import Connections
 from progressor.storage.operations import Storage
-from progressor.storage.session import Session
+from progressor.storage.postgres.pipeline import Session
+from progressor.storage.postgres.pool import Connections
 from tests.support import (
     SECOND,
     T0,

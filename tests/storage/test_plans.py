@@ -15,12 +15,12 @@ import psycopg
 import pytest
 
 from progressor.model import Decision, Event, ProcessStatus, SetTimer
-from progressor.storage.connections import Connections
-from progressor.storage.items import Claimed, Import, NewBulk, TaskKey, TaskRef
 from progressor.storage.operations import Storage
-from progressor.storage.session import Session, _encode, numbered
+from progressor.storage.postgres.pipeline import Session, _encode, numbered
+from progressor.storage.postgres.pool import Connections
 from progressor.storage.statements import STATEMENTS, Params
-from progressor.storage.zombies import FROM_THE_START
+from progressor.storage.steps.zombies import FROM_THE_START
+from progressor.storage.values import Claimed, Import, NewBulk, TaskKey, TaskRef
 from tests.support import (
     NS,
     SECOND,

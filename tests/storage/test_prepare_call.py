@@ -7,8 +7,8 @@ from datetime import timedelta
 import pytest
 
 from progressor.model import ProcessStatus, TaskStatus, TaskType
-from progressor.storage.items import Continue, Duplicate, NotPrepared, Postpone, Reason, Standing
 from progressor.storage.operations import Storage
+from progressor.storage.values import Continue, Duplicate, NotPrepared, Postpone, Reason, Standing
 from tests.support import (
     NS,
     SECOND,

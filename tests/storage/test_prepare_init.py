@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from progressor.model import ProcessStatus, TaskStatus, TaskType
-from progressor.storage.items import Continue, Duplicate, NotPrepared, Postpone, Reason, Standing
 from progressor.storage.operations import Storage
+from progressor.storage.values import Continue, Duplicate, NotPrepared, Postpone, Reason, Standing
 from tests.support import (
     NS,
     T0,

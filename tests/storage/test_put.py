@@ -7,8 +7,8 @@ from datetime import timedelta
 import pytest
 
 from progressor.model import Event, ProcessStatus, SetTimer, TaskType
-from progressor.storage.items import Import
 from progressor.storage.operations import Storage
+from progressor.storage.values import Import
 from tests.support import (
     NS,
     SECOND,

@@ -17,9 +17,12 @@ import pytest
 
 from progressor import metrics
 from progressor.model import TaskStatus, TaskType
-from progressor.storage.beats import Beats
-from progressor.storage.connections import Connections
-from progressor.storage.items import (
+from progressor.storage.heartbeats import Beats
+from progressor.storage.operations import Storage
+from progressor.storage.postgres.pipeline import Session
+from progressor.storage.postgres.pool import Connections
+from progressor.storage.statements import Results, Transaction
+from progressor.storage.values import (
     Continue,
     Duplicate,
     Import,
@@ -32,9 +35,6 @@ from progressor.storage.items import (
     Standing,
     TaskRef,
 )
-from progressor.storage.operations import Storage
-from progressor.storage.session import Session
-from progressor.storage.statements import Results, Transaction
 from tests.support import (
     NS,
     OTHER_WORKER,

@@ -7,7 +7,8 @@ from datetime import timedelta
 import pytest
 
 from progressor.storage import operations
-from progressor.storage.items import (
+from progressor.storage.operations import Storage
+from progressor.storage.values import (
     Continue,
     Duplicate,
     Gone,
@@ -19,7 +20,6 @@ from progressor.storage.items import (
     TaskRef,
     most_cancelled,
 )
-from progressor.storage.operations import Storage
 from tests.support import (
     NS,
     SECOND,

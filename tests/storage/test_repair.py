@@ -12,7 +12,8 @@ from progressor.model import (
     TaskType,
     TimerStatus,
 )
-from progressor.storage.items import (
+from progressor.storage.operations import Storage
+from progressor.storage.values import (
     Continue,
     Duplicate,
     Import,
@@ -24,7 +25,6 @@ from progressor.storage.items import (
     Standing,
     Step,
 )
-from progressor.storage.operations import Storage
 from progressor.transitions import after, decide
 from tests.support import (
     NS,

@@ -17,8 +17,10 @@ from psycopg import sql
 
 from progressor.errors import StorageUnavailable
 from progressor.model import Decision, Event, TaskStatus, TaskType
-from progressor.storage.batching import batch_by_key, batch_steps
-from progressor.storage.items import (
+from progressor.storage.group_commit import batch_by_key, batch_steps
+from progressor.storage.operations import Storage
+from progressor.storage.postgres.pipeline import Session
+from progressor.storage.values import (
     Continue,
     Duplicate,
     Import,
@@ -31,8 +33,6 @@ from progressor.storage.items import (
     Saved,
     Standing,
 )
-from progressor.storage.operations import Storage
-from progressor.storage.session import Session
 from tests.support import (
     NS,
     OTHER_WORKER,

@@ -6,8 +6,8 @@ import pytest
 
 from progressor.model import Reply, TaskStatus
 from progressor.storage import operations
-from progressor.storage.items import Gone, Standing
 from progressor.storage.operations import Storage
+from progressor.storage.values import Gone, Standing
 from tests.support import fail, hold, init, removed, request, resume, save, start, wait
 
 

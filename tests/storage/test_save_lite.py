@@ -9,10 +9,10 @@ import psycopg
 import pytest
 
 from progressor.model import Decision, Event, Task
-from progressor.storage.items import LostLease, Saved
 from progressor.storage.operations import Storage
-from progressor.storage.session import Session
+from progressor.storage.postgres.pipeline import Session
 from progressor.storage.statements import Results, Transaction
+from progressor.storage.values import LostLease, Saved
 from tests.support import (
     SECOND,
     T0,

@@ -8,8 +8,8 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from progressor.model import Decision, Rejection, Reply, TaskType
-from progressor.storage.items import LostLease, Saved, TaskRef
 from progressor.storage.operations import Storage
+from progressor.storage.values import LostLease, Saved, TaskRef
 from tests.support import (
     MICROSECOND,
     NS,

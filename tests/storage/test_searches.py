@@ -9,8 +9,8 @@ import psycopg
 import pytest
 from sqlalchemy.dialects.postgresql.psycopg import PGDialect_psycopg
 
-from progressor.storage import searches
-from progressor.storage.searches import TimerFilter, Wanted
+from progressor.storage.queries import searches
+from progressor.storage.queries.searches import TimerFilter, Wanted
 from tests.conftest import Databases
 from tests.storage.test_plans import break_some, fill
 from tests.support import NS, Tables

@@ -17,8 +17,8 @@ import pytest
 import uvloop
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-from progressor.storage.connections import Connections
-from progressor.storage.session import Session
+from progressor.storage.postgres.pipeline import Session
+from progressor.storage.postgres.pool import Connections
 from tests.support import T0, Tables, eventually
 
 LARGE = "x" * (8 << 20)

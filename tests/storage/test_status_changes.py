@@ -26,9 +26,9 @@ from progressor.model import (
     TaskType,
     UnsetTimer,
 )
-from progressor.storage.items import Claimed, Continue, Finished, Import, Saved
 from progressor.storage.operations import Storage
 from progressor.storage.statements import STATEMENTS
+from progressor.storage.values import Claimed, Continue, Finished, Import, Saved
 from progressor.transitions import BROKEN_IN_INIT, RUNS_IN, TABLE, VERBS, Case, End, Ending, Verb, decide
 from tests.support import (
     NS,

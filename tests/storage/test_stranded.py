@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from progressor.model import ProcessStatus, TaskType
-from progressor.storage.items import Continue, NotPrepared, Postpone, Reason, most_cancelled
 from progressor.storage.operations import Storage
-from progressor.storage.zombies import FROM_THE_START
+from progressor.storage.steps.zombies import FROM_THE_START
+from progressor.storage.values import Continue, NotPrepared, Postpone, Reason, most_cancelled
 from tests.support import (
     NS,
     SECOND,

@@ -10,8 +10,8 @@ import pytest
 from progressor import Client
 from progressor.errors import InvalidRequest
 from progressor.rights import EVERYTHING, Bearer, Rights, Scope
+from progressor.storage.admin.tokens import USE_GRANULARITY
 from progressor.storage.operations import Storage
-from progressor.storage.tokens import USE_GRANULARITY
 from tests.support import SECOND, T0, LossyConnections
 
 RIGHTS = Rights(frozenset({Scope.BULK, Scope.STATE_READ}), ("billing.*", "shop"))

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from progressor.client.failures import FailureGroup, grouped, normalised
+from progressor.client.failure_groups import FailureGroup, grouped, normalised
 from progressor.storage import Failed
 
 T0 = datetime(2040, 1, 1, tzinfo=UTC)

@@ -10,8 +10,8 @@ from psycopg import errors
 
 from progressor.cli.failures import report
 from progressor.errors import InvalidRequest, ProgressorError, SchemaMismatch, StorageUnavailable
-from progressor.storage import refusals
-from progressor.storage.refusals import TABLE, Meaning
+from progressor.storage.postgres import sqlstates
+from progressor.storage.postgres.sqlstates import TABLE, Meaning
 
 
 def error(state: str, *, severity: str = "ERROR", **fields: str) -> psycopg.Error:
@@ -64,45 +64,45 @@ CASES = {
 @pytest.mark.parametrize("state", CASES)
 def test_an_error_of_a_statement(state: str) -> None:
     """It is judged by the longest line that its SQLSTATE begins with, and it is definite."""
-    line = refusals.judged(error(state))
+    line = sqlstates.judged(error(state))
     assert (line.meaning, line.ends_sessions) == CASES[state]
-    assert refusals.is_definite(error(state))
+    assert sqlstates.is_definite(error(state))
 
 
 @pytest.mark.parametrize("state", CASES)
 def test_an_error_that_ends_the_connection(state: str) -> None:
     """It may pass whatever it says, a pooler's own above all; what became of the transaction is open."""
     fatal = error(state, severity="FATAL")
-    line = refusals.judged(fatal)
+    line = sqlstates.judged(fatal)
     assert (line.meaning, line.ends_sessions) == (Meaning.PASSING, True)
-    assert not refusals.is_definite(fatal)
+    assert not sqlstates.is_definite(fatal)
 
 
 def test_an_error_without_a_state() -> None:
     """A connection that cannot be made, or is gone."""
     lost = psycopg.OperationalError("connection failed:\n\tConnection refused")
-    assert refusals.judged(lost).meaning is Meaning.PASSING
-    assert not refusals.is_definite(lost)
-    told = refusals.translated(lost, role=None, needs="")
+    assert sqlstates.judged(lost).meaning is Meaning.PASSING
+    assert not sqlstates.is_definite(lost)
+    told = sqlstates.translated(lost, role=None, needs="")
     assert str(told) == "PostgreSQL cannot be reached: connection failed: Connection refused"
 
 
 def test_a_value_that_cannot_be_sent() -> None:
     """psycopg refuses some by itself."""
-    assert refusals.judged(psycopg.DataError("NUL")).meaning is Meaning.VALUE
+    assert sqlstates.judged(psycopg.DataError("NUL")).meaning is Meaning.VALUE
 
 
 @pytest.mark.parametrize("name", ["tasks_idempotency_key", "removed_processes_pkey"])
 def test_a_race_for_one_key(name: str) -> None:
     """Who comes later finds, at his second try, what the earlier one made; other constraints are rules."""
-    assert refusals.judged(error("23505", constraint_name=name)).meaning is Meaning.CONFLICT
-    assert refusals.judged(error("23505", constraint_name="another")).meaning is Meaning.VALUE
+    assert sqlstates.judged(error("23505", constraint_name=name)).meaning is Meaning.CONFLICT
+    assert sqlstates.judged(error("23505", constraint_name="another")).meaning is Meaning.VALUE
 
 
 def test_every_line_is_reached() -> None:
     """No line stands in the shadow of another, and each has its error."""
     assert len({line.state for line in TABLE}) == len(TABLE)
-    reached = {refusals.judged(error(line.state.ljust(5, "0"))) for line in TABLE}
+    reached = {sqlstates.judged(error(line.state.ljust(5, "0"))) for line in TABLE}
     assert reached == set(TABLE)
 
 
@@ -118,7 +118,7 @@ def test_every_line_is_reached() -> None:
 )
 def test_in_words(state: str, kind: type[ProgressorError]) -> None:
     """The text has PostgreSQL's first line, and none of its details, which hold values."""
-    told = refusals.translated(
+    told = sqlstates.translated(
         error(state, message_detail="Key (id)=(secret)", context="SELECT secret"),
         role="app",
         needs="SELECT",

@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 
 from progressor.node.witness import STARTED, Witness
-from progressor.storage.items import Beat
+from progressor.storage.values import Beat
 from tests.support import SECOND, T0, WORKER
 
 LEASE = 15 * SECOND

@@ -13,7 +13,7 @@ from progressor.config import DEFAULT_SCHEMA
 from progressor.inputs import check_count, check_namespace
 from progressor.storage.doctor import checks
 from progressor.storage.doctor.checks import Finding, Invariant
-from progressor.storage.dsn import with_defaults
+from progressor.storage.postgres.dsn import with_defaults
 
 __all__ = ["Finding", "Invariant", "Report", "examine"]
 

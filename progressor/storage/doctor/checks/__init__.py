@@ -16,8 +16,8 @@ import psycopg
 from psycopg.rows import class_row
 
 from progressor.config import DEFAULT_SCHEMA
-from progressor.storage import opening, refusals
 from progressor.storage.catalog import differences, entries
+from progressor.storage.postgres import session_setup, sqlstates
 from progressor.storage.statements import STATEMENTS, in_schema
 
 
@@ -87,20 +87,20 @@ def run(
     role = None
     try:
         # A standby will do as well.
-        with opening.connect_blocking(dsn, "progressor doctor", server="any") as connection:
+        with session_setup.connect_blocking(dsn, "progressor doctor", server="any") as connection:
             role = connection.info.user
             # One snapshot for all checks: a busy system gives no false alarm.
             connection.autocommit = False
             connection.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
             connection.read_only = True
-            connection.execute(opening.SETTINGS, opening.UNBOUNDED_TRANSACTION)
+            connection.execute(session_setup.SETTINGS, session_setup.UNBOUNDED_TRANSACTION)
             # All rows of a cursor are wanted, so the planner must not hurry to the first.
             connection.execute("SET LOCAL cursor_tuple_fraction = 1")
             params = {**params, "differences": _differences(connection, schema)}
             for check in checks:
                 yield _looked_at(connection, check._replace(sql=in_schema(check.sql, schema)), params, most)
     except psycopg.Error as error:
-        raise refusals.translated(error, role=role, needs=refusals.TO_LOOK) from None
+        raise sqlstates.translated(error, role=role, needs=sqlstates.TO_LOOK) from None
 
 
 def _differences(connection: psycopg.Connection[Any], schema: str) -> list[str]:

@@ -1,0 +1,106 @@
+"""What an operator asks of a client: pause and resume a namespace, retire it, see who serves what.
+
+Rule: what it changes is one row of `namespaces`, for all workers at once; a wake after a resume is a hint,
+as every other one.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+from progressor.client.dispatch.dispatcher import namespace_not_found
+from progressor.client.failure_groups import FailureGroup, grouped
+from progressor.client.results import Published
+from progressor.errors import InvalidRequest, NamespaceInUse
+from progressor.inputs import check_moment, check_namespace, check_text
+from progressor.node.node import Node
+from progressor.storage import KINDS, KnownNamespace, KnownWorker, NamespaceStatus
+
+EVER = timedelta(days=365_000)
+"""Before that there was nothing, and PostgreSQL has no time for it."""
+
+
+class Overseeing:
+    """The operator's part of Client."""
+
+    _node: Node
+
+    async def pause(self, namespace: str, reason: str | None = None) -> None:
+        """Begin no more steps of a namespace; what runs finishes, requests are still accepted and wait.
+
+        `reason` is for whoever finds it paused.
+        """
+        if reason is not None:
+            check_text("reason", reason)
+        await self._set_paused(namespace, True, reason)
+
+    async def resume(self, namespace: str) -> None:
+        """Let a paused namespace go on; its workers hear at once of what waits."""
+        await self._set_paused(namespace, False)
+        lease_age = self._node.options.lease_age
+        for worker in await self._node.storage.live_workers(namespace, lease_age):
+            for kind in KINDS:
+                self._node.wake_worker(worker.worker_id, namespace, kind)
+
+    async def _set_paused(self, namespace: str, paused: bool, reason: str | None = None) -> None:
+        check_namespace(namespace)
+        await self._node.connected()
+        if not await self._node.storage.set_paused(namespace, paused, reason):
+            raise await namespace_not_found(self._node, namespace)
+
+    async def retire(self, namespace: str) -> None:
+        """Forget a namespace that nobody serves and that has no processes, or raise NamespaceInUse."""
+        check_namespace(namespace)
+        await self._node.connected()
+        left = await self._node.storage.retire(namespace, lease_age=self._node.options.lease_age)
+        if left is None:
+            raise await namespace_not_found(self._node, namespace)
+        if not left.is_nothing:
+            raise NamespaceInUse(namespace, workers=left.workers, processes=left.processes)
+
+    async def namespaces(self) -> list[KnownNamespace]:
+        """Every namespace that was ever served and is not retired, by name."""
+        await self._node.connected()
+        return await self._node.storage.known_namespaces()
+
+    async def published(self, namespace: str) -> Published:
+        """What the workers that serve a namespace have written of it: options and JSON schemas."""
+        check_namespace(namespace)
+        await self._node.connected()
+        row = await self._node.reads.namespace(namespace)
+        if row is None:
+            raise await namespace_not_found(self._node, namespace)
+        return Published(row.name, row.paused, dict(row.options), dict(row.schemas))
+
+    async def workers(self) -> list[KnownWorker]:
+        """Every OS process that has a heartbeat, by host: workers and zombie collectors."""
+        await self._node.connected()
+        return await self._node.storage.all_workers()
+
+    async def status(self, namespace: str | None = None) -> list[NamespaceStatus]:
+        """How each namespace does, or this one: what waits and runs, what is broken, who serves it."""
+        if namespace is not None:
+            check_namespace(namespace)
+        await self._node.connected()
+        found = await self._node.storage.status(namespace)
+        if namespace is not None and not found:
+            raise await namespace_not_found(self._node, namespace)
+        return found
+
+    async def errors(
+        self, *, namespace: str | None = None, since: datetime | timedelta | None = None
+    ) -> list[FailureGroup]:
+        """What fails, in groups, the largest first: since a time, in this last time, or ever."""
+        ago = since if isinstance(since, timedelta) else None
+        if ago is not None and ago < timedelta():
+            raise InvalidRequest("since must not lie ahead", field="since")
+        ago = None if ago is None else min(ago, EVER)
+        begin = None if since is None or isinstance(since, timedelta) else check_moment("since", since)
+        if namespace is not None:
+            check_namespace(namespace)
+        await self._node.connected()
+        known = await self._node.storage.known_namespaces(namespace)
+        if namespace is not None and not known:
+            raise await namespace_not_found(self._node, namespace)
+        found = [await self._node.storage.failed(each.name, since=begin, ago=ago) for each in known]
+        return grouped(failure for failures in found for failure in failures)

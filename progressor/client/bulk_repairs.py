@@ -1,0 +1,140 @@
+"""What a client asks of bulks: checked, and stored as its namespace has it.
+
+Rule: nothing is repaired here. What is stored is repaired in the background, by who collects zombies.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any
+
+from pydantic_core import to_json
+
+from progressor.bulks import Bulk, BulkPreview
+from progressor.client.dispatch.dispatcher import Asker
+from progressor.client.requests import SIMPLE_REPAIR
+from progressor.errors import BulkNotFound, InvalidRequest
+from progressor.inputs import check_count, check_namespace, check_text
+from progressor.model import LAST_ID, TaskType
+from progressor.node.node import Node
+from progressor.rights import check_patterns
+from progressor.storage import NewBulk
+
+MOST_BULKS = 1000
+LEAST_RATE, MOST_RATE = 1 / 3600, 1000.0
+LONGEST_PATTERN = 1000
+# A backslash that escapes nothing: LIKE takes no such pattern.
+_ENDS_ESCAPING = re.compile(r"(?<!\\)(?:\\\\)*\\\Z")
+
+
+class BulkRepairing:
+    """The methods on bulks: of a client."""
+
+    _node: Node
+    _asker: Asker
+
+    async def repair_all(
+        self,
+        namespace: str,
+        args: Any = None,
+        *,
+        detail_like: str | None = None,
+        handler: str | None = None,
+        simple: bool = False,
+        rate: float = 50.0,
+        idempotency_key: str | None = None,
+    ) -> Bulk:
+        """Repair all processes that are broken now and match, in the background, so many a second.
+
+        With a key that was used before for the same, the bulk of then.
+        """
+        _check_filter(detail_like, handler)
+        if simple and args is not None:
+            raise InvalidRequest("a simple repair runs no handler, so it takes no args", field="args")
+        pace = _pace(rate)
+        name = SIMPLE_REPAIR if simple else None
+        # Of no process: what each of them is asked is made of it.
+        request = self._asker.make(
+            TaskType.REPAIR, namespace, "bulk", None if simple else args, idempotency_key, None, name
+        )
+        asked = [namespace, detail_like, handler, simple, pace, request.request_hash.hex()]
+        sealed = await self._asker.sealed(request)
+        made = await self._node.storage.make_bulk(
+            NewBulk(
+                namespace=namespace,
+                detail_like=detail_like,
+                handler=handler,
+                simple=simple,
+                args=sealed.args,
+                request_hash=request.request_hash,
+                idempotency_key=request.idempotency_key,
+                bulk_hash=hashlib.sha256(to_json(asked)).digest()[:16],
+                pace=pace,
+            )
+        )
+        if made.is_another:
+            raise InvalidRequest(
+                f"idempotency key {request.idempotency_key!r} was already used for another bulk: use a new "
+                "key for a new bulk",
+                field="idempotency_key",
+            )
+        return made.bulk
+
+    async def preview_repair_all(
+        self, namespace: str, *, detail_like: str | None = None, handler: str | None = None
+    ) -> BulkPreview:
+        """How many processes `repair_all` would repair, in groups, with examples; writes nothing."""
+        check_namespace(namespace)
+        _check_filter(detail_like, handler)
+        await self._node.connected()
+        await self._asker.check_namespace(namespace)
+        return await self._node.storage.preview_bulk(namespace, detail_like=detail_like, handler=handler)
+
+    async def bulk(self, bulk_id: int) -> Bulk:
+        """How a bulk stands, with what is left."""
+        check_count("bulk_id", bulk_id, least=1, most=LAST_ID)
+        await self._node.connected()
+        bulk = await self._node.storage.bulk(bulk_id)
+        if bulk is None:
+            raise BulkNotFound(bulk_id)
+        return bulk
+
+    async def bulks(self, *, limit: int = 100, namespaces: Sequence[str] | None = None) -> list[Bulk]:
+        """The newest bulks, without what is left of them.
+
+        `namespaces` are patterns, in which * stands for any characters: those of others are left out.
+        """
+        check_count("limit", limit, least=1, most=MOST_BULKS)
+        patterns = None if namespaces is None else check_patterns("namespaces", namespaces)
+        await self._node.connected()
+        return await self._node.storage.bulks(limit=limit, namespaces=patterns)
+
+    async def stop_bulk(self, bulk_id: int) -> Bulk:
+        """Begin no more repairs of a bulk, from when this returns; those under way go on."""
+        check_count("bulk_id", bulk_id, least=1, most=LAST_ID)
+        await self._node.connected()
+        await self._node.storage.stop_bulk(bulk_id)
+        return await self.bulk(bulk_id)
+
+
+def _check_filter(detail_like: str | None, handler: str | None) -> None:
+    if detail_like is not None:
+        check_text("detail_like", detail_like, limit=LONGEST_PATTERN)
+        if _ENDS_ESCAPING.search(detail_like):
+            raise InvalidRequest(
+                "detail_like must not end with a backslash that escapes nothing", field="detail_like"
+            )
+    if handler is not None:
+        check_text("handler", handler)
+
+
+def _pace(rate: object) -> timedelta:
+    is_number = isinstance(rate, int | float) and not isinstance(rate, bool)
+    if not is_number or not LEAST_RATE <= rate <= MOST_RATE:  # type: ignore[operator] # a number by now
+        raise InvalidRequest(
+            f"rate must be a number of repairs per second from one an hour to {MOST_RATE:g}", field="rate"
+        )
+    return timedelta(seconds=1 / rate)  # type: ignore[operator] # likewise

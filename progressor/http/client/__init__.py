@@ -1,0 +1,1 @@
+"""HttpClient: the methods of Client over HTTP."""

@@ -1,0 +1,233 @@
+"""The Client's methods over HTTP, for services that must not reach the database.
+
+Rule: requests are made by the Client's own code, over another asker. Errors are those of the Client, with
+their attributes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+from types import TracebackType
+from typing import Any, Literal, Self
+
+import httpx
+
+from progressor.client.client import ProcessHandle
+from progressor.client.imports import check_import, event_parts
+from progressor.client.requests import Requesting, Timeout
+from progressor.client.results import Health, Page, Published, TraceEntry
+from progressor.client.timers import Timing
+from progressor.errors import InvalidRequest, StorageUnavailable
+from progressor.handlers.codec import decode, encode_json, json_object
+from progressor.handlers.members import members_for
+from progressor.handlers.process import Process
+from progressor.http.client.admin import HttpOperating
+from progressor.http.client.decode import entry_of, health_of, process_of
+from progressor.http.client.requests import HttpAsker, in_ascii, process_url
+from progressor.http.client.retry import Patience
+from progressor.http.client.transport import Line
+from progressor.http.wire import headers
+from progressor.inputs import check_count, check_namespace
+from progressor.model import LAST_ID, HistoryRange, Metadata, SetTimer, UnsetTimer
+from progressor.storage import MOST_ITEMS, TimerFilter
+
+
+class HttpClient(Requesting, Timing, HttpOperating):
+    """The processes of one API: `async with HttpClient("https://…", token="…") as client: …`.
+
+    `timeout` is how long a request waits for its answer unless it says so itself; `transport` is httpx's.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        token: str | None = None,
+        timeout: float | timedelta = 60.0,
+        transport: httpx.AsyncBaseTransport | None = None,
+    ) -> None:
+        self._line = Line(url, token=token, timeout=timeout, transport=transport)
+        self._asker = HttpAsker(self._line)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Close the connections; requests that were accepted go on."""
+        await self._line.close()
+
+    def process(self, namespace: str, process_id: str) -> ProcessHandle:
+        """One process, for methods without the first two arguments."""
+        return ProcessHandle(self, namespace, process_id)
+
+    async def get(
+        self,
+        namespace: str,
+        process_id: str,
+        *,
+        range: HistoryRange | None = HistoryRange(),  # noqa: A002, B008 - the Client's name; frozen
+        timeout: Timeout = None,
+    ) -> Process[Any]:
+        """A process with a range of its history (`range=None`: none); waits for a running init."""
+        url = process_url(namespace, process_id)
+        if range is not None and not isinstance(range, HistoryRange):
+            raise InvalidRequest("range must be a HistoryRange or None", field="range")
+        patience = self._line.patience(timeout)
+        facts = (await self._line.send("GET", url, patience, waits=True)).json()
+        history = [] if range is None else await self._events(url, range, facts["last_event_id"], patience)
+        return process_of(facts, history)
+
+    async def _events(
+        self, url: str, wanted: HistoryRange, last: int, patience: Patience
+    ) -> list[Mapping[str, Any]]:
+        """A range of a history as long as it was when the process was read."""
+        offset, found = wanted.offset, list[Mapping[str, Any]]()
+        if wanted.direction == "backward" and (offset == 0 or offset > last):
+            offset = last + 1
+        while wanted.limit is None or len(found) < wanted.limit:
+            limit = MOST_ITEMS if wanted.limit is None else min(MOST_ITEMS, wanted.limit - len(found))
+            params = {"after": offset, "limit": limit, "direction": wanted.direction}
+            page = (
+                await self._line.send("GET", f"{url}/events", patience, waits=True, params=params)
+            ).json()
+            found += [each for each in page["events"] if each["event_id"] <= last]
+            if page["after"] is None or page["after"] >= last:
+                break
+            offset = page["after"]
+        return found
+
+    async def put(
+        self,
+        namespace: str,
+        process_id: str,
+        *,
+        state: Any = None,
+        events: Sequence[Any] = (),
+        action: SetTimer | UnsetTimer | None = None,
+        metadata: Metadata | None = None,
+        status: Literal["running", "error"] = "running",
+    ) -> None:
+        """Import a process as it is, with its history (dicts or models, numbered from 1) and timer."""
+        check_import(events, action, status)
+        parts = [event_parts(each, f"events[{place}]") for place, each in enumerate(events)]
+        has_bytes = any(isinstance(each, bytes) for each in (state, *(part[0] for part in parts)))
+        # Bytes are those of a raw namespace, or JSON already.
+        is_raw = has_bytes and (await self.published(namespace)).is_raw
+        given: dict[str, Any] = {
+            **_members("state", state, raw=is_raw),
+            "events": [
+                {**_members("payload", payload, raw=is_raw), "metadata": said, "timestamp": at}
+                for payload, said, at in parts
+            ],
+            "metadata": metadata,
+            "status": status,
+        }
+        if isinstance(action, SetTimer):
+            after = None if action.after is None else action.after.total_seconds()
+            given["timer"] = {"at": action.at, "after": after, "remove": action.remove}
+        content, json = encode_json(given), {"Content-Type": headers.JSON}
+        await self._line.once("PUT", process_url(namespace, process_id), content=content, headers=json)
+
+    async def trace(
+        self,
+        namespace: str,
+        process_id: str,
+        *,
+        after: int = 0,
+        limit: int | None = None,
+        last: int | None = None,
+    ) -> list[TraceEntry]:
+        """The tasks of a process in order, behind id `after`: the first `limit`, or the `last` ones."""
+        url = f"{process_url(namespace, process_id)}/trace"
+        check_count("after", after, least=0, most=LAST_ID)
+        if limit is not None:
+            check_count("limit", limit, least=0, most=LAST_ID)
+        if last is not None:
+            check_count("last", last, least=0, most=LAST_ID)
+            if limit is not None:
+                raise InvalidRequest("give one of limit and last", field="last")
+            if last > MOST_ITEMS:
+                return (await self._tasks(url, after, None))[-last:]
+            return await self._last(url, after, last)
+        return await self._tasks(url, after, limit)
+
+    async def _last(self, url: str, after: int, last: int) -> list[TraceEntry]:
+        found: list[TraceEntry] = []
+        patience = self._line.patience()
+        params = {"after": after, "last": last}
+        while True:
+            page = (await self._line.send("GET", url, patience, params=params)).json()
+            found = [entry_of(each) for each in page["tasks"]] + found
+            if page["before"] is None:
+                return found
+            params |= {"last": last - len(found), "before": page["before"]}
+
+    async def _tasks(self, url: str, after: int, limit: int | None) -> list[TraceEntry]:
+        found: list[TraceEntry] = []
+        following: int | None = after
+        patience = self._line.patience()
+        while following is not None and (limit is None or not found or len(found) < limit):
+            most = MOST_ITEMS if limit is None else min(MOST_ITEMS, max(1, limit - len(found)))
+            params = {"after": following, "limit": most}
+            page = (await self._line.send("GET", url, patience, params=params)).json()
+            found += [entry_of(each) for each in page["tasks"]]
+            following = page["after"]
+        return found[:limit]
+
+    async def search(
+        self,
+        *,
+        namespace: str | None = None,
+        status: str | None = None,
+        metadata: Metadata | None = None,
+        timer: TimerFilter | None = None,
+        created_after: datetime | None = None,
+        created_before: datetime | None = None,
+        limit: int = 100,
+        cursor: str | None = None,
+    ) -> Page:
+        """Processes by namespace, then creation, with their states."""
+        plain = None if metadata is None else encode_json(json_object(metadata, field="metadata"))
+        asked: dict[str, Any] = {
+            "namespace": namespace,
+            "status": status,
+            "metadata": None if plain is None else in_ascii(plain, "metadata"),
+            "timer": timer,
+            "created_after": None if created_after is None else created_after.isoformat(),
+            "created_before": None if created_before is None else created_before.isoformat(),
+            "limit": limit,
+            "cursor": cursor,
+            "state": "true",
+        }
+        params = {name: value for name, value in asked.items() if value is not None}
+        page = (await self._line.send("GET", "/v1/processes", params=params)).json()
+        return Page([process_of(each, []) for each in page["processes"]], page["cursor"])
+
+    async def remove(self, namespace: str, process_id: str) -> None:
+        """Remove a process with all its rows now, whatever it does; its callers get ProcessNotFound."""
+        await self._line.once("DELETE", process_url(namespace, process_id))
+
+    async def published(self, namespace: str) -> Published:
+        """What the workers that serve a namespace have written of it: options and JSON schemas."""
+        answer = await self._line.send("GET", f"/v1/namespaces/{check_namespace(namespace)}")
+        return Published(**answer.json())
+
+    async def health(self) -> Health:
+        """Whether the API and its database answer, and who serves what."""
+        try:
+            return health_of(await self._line.exchange("GET", "/health", 10.0, within=10.0))
+        except StorageUnavailable as error:
+            return Health(False, str(error), 0, ())
+
+
+def _members(name: str, value: Any, *, raw: bool) -> dict[str, Any]:
+    return members_for(name, decode(value, field=name) if isinstance(value, bytes) and not raw else value)

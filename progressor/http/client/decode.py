@@ -1,0 +1,178 @@
+"""Answers of the API as the values and errors that the Client gives for the same.
+
+Rule: a problem's type says which error it is, its members are that error's attributes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+from http import HTTPStatus
+from typing import Any
+from urllib.parse import parse_qsl
+
+from pydantic import TypeAdapter
+from pydantic_core import to_json
+
+from progressor import errors
+from progressor.client.results import Health, TraceEntry
+from progressor.errors import InvalidRequest, ProgressorError, StorageUnavailable
+from progressor.handlers.codec import ANY, JSON, RAW, decode
+from progressor.handlers.members import IN_BASE64, holds_bytes, value_in
+from progressor.handlers.process import Process
+from progressor.http.client.exchange import Answer
+from progressor.http.wire import headers, problems
+from progressor.model import Event, ProcessStatus, Snapshot, TaskStatus, TaskType, Timer, TimerStatus
+
+_MOMENT: TypeAdapter[datetime] = TypeAdapter(datetime)
+_CLASSES = {kind.type: error for error, kind in problems.TABLE.items()}
+_CLASSES[problems.INVALID_ARGS.type] = InvalidRequest
+
+
+def is_accepted(answer: Answer) -> bool:
+    """Whether this is the answer of a request that was accepted, be it a problem."""
+    return headers.TASK in answer.headers
+
+
+def task_of(answer: Answer) -> tuple[int, str | None]:
+    """The task of a request that was accepted, and its fingerprint."""
+    path, _, query = answer.headers[headers.TASK].partition("?")
+    return int(path.rpartition("/")[2]), dict(parse_qsl(query)).get("fingerprint")
+
+
+def value_of(answer: Answer) -> Any:
+    """A handler's answer, or its error raised."""
+    if not answer.is_success:
+        raise error_of(answer)
+    if headers.media_type_of_text(answer.headers.get("Content-Type")) == headers.BYTES:
+        return answer.content
+    return decode(answer.content, field="answer")
+
+
+def error_of(answer: Answer) -> ProgressorError:
+    """The error that a problem stands for."""
+    try:
+        document = answer.json()
+        kind, detail = document["type"], document["detail"]
+    except (ValueError, KeyError, TypeError):
+        # Not the API's words, but those of a proxy in front of it, or of who else is at this address.
+        return _without_class(
+            answer.status_code, f"the API answered {answer.status_code}, and does not say why"
+        )
+    error = _CLASSES.get(kind)
+    if error is None:
+        return _without_class(answer.status_code, detail)
+    made = error.__new__(error)
+    made.args = (detail,)
+    facts = {name: value for name, value in document.items() if name not in _OF_PROBLEMS}
+    if issubclass(error, InvalidRequest):
+        facts.setdefault("field", None)
+    for field, of in (("processes", errors.CallCycle), ("similar", errors.NamespaceNotFound)):
+        if issubclass(error, of):
+            facts[field] = tuple(facts.get(field, ()))
+    if "process_id" in facts and issubclass(error, errors.ProcessNotFound.__mro__[1]):
+        facts["detail"] = facts.pop("cause", None)
+    vars(made).update(facts)
+    return made
+
+
+# What a problem has beside the attributes of its error.
+_OF_PROBLEMS = frozenset({"type", "title", "status", "detail", "errors"})
+
+
+class NotAllowed(InvalidRequest):
+    """The token lacks a scope or a namespace, which the text names."""
+
+
+def _without_class(status: int, detail: str) -> ProgressorError:
+    if status == HTTPStatus.FORBIDDEN:
+        return NotAllowed(detail)
+    may_pass = status in (HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_MANY_REQUESTS)
+    if may_pass or status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+        return StorageUnavailable(detail)
+    return InvalidRequest(detail)
+
+
+def health_of(answer: Answer) -> Health:
+    """What the API says of itself and its database."""
+    try:
+        facts = answer.json()
+        return Health(
+            facts["ok"],
+            facts["detail"],
+            facts["workers"],
+            tuple(facts["namespaces"]),
+            tuple(facts["paused"]),
+        )
+    except (ValueError, KeyError, TypeError):
+        if not answer.is_success:
+            return Health(False, str(error_of(answer)), 0, ())
+        return Health(False, f"the API answered {answer.status_code}, and not how it is", 0, ())
+
+
+def process_of(facts: Mapping[str, Any], history: Sequence[Mapping[str, Any]]) -> Process[Any]:
+    """A process as `Client.get` shows it without the namespace's type."""
+    state = value_in(facts, "state")
+    is_readable = not isinstance(state, bytes)
+    # Every value of a raw namespace is bytes; of another one those that cannot be read.
+    raw = all(holds_bytes(each, "payload") for each in history) and not (is_readable and state is not None)
+    timer, before = facts["timer"], facts["previous_status"]
+    snapshot = Snapshot(
+        process_no=0,
+        namespace=facts["namespace"],
+        process_id=facts["process_id"],
+        status=ProcessStatus(facts["status"]),
+        previous_status=None if before is None else ProcessStatus(before),
+        status_changed_at=_MOMENT.validate_python(facts["status_changed_at"]),
+        created_at=_MOMENT.validate_python(facts["created_at"]),
+        detail=facts["detail"],
+        aux_state=None if state is None else to_json(state) if is_readable else state,
+        metadata=facts["metadata"],
+        corrupted_by=facts["corrupted_by"],
+        last_event_id=facts["last_event_id"],
+        timer=None if timer is None else _timer(timer),
+        history=tuple(event_of(each, stored=True) for each in history),
+    )
+    return Process(snapshot, wire=RAW if raw else JSON, shape=ANY if is_readable else None)
+
+
+def _timer(facts: Mapping[str, Any]) -> Timer:
+    due = _MOMENT.validate_python(facts["due"])
+    return Timer(TaskType(facts["task_type"]), due, TimerStatus(facts["status"]))
+
+
+def event_of(facts: Mapping[str, Any], *, stored: bool = False) -> Event:
+    """An event; `stored`: with its payload in bytes, as a snapshot holds it."""
+    at = facts["timestamp"]
+    payload = value_in(facts, "payload")
+    if stored and not isinstance(payload, bytes):
+        payload = to_json(payload)
+    return Event(
+        payload,
+        facts["metadata"],
+        facts["event_id"],
+        None if at is None else _MOMENT.validate_python(at),
+        facts["task_id"],
+    )
+
+
+def entry_of(facts: Mapping[str, Any]) -> TraceEntry:
+    """A task of a trace."""
+    interval = facts["last_retry_interval"]
+    moments = {
+        name: None if facts[name] is None else _MOMENT.validate_python(facts[name])
+        for name in ("scheduled_time", "running_time", "finished_time")
+    }
+    values = {name: value_in(facts, name) for name in ("args", "response", "context")}
+    plain = {name: value for name, value in facts.items() if not name.endswith(IN_BASE64)}
+    return TraceEntry(
+        **{
+            **plain,
+            **moments,
+            **values,
+            "task_type": TaskType(facts["task_type"]),
+            "status": TaskStatus(facts["status"]),
+            "last_retry_interval": None if interval is None else timedelta(seconds=interval),
+            "events": tuple(event_of(each) for each in facts["events"]),
+        }
+    )

@@ -1,0 +1,195 @@
+"""How HttpClient has requests accepted and answered: an asker as that of a Client, over HTTP.
+
+Rule: a request is repeated under one idempotency key for as long as there is patience, and what was
+accepted is asked for by its task.
+"""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+from typing import Any, NamedTuple
+from urllib.parse import quote
+
+from progressor.client.dispatch.dispatcher import request_of
+from progressor.client.requests import SIMPLE_REPAIR, Timeout
+from progressor.client.results import Receipt
+from progressor.errors import InvalidRequest, ReplyTimeout
+from progressor.handlers.codec import encode_json
+from progressor.handlers.timer_calls import FIRE_TIMER, SET_TIMER, UNSET_TIMER
+from progressor.http.client.decode import NotAllowed, task_of, value_of
+from progressor.http.client.exchange import Answer
+from progressor.http.client.retry import Patience
+from progressor.http.client.transport import Line
+from progressor.http.wire import headers
+from progressor.http.wire.paths import segment_of
+from progressor.inputs import check_count, check_namespace, check_text
+from progressor.model import LAST_ID, Metadata, TaskType
+
+_TIMER = "/timers/default"
+# The calls that every namespace has are addresses of their own.
+_TIMERS = {
+    SET_TIMER: ("PATCH", _TIMER),
+    UNSET_TIMER: ("DELETE", _TIMER),
+    FIRE_TIMER: ("POST", f"{_TIMER}/fire"),
+}
+
+
+class Asked(NamedTuple):
+    """A request as it is sent."""
+
+    namespace: str
+    process_id: str
+    idempotency_key: str
+    method: str
+    url: str
+    headers: dict[str, str]
+    content: bytes | None
+
+
+class HttpAsker:
+    """The requests of one HttpClient."""
+
+    def __init__(self, line: Line) -> None:
+        self._line = line
+
+    def make(
+        self,
+        task_type: TaskType,
+        namespace: str,
+        process_id: str,
+        args: Any,
+        idempotency_key: str | None,
+        context: Any,
+        name: str | None = None,
+        metadata: Metadata | None = None,
+    ) -> Asked:
+        """A checked request; InvalidRequest names what is wrong."""
+        request = request_of(
+            task_type, namespace, process_id, args, idempotency_key, context, name, metadata
+        )
+        said = {headers.IDEMPOTENCY_KEY: headers.shown_key(request.idempotency_key)}
+        if request.context is not None:
+            said[headers.CONTEXT] = in_ascii(request.context, "context")
+        if request.process_metadata is not None:
+            said[headers.METADATA] = in_ascii(encode_json(request.process_metadata), "metadata")
+        if request.args is not None:
+            said["Content-Type"] = headers.BYTES if isinstance(args, bytes) else headers.JSON
+        method, path = _place(task_type, name)
+        url = process_url(namespace, process_id) + path
+        return Asked(
+            namespace, process_id, request.idempotency_key, method, url, said, content=request.args
+        )
+
+    async def ask(self, request: Asked, timeout: Timeout) -> Any:
+        """The answer, waited for, or its error raised."""
+        patience = self._line.patience(timeout)
+        answer = await self._line.send(
+            request.method,
+            request.url,
+            patience,
+            waits=True,
+            content=request.content,
+            headers=request.headers,
+        )
+        return await self._answered(answer, request.namespace, request.process_id, patience)
+
+    async def submit(self, request: Asked, timeout: Timeout) -> Receipt:
+        """The receipt, once it is accepted."""
+        answer = await self._line.send(
+            request.method,
+            request.url,
+            self._line.patience(timeout),
+            content=request.content,
+            headers={**request.headers, "Prefer": "respond-async"},
+        )
+        task_id, fingerprint = task_of(answer)
+        return Receipt(
+            request.namespace,
+            request.process_id,
+            task_id,
+            request.idempotency_key,
+            headers.REPLAYED in answer.headers,
+            fingerprint=fingerprint,
+        )
+
+    async def answer(self, receipt: Receipt, timeout: Timeout) -> Any:
+        """The answer of what was submitted, or its error raised."""
+        return await self.result(
+            receipt.namespace,
+            receipt.process_id,
+            receipt.task_id,
+            timeout,
+            fingerprint=receipt.fingerprint,
+        )
+
+    async def result(
+        self,
+        namespace: str,
+        process_id: str,
+        task_id: int,
+        timeout: Timeout,
+        *,
+        fingerprint: str | None = None,
+    ) -> Any:
+        """The answer of a task of this process, or its error raised."""
+        check_count("task_id", task_id, least=1, most=LAST_ID)
+        url = f"{process_url(namespace, process_id)}/tasks/{task_id}"
+        if fingerprint is not None:
+            url += f"?fingerprint={quote(check_text('fingerprint', fingerprint), safe='')}"
+        patience = self._line.patience(timeout)
+        answer = await self._line.send("GET", url, patience, waits=True)
+        return await self._answered(answer, namespace, process_id, patience)
+
+    async def _answered(self, answer: Answer, namespace: str, process_id: str, patience: Patience) -> Any:
+        while answer.status_code == HTTPStatus.ACCEPTED:
+            said = answer.json()
+            late = ReplyTimeout(
+                namespace,
+                process_id,
+                idempotency_key=said["idempotency_key"],
+                task_id=said["task_id"],
+                paused=said["paused"],
+                served=said.get("served") is not False,
+                requests_before=said.get("requests_before") or 0,
+            )
+            if patience.is_over:
+                raise late
+            try:
+                answer = await self._line.send("GET", answer.headers["Location"], patience, waits=True)
+            except NotAllowed as error:
+                # It is under way all the same, and the cause says what the token lacks.
+                raise late from error
+        return value_of(answer)
+
+
+def _place(task_type: TaskType, name: str | None) -> tuple[str, str]:
+    """The method, and the path behind that of the process."""
+    match task_type:
+        case TaskType.INIT:
+            return "POST", ""
+        case TaskType.NOTIFY:
+            return "POST", f"/notices/{segment_of(name or '')}"
+        case TaskType.REPAIR:
+            return "POST", "/repairs?simple=true" if name == SIMPLE_REPAIR else "/repairs"
+        case _:
+            return _TIMERS.get(name or "", ("POST", f"/calls/{segment_of(name or '')}"))
+
+
+def process_url(namespace: str, process_id: str) -> str:
+    """Where a process is."""
+    check_namespace(namespace)
+    return f"/v1/namespaces/{namespace}/processes/{segment_of(check_text('process_id', process_id))}"
+
+
+def in_ascii(data: bytes, field: str) -> str:
+    """JSON as a header can hold it."""
+    try:
+        return "".join(c if c.isascii() else _escaped(c) for c in data.decode())
+    except UnicodeDecodeError:
+        raise InvalidRequest(f"{field} must be JSON, which alone a header can hold", field=field) from None
+
+
+def _escaped(character: str) -> str:
+    """As JSON escapes it: in UTF-16."""
+    code = character.encode("utf-16-be")
+    return "".join(f"\\u{code[i : i + 2].hex()}" for i in (0, 2) if i < len(code))

@@ -1,0 +1,147 @@
+"""The way of HttpClient to its API: a request is sent until there is an answer, or no patience left.
+
+Rule: what did not get through, and what the API cannot take just now, is sent again. What must not be
+repeated is sent once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+from typing import Any
+from urllib.parse import urlencode
+
+import httpx
+
+from progressor.client.dispatch.dispatcher import seconds_of
+from progressor.client.requests import Timeout
+from progressor.errors import InvalidRequest, RequestLost, StorageUnavailable
+from progressor.http.client.decode import error_of, is_accepted
+from progressor.http.client.exchange import Answer, Asking, HttpxTransport, NoAnswer, Transport
+from progressor.http.client.retry import Patience
+
+# Beyond what the server was asked to wait.
+_TRANSPORT_SECONDS = 10.0
+# The answer of a server that waited as long as it was asked to is still on its way.
+_BEYOND_SECONDS = 2.0
+# Not now, or not whole; what was asked is safe to repeat.
+_NOT_NOW = frozenset({408, 429, 502, 503, 504})
+
+
+class Line:
+    """To one API, with one token."""
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        token: str | None,
+        timeout: Timeout,
+        transport: httpx.AsyncBaseTransport | None,
+    ) -> None:
+        self._patience = timedelta(seconds=seconds_of(timeout, timedelta(seconds=60)))
+        self._url = _checked(url)
+        self._headers = {} if token is None else {"Authorization": f"Bearer {token}"}
+        self._transport = _own_transport(self._url) if transport is None else HttpxTransport(transport)
+        self._is_closed = False
+
+    async def close(self) -> None:
+        """Close the connections."""
+        self._is_closed = True
+        await self._transport.aclose()
+
+    def patience(self, timeout: Timeout = None) -> Patience:
+        """That of a request which begins now."""
+        return Patience(seconds_of(timeout, self._patience))
+
+    async def once(self, method: str, url: str, **request: Any) -> Answer:
+        """The answer, of what cannot be repeated safely; its error raised."""
+        seconds = self._patience.total_seconds()
+        answer = await self.exchange(method, url, seconds, within=seconds, **request)
+        if not answer.is_success:
+            raise error_of(answer)
+        return answer
+
+    async def send(
+        self,
+        method: str,
+        url: str,
+        patience: Patience | None = None,
+        *,
+        waits: bool = False,
+        headers: dict[str, str] | None = None,
+        **request: Any,
+    ) -> Answer:
+        """The answer; its error raised, but for the answer of a request that was accepted.
+
+        `waits`: the API is to wait for it.
+        """
+        patience = patience or self.patience()
+        while True:
+            wait = patience.wait if waits else 0
+            said = {**(headers or {}), **({"Prefer": f"wait={wait}"} if waits else {})}
+            within = max(wait, patience.left) + _BEYOND_SECONDS
+            why: Exception
+            try:
+                answer = await self.exchange(
+                    method, url, wait + _TRANSPORT_SECONDS, within=within, headers=said, **request
+                )
+            except StorageUnavailable as error:
+                why = error
+            else:
+                if answer.is_success:
+                    return answer
+                why = error_of(answer)
+                # What was lost stays lost, until it is asked again: that is for the caller.
+                may_change = answer.status_code in _NOT_NOW and not isinstance(why, RequestLost)
+                if is_accepted(answer) and not may_change:
+                    return answer
+                if not may_change:
+                    raise why
+            if not await patience.pause():
+                raise why from None
+
+    async def exchange(
+        self,
+        method: str,
+        url: str,
+        silence: float,
+        *,
+        within: float,
+        headers: dict[str, str] | None = None,
+        params: dict[str, Any] | None = None,
+        content: bytes | None = None,
+    ) -> Answer:
+        """One request and its answer; StorageUnavailable if there is none `within` so many seconds.
+
+        `silence`: how long the API may say nothing.
+        """
+        if self._is_closed:
+            raise StorageUnavailable("the client is closed")
+        query = f"?{urlencode(params)}" if params else ""
+        whole = {**self._headers, **(headers or {})}
+        asking = Asking(method, f"{self._url}{url}{query}", whole, content, silence)
+        try:
+            async with asyncio.timeout(within):
+                return await self._transport.exchange(asking)
+        except (NoAnswer, TimeoutError) as error:
+            reason = str(error) or type(error).__name__
+            raise StorageUnavailable(f"the API cannot be reached ({reason})") from None
+
+
+def _own_transport(url: str) -> Transport:
+    # A server imports this module and asks nobody.
+    from progressor.http.client.connections import AiohttpTransport  # noqa: PLC0415 - see above
+
+    return AiohttpTransport(url)
+
+
+def _checked(url: str) -> str:
+    """The address of an API, without a slash at its end."""
+    try:
+        found = httpx.URL(url)
+    except (httpx.InvalidURL, TypeError) as error:
+        raise InvalidRequest(f"url is no URL: {error}", field="url") from None
+    if found.scheme not in ("http", "https") or not found.host:
+        raise InvalidRequest("url must begin with http:// or https:// and name a host", field="url")
+    return str(found).rstrip("/")

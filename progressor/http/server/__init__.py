@@ -1,0 +1,1 @@
+"""The API as an ASGI application, and the server that runs it."""

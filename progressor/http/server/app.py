@@ -1,0 +1,166 @@
+"""The API as an ASGI application over one client.
+
+Rule: it holds no state of requests: any number of them may stand behind one balancer.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastapi import FastAPI, Request
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
+from starlette.responses import Response
+from starlette.routing import Match
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from progressor.client.client import Client
+from progressor.errors import NamespaceNotFound, ProcessAlreadyExists, ProgressorError
+from progressor.http.server.auth.scopes import Access
+from progressor.http.server.correlation import REQUEST_ID, facts_of
+from progressor.http.server.health_check import HealthCheck
+from progressor.http.server.middleware import access_log
+from progressor.http.server.middleware.access_log import Watching
+from progressor.http.server.middleware.concurrency_limit import Admission
+from progressor.http.server.options import HttpOptions
+from progressor.http.server.preconditions import wants_absence
+from progressor.http.server.routers import (
+    bulks,
+    lifecycle,
+    namespaces,
+    openapi,
+    processes,
+    requests,
+    timers,
+)
+from progressor.http.server.routing import Server, reads_failures
+from progressor.http.server.schema_cache import Publications
+from progressor.http.server.waits import Waits
+from progressor.http.wire import problems
+from progressor.http.wire.problems import Refusal, problem, problem_of
+from progressor.loggers import Logger
+from progressor.release import VERSION
+from progressor.rights import fitting
+
+log = Logger("progressor.http")
+
+# What nginx says of a caller who has left before there was an answer.
+_LEFT = 499
+# Of the namespaces that may have been meant, and that the caller sees.
+_MOST_SIMILAR = 3
+
+
+def make_app(client: Client, *, access: Access, options: HttpOptions | None = None) -> FastAPI:
+    """The API of the processes that this client reaches; whoever makes the client closes it."""
+    app = FastAPI(
+        title="Progressor",
+        version=VERSION,
+        # Their pages load scripts from elsewhere.
+        docs_url=None,
+        redoc_url=None,
+        openapi_url=None,
+        redirect_slashes=False,
+        # It would say paths; what is said of requests stands in watching.py.
+        telemetry={"tracing": False, "metrics": False, "logs": False},
+    )
+    app.state.access = access
+    waits = Waits()
+    app.state.server = Server(
+        client, options or HttpOptions(), Publications(client), waits, HealthCheck(client, waits)
+    )
+    for room in (requests, lifecycle, timers, processes, namespaces, bulks, openapi, access_log):
+        # Flat, so that whoever walks over the routes sees each of them with its scope.
+        app.router.routes.extend(room.routes.routes)
+    app.add_exception_handler(ProgressorError, _of_error)
+    app.add_exception_handler(Refusal, _of_refusal)
+    app.add_exception_handler(HTTPException, _of_http)
+    app.add_exception_handler(ClientDisconnect, _of_left)
+    app.add_exception_handler(Exception, _of_defect)
+    bounds = app.state.server.options
+    app.add_middleware(Admission, most=bounds.max_requests, memory=bounds.max_memory_bytes)
+    app.add_middleware(Watching)
+    # Around all: what it changes, all others see.
+    app.add_middleware(Plain)
+    return app
+
+
+class Plain:
+    """Routes see the path as it was sent, and HEAD as GET without its body.
+
+    What stands in a segment is decoded by whoever reads it.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        # Here, for the handler of defects stands outside and sees no copy.
+        scope.setdefault("state", {})
+        raw = scope.get("raw_path")
+        seen = scope if raw is None else {**scope, "path": raw.decode("latin-1")}
+        if scope["method"] != "HEAD":
+            await self._app(seen, receive, send)
+            return
+
+        async def send_head(message: Message) -> None:
+            if message["type"] == "http.response.body":
+                message = {**message, "body": b""}
+            await send(message)
+
+        await self._app({**seen, "method": "GET"}, receive, send_head)
+
+
+async def _of_error(request: Request, error: Any) -> Response:
+    if isinstance(error, ProcessAlreadyExists) and wants_absence(request.headers):
+        return problem(problems.PRECONDITION_FAILED, str(error), members=problems.members_of(error))
+    caller = getattr(request.state, "caller", None)
+    if isinstance(error, NamespaceNotFound):
+        seen = () if caller is None else fitting(caller.namespaces, error.similar)
+        error = NamespaceNotFound(error.namespace, seen[:_MOST_SIMILAR])
+    namespace = getattr(error, "namespace", None)
+    shows = caller is not None and reads_failures(caller, namespace)
+    answer = problem_of(error, shows_failures=shows)
+    answer.headers.update(getattr(request.state, "said", {}))
+    return answer
+
+
+async def _of_refusal(_request: Request, refusal: Any) -> Response:
+    return problem(refusal.kind, refusal.detail, members=refusal.members, headers=refusal.headers)
+
+
+async def _of_http(request: Request, error: Any) -> Response:
+    if error.status_code != problems.NO_METHOD.status:
+        return problem(problems.NO_ROUTE, "there is no such path in this API: see /openapi.json")
+    allowed = ", ".join(sorted(_methods_of(request)))
+    if request.method == "OPTIONS":
+        return Response(status_code=204, headers={"Allow": allowed})
+    return problem(
+        problems.NO_METHOD,
+        f"this path does not know {request.method}, but {allowed}",
+        headers={"Allow": allowed},
+    )
+
+
+def _methods_of(request: Request) -> set[str]:
+    """All methods that the path of this request knows."""
+    known = {"OPTIONS"}
+    for route in request.app.routes:
+        found, _ = route.matches(request.scope)
+        if found is not Match.NONE:
+            known |= route.methods
+    return known | ({"HEAD"} if "GET" in known else set())
+
+
+async def _of_left(_request: Request, _error: Any) -> Response:
+    """Nobody hears it; it is for what is counted and logged."""
+    return Response(status_code=_LEFT)
+
+
+async def _of_defect(request: Request, error: Any) -> Response:
+    facts = facts_of(request.scope)
+    log.error("request failed", extra={"method": request.method, **facts}, exc_info=error)
+    said = {REQUEST_ID: facts["request_id"]}
+    return problem(problems.DEFECT, "a defect of the API, which its log describes", headers=said)

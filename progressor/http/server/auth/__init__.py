@@ -1,0 +1,1 @@
+"""Authentication and scopes: tokens, certificates, origins, rates."""

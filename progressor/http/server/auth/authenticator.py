@@ -1,0 +1,143 @@
+"""The access of a real server: who shows what, whether that holds, and what it may do.
+
+Rule: whoever shows something that does not hold is refused, even where nothing needs to be shown yet. Only
+a server that was told to let everybody in looks at nothing but where a request comes from.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import timedelta
+from enum import Enum, auto
+
+from fastapi import Request
+
+from progressor.client.tokens import Tokens
+from progressor.errors import InvalidRequest
+from progressor.http.server.auth.client_certificates import Certificates
+from progressor.http.server.auth.jwks import is_loopback
+from progressor.http.server.auth.oidc import Oidc, Provider
+from progressor.http.server.auth.origins import AllowedHosts
+from progressor.http.server.auth.principals import Known, unknown
+from progressor.http.server.auth.rate_limit import Rate, Rates
+from progressor.http.server.auth.scopes import Caller, Scope, require
+from progressor.http.server.auth.tokens import Bearers
+from progressor.http.wire.problems import FORBIDDEN, Refusal
+from progressor.rights import EVERYTHING
+
+# Of ours; whatever else is shown is the provider's.
+_MARK = "prg_"
+# What proxies write: whoever they ask for need not be on this machine.
+_FORWARDED = ("Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Real-IP", "Via")
+
+
+class Openness(Enum):
+    """Who gets in without showing anything."""
+
+    NOBODY = auto()
+    UNTIL_THERE_ARE_TOKENS = auto()
+    """Whoever asks from this machine, on a loopback address, as long as there are no tokens."""
+    EVERYBODY = auto()
+
+
+@dataclass(frozen=True, slots=True)
+class AccessOptions:
+    """How a server tells who asks."""
+
+    provider: Provider | None = None
+    certificates: Certificates | None = None
+    token_kept_for: timedelta = timedelta(seconds=5)
+    """How long a token is kept in memory: one that was revoked lives on for at most so long."""
+    rate: Rate | None = None
+    insecure_no_auth: bool = False
+    allowed_hosts: AllowedHosts = field(default_factory=AllowedHosts)
+    """The hosts under which whoever shows nothing may ask, beside this machine."""
+
+
+class Guard:
+    """Lets in who shows a token, or a certificate. Before it begins, nobody without."""
+
+    def __init__(self, tokens: Tokens, options: AccessOptions) -> None:
+        self._bearers = Bearers(tokens, kept_for=options.token_kept_for)
+        self._oidc = None if options.provider is None else Oidc(options.provider)
+        self._certificates = options.certificates
+        self._rates = None if options.rate is None else Rates(options.rate)
+        self._hosts = options.allowed_hosts
+        self._openness = Openness.EVERYBODY if options.insecure_no_auth else Openness.NOBODY
+
+    async def begin(self, host: str) -> None:
+        """InvalidRequest if anybody could ask on this address who has shown nothing."""
+        if self._openness is Openness.EVERYBODY or self._knows_others:
+            return
+        if is_loopback(host):
+            self._openness = Openness.UNTIL_THERE_ARE_TOKENS
+        elif not await self._bearers.are_needed():
+            raise InvalidRequest(
+                f"on {host} anybody could ask, and there is no token: make one with `progressor token "
+                "create`, set PROGRESSOR_HTTP_OIDC_ISSUER, listen on 127.0.0.1, or say "
+                "--insecure-no-auth if something in front of it lets nobody in",
+                field="host",
+            )
+
+    async def close(self) -> None:
+        """Close what was opened to ask others."""
+        if self._oidc is not None:
+            await self._oidc.close()
+
+    @property
+    def _knows_others(self) -> bool:
+        return self._oidc is not None or self._certificates is not None
+
+    async def admit(self, request: Request, scope: Scope, namespace: str | None) -> Caller:
+        """Whoever asks, if that is allowed; Refusal otherwise."""
+        caller = await self._caller(request)
+        if self._rates is not None:
+            request.state.rate = self._rates.take(caller.name)
+            request.state.rate.check()
+        require(caller, scope, namespace)
+        return caller
+
+    async def _caller(self, request: Request) -> Known:
+        shown = request.headers.getlist("Authorization")
+        if shown and self._openness is not Openness.EVERYBODY:
+            return await self._bearer(shown)
+        certified = None if self._certificates is None else self._certificates.caller(request)
+        if certified is None:
+            return await self._stranger(request)
+        # A browser shows a certificate whichever page asks.
+        self._hosts.require_same_site(request.headers)
+        return certified
+
+    async def _bearer(self, shown: list[str]) -> Known:
+        kind, _, text = shown[0].strip().partition(" ")
+        if len(shown) != 1 or kind.lower() != "bearer":
+            raise unknown("the header Authorization must be: Bearer, and a token")
+        text = text.strip()
+        if self._oidc is not None and not text.startswith(_MARK):
+            return await self._oidc.caller(text)
+        return await self._bearers.caller(text)
+
+    async def _stranger(self, request: Request) -> Known:
+        """Who has shown nothing."""
+        match self._openness:
+            case Openness.EVERYBODY:
+                self._hosts.require_here(request.headers)
+            case Openness.UNTIL_THERE_ARE_TOKENS:
+                if await self._bearers.are_needed():
+                    raise unknown("show a token: Authorization: Bearer prg_…", shown=False)
+                _refuse_proxied(request)
+                self._hosts.require_here(request.headers)
+            case Openness.NOBODY:
+                raise unknown("show a token: Authorization: Bearer …", shown=False)
+        return Known(f"anybody at {request.client.host if request.client else 'a socket'}", EVERYTHING)
+
+
+def _refuse_proxied(request: Request) -> None:
+    """Refusal if a proxy on this machine asks for somebody, who may be anywhere."""
+    for name in _FORWARDED:
+        if name in request.headers:
+            raise Refusal(
+                FORBIDDEN,
+                f"without tokens only this machine is answered, and the header {name} says that somebody "
+                "asks through a proxy: make a token with `progressor token create`",
+            )

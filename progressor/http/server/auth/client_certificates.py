@@ -1,0 +1,62 @@
+"""Client certificates that a proxy has verified: it says in a header whose they are.
+
+Rule: the header counts from the addresses of that proxy alone; from anywhere else it was never sent.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from fastapi import Request
+
+from progressor.errors import InvalidRequest
+from progressor.http.server.auth.principals import Known, unknown
+from progressor.rights import Rights
+
+Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+
+
+@dataclass(frozen=True, slots=True)
+class Certificates:
+    """Which header names the subject of a certificate, from where it counts, and who has which rights."""
+
+    header: str
+    proxies: tuple[Network, ...]
+    subjects: Mapping[str, Rights]
+
+    def caller(self, request: Request) -> Known | None:
+        """Whose certificate the proxy has verified; None if it says of none, or is not the proxy."""
+        said = request.headers.getlist(self.header)
+        if not any(said) or request.client is None or not self._trusts(request.client.host):
+            return None
+        rights = self.subjects.get(said[0]) if len(said) == 1 else None
+        if rights is None:
+            raise unknown("the subject of your certificate is not known here")
+        return Known(f"certificate {said[0]}", rights)
+
+    def _trusts(self, address: str) -> bool:
+        try:
+            host = ipaddress.ip_address(address)
+        except ValueError:
+            return False
+        # An IPv4 address as a socket of both kinds shows it.
+        host = getattr(host, "ipv4_mapped", None) or host
+        return any(host in network for network in self.proxies)
+
+
+def networks(field: str, texts: Iterable[str]) -> tuple[Network, ...]:
+    """Addresses and networks (`10.0.0.7`, `10.1.0.0/16`), or InvalidRequest."""
+    found = []
+    for text in texts:
+        try:
+            found.append(ipaddress.ip_network(text))
+        except ValueError:
+            raise InvalidRequest(
+                f"{field} must be IP addresses or networks (10.0.0.7, 10.1.0.0/16), not {text!r:.80}",
+                field=field,
+            ) from None
+    if not found:
+        raise InvalidRequest(f"{field} must name at least one address", field=field)
+    return tuple(found)

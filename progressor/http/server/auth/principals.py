@@ -1,0 +1,41 @@
+"""Callers who have shown who they are, and how those are answered who have not.
+
+Rule: an answer says what is missing, never what was shown.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from progressor.http.server.auth.scopes import REALM, Scope
+from progressor.http.wire.problems import RETRY_AFTER_SECONDS, UNAUTHORIZED, UNVERIFIED, Refusal
+from progressor.rights import Rights
+
+
+class Known(NamedTuple):
+    """A caller with its rights; `name` tells callers apart, in logs and for their rates."""
+
+    name: str
+    rights: Rights
+
+    @property
+    def namespaces(self) -> tuple[str, ...]:
+        """Patterns of the namespaces that it sees."""
+        return self.rights.namespaces
+
+    def may(self, scope: Scope, namespace: str | None) -> bool:
+        """Whether it may do so in this namespace; None: in those that it sees."""
+        if namespace is None:
+            return scope in self.rights.scopes and bool(self.rights.namespaces)
+        return scope in self.rights.scopes and self.rights.sees(namespace)
+
+
+def unknown(detail: str, *, shown: bool = True) -> Refusal:
+    """401: nobody was shown, or what was `shown` does not hold."""
+    challenge = f'{REALM}, error="invalid_token"' if shown else REALM
+    return Refusal(UNAUTHORIZED, detail, headers={"WWW-Authenticate": challenge})
+
+
+def unverified(detail: str) -> Refusal:
+    """503: what was shown may hold, and whoever knows does not answer."""
+    return Refusal(UNVERIFIED, detail, headers={"Retry-After": str(RETRY_AFTER_SECONDS)})

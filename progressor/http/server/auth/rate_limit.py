@@ -1,0 +1,83 @@
+"""How often a caller may ask: a bucket for each, in this process.
+
+Rule: each server counts for itself. A limit over all of them belongs into the gateway in front.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import OrderedDict
+from typing import NamedTuple
+
+from progressor.http.wire.problems import TOO_MANY_REQUESTS, Refusal
+
+_MOST_CALLERS = 10_000
+_POLICY, _STANDING = "RateLimit-Policy", "RateLimit"
+
+
+class Rate(NamedTuple):
+    """So many requests a second in the long run, and so many at once."""
+
+    per_second: float
+    burst: int
+
+    @property
+    def policy(self) -> str:
+        """As the header RateLimit-Policy says it."""
+        return f'"caller";q={self.burst};w={math.ceil(self.burst / self.per_second)}'
+
+
+class Standing(NamedTuple):
+    """What a caller has left after this request; below nothing: it was one too many."""
+
+    rate: Rate
+    left: float
+
+    def check(self) -> None:
+        """Refusal, 429, if this request was one too many."""
+        if self.left < 0:
+            wait = math.ceil(-self.left / self.rate.per_second)
+            raise Refusal(
+                TOO_MANY_REQUESTS,
+                f"this server takes {self.rate.per_second:g} requests a second of each caller, "
+                f"{self.rate.burst} at once",
+                headers={"Retry-After": str(max(1, wait))},
+            )
+
+    @property
+    def headers(self) -> list[tuple[bytes, bytes]]:
+        """How often this caller may ask, and how much of that is left."""
+        left = max(0, math.floor(self.left))
+        full = math.ceil((self.rate.burst - left) / self.rate.per_second)
+        standing = f'"caller";r={left};t={full}'
+        return [
+            (_POLICY.lower().encode(), self.rate.policy.encode()),
+            (_STANDING.lower().encode(), standing.encode()),
+        ]
+
+
+class _Bucket(NamedTuple):
+    left: float
+    at: float
+
+
+class Rates:
+    """The callers of the last while."""
+
+    def __init__(self, rate: Rate) -> None:
+        self._rate = rate
+        self._buckets: OrderedDict[str, _Bucket] = OrderedDict()
+
+    def take(self, name: str) -> Standing:
+        """Count a request of this caller. One too many takes nothing from its bucket."""
+        now = time.monotonic()
+        bucket = self._buckets.get(name, _Bucket(self._rate.burst, now))
+        filled = bucket.left + (now - bucket.at) * self._rate.per_second
+        full = min(filled, float(self._rate.burst))
+        left = full - 1
+        self._buckets[name] = _Bucket(full if left < 0 else left, now)
+        self._buckets.move_to_end(name)
+        if len(self._buckets) > _MOST_CALLERS:
+            self._buckets.popitem(last=False)
+        return Standing(self._rate, left)

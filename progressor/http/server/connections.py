@@ -1,0 +1,335 @@
+"""Connections to the API's socket, and the bounds on what their peers send before anybody knows them.
+
+Rule: whatever a peer sends, and however slowly, a connection holds a bounded number of bytes for a bounded
+time. What cannot become a request is answered with a problem document, and the connection is closed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from enum import Enum, auto
+from typing import Any
+
+import httptools
+from starlette.responses import Response
+from uvicorn.protocols.http.flow_control import FlowControl
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+
+from progressor import metrics
+from progressor.http.wire.problems import (
+    HEAD_TOO_LARGE,
+    MALFORMED,
+    OVERLOADED,
+    RETRY_AFTER_SECONDS,
+    TOO_SLOW,
+    Kind,
+    problem,
+)
+from progressor.loggers import Logger
+from progressor.outages import Outage, Says
+from progressor.supervision import watched
+
+log = Logger("progressor.http")
+
+# Of a request before its body: the URL and all header fields. The trailers of a body have the same bound.
+HEAD_BYTES = 64 << 10
+HEAD_FIELDS = 200
+HEAD_SECONDS = 20.0
+# What all connections of a server hold together of what nobody has read yet.
+HELD_BYTES = 32 << 20
+# Of a body, for each request that is under way: the rest stays with the peer until somebody reads it.
+_BODY_BYTES = 16 << 10
+# A body is parsed in such pieces, so that few of the requests behind it are begun before it is answered.
+_PIECE_BYTES = 1 << 10
+_HEAD_ENDS = b"\r\n\r\n"
+# For so long a refused peer may go on to send, so that it reads the refusal and not that the line broke.
+_LINGER_SECONDS = 2.0
+_UNKNOWN = "other"
+
+_FULL = Says(
+    "connections at their bound", "connections still at their bound", "connections below their bound"
+)
+
+
+class Connections:
+    """Every connection of one server: `most` at once.
+
+    A new one takes the place of the one that has been without a request for longest.
+    """
+
+    def __init__(self, most: int) -> None:
+        self.most = most
+        self._count = 0
+        self.held_bytes = 0
+        self._idle: dict[Connection, None] = {}
+        self._outage = Outage(log, _FULL, most=most, setting="PROGRESSOR_HTTP_MAX_CONNECTIONS")
+
+    def make(self, **of_uvicorn: Any) -> Connection:
+        """A connection of this server, as uvicorn makes one."""
+        return Connection(self, **of_uvicorn)
+
+    def enter(self, connection: Connection) -> bool:
+        """Count a new connection; False: there is no room for it, and it is to be refused."""
+        self._count += 1
+        self._idle[connection] = None
+        if self._count <= self.most:
+            self._outage.worked()
+            return True
+        oldest = next(iter(self._idle))
+        self._outage.failed(
+            "every connection has a request under way"
+            if oldest is connection
+            else "the connection that was idle for longest is closed for a new one"
+        )
+        if oldest is not connection:
+            oldest.drop()
+        return oldest is not connection
+
+    def leave(self, connection: Connection) -> None:
+        """Forget a connection that is closed."""
+        self._count -= 1
+        self._idle.pop(connection, None)
+        self.held_bytes -= connection.held
+
+    def note_request(self, connection: Connection) -> None:
+        """The connection has a request under way."""
+        self._idle.pop(connection, None)
+
+    def note_idle(self, connection: Connection) -> None:
+        """The connection waits for its next request from now on."""
+        self._idle[connection] = None
+
+    def note_held(self, more: int) -> bool:
+        """A connection holds so many bytes more, or fewer; False: there is no room for them.
+
+        The oldest idle ones make room.
+        """
+        self.held_bytes += more
+        while self.held_bytes > HELD_BYTES and self._idle:
+            next(iter(self._idle)).drop()
+        return self.held_bytes <= HELD_BYTES
+
+
+class _Flow(FlowControl):
+    """Reads on from what the connection holds, before it reads on from the peer."""
+
+    def __init__(self, connection: Connection) -> None:
+        super().__init__(connection.transport)
+        self._connection = connection
+
+    def resume_reading(self) -> None:
+        if self.read_paused:
+            super().resume_reading()
+            # In a turn of its own: uvicorn is not done yet with the request before.
+            self._connection.loop.call_soon(self._connection.on_room)
+
+
+class _TooManyFields(Exception):
+    pass
+
+
+class _Place(Enum):
+    """Which part of a request comes next."""
+
+    BETWEEN = auto()
+    HEAD = auto()
+    BODY = auto()
+
+
+class Connection(HttpToolsProtocol):
+    """One connection: its requests are read one after the other, each once the one before is answered."""
+
+    def __init__(self, connections: Connections, **of_uvicorn: Any) -> None:
+        super().__init__(**of_uvicorn)
+        self._connections = connections
+        self._place = _Place.BETWEEN
+        self._rest = b""
+        # Bytes that the parser was given since it last handed something over.
+        self._unparsed = 0
+        self.held = 0
+        self._refusal: tuple[Kind, str] | None = None
+        self._is_refused = False
+        self._timer: asyncio.TimerHandle | None = None
+        self.on_room = watched("connection", self._read_on)
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] # as uvicorn
+        super().connection_made(transport)
+        self.flow = _Flow(self)
+        if self._connections.enter(self):
+            self._wait_for_more()
+            return
+        most = self._connections.most
+        self._refuse(OVERLOADED, f"{most:,} connections are open here, which is as many as it takes")
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._connections.leave(self)
+        self._rest, self.held = b"", 0
+        self._forget_timer()
+        super().connection_lost(exc)
+
+    def _wait_for_more(self) -> None:
+        self.timeout_keep_alive_task = self.loop.call_later(
+            self.timeout_keep_alive, self.timeout_keep_alive_handler
+        )
+
+    def drop(self) -> None:
+        """Close a connection that has no request, at once."""
+        self._connections.note_request(self)
+        self._note_held(0)
+        self._is_refused, self._rest = True, b""
+        self.transport.abort()
+
+    def data_received(self, data: bytes) -> None:
+        if self._is_refused or self._refusal is not None:
+            return
+        self._unset_keepalive_if_required()
+        self._rest += data
+        self._read_on()
+
+    def _read_on(self) -> None:
+        """Parse what has come, as far as there is room for it; the rest is held, and no more is read."""
+        data, begin = self._rest, 0
+        while begin < len(data) and not self.flow.read_paused and self._is_open:
+            if self._is_answering:
+                self.flow.pause_reading()
+                break
+            piece = data[begin : self._end_of_piece(data, begin)]
+            begin += len(piece)
+            self._parse(piece)
+        if not self._is_open:
+            return
+        self._rest = data[begin:]
+        if not self._note_held(self._unparsed + len(self._rest)):
+            self._refuse(OVERLOADED, "too much has been sent here that nobody has read yet")
+        elif self._place is _Place.BODY and not self._is_under_way:
+            # The rest of a body whose request was answered without it, as long as it comes.
+            self._unset_keepalive_if_required()
+            self._wait_for_more()
+        elif self._timer is None and not self._is_under_way and data:
+            # It has begun, and becomes a request in time.
+            self._timer = self.loop.call_later(HEAD_SECONDS, watched("connection", self._be_late))
+
+    @property
+    def _is_open(self) -> bool:
+        """Whether anything that comes is still read."""
+        return not (self._is_refused or self._refusal or self.transport.is_closing())
+
+    @property
+    def _is_under_way(self) -> bool:
+        return self.cycle is not None and not self.cycle.response_complete
+
+    @property
+    def _is_answering(self) -> bool:
+        """Whether a request has been read whole, and is not answered yet."""
+        return bool(self.pipeline) or (self._is_under_way and not self.cycle.more_body)
+
+    def _end_of_piece(self, data: bytes, begin: int) -> int:
+        if self._place is _Place.BODY:
+            return begin + _PIECE_BYTES
+        # A head alone, so that nothing behind it is begun yet.
+        end = data.find(_HEAD_ENDS, begin)
+        return len(data) if end < 0 else end + len(_HEAD_ENDS)
+
+    def _parse(self, piece: bytes) -> None:
+        self._unparsed += len(piece)
+        if self._unparsed > HEAD_BYTES:
+            self._refuse(HEAD_TOO_LARGE, f"URL and header fields may have {HEAD_BYTES:,} bytes at most")
+            return
+        try:
+            self.parser.feed_data(piece)
+        except httptools.HttpParserUpgrade:
+            # It is answered in HTTP/1.1; whatever follows is not.
+            self.cycle.keep_alive = False
+        except httptools.HttpParserError as error:
+            if isinstance(error.__context__, _TooManyFields):
+                self._refuse(HEAD_TOO_LARGE, f"a request may have {HEAD_FIELDS} header fields at most")
+            else:
+                self._refuse(MALFORMED, "this is no request of HTTP/1.1")
+
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        self._place = _Place.HEAD
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        # Trailers are dropped: the request was understood without them.
+        if self._place is _Place.HEAD:
+            if len(self.headers) == HEAD_FIELDS:
+                raise _TooManyFields
+            super().on_header(name, value)
+
+    def on_headers_complete(self) -> None:
+        super().on_headers_complete()
+        self._place, self._unparsed = _Place.BODY, 0
+        self._forget_timer()
+        self._connections.note_request(self)
+
+    def on_body(self, body: bytes) -> None:
+        super().on_body(body)
+        self._unparsed = 0
+        if len(self.cycle.body) > _BODY_BYTES:
+            self.flow.pause_reading()
+
+    def on_message_complete(self) -> None:
+        super().on_message_complete()
+        self._place, self._unparsed = _Place.BETWEEN, 0
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        if self.transport.is_closing() or self._is_under_way:
+            return
+        self.cycle.body.clear()
+        self._connections.note_idle(self)
+        if self._refusal is not None:
+            self._refuse(*self._refusal)
+        elif self._rest:
+            self._unset_keepalive_if_required()
+            self._read_on()
+
+    def _note_held(self, held: int) -> bool:
+        if held == self.held:
+            return True
+        more, self.held = held - self.held, held
+        return self._connections.note_held(more)
+
+    def _forget_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _be_late(self) -> None:
+        self._timer = None
+        if self._place is _Place.HEAD:
+            self._refuse(TOO_SLOW, f"URL and header fields did not come within {HEAD_SECONDS:g} s")
+        else:
+            self.transport.close()
+
+    def _refuse(self, kind: Kind, detail: str) -> None:
+        """Answer with a problem what is no request, after those before it, and close the connection."""
+        if self._is_answering:
+            self._refusal, self._rest = (kind, detail), b""
+            self._note_held(self._unparsed)
+            return
+        if self._is_under_way:
+            # Its body ends here, and whoever reads it is told.
+            self.cycle.disconnected = True
+            self.cycle.message_event.set()
+            if self.cycle.response_started:
+                self.transport.close()
+                return
+        self._is_refused, self._rest = True, b""
+        self._note_held(0)
+        self._unset_keepalive_if_required()
+        self._forget_timer()
+        metrics.took(metrics.HTTP_REQUEST, time.monotonic(), _UNKNOWN, _UNKNOWN, str(int(kind.status)))
+        headers = {"Retry-After": str(RETRY_AFTER_SECONDS)} if kind is OVERLOADED else {}
+        self.transport.write(_written(problem(kind, detail, headers={**headers, "Connection": "close"})))
+        self.transport.write_eof()
+        self.flow.resume_reading()
+        self._timer = self.loop.call_later(_LINGER_SECONDS, self.transport.abort)
+
+
+def _written(answer: Response) -> bytes:
+    """An answer as it goes over the wire."""
+    lines = [name + b": " + value + b"\r\n" for name, value in answer.raw_headers]
+    return b"".join([STATUS_LINE[answer.status_code], *lines, b"\r\n", bytes(answer.body)])

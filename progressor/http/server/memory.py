@@ -1,0 +1,106 @@
+"""Memory of the API's OS process: how much of it requests may have together, and who has it.
+
+Rule: a request takes what it may need before it reads a page or a body. What is not free is waited for, in
+turn, for a while. No caller has more than half while another one waits; a first share is for everybody.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+
+from progressor.http.wire.problems import OVERLOADED, RETRY_AFTER_SECONDS, Refusal
+
+# How long a request waits for memory that others have.
+_PATIENCE_SECONDS = 10.0
+
+# What an OS process of the API takes before anybody asks it anything, with its libraries.
+BASE_BYTES = 160 << 20
+# A connection, and a request that is under way, beside what they bring.
+CONNECTION_BYTES = 12 << 10
+REQUEST_BYTES = 64 << 10
+# So many times its own bytes a page takes until it is sent, and a body until it is checked.
+PAGE_WEIGHT = 3
+BODY_WEIGHT = 2
+# Of each value in a body, as it stands in memory while it is checked; of an import with its event.
+VALUE_BYTES, IMPORTED_VALUE_BYTES = 40, 150
+
+
+def needed_bytes(*, budget: int, held: int, connections: int, requests: int) -> int:
+    """How much memory an API needs that has these options: what its container must be given."""
+    return BASE_BYTES + budget + held + connections * CONNECTION_BYTES + requests * REQUEST_BYTES
+
+
+class Memory:
+    """So many bytes for all requests together."""
+
+    def __init__(self, most: int) -> None:
+        self.most = most
+        self.free = most
+        self._taken_by: Counter[str] = Counter()
+        self._waiting: dict[asyncio.Future[None], tuple[str, int]] = {}
+
+    async def take(self, caller: str, size: int) -> None:
+        """Take memory for a request of this caller; Refusal if it is not to be had in time."""
+        if self._waiting or not self._has_room(caller, size):
+            await self._wait(caller, size)
+        else:
+            self._grant(caller, size)
+
+    def take_now(self, caller: str, size: int) -> None:
+        """Take memory for what a request holds already; Refusal if it is not free."""
+        if not self._has_room(caller, size):
+            raise _overloaded("no memory is free for this: others read or send large values here")
+        self._grant(caller, size)
+
+    def give_back(self, caller: str, size: int) -> None:
+        """Give to others what a request does not need any more."""
+        self.free += size
+        self._taken_by[caller] -= size
+        if self._taken_by[caller] <= 0:
+            del self._taken_by[caller]
+        self._serve()
+
+    def _has_room(self, caller: str, size: int) -> bool:
+        return size <= self.free and self._may(caller, size)
+
+    def _may(self, caller: str, size: int) -> bool:
+        has = self._taken_by[caller]
+        if has == 0 or has + size <= self.most // 2:
+            return True
+        return all(other == caller for other, _ in self._waiting.values())
+
+    def _grant(self, caller: str, size: int) -> None:
+        self.free -= size
+        self._taken_by[caller] += size
+
+    async def _wait(self, caller: str, size: int) -> None:
+        turn = asyncio.get_running_loop().create_future()
+        self._waiting[turn] = caller, size
+        try:
+            self._serve()
+            async with asyncio.timeout(_PATIENCE_SECONDS):
+                await turn
+        except TimeoutError:
+            raise _overloaded(f"no memory was free for this within {_PATIENCE_SECONDS:g} s") from None
+        except asyncio.CancelledError:
+            if turn.done() and not turn.cancelled():
+                self.give_back(caller, size)
+            raise
+        finally:
+            self._waiting.pop(turn, None)
+
+    def _serve(self) -> None:
+        """Grant what can be granted, in turn; who has a share already keeps nobody from a first one."""
+        for turn, (caller, size) in list(self._waiting.items()):
+            if turn.done() or not self._may(caller, size):
+                continue
+            if size > self.free:
+                return
+            self._grant(caller, size)
+            del self._waiting[turn]
+            turn.set_result(None)
+
+
+def _overloaded(detail: str) -> Refusal:
+    return Refusal(OVERLOADED, detail, headers={"Retry-After": str(RETRY_AFTER_SECONDS)})

@@ -1,0 +1,136 @@
+"""Places of requests: how many are under way here, and how many of them may be one caller's.
+
+Rule: one too many is told at once to come back: before its body is read, and before anybody is asked who it
+is, if all places are taken. A caller has at most as many places as it leaves to others.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from progressor.http.server.auth.rate_limit import Standing
+from progressor.http.server.memory import Memory
+from progressor.http.wire.problems import (
+    OVERLOADED,
+    RETRY_AFTER_SECONDS,
+    TOO_LARGE,
+    TOO_MANY_REQUESTS,
+    Refusal,
+    problem,
+)
+
+
+class Place:
+    """One request's place among those that are under way."""
+
+    def __init__(self, places: Places) -> None:
+        self._places = places
+        self._caller: str | None = None
+        self._memory = 0
+
+    def claim(self, caller: str) -> None:
+        """Count the request as this caller's; Refusal, 429, if that leaves fewer places than it has."""
+        places = self._places
+        if places.taken_by[caller] > places.free + 1:
+            raise Refusal(
+                TOO_MANY_REQUESTS,
+                f"{places.taken_by[caller]:,} requests of this caller are under way here, and the other "
+                "places are for others",
+                headers={"Retry-After": str(RETRY_AFTER_SECONDS)},
+            )
+        places.taken_by[caller] += 1
+        self._caller = caller
+
+    async def reserve(self, size: int) -> None:
+        """Take so much memory until the request is answered; Refusal if it cannot be had."""
+        most = self._places.memory.most
+        if self._memory + size > most:
+            raise Refusal(
+                TOO_LARGE,
+                f"this takes about {(self._memory + size) >> 20:,} MiB of memory, and all requests of this "
+                f"server have {most >> 20:,} MiB together",
+            )
+        await self._places.memory.take(self._caller or "", size)
+        self._memory += size
+
+    def reserve_now(self, size: int) -> None:
+        """Take memory for what was read already; Refusal if it is not free."""
+        self._places.memory.take_now(self._caller or "", size)
+        self._memory += size
+
+    def keep(self, size: int) -> None:
+        """Give back all memory but so much."""
+        if self._memory > size:
+            self._places.memory.give_back(self._caller or "", self._memory - size)
+            self._memory = size
+
+    def leave(self) -> None:
+        """Give the place to another request, and its memory."""
+        self.keep(0)
+        places = self._places
+        places.taken -= 1
+        if self._caller is not None:
+            places.taken_by[self._caller] -= 1
+            if not places.taken_by[self._caller]:
+                del places.taken_by[self._caller]
+
+
+class Places:
+    """The places of one server, and the callers who have them."""
+
+    def __init__(self, most: int, memory: Memory) -> None:
+        self.most = most
+        self.memory = memory
+        self.taken = 0
+        self.taken_by: Counter[str] = Counter()
+
+    @property
+    def free(self) -> int:
+        """How many requests more may be under way."""
+        return self.most - self.taken
+
+    def take(self) -> Place | None:
+        """A place for a request; None: there is none left."""
+        if not self.free:
+            return None
+        self.taken += 1
+        return Place(self)
+
+
+class Admission:
+    """Middleware: a place for each request; on the way out, how often their callers may ask."""
+
+    def __init__(self, app: ASGIApp, *, most: int, memory: int) -> None:
+        self._app = app
+        self._places = Places(most, Memory(memory))
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        # Who asks how this server is asks nothing of it, and must not restart it because it is busy.
+        if scope["type"] != "http" or scope["path"].startswith("/health"):
+            await self._app(scope, receive, send)
+            return
+        place = self._places.take()
+        if place is None:
+            answer = problem(
+                OVERLOADED,
+                f"{self._places.most:,} requests are under way here, which is as many as it takes",
+                headers={"Retry-After": str(RETRY_AFTER_SECONDS)},
+            )
+            await answer(scope, receive, send)
+            return
+        # Here, so that what routes write into it is seen on the way out.
+        state = scope.setdefault("state", {})
+        state["place"] = place
+
+        async def say_rate(message: Message) -> None:
+            standing: Standing | None = state.get("rate")
+            if message["type"] == "http.response.start" and standing is not None:
+                message = {**message, "headers": [*message["headers"], *standing.headers]}
+            await send(message)
+
+        try:
+            await self._app(scope, receive, say_rate)
+        finally:
+            place.leave()

@@ -1,0 +1,1 @@
+"""The OpenAPI documents: of all processes, and of one namespace."""

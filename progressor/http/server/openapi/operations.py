@@ -1,0 +1,169 @@
+"""What routes say of themselves in the OpenAPI document: bodies, headers, and every status.
+
+Rule: a status that is not documented is a defect.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from http import HTTPStatus
+from typing import Any
+
+from pydantic import BaseModel
+
+from progressor.http.server.bodies import ProblemBody
+from progressor.http.server.correlation import REQUEST_ID
+from progressor.http.server.preconditions import IF_NONE_MATCH
+from progressor.http.wire import headers
+from progressor.http.wire.problems import MEDIA_TYPE
+from progressor.model import MAX_ID_LENGTH
+
+# What may happen to every request, and to one with a body.
+ANY_TIME = (400, 401, 403, 406, 412, 429, 500, 503)
+WITH_BODY = (408, 413, 415, 422)
+
+ANSWER = {headers.JSON: {"schema": {}}, headers.BYTES: {"schema": {"type": "string", "format": "binary"}}}
+OBJECT = {headers.JSON: {"schema": {"type": "object"}}}
+PROBLEM = {MEDIA_TYPE: {"schema": {"$ref": f"#/components/schemas/{ProblemBody.__name__}"}}}
+
+
+def _header(name: str, text: str, **schema: str) -> dict[str, Any]:
+    return {"name": name, "in": "header", "description": text, "schema": {"type": "string", **schema}}
+
+
+# Without what stands in %"…": a text of which a pattern cannot say whether it is UTF-8.
+_KEY_PATTERN = r'^("[\x20\x21\x23-\x5b\x5d-\x7e]{1,256}"|[!#$&-~][\x20-\x7e]{0,255})$'
+
+
+# The headers of answers, whatever they answer.
+HEADERS = {
+    "RateLimit": "How many requests the caller may make now, and in how many seconds it may make all.",
+    "RateLimit-Policy": "How many requests the caller may make in how many seconds.",
+    "WWW-Authenticate": "What is missing: a token, or a scope.",
+    "Retry-After": "After how many seconds to ask again.",
+    "Accept-Post": "The media type that is read here.",
+    "Accept-Encoding": "The encodings of bodies that are read here.",
+    "ETag": "The tag of this answer, for `If-None-Match`. It is weak.",
+    "Location": "The address of what was made, or of the task that has no answer yet.",
+    "Preference-Applied": "The preference that was followed.",
+    headers.IDEMPOTENCY_KEY: "The key of the request: the one that it had, or the one that it got.",
+    headers.REPLAYED: "`true`: the key was used before, for the same request.",
+    headers.TASK: "The address of the task whose answer this is.",
+    REQUEST_ID: "The id by which logs name the request: the one that it had, or one that was made.",
+}
+BEARER = "bearer"
+OF_ALL = ("RateLimit", "RateLimit-Policy", REQUEST_ID)
+OF_STATUS = {
+    201: ("Location",),
+    202: ("Location", "Retry-After"),
+    304: ("ETag",),
+    401: ("WWW-Authenticate",),
+    403: ("WWW-Authenticate",),
+    415: ("Accept-Post", "Accept-Encoding"),
+    429: ("Retry-After",),
+    503: ("Retry-After",),
+}
+# Those of what was accepted, answered or not, well or with a problem.
+OF_ACCEPTED = (headers.IDEMPOTENCY_KEY, headers.REPLAYED, headers.TASK, "Preference-Applied")
+OF_WAITS = ("Preference-Applied",)
+OF_TAGGED = ("ETag",)
+
+_KEY = _header(
+    headers.IDEMPOTENCY_KEY,
+    'A name for this request, under which it is made once: "payment-17".',
+    pattern=_KEY_PATTERN,
+)
+_PREFER = _header("Prefer", "`wait=N`: wait so many seconds for the answer; `respond-async`: not at all.")
+_PREFER_INIT = _header(
+    "Prefer", "`wait=N`: wait so many seconds, one at least, for an init that runs or is paused."
+)
+_CONTEXT = _header(
+    headers.CONTEXT, "JSON that the handler finds in process.context.", contentMediaType=headers.JSON
+)
+_METADATA = _header(
+    headers.METADATA, "A JSON object by which the process is found.", contentMediaType=headers.JSON
+)
+
+_IF_ABSENT = _header(IF_NONE_MATCH, "`*`: only if there is no such process; else 412, in place of 409.")
+_IF_CHANGED = _header(IF_NONE_MATCH, "The ETag of an answer: 304 while it would be the same.")
+
+_BODY = {"description": "The arguments themselves; none for none.", "required": False, "content": ANSWER}
+TAKES_ARGS = {"requestBody": _BODY, "parameters": [_KEY, _PREFER, _CONTEXT]}
+STARTS = {"requestBody": _BODY, "parameters": [_KEY, _PREFER, _CONTEXT, _METADATA, _IF_ABSENT]}
+ASKS = {"parameters": [_KEY, _PREFER, _CONTEXT]}
+KEYED = {"parameters": [_KEY]}
+WAITS = {"parameters": [_PREFER]}
+CREATES = {"parameters": [_IF_ABSENT]}
+TAGGED = {"parameters": [_IF_CHANGED]}
+TAGGED_AFTER_INIT = {"parameters": [_PREFER_INIT, _IF_CHANGED]}
+WAITS_FOR_INIT = {"parameters": [_PREFER_INIT]}
+
+
+def text_schema(pattern: str) -> dict[str, Any]:
+    """A text of at most as many characters as an id has, documented and not checked by it."""
+    return {"minLength": 1, "maxLength": MAX_ID_LENGTH, "pattern": pattern}
+
+
+def takes(model: type[BaseModel]) -> dict[str, Any]:
+    """A body of this model, which is read by hand."""
+    schema = model.model_json_schema()
+    definitions = schema.pop("$defs", {})
+    return {
+        "requestBody": {
+            "required": True,
+            "content": {headers.JSON: {"schema": _inlined(schema, definitions)}},
+        }
+    }
+
+
+def _inlined(schema: Any, definitions: Mapping[str, Any]) -> Any:
+    """A schema without references to its own definitions, which stand in another place of the document."""
+    if isinstance(schema, dict):
+        if "$ref" in schema:
+            return _inlined(definitions[schema["$ref"].rpartition("/")[2]], definitions)
+        return {name: _inlined(part, definitions) for name, part in schema.items()}
+    return [_inlined(part, definitions) for part in schema] if isinstance(schema, list) else schema
+
+
+def answers(
+    good: Mapping[int, tuple[str, type[BaseModel] | Mapping[str, Any] | None]],
+    problems: Iterable[int],
+    *,
+    said: Iterable[str] = (),
+) -> dict[int | str, dict[str, Any]]:
+    """The answers of a route: good ones with their models or contents, and problems by their statuses.
+
+    `said` are the headers that any of them may have, beside those of its status.
+    """
+    documented: dict[int | str, dict[str, Any]] = {}
+    for status, (text, body) in good.items():
+        documented[status] = {"description": text}
+        if isinstance(body, type):
+            documented[status]["model"] = body
+        elif body is not None:
+            documented[status]["content"] = dict(body)
+    for status in sorted({*problems}):
+        # Of GET /health a status that is no problem.
+        if status not in documented:
+            documented[status] = {"description": HTTPStatus(status).phrase, "content": PROBLEM}
+    for code, answer in documented.items():
+        names = (*OF_ALL, *OF_STATUS.get(int(code), ()), *said)
+        answer["headers"] = {name: {"$ref": f"#/components/headers/{name}"} for name in names}
+    return documented
+
+
+def components() -> dict[str, Any]:
+    """The parts of the document that operations refer to."""
+    return {
+        "headers": {
+            name: {"description": text, "schema": {"type": "string"}} for name, text in HEADERS.items()
+        },
+        "securitySchemes": {
+            BEARER: {
+                "type": "http",
+                "scheme": "bearer",
+                "description": "A token of `progressor token create`, or of the identity provider. Each "
+                "operation names the scope that the token must have, in a namespace that it sees.",
+            }
+        },
+    }

@@ -1,0 +1,58 @@
+"""Preconditions of requests (RFC 9110, section 13): kept by a route that documents them, else refused.
+
+Rule: none is ignored that could keep a change from being made. The tags of this API are weak: they compare
+answers, so no change can be made to depend on one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from hashlib import blake2b
+
+from starlette.datastructures import Headers
+from starlette.requests import Request
+from starlette.responses import Response
+
+from progressor.http.wire.problems import PRECONDITION_NOT_SUPPORTED, Refusal
+
+IF_NONE_MATCH = "If-None-Match"
+SAFE = frozenset({"GET", "HEAD"})
+_OF_CHANGES = ("If-Match", "If-Unmodified-Since", IF_NONE_MATCH)
+# Without a tag that fits, the whole answer is right: a cache loses nothing by that.
+_OF_READS = _OF_CHANGES[:2]
+
+
+class Conditions:
+    """The preconditions of one route: those that it keeps, and those that it refuses."""
+
+    def __init__(self, methods: Collection[str], kept: Collection[str]) -> None:
+        listed = _OF_READS if SAFE.issuperset(methods) else _OF_CHANGES
+        self._refused = {name.lower().encode(): name for name in listed if name not in kept}
+
+    def check(self, headers: Headers) -> None:
+        """Refusal if a request states a precondition that this route does not keep."""
+        for given, _ in headers.raw:
+            if given in self._refused:
+                name = self._refused[given]
+                raise Refusal(
+                    PRECONDITION_NOT_SUPPORTED,
+                    f"{name} is not supported here, so nothing was done: ask without it",
+                    members={"header": name},
+                )
+
+
+def wants_absence(headers: Headers) -> bool:
+    """Whether a request is for something that is not there yet: `If-None-Match: *`."""
+    return headers.get(IF_NONE_MATCH, "").strip() == "*"
+
+
+def tagged(request: Request, answer: Response) -> Response:
+    """The answer with its tag, or 304 if whoever asks has it."""
+    tag = f'W/"{blake2b(answer.body, digest_size=12).hexdigest()}"'
+    listed = ",".join(request.headers.getlist(IF_NONE_MATCH)).split(",")
+    # Compared weakly: a proxy may have made the tag a strong one.
+    has = [each.strip().removeprefix("W/") for each in listed]
+    if tag.removeprefix("W/") in has or "*" in has:
+        return Response(status_code=304, headers={"ETag": tag})
+    answer.headers["ETag"] = tag
+    return answer

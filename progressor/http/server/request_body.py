@@ -1,0 +1,173 @@
+"""The content of requests: read as far as it may be large, and checked to be what it says.
+
+Rule: content is refused by what is stated of it, or as soon as it passes its bound. JSON is passed on as it
+was written, but for white space: a number keeps all its digits.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, Literal, NamedTuple, TypeVar
+
+from fastapi import Request
+from pydantic import BaseModel, ValidationError
+
+from progressor.handlers.codec import decode, first_fault, rule_of
+from progressor.http.server.memory import BODY_WEIGHT, IMPORTED_VALUE_BYTES, VALUE_BYTES
+from progressor.http.server.middleware.concurrency_limit import Place
+from progressor.http.server.options import HttpOptions
+from progressor.http.wire import problems
+from progressor.http.wire.headers import BYTES, JSON, is_json, media_type_of
+from progressor.http.wire.problems import Refusal
+
+_SPACE = b" \t\r\n"
+# As much as is looked at in one piece, so that its parts do not fill the memory.
+_PIECE = 1 << 16
+# As many as a problem shows of what is wrong with a body.
+_MOST_FAULTS = 20
+# How long the next piece of a body is waited for.
+_PATIENCE_SECONDS = 30.0
+
+# Of a smaller body the memory is that of its request.
+_SMALL = 64 << 10
+
+
+class Bound(NamedTuple):
+    """How large a body may be, by which option, and what each value in it takes while it is checked."""
+
+    option: Literal["max_value_bytes", "max_import_bytes"]
+    value_bytes: int
+
+
+VALUE = Bound("max_value_bytes", VALUE_BYTES)
+IMPORT = Bound("max_import_bytes", IMPORTED_VALUE_BYTES)
+
+
+async def read_body(request: Request, options: HttpOptions, bound: Bound = VALUE) -> bytes:
+    """The body of a request, for which there is memory.
+
+    Refusal if it is larger than its option says, does not come, or has too many values.
+    """
+    _refuse_coding(request)
+    most: int = getattr(options, bound.option)
+    stated = request.headers.get("Content-Length", "")
+    if stated.isdecimal():
+        if int(stated) > most:
+            raise _too_large(most, bound)
+        if int(stated) > _SMALL:
+            await _place_of(request).reserve(BODY_WEIGHT * int(stated))
+    body = await _joined(request, most, bound, is_stated=stated.isdecimal())
+    if len(body) > _SMALL:
+        place = _place_of(request)
+        place.keep(BODY_WEIGHT * len(body))
+        values = sum(map(body.count, (b",", b"{", b"[")))
+        await place.reserve(values * bound.value_bytes)
+    return body
+
+
+def _refuse_coding(request: Request) -> None:
+    coding = request.headers.get("Content-Encoding", "identity").strip().lower()
+    if coding not in ("", "identity"):
+        raise Refusal(
+            problems.WRONG_MEDIA_TYPE,
+            f"a body is read as it is, and not with the Content-Encoding {coding[:80]!r}",
+            headers={"Accept-Encoding": "identity"},
+        )
+
+
+def _place_of(request: Request) -> Place:
+    place: Place = request.state.place
+    return place
+
+
+async def _joined(request: Request, most: int, bound: Bound, *, is_stated: bool) -> bytes:
+    parts, size = [], 0
+    clock = asyncio.get_running_loop().time
+    try:
+        async with asyncio.timeout(_PATIENCE_SECONDS) as scope:
+            async for part in request.stream():
+                scope.reschedule(clock() + _PATIENCE_SECONDS)
+                if not is_stated and size <= _SMALL < size + len(part):
+                    # How large it will be is not known.
+                    await _place_of(request).reserve(BODY_WEIGHT * most)
+                size += len(part)
+                if size > most:
+                    raise _too_large(most, bound)
+                parts.append(part)
+    except TimeoutError:
+        detail = f"nothing more of the body has come for {_PATIENCE_SECONDS:g} s"
+        # Else the connection would go on to wait for the rest.
+        raise Refusal(problems.TOO_SLOW, detail, headers={"Connection": "close"}) from None
+    return b"".join(parts)
+
+
+def _too_large(most: int, bound: Bound) -> Refusal:
+    return Refusal(problems.TOO_LARGE, f"a body may have {most:,} bytes at most ({bound.option})")
+
+
+class Args(NamedTuple):
+    """Arguments as they are passed on, and the value that they are JSON of; None without any."""
+
+    data: bytes | None = None
+    value: Any = None
+
+
+def args_of(request: Request, body: bytes, *, raw: bool) -> Args:
+    """The arguments that a body holds, checked to be what they say."""
+    media_type = media_type_of(request.headers)
+    if raw:
+        if body and media_type != BYTES:
+            raise _wrong_type(media_type, BYTES, "the namespace has a raw handler, which takes bytes")
+        return Args(body or None)
+    if not body:
+        return Args()
+    if not is_json(media_type):
+        raise _wrong_type(media_type, JSON, "arguments are JSON")
+    value = decode(body, field="args")
+    return Args() if value is None else Args(without_space(body), value)
+
+
+def without_space(text: bytes) -> bytes:
+    """JSON without the white space between its tokens; what is not JSON it may change in any way."""
+    # No control character stands in JSON, so two of them stand for what looks like the end of a string.
+    hidden = text.replace(b"\\\\", b"\0").replace(rb"\"", b"\1")
+    kept, inside = [], 0
+    for begin in range(0, len(hidden), _PIECE):
+        # In turn outside of strings and inside of them.
+        parts = hidden[begin : begin + _PIECE].split(b'"')
+        if outside := parts[inside::2]:
+            parts[inside::2] = b'"'.join(outside).translate(None, _SPACE).split(b'"')
+        inside ^= (len(parts) - 1) % 2
+        kept.append(b'"'.join(parts))
+    return b"".join(kept).replace(b"\1", rb"\"").replace(b"\0", b"\\\\")
+
+
+def _wrong_type(media_type: str | None, wanted: str, why: str) -> Refusal:
+    said = f"not {media_type}" if media_type else "and the body has no Content-Type"
+    return Refusal(
+        problems.WRONG_MEDIA_TYPE, f"{why}: send it as {wanted}, {said}", headers={"Accept-Post": wanted}
+    )
+
+
+M = TypeVar("M", bound=BaseModel)
+
+
+def model_in(request: Request, body: bytes, model: type[M]) -> M:
+    """What a body says, which is read by hand; Refusal that names what is wrong."""
+    media_type = media_type_of(request.headers)
+    if not is_json(media_type):
+        raise _wrong_type(media_type, JSON, "the body is JSON")
+    value = decode(body, field="args")
+    try:
+        return model.model_validate(value)
+    except ValidationError as error:
+        found = error.errors(include_url=False, include_context=False, include_input=False)
+        faults = [
+            {"pointer": "".join(f"/{part}" for part in each["loc"]), "rule": rule_of(each)}
+            for each in found[:_MOST_FAULTS]
+        ]
+        raise Refusal(
+            problems.INVALID_ARGS,
+            f"{first_fault(error, 'args')}: {faults[0]['rule']}",
+            members={"field": first_fault(error, "args"), "errors": faults, "error_count": len(found)},
+        ) from None

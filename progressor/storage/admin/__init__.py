@@ -1,0 +1,1 @@
+"""Operators' work: namespaces, figures, mailboxes, bulks, tokens."""

@@ -1,0 +1,125 @@
+"""Requests that wait: how many, for how long, in which mailboxes, and until when.
+
+Rule: every count has a bound, so a deep mailbox costs its look no more than a shallow one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from progressor.storage.admin.monitoring import Overview
+from progressor.storage.postgres.arrays import bigints
+from progressor.storage.statements import Row
+
+# How many mailboxes a look reaches besides those of processes that run, and how far it counts each of them.
+_HEADS = 1000
+_SHALLOW = 100
+# How many of the deepest are counted on, and how far.
+_DEEPEST = 5
+_DEEP = 100_000
+# A mailbox gets shorter as fast as its last so many requests ended, unless they ended longer ago.
+_STEPS = 100
+_SPAN = timedelta(minutes=10)
+
+
+@dataclass(frozen=True, slots=True)
+class Mailbox:
+    """The requests that wait on one process, counted up to 100,000; `at_least`: there are more.
+
+    `age` is how long the oldest has waited. `through_in` is how long they will take at the pace of the last
+    requests of the process, None if fewer than two of these ended within ten minutes.
+    """
+
+    process_id: str
+    requests: int
+    at_least: bool
+    age: timedelta
+    through_in: timedelta | None
+
+
+@dataclass(frozen=True, slots=True)
+class WaitingRequests:
+    """The requests that wait in a namespace; `at_least`: there are more.
+
+    `age` is how long the oldest has waited. `deepest` are the five mailboxes with the most of them, the
+    deepest first, and the one in which the oldest waits. Of more than five with a hundred or more, it is
+    those whose oldest has waited longest.
+    """
+
+    requests: int
+    at_least: bool
+    age: timedelta
+    deepest: tuple[Mailbox, ...]
+
+    def through_in(self, steps: int) -> timedelta | None:
+        """How long they will take at so many steps a minute, None if that is unknown.
+
+        The requests of a mailbox run one after the other, so it is no shorter than that of any mailbox.
+        """
+        if not self.requests:
+            return timedelta()
+        if steps <= 0 or any(each.through_in is None for each in self.deepest if each.requests > 1):
+            return None
+        alone = [each.through_in for each in self.deepest if each.through_in is not None]
+        return max(timedelta(minutes=self.requests / steps), *alone, timedelta())
+
+
+class Mailboxes(Overview):
+    """Bounded looks at mailboxes; none of them locks anything."""
+
+    async def waiting(self, namespace: str, *, now: datetime | None = None) -> WaitingRequests:
+        """Count the requests of a namespace that wait, also those that wait behind others."""
+        rows = await self._rows(
+            "waiting", namespace=namespace, heads=_HEADS, most=_SHALLOW, deepest=_DEEPEST, now=now
+        )
+        total = rows[0]
+        chosen = [row for row in rows if row["process_no"] is not None]
+        found = await self._mailboxes([row["process_no"] for row in chosen], now)
+        elsewhere = total["requests"] - sum(row["counted"] for row in chosen)
+        return WaitingRequests(
+            elsewhere + sum(each.requests for each in found),
+            total["at_least"] or any(each.at_least for each in found),
+            _age(total),
+            tuple(sorted(found, key=lambda each: each.requests, reverse=True)),
+        )
+
+    async def mailbox(
+        self, namespace: str, process_id: str, *, now: datetime | None = None
+    ) -> Mailbox | None:
+        """Look at the mailbox of a process; None if there is no such process."""
+        rows = await self._rows("find_process", namespace=namespace, process_id=process_id)
+        found = await self._mailboxes([row["process_no"] for row in rows], now)
+        return found[0] if found else None
+
+    async def _mailboxes(self, numbers: Sequence[int], now: datetime | None) -> list[Mailbox]:
+        if not numbers:
+            return []
+        rows = await self._rows(
+            "mailboxes", process_no=bigints(numbers), most=_DEEP, steps=_STEPS, span=_SPAN, now=now
+        )
+        return [
+            Mailbox(
+                row["process_id"], row["requests"], row["requests"] == _DEEP, _age(row), _through_in(row)
+            )
+            for row in rows
+        ]
+
+
+def _age(row: Row) -> timedelta:
+    oldest: datetime | None = row["oldest"]
+    # A clock that was set back makes nothing younger than new.
+    return timedelta() if oldest is None else max(timedelta(), row["now"] - oldest)
+
+
+def _through_in(row: Row) -> timedelta | None:
+    """The time for what waits, at the pace of the last steps."""
+    if not row["requests"]:
+        return timedelta()
+    # What ended after the first of them took the time since.
+    later: int = row["steps"] - 1
+    if later < 1:
+        return None
+    since: timedelta = row["now"] - row["since"]
+    return max(timedelta(), since / later * int(row["requests"]))

@@ -1,0 +1,244 @@
+"""What an operator does to namespaces, and sees of them and of the workers.
+
+Rule: what is counted is counted up to a bound, by an index. A namespace is paused by its row alone: every
+statement that puts a task into `running` asks for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from progressor.model import shown_id
+from progressor.storage.admin.mailboxes import Mailboxes, WaitingRequests
+from progressor.storage.admin.monitoring import Waiting
+from progressor.storage.postgres.pipeline import Session
+from progressor.storage.values import Standstill, TaskRef
+
+# How far people are told a count; of what is more they are told that it is.
+MOST_COUNTED = 1000
+_NEXT_TIMERS = 3
+# How many broken processes, and how many timers, of a namespace are looked at for what failed.
+MOST_FAILED = 5000
+# In seconds: each try may hold up, for a moment, whoever writes to processes.
+_RETIRING = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class KnownNamespace:
+    """A namespace that some worker served, and who serves it now; `pause_reason` is why it is paused.
+
+    `slots` are those of the live workers together, None if a worker of another kind registered it; how many
+    of them are free, and how many `steps` they performed within a minute, they said at their last sign of
+    life.
+    """
+
+    name: str
+    paused: bool
+    workers: int
+    slots: int | None
+    free_slots: int
+    steps: int
+    updated_at: datetime
+    pause_reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class KnownWorker:
+    """An OS process that has a heartbeat; one that serves no namespace is a zombie collector.
+
+    `silent_for` is the age of its last sign of life; longer than `lease_age`, it counts as dead.
+    """
+
+    worker_id: str
+    host: str
+    namespaces: tuple[str, ...]
+    free_slots: Mapping[str, int]
+    started_at: datetime
+    seen_at: datetime
+    silent_for: timedelta
+    lease_age: timedelta
+
+    @property
+    def is_live(self) -> bool:
+        """Whether its lease is not over."""
+        return self.silent_for < self.lease_age
+
+
+@dataclass(frozen=True, slots=True)
+class NamespaceStatus:
+    """How a namespace does. `calls`, `timers`, `broken` and `started` are counted up to 1,001.
+
+    `waiting` are all requests that wait, `through_in` is how long they will take at the pace of the last
+    minute, None if it is unknown. `calls` and `timers` wait and could run now; `started` are the processes
+    of the last minute, `steps` what its live workers performed in it; `next_timers` are the times of the
+    next ones to fall due.
+    """
+
+    name: str
+    paused: bool
+    workers: int
+    slots: int | None
+    free_slots: int
+    running: int
+    waiting: WaitingRequests
+    through_in: timedelta | None
+    calls: Waiting
+    timers: Waiting
+    broken: int
+    started: int
+    steps: int
+    next_timers: tuple[datetime, ...]
+    pause_reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """A broken process, or a timer that failed and is tried again; `handler` is what failed, with its name.
+
+    `at_least`: there were more of its kind in its namespace than are looked at.
+    """
+
+    namespace: str
+    status: str
+    process_id: str
+    handler: str
+    error: str
+    at: datetime
+    at_least: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Left:
+    """What keeps a namespace from being retired; `processes` are counted up to 1,001."""
+
+    workers: int
+    processes: int
+    just_registered: bool
+
+    @property
+    def is_nothing(self) -> bool:
+        return not (self.workers or self.processes or self.just_registered)
+
+
+class Oversight(Mailboxes):
+    """Asked by people, rarely; none of it locks a process."""
+
+    async def set_paused(self, namespace: str, paused: bool, reason: str | None = None) -> bool:
+        """Pause a namespace, or let it go on; whether there is such a namespace."""
+        return bool(await self._rows("set_paused", name=namespace, paused=paused, reason=reason))
+
+    async def known_namespaces(self, name: str | None = None) -> list[KnownNamespace]:
+        """All namespaces by name, or the one of this name."""
+        return [KnownNamespace(**row) for row in await self._rows("known_namespaces", name=name)]
+
+    async def standstill(self, task: TaskRef) -> Standstill | None:
+        """Why a task may have no answer yet; None if its namespace is not known."""
+        params = {"process_no": task.process_no, "task_id": task.task_id, "most": MOST_COUNTED + 1}
+        rows = await self._rows("standstill", namespace=task.namespace, **params)
+        return Standstill(**rows[0]) if rows else None
+
+    async def status(self, namespace: str | None = None) -> list[NamespaceStatus]:
+        """How all namespaces do, by name, or the one of this name."""
+        running = {row["name"]: row["steps"] for row in await self._rows("running_steps")}
+        return [
+            await self._status(each, running.get(each.name, 0))
+            for each in await self.known_namespaces(namespace)
+        ]
+
+    async def _status(self, known: KnownNamespace, running: int) -> NamespaceStatus:
+        backlog = await self.backlog(known.name, most=MOST_COUNTED + 1)
+        waiting = await self.waiting(known.name)
+        (figures,) = await self._rows(
+            "namespace_figures",
+            namespace=known.name,
+            most=MOST_COUNTED + 1,
+            timers=_NEXT_TIMERS,
+            now=None,
+        )
+        return NamespaceStatus(
+            name=known.name,
+            paused=known.paused,
+            workers=known.workers,
+            slots=known.slots,
+            free_slots=known.free_slots,
+            running=running,
+            waiting=waiting,
+            through_in=waiting.through_in(known.steps),
+            calls=backlog.calls,
+            timers=backlog.timers,
+            broken=figures["broken"],
+            started=figures["started"],
+            steps=known.steps,
+            next_timers=tuple(figures["next_timers"]),
+            pause_reason=known.pause_reason,
+        )
+
+    async def failed(
+        self, namespace: str, *, since: datetime | None = None, ago: timedelta | None = None
+    ) -> list[Failed]:
+        """What is broken in a namespace, and which of its timers failed: since then, or so long ago."""
+        found: list[Failed] = []
+        for verb, status in (("broken_processes", "broken"), ("failed_timers", "retrying")):
+            rows = await self._rows(verb, namespace=namespace, most=MOST_FAILED + 1, since=since, ago=ago)
+            found += [
+                Failed(
+                    namespace=namespace,
+                    status=status,
+                    process_id=row["process_id"],
+                    handler=" ".join(filter(None, (row["task_type"] or "put", row["name"]))),
+                    error=row["error"] or "",
+                    at=row["at"],
+                    at_least=row["looked_at"] > MOST_FAILED,
+                )
+                for row in rows
+                if row["process_id"] is not None
+            ]
+        return found
+
+    async def all_workers(self) -> list[KnownWorker]:
+        """Everybody who has a heartbeat, also those that fell silent and were not dropped yet."""
+        return [
+            KnownWorker(
+                **row | {"worker_id": shown_id(row["worker_id"]), "namespaces": tuple(row["namespaces"])}
+            )
+            for row in await self._rows("all_workers")
+        ]
+
+    async def retire(self, namespace: str, *, lease_age: timedelta) -> Left | None:
+        """Forget a namespace if nobody serves it and nothing is left in it; what is left.
+
+        None if there is no such namespace.
+        """
+        look = {"name": namespace, "lease_age": lease_age, "most": MOST_COUNTED + 1}
+
+        async def attempt(session: Session, again: bool) -> Left | None:
+            # Without a lock first: a refusal holds nobody up.
+            found = (await session.transact({"left_in_namespace": look}))["left_in_namespace"]
+            if not found:
+                # A try before this one may have retired it.
+                return Left(0, 0, False) if again else None
+            left = _left(found[0])
+            if not left.is_nothing:
+                return left
+            async with session.transaction():
+                told = await session.transact(
+                    {
+                        "retire_patience": {},
+                        "lock_processes": {},
+                        "left_in_namespace": look,
+                        "retire": {"name": namespace, "lease_age": lease_age},
+                    }
+                )
+            if told["retire"] or not told["left_in_namespace"]:
+                return Left(0, 0, False)
+            left = _left(told["left_in_namespace"][0])
+            # Nothing when it was looked at, and kept all the same: a worker registered it in between.
+            return Left(0, 0, True) if left.is_nothing else left
+
+        return await self._run("retire", attempt, patience=min(self._patience, _RETIRING))
+
+
+def _left(row: Mapping[str, object]) -> Left:
+    return Left(*(row[name] for name in Left.__dataclass_fields__))  # type: ignore[arg-type] # as the SQL says

@@ -1,0 +1,87 @@
+"""Bearer tokens: made, found, revoked, and when they were used.
+
+Rule: a secret never comes here, only its hash. Whether a token holds is judged by PostgreSQL's clock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+
+from progressor.rights import Bearer, Rights, Scope, Token, hash_of
+from progressor.storage.postgres.arrays import texts
+from progressor.storage.postgres.transactions import Transactions
+from progressor.storage.statements import Params, Row
+
+# How exactly the last use of a token is known.
+USE_GRANULARITY = timedelta(minutes=5)
+
+
+class Tokens(Transactions):
+    """Statements on tokens alone."""
+
+    async def create_token(
+        self,
+        bearer: Bearer,
+        name: str,
+        rights: Rights,
+        *,
+        lifetime: timedelta | None,
+        now: datetime | None = None,
+    ) -> Token:
+        """Keep a token with the hash of its secret; if the id was taken, the other one returns."""
+        by_id: Params = {"token_id": bearer.token_id, "now": now}
+        making = {
+            **by_id,
+            "secret_hash": hash_of(bearer.secret),
+            "name": name,
+            "scopes": texts(sorted(rights.scopes)),
+            "namespaces": texts(rights.namespaces),
+            "lifetime": lifetime,
+        }
+        statements = {"create_token": making, "find_tokens": by_id}
+        told = await self._transact("create_token", statements, patience=self._patience)
+        (row,) = told["find_tokens"]
+        return _token_of(row)
+
+    async def find_token(self, token_id: str, *, now: datetime | None = None) -> Token | None:
+        """A token by its id, whether it holds or not."""
+        rows = await self._rows("find_tokens", token_id=token_id, now=now)
+        return _token_of(rows[0]) if rows else None
+
+    async def tokens(self, *, now: datetime | None = None) -> Sequence[Token]:
+        """All tokens, oldest first."""
+        return [_token_of(row) for row in await self._rows("find_tokens", token_id=None, now=now)]
+
+    async def revoke_token(self, token_id: str, *, now: datetime | None = None) -> Token | None:
+        """End a token, once; None if there is none."""
+        params = {"token_id": token_id, "now": now}
+        statements = dict.fromkeys(("revoke_token", "find_tokens"), params)
+        told = await self._transact("revoke_token", statements, patience=self._patience)
+        rows = told["find_tokens"]
+        return _token_of(rows[0]) if rows else None
+
+    async def use_token(self, token_id: str, *, now: datetime | None = None) -> None:
+        """Note that a token is in use; written only if the last note is older than USE_GRANULARITY."""
+        await self._rows("use_token", token_id=token_id, granularity=USE_GRANULARITY, now=now)
+
+    async def tokens_exist(self) -> bool:
+        """Whether any token was ever made here."""
+        (row,) = await self._rows("tokens_exist")
+        return bool(row["found"])
+
+
+def _token_of(row: Row) -> Token:
+    # A scope that a newer release has granted means nothing here.
+    known = frozenset(Scope(name) for name in row["scopes"] if name in tuple(Scope))
+    return Token(
+        token_id=row["token_id"],
+        name=row["name"],
+        rights=Rights(known, tuple(row["namespaces"])),
+        created_at=row["created_at"],
+        expires_at=row["expires_at"],
+        revoked_at=row["revoked_at"],
+        last_used_at=row["last_used_at"],
+        left=row["time_left"],
+        secret_hash=row["secret_hash"],
+    )

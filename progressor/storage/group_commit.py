@@ -1,0 +1,322 @@
+"""Group commit: concurrent items of one verb travel as one batch, in one transaction.
+
+Rule: no timer. A lone item leaves at once; what arrives while a transaction is in flight leaves with the
+next one. Two flights at most, so that Python prepares one batch while PostgreSQL commits the other.
+A bad item fails alone: a batch that PostgreSQL refuses is run again item by item. What waits to leave is
+bounded in number and in bytes; what nobody waits for any more never leaves.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import math
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Hashable, Sequence
+from functools import partial
+from operator import attrgetter
+from typing import Generic, NamedTuple, TypeVar
+
+from progressor import metrics
+from progressor.errors import SchemaMismatch, StorageUnavailable
+from progressor.model import metadata_size
+from progressor.storage.operations import Storage
+from progressor.storage.postgres.sqlstates import BatchRefused
+from progressor.storage.values import LostLease, Prepared, Request, Saved, Step
+from progressor.supervision import expect, say_failed, watched
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+_Batch = list[tuple[Item, asyncio.Future[Result]]]
+
+MAX_FLIGHTS = 2
+MAX_BATCH = 128
+# What waits is shared out over the flights that are free. Otherwise a crowd that asks all at once stays
+# together, batch after batch, with Python idle while PostgreSQL works and the other way round. Smaller
+# shares than this cost more in transactions than they win.
+LEAST_SHARE = 16
+# A batch travels in one message, of which PostgreSQL takes less than 1 GB: large items go in small company.
+MAX_BATCH_BYTES = 32 << 20
+
+
+class Room(NamedTuple):
+    """How much may wait to leave; what comes beyond it is refused."""
+
+    items: float
+    size: float
+
+
+# The result of a step is never refused: a worker has no more of them than slots.
+UNBOUNDED = Room(math.inf, math.inf)
+REQUESTS = Room(20_000, 256 << 20)
+
+
+class Batcher(Generic[Item, Result]):
+    """Coalesces the items of one verb; `conflict(item)` names what may stand in a batch only once.
+
+    `size(item)` is about how many bytes it carries. `run_again` runs one item that may have been in
+    a transaction which got through.
+    """
+
+    def __init__(
+        self,
+        verb: str,
+        run: Callable[[Sequence[Item]], Awaitable[Sequence[Result]]],
+        conflict: Callable[[Item], Hashable],
+        size: Callable[[Item], int] = lambda _item: 0,
+        *,
+        room: Room = UNBOUNDED,
+        run_again: Callable[[Sequence[Item]], Awaitable[Sequence[Result]]] | None = None,
+    ) -> None:
+        expect("batch")
+        self._verb = verb
+        self._run = run
+        self._run_again = run_again or run
+        self._conflict = conflict
+        self._size = size
+        self._room = room
+        # What waits, with its size, by who waits for it. What conflicts (it has one number; what does not,
+        # hardly ever) stands in one line, and only the first of a line can leave. How many all of them are,
+        # and of how many bytes.
+        self._lines: OrderedDict[int, OrderedDict[asyncio.Future[Result], tuple[Item, int]]] = OrderedDict()
+        self._waiting = self._waiting_bytes = 0
+        self._flights: set[asyncio.Task[None]] = set()
+        # Items of refused batches, each by itself.
+        self._alone: set[asyncio.Task[None]] = set()
+        # The flight that has not chosen its items yet.
+        self._planned: asyncio.Task[None] | None = None
+        self._stopped = False
+        self._loop: asyncio.AbstractEventLoop | None = None
+        # What it runs must not see the context variables of whoever happened to ask first.
+        self._context = contextvars.copy_context()
+        # Callbacks of the loop, made once.
+        self._on_landing = watched("batch", self._land)
+        self._on_arrival = watched("batch", self._came_alone)
+
+    def submit(self, item: Item) -> asyncio.Future[Result]:
+        """The item's own result, or StorageUnavailable if there is no room.
+
+        Once the item has left, it is carried through, even if whoever awaits it goes away.
+        """
+        loop = self._loop
+        if loop is None:
+            # Of the first item: to ask for it each time costs as much as all else in here.
+            loop = self._loop = asyncio.get_running_loop()
+        answer: asyncio.Future[Result] = loop.create_future()
+        if self._stopped:
+            answer.set_exception(_closed())
+            return answer
+        size, conflict = self._size(item), hash(self._conflict(item))
+        if self._waiting and (
+            self._waiting >= self._room.items or self._waiting_bytes + size > self._room.size
+        ):
+            answer.set_exception(self._overloaded())
+            return answer
+        line = self._lines.get(conflict)
+        if line is None:
+            line = self._lines[conflict] = OrderedDict()
+        line[answer] = item, size
+        self._waiting += 1
+        self._waiting_bytes += size
+        self._plan(loop)
+        return answer
+
+    def withdraw(self, item: Item, answer: asyncio.Future[Result]) -> None:
+        """Drop this item, for whose answer nobody waits; if it has left already, it goes on."""
+        conflict = hash(self._conflict(item))
+        line = self._lines.get(conflict)
+        if line is None or answer not in line:
+            return
+        self._take(line, answer)
+        if not line:
+            del self._lines[conflict]
+        answer.cancel()
+
+    def _take(
+        self, line: OrderedDict[asyncio.Future[Result], tuple[Item, int]], answer: asyncio.Future[Result]
+    ) -> tuple[Item, int]:
+        item, size = line.pop(answer)
+        self._waiting -= 1
+        self._waiting_bytes -= size
+        return item, size
+
+    def _overloaded(self) -> StorageUnavailable:
+        return StorageUnavailable(
+            f"overloaded: {self._waiting:,} requests ({self._waiting_bytes:,} bytes) wait to be sent "
+            "to PostgreSQL already; nothing was written: try again later"
+        )
+
+    def _plan(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Have a flight begin at the end of this turn of the loop, with all items of the turn."""
+        # Where so many items were refused, it is not for the sake of one: first those, then others.
+        if self._planned is None and len(self._flights) < MAX_FLIGHTS and len(self._alone) < MAX_BATCH:
+            # Not by the loop's factory, which may begin it before the turn is over: an eager one does.
+            self._planned = flight = asyncio.Task(self._fly(), loop=loop, context=self._context.copy())
+            self._flights.add(flight)
+            flight.add_done_callback(self._on_landing)
+
+    def _go_on(self) -> None:
+        if self._waiting:
+            self._plan(asyncio.get_running_loop())
+
+    async def _fly(self) -> None:
+        self._planned = None
+        batch = self._next_batch()
+        if not batch:
+            return
+        try:
+            self._go_on()
+            await self._carry(batch)
+        except asyncio.CancelledError:
+            # Stopped on its way, or while its items flew apart.
+            for _, answer in batch:
+                _fail(answer, _closed())
+            raise
+        except BaseException as error:
+            # A defect of ours: nobody must wait for what will not come.
+            say_failed("batch", error, verb=self._verb)
+            for _, answer in batch:
+                _fail(answer, error)
+            if not isinstance(error, Exception):
+                raise
+
+    def _land(self, flight: asyncio.Task[None]) -> None:
+        self._flights.discard(flight)
+        if flight is self._planned:
+            # It was cancelled before it began.
+            self._planned = None
+        self._go_on()
+
+    def _next_batch(self) -> _Batch[Item, Result]:
+        batch: _Batch[Item, Result] = []
+        bytes_ = 0
+        # With this one, which stands among the flights already.
+        free = MAX_FLIGHTS - len(self._flights) + 1
+        share = math.ceil(len(self._lines) / free)
+        most = min(MAX_BATCH, max(LEAST_SHARE, share))
+        for _ in range(min(most, len(self._lines))):
+            conflict, line = self._lines.popitem(last=False)
+            answer, (_, size) = next(iter(line.items()))
+            if batch and bytes_ + size > MAX_BATCH_BYTES:
+                # It is the first of the next batch.
+                self._lines[conflict] = line
+                self._lines.move_to_end(conflict, last=False)
+                break
+            item, _ = self._take(line, answer)
+            batch.append((item, answer))
+            bytes_ += size
+            if line:
+                # Behind the others, whose turn comes first.
+                self._lines[conflict] = line
+        return batch
+
+    async def _carry(self, batch: _Batch[Item, Result]) -> None:
+        metrics.child(metrics.BATCH_SIZE, self._verb).observe(len(batch))
+        try:
+            results = await self._run([item for item, _ in batch])
+        except (StorageUnavailable, SchemaMismatch) as error:
+            # No item's fault: handed to each caller.
+            for _, answer in batch:
+                _fail(answer, error)
+        except BatchRefused:
+            # Perhaps for the sake of one item, which must hold up itself only.
+            for entry in batch:
+                self._send_alone(entry)
+        except Exception as error:  # noqa: BLE001 - whatever it is, one item's fault is not the others'
+            if len(batch) == 1:
+                _fail(batch[0][1], error)
+            else:
+                # The error may have come after the commit: each finds what it has done already.
+                for item, answer in batch:
+                    await self._once_more(item, answer)
+        else:
+            for (_, answer), result in zip(batch, results, strict=True):
+                _settle(answer, result)
+
+    def _send_alone(self, entry: tuple[Item, asyncio.Future[Result]]) -> None:
+        item, answer = entry
+        lone = asyncio.get_running_loop().create_task(self._once_more(item, answer))
+        self._alone.add(lone)
+        lone.add_done_callback(partial(self._on_arrival, answer))
+
+    async def _once_more(self, item: Item, answer: asyncio.Future[Result]) -> None:
+        try:
+            (result,) = await self._run_again([item])
+        except Exception as error:  # noqa: BLE001 - whatever it is, its caller hears of it
+            _fail(answer, error)
+        else:
+            _settle(answer, result)
+
+    def _came_alone(self, answer: asyncio.Future[Result], lone: asyncio.Task[None]) -> None:
+        self._alone.discard(lone)
+        if lone.cancelled():
+            _fail(answer, _closed())
+        self._go_on()
+
+    async def stop(self) -> None:
+        """Give up what flies, what waits and what may come; what was committed stays committed."""
+        self._stopped = True
+        for line in self._lines.values():
+            for answer in line:
+                _fail(answer, _closed())
+        self._lines.clear()
+        self._waiting = self._waiting_bytes = 0
+        flights = [*self._flights, *self._alone]
+        for flight in flights:
+            flight.cancel()
+        await asyncio.gather(*flights, return_exceptions=True)
+
+
+def _closed() -> StorageUnavailable:
+    return StorageUnavailable("closed while the request was under way: ask again with the same key")
+
+
+def _settle(answer: asyncio.Future[Result], result: Result) -> None:
+    if not answer.done():
+        answer.set_result(result)
+
+
+def _fail(answer: asyncio.Future[Result], error: BaseException) -> None:
+    if not answer.done():
+        answer.set_exception(error)
+
+
+_Prepare = Callable[[Sequence[Request]], Awaitable[Sequence[Prepared]]]
+
+
+def batch_by_process(
+    verb: str,
+    run: Callable[[Sequence[Request]], Awaitable[Sequence[Result]]],
+    run_again: Callable[[Sequence[Request]], Awaitable[Sequence[Result]]] | None = None,
+) -> Batcher[Request, Result]:
+    """Requests of which a batch has one of each process."""
+    return Batcher(verb, run, _process_of, _size_of, room=REQUESTS, run_again=run_again)
+
+
+def batch_by_key(
+    verb: str, prepare: _Prepare, run_again: _Prepare | None = None
+) -> Batcher[Request, Prepared]:
+    """Requests of which a batch has one of each idempotency key."""
+    return Batcher(verb, prepare, _key_of, _size_of, room=REQUESTS, run_again=run_again)
+
+
+def batch_steps(storage: Storage) -> Batcher[Step, Saved | LostLease]:
+    """Ends of steps, of which a batch has one of each process."""
+    again = partial(storage.save_result, tried=True)
+    return Batcher("save_result", storage.save_result, _step_process, attrgetter("size"), run_again=again)
+
+
+def _process_of(request: Request) -> Hashable:
+    return request.namespace, request.process_id
+
+
+def _key_of(request: Request) -> Hashable:
+    return request.namespace, request.process_id, request.idempotency_key
+
+
+def _size_of(request: Request) -> int:
+    return len(request.args or b"") + len(request.context or b"") + metadata_size(request.process_metadata)
+
+
+def _step_process(step: Step) -> Hashable:
+    return step.task.process_no

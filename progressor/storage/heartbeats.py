@@ -1,0 +1,126 @@
+"""A process's row in `workers`, written over a blocking connection of the heartbeat thread's own."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Any
+
+import psycopg
+from psycopg.conninfo import make_conninfo
+
+from progressor.config import DEFAULT_SCHEMA
+from progressor.outages import Outage, in_one_line
+from progressor.storage.postgres import session_setup, sqlstates
+from progressor.storage.postgres.server_identity import outage_of
+from progressor.storage.statements import STATEMENTS, in_schema
+from progressor.storage.values import Beat
+
+# What libpq takes for a time-out, in milliseconds.
+_LEAST_SILENCE, _MOST_SILENCE = 1000, 3_600_000
+
+
+class Beats:
+    """Makes, renews and deletes one process's row; a lost connection is made anew at the next beat.
+
+    `namespaces` are those that it serves, each with its step_timeout: none, for a collector apart. A server
+    that leaves a beat unacknowledged for a third of `lease_age` loses its connection.
+    """
+
+    def __init__(
+        self,
+        dsn: str,
+        *,
+        worker_id: int,
+        host: str,
+        namespaces: Mapping[str, timedelta],
+        lease_age: timedelta,
+        schema: str = DEFAULT_SCHEMA,
+        session_state: bool = True,
+        outage: Outage | None = None,
+    ) -> None:
+        # A connection that leads nowhere must be found out well before the lease is over.
+        silence = int(lease_age.total_seconds() * 1000 / 3)
+        limit = min(max(_LEAST_SILENCE, silence), _MOST_SILENCE)
+        # Also one that has taken the beat and is silent since: its host died before it answered.
+        probe = str(max(1, limit // 3000))
+        self._dsn = make_conninfo(
+            dsn,
+            tcp_user_timeout=str(limit),
+            connect_timeout="5",
+            keepalives="1",
+            keepalives_idle=probe,
+            keepalives_interval=probe,
+            keepalives_count="2",
+        )
+        self._session_state = session_state
+        self._schema = schema
+        self._outage = outage or outage_of(dsn)
+        self._failures = 0
+        self._row = {
+            "worker_id": worker_id,
+            "host": host,
+            "namespaces": list(namespaces),
+            "lease_age": lease_age,
+        }
+        self._step_timeouts = list(namespaces.values())
+        self._connection: psycopg.Connection[Any] | None = None
+
+    def _execute(self, verb: str, params: Mapping[str, object]) -> psycopg.Cursor[Any]:
+        connection = self._connection
+        try:
+            if connection is None:
+                connection = self._connection = session_setup.connect_blocking(
+                    self._dsn, "progressor heartbeat"
+                )
+                if self._session_state:
+                    connection.execute(session_setup.SETTINGS, session_setup.BOUNDED_SESSION)
+            if not self._session_state:
+                connection.execute(session_setup.BEGIN)
+                connection.execute(session_setup.SETTINGS, session_setup.BOUNDED_TRANSACTION)
+            done = connection.execute(in_schema(STATEMENTS[verb], self._schema).encode(), params)
+            if not self._session_state:
+                connection.execute(STATEMENTS["commit"].encode())
+        except psycopg.Error as error:
+            role = None if connection is None else connection.info.user
+            self.close()
+            told = sqlstates.translated(error, role=role, needs=sqlstates.TO_RUN)
+            self._failures += 1
+            if self._failures > 1:
+                # Once may be a connection that was lost.
+                self._outage.failed(in_one_line(str(told)), operation=verb)
+            raise told from None
+        self._failures = 0
+        self._outage.worked()
+        return done
+
+    def beat(self, free_slots: Mapping[str, int], steps: Mapping[str, int]) -> Beat:
+        """Say that the process lives, how many slots of each namespace are free, and how many steps it
+        performed in the last minute.
+
+        While PostgreSQL refuses what this process wants to save (a privilege, a disk), though not this row,
+        its steps have so much more time: they may have ended long ago.
+        """
+        sent = time.monotonic()
+        more = timedelta(seconds=self._outage.held_up)
+        limits = [limit + more for limit in self._step_timeouts]
+        row = {
+            **self._row,
+            "step_timeouts": limits,
+            "free_slots": json.dumps(dict(free_slots)),
+            "steps": json.dumps(dict(steps)),
+        }
+        done = self._execute("heartbeat", row)
+        ((number, at),) = done.fetchall()
+        return Beat(number, at, sent, time.monotonic())
+
+    def leave(self) -> None:
+        """Delete the row: the process leaves, and has not died."""
+        self._execute("deregister", self._row)
+
+    def close(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None

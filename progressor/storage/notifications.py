@@ -1,0 +1,262 @@
+"""Wake and reply hints over LISTEN/NOTIFY.
+
+Rule: a hint is never the truth. Nothing waits for one without a slower look at the tables beside it, a
+lost one costs time and nothing else, and none is sent before the commit it speaks of. Hints leave
+coalesced, in a transaction of their own: NOTIFY inside the step's transaction would serialise all commits.
+
+Each engine or client process listens on one channel of its own; and on that of another one while it waits
+for a task which that one asked for first. A listener that hears nothing, not even
+the sign that it sends to itself, is taken for dead and made anew.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from typing import Literal
+
+import psycopg
+
+from progressor import metrics
+from progressor.errors import ProgressorError
+from progressor.loggers import Logger
+from progressor.model import shown_id
+from progressor.outages import Outage, Says, cause_of
+from progressor.storage.operations import Storage
+from progressor.storage.postgres import session_setup
+from progressor.storage.postgres.server_identity import said_by
+from progressor.supervision import Background
+
+log = Logger("progressor.signals")
+
+Kind = Literal["calls", "timers"]
+# Calls go before timers.
+KINDS: tuple[Kind, ...] = ("calls", "timers")
+# NOTIFY carries less than 8,000 bytes.
+_MOST_IDS = 300
+_SIGN_INTERVAL, _SILENCE = 5.0, 16.0
+# How long hints are sent at the end, in seconds.
+_LAST_WORDS = 3.0
+# In seconds: between two tries to listen.
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 2.0
+_SAYS = Says("hints lost", "hints still lost", "hints get through again")
+_HEARING = Says("listener lost", "listener still lost", "listener made anew")
+# A bigint has no more digits.
+_MOST_DIGITS = 19
+_SIGN = "sign"
+
+
+def channel_of(node_id: int) -> str:
+    """The channel on which a worker or client process listens."""
+    return f"progressor_{shown_id(node_id)}"
+
+
+class Signals:
+    """Sends hints to other processes, and hears those for this one."""
+
+    def __init__(
+        self,
+        storage: Storage,
+        dsn: str,
+        node_id: int,
+        *,
+        listens_at: str | None = None,
+        on_wake: Callable[[str, Kind], None],
+        on_replies: Callable[[Iterable[int]], None],
+        on_gap: Callable[[], None],
+        on_follow: Callable[[int], None],
+    ) -> None:
+        self._storage = storage
+        self._dsn = listens_at or dsn
+        # Of a way of its own an outage is no outage of all else.
+        self._is_apart = listens_at is not None
+        self.channel = channel_of(node_id)
+        self._on_wake = on_wake
+        self._on_replies = on_replies
+        self._on_gap = on_gap
+        self._on_follow = on_follow
+        # By channel: the tasks of other processes that are waited for here.
+        self._follows: dict[str, set[int]] = {}
+        self._wakes: dict[tuple[str, str], str] = {}
+        self._replies: dict[str, dict[int, str]] = {}
+        self._something = asyncio.Event()
+        self._background = Background()
+        self._outage = Outage(log, _SAYS)
+        self._hearing = Outage(log, _HEARING, channel=self.channel)
+        self.listening = asyncio.Event()
+
+    async def start(self) -> None:
+        self._background.keep("listener", self._listen)
+        self._background.keep("notifier", self._send)
+
+    async def stop(self) -> None:
+        """Send what is left to say, then fall silent."""
+        await self._background.stop()
+        with suppress(TimeoutError):
+            # A server that says nothing must not hold up who leaves: whoever waits finds out by looking.
+            async with asyncio.timeout(_LAST_WORDS):
+                await self._flush()
+
+    def wake(self, node_id: int, namespace: str, kind: Kind) -> None:
+        """Tell a worker process that a namespace has work."""
+        self._wakes[channel_of(node_id), f"wake {kind} {namespace}"] = namespace
+        self._something.set()
+
+    def reply(self, node_id: int, namespace: str, task_id: int) -> None:
+        """Tell a client process that a task has ended."""
+        self._replies.setdefault(channel_of(node_id), {})[task_id] = namespace
+        self._something.set()
+
+    def follow(self, node_id: int, task_id: int) -> None:
+        """Listen for the end of a task on the channel of the process that asked for it."""
+        channel = channel_of(node_id)
+        if channel != self.channel:
+            self._follows.setdefault(channel, set()).add(task_id)
+            self._rouse()
+
+    def unfollow(self, node_id: int, task_id: int) -> None:
+        """Nobody here waits for it any more."""
+        channel = channel_of(node_id)
+        tasks = self._follows.get(channel, set())
+        tasks.discard(task_id)
+        if not tasks:
+            # The listener notices when it next hears anything: it must not be roused for that.
+            self._follows.pop(channel, None)
+
+    def ended(self, task_id: int) -> None:
+        """Hint to the processes that follow a task of this one."""
+        self._wakes[self.channel, f"ended {task_id}"] = "-"
+        self._something.set()
+
+    def _rouse(self) -> None:
+        """Have the listener hear something: its own sign."""
+        self._wakes[self.channel, _SIGN] = "-"
+        self._something.set()
+
+    async def _send(self) -> None:
+        while True:
+            await self._something.wait()
+            await self._flush()
+
+    async def _flush(self) -> None:
+        self._something.clear()
+        wakes, self._wakes = self._wakes, {}
+        replies, self._replies = self._replies, {}
+        messages = [(channel, text) for channel, text in wakes]
+        for channel, ids in replies.items():
+            listed = [str(task_id) for task_id in ids]
+            for start in range(0, len(listed), _MOST_IDS):
+                part = " ".join(listed[start : start + _MOST_IDS])
+                messages.append((channel, f"reply {part}"))
+        if not messages:
+            return
+        began = time.monotonic()
+        try:
+            await self._storage.notify(messages)
+        except ProgressorError as error:
+            self._outage.failed(cause_of(error))
+            return
+        self._outage.worked()
+        for namespace in set(wakes.values()):
+            metrics.took(metrics.NOTIFICATION, began, namespace, "wake")
+        for namespace in {name for ids in replies.values() for name in ids.values()}:
+            metrics.took(metrics.NOTIFICATION, began, namespace, "reply")
+
+    async def _listen(self) -> None:
+        loop = asyncio.get_running_loop()
+        pause, since = _FIRST_PAUSE, 0.0
+        while True:
+            self.listening.clear()
+            try:
+                async with session_setup.connected(
+                    self._dsn, "progressor listener", keeps_state=True
+                ) as connection:
+                    await _listen_on(connection, self.channel)
+                    since = loop.time()
+                    # What was said while nobody listened is found by looking.
+                    self._on_gap()
+                    self.listening.set()
+                    self._storage.outage.worked()
+                    await self._hear(connection)
+                self._hearing.failed("it fell silent")
+            except (psycopg.Error, OSError) as error:
+                if self.listening.is_set() or self._is_apart:
+                    self._hearing.failed(said_by(error))
+                else:
+                    self._storage.outage.failed(said_by(error), operation="listen")
+            if self.listening.is_set() and loop.time() - since > _LONGEST_PAUSE:
+                pause = _FIRST_PAUSE
+            await asyncio.sleep(pause * random.uniform(0.5, 1.0))  # noqa: S311 - jitter
+            pause = min(pause * 2, _LONGEST_PAUSE)
+
+    async def _hear(self, connection: psycopg.AsyncConnection[object]) -> None:
+        """Hand on what is heard; return when not even the own sign came back."""
+        loop = asyncio.get_running_loop()
+        heard, strange = loop.time(), 0
+        followed: dict[str, set[int]] = {}
+        while loop.time() - heard < _SILENCE:
+            await self._attend(connection, followed)
+            async for notification in connection.notifies(timeout=_SIGN_INTERVAL, stop_after=1):
+                heard = loop.time()
+                self._hearing.worked()
+                if not self._take(notification.channel, notification.payload):
+                    strange += 1
+                    if strange == 1:
+                        # Whoever may connect may send one: said once a connection, without its text.
+                        size = len(notification.payload)
+                        fields = {"channel": self.channel, "characters": size, "pid": notification.pid}
+                        log.warning("notification not understood, ignored", extra=fields)
+            if loop.time() - heard >= _SIGN_INTERVAL:
+                self._rouse()
+
+    async def _attend(
+        self, connection: psycopg.AsyncConnection[object], followed: dict[str, set[int]]
+    ) -> None:
+        """Listen on the channels of those that are followed now, instead of `followed` before."""
+        for channel in followed.keys() - self._follows.keys():
+            del followed[channel]
+            await connection.execute(psycopg.sql.SQL("UNLISTEN {}").format(psycopg.sql.Identifier(channel)))
+        for channel, tasks in list(self._follows.items()):
+            if channel not in followed:
+                await _listen_on(connection, channel)
+            for task_id in tasks - followed.get(channel, set()):
+                # From here on its end is heard; what was before is found by looking.
+                self._wakes[channel, f"follow {task_id}"] = "-"
+                self._something.set()
+                self._on_replies([task_id])
+            followed[channel] = set(tasks)
+
+    def _take(self, channel: str, payload: str) -> bool:
+        """Act on a hint; False if it is none."""
+        if channel != self.channel:
+            match payload.split(" "):
+                case ["reply" | "ended", *ids] if all(map(_is_id, ids)):
+                    # What else that one waits for is no concern of this one.
+                    self._on_replies(self._follows.get(channel, set()) & set(map(int, ids)))
+            return True
+        match payload.split(" "):
+            case ["wake", "calls" | "timers" as kind, namespace]:
+                self._on_wake(namespace, kind)
+            case ["reply", *ids] if ids and all(map(_is_id, ids)):
+                self._on_replies(int(task_id) for task_id in ids)
+            case ["follow", task_id] if _is_id(task_id):
+                self._on_follow(int(task_id))
+            case ["ended", _]:
+                # Its own, for others.
+                return True
+            case [only]:
+                return only == _SIGN
+            case _:
+                return False
+        return True
+
+
+async def _listen_on(connection: psycopg.AsyncConnection[object], channel: str) -> None:
+    await connection.execute(psycopg.sql.SQL("LISTEN {}").format(psycopg.sql.Identifier(channel)))
+
+
+def _is_id(text: str) -> bool:
+    return text.isascii() and text.isdecimal() and len(text) <= _MOST_DIGITS

@@ -1,0 +1,186 @@
+"""The columns of a batch: what a list of items is to the parameters of a statement."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from pydantic_core import to_json
+
+from progressor.model import Decision, Disposition, Life, Metadata, SetTimer, Task, TaskType
+from progressor.storage.postgres.arrays import (
+    bigints,
+    blobs,
+    booleans,
+    jsons,
+    microseconds,
+    texts,
+    timestamps,
+)
+from progressor.storage.values import Import, Request, Standing, Step, TaskKey
+
+Columns = dict[str, Any]
+
+# Of JSON: a text, or a number that is written with an exponent because it is large.
+_TEXT_OR_LARGE = re.compile(r'"(?:[^"\\]|\\.)*"|-?[\d.]+e\+\d+')
+
+
+def json_text(value: Metadata | None) -> str | None:
+    """A metadata dict as JSON text; None stays None."""
+    if value is None:
+        return None
+    text = to_json(value).decode() if value else "{}"
+    # jsonb forgets the exponent, and 1e+16 would come back as a whole number.
+    return _TEXT_OR_LARGE.sub(_with_a_point, text) if "e+" in text else text
+
+
+def _with_a_point(token: re.Match[str]) -> str:
+    return token[0] if token[0][0] == '"' else f"{float(token[0]):.1f}"
+
+
+def request_columns(requests: Sequence[Request]) -> Columns:
+    return {
+        "namespace": texts([r.namespace for r in requests]),
+        "process_id": texts([r.process_id for r in requests]),
+        "task_type": texts([r.task_type for r in requests]),
+        "name": texts([r.name for r in requests]),
+        "args": blobs([r.args for r in requests]),
+        "process_metadata": jsons([json_text(r.process_metadata or {}) for r in requests]),
+        "idempotency_key": texts([r.idempotency_key for r in requests]),
+        "request_hash": blobs([r.request_hash for r in requests]),
+        "context": blobs([r.context for r in requests]),
+        "reply_to": bigints([r.reply_to for r in requests]),
+        "worker_id": bigints([r.worker_id for r in requests]),
+        "lease": bigints([r.lease for r in requests]),
+    }
+
+
+def step_columns(steps: Sequence[Step]) -> Columns:
+    decisions = [step.decision for step in steps]
+    return {
+        **result_columns(steps),
+        "disposition": texts([decision.disposition for decision in decisions]),
+        **timer_columns(decisions),
+        "delay": bigints([_delay(decision) for decision in decisions]),
+        "keeps_slot": booleans([step.keeps_slot for step in steps]),
+    }
+
+
+def result_columns(steps: Sequence[Step]) -> Columns:
+    """All of a step that does not touch its timer."""
+    decisions = [step.decision for step in steps]
+    answers = [Standing.of(decision.reply) for decision in decisions]
+    return {
+        **task_key_columns([step.task for step in steps]),
+        "status": texts([decision.status for decision in decisions]),
+        "aux_state": blobs([decision.aux_state for decision in decisions]),
+        "process_metadata": jsons([json_text(decision.metadata) for decision in decisions]),
+        "last_event_id": bigints(
+            [step.process.last_event_id + len(step.decision.events) for step in steps]
+        ),
+        "response": blobs([answer.response for answer in answers]),
+        "error": texts([answer.error for answer in answers]),
+        **_event_columns(steps),
+    }
+
+
+def timer_columns(decisions: Sequence[Decision]) -> Columns:
+    timers = [decision.timer for decision in decisions]
+    return {
+        "timer_type": texts([None if timer is None else _timer_type(timer) for timer in timers]),
+        "timer_at": timestamps([None if timer is None else timer.at for timer in timers]),
+    }
+
+
+def _timer_type(timer: SetTimer) -> TaskType:
+    return TaskType.REMOVE if timer.remove else TaskType.TIMEOUT
+
+
+def _event_columns(steps: Sequence[Step]) -> Columns:
+    events = [
+        (step.task, event_id, event)
+        for step in steps
+        if step.decision.events and step.decision.disposition is not Disposition.REMOVE
+        for event_id, event in enumerate(step.decision.events, start=step.process.last_event_id + 1)
+    ]
+    return {
+        "event_process_no": bigints([task.process_no for task, _, _ in events]),
+        "event_task_id": bigints([task.task_id for task, _, _ in events]),
+        "event_id": bigints([event_id for _, event_id, _ in events]),
+        "event_metadata": jsons([json_text(event.metadata) for _, _, event in events]),
+        "event_payload": blobs([event.payload for _, _, event in events]),
+    }
+
+
+def _delay(decision: Decision) -> int | None:
+    if decision.retry_interval is not None:
+        return microseconds(decision.retry_interval)
+    if decision.timer is not None and decision.timer.after is not None:
+        return microseconds(decision.timer.after)
+    return None
+
+
+def task_key_columns(tasks: Sequence[Task]) -> Columns:
+    return {
+        "process_no": bigints([task.process_no for task in tasks]),
+        "task_id": bigints([task.task_id for task in tasks]),
+        "worker_id": bigints([task.worker_id for task in tasks]),
+        "lease": bigints([task.lease for task in tasks]),
+    }
+
+
+def life_columns(life: Life) -> Columns:
+    """The key of a life of a process, whatever runs on it."""
+    nothing = bigints([None])
+    keys = {"task_id": nothing, "worker_id": nothing, "lease": nothing}
+    return {"process_no": bigints([life.process_no]), "birth": bigints([life.birth]), **keys}
+
+
+def key_columns(keys: Sequence[TaskKey]) -> Columns:
+    """The identities of tasks."""
+    return {
+        "process_no": bigints([key.process_no for key in keys]),
+        "task_id": bigints([key.task_id for key in keys]),
+        "birth": bigints([key.birth for key in keys]),
+        "idempotency_key": texts([key.idempotency_key for key in keys]),
+        "request_hash": blobs([key.request_hash for key in keys]),
+    }
+
+
+def release_columns(tasks: Sequence[Task]) -> Columns:
+    """The keys of tasks that go back to the schedule, each at its own time."""
+    nothing = [None] * len(tasks)
+    return {**task_key_columns(tasks), "delay": bigints(nothing), "detail": texts(nothing)}
+
+
+def ending_columns(steps: Sequence[Step]) -> Columns:
+    """The keys of steps that end their processes, and why."""
+    return {
+        **task_key_columns([step.task for step in steps]),
+        "birth": bigints([step.process.birth for step in steps]),
+        "detail": texts([step.decision.reply.error for step in steps]),
+    }
+
+
+def import_columns(item: Import) -> Columns:
+    timer = item.timer
+    kind = TaskType.REMOVE if timer is not None and timer.remove else TaskType.TIMEOUT
+    return {
+        "namespace": item.namespace,
+        "process_id": item.process_id,
+        "idempotency_key": item.idempotency_key,
+        "birth": item.birth,
+        "status": item.status,
+        "detail": item.detail,
+        "aux_state": item.aux_state,
+        "process_metadata": json_text(item.metadata or {}),
+        "last_event_id": len(item.events),
+        "event_id": bigints(range(1, len(item.events) + 1)),
+        "event_timestamp": timestamps([event.timestamp for event in item.events]),
+        "event_metadata": jsons([json_text(event.metadata) for event in item.events]),
+        "event_payload": blobs([event.payload for event in item.events]),
+        "timer_type": kind.value,
+        "timer_at": timer and timer.at,
+        "delay": microseconds(timer.after) if timer is not None and timer.after is not None else None,
+    }

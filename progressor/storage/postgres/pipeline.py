@@ -1,0 +1,316 @@
+"""One connection of the engine's own, driven through libpq's pipeline mode.
+
+Rule: a transaction is one round trip. Its statements leave together and end with one sync: between two
+syncs PostgreSQL runs everything in one implicit transaction, and gives each statement a snapshot of its
+own. Statements are prepared once per connection; values travel in binary, results come back in binary.
+
+psycopg opens the connection and reads the results; its cursors are left out because they send statement
+by statement, and parse a long one again each time: for a lone request that was half of the time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import select
+import socket
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import asynccontextmanager
+from datetime import datetime, timedelta
+from functools import cache
+from typing import Any, NamedTuple
+
+import psycopg
+from psycopg import pq
+from psycopg.abc import Buffer
+from psycopg.adapt import Transformer
+from psycopg.errors import error_from_result
+from psycopg.rows import TupleRow
+from psycopg.types.json import JsonbBinaryLoader
+from psycopg.types.string import TextBinaryLoader
+
+from progressor.config import DEFAULT_SCHEMA
+from progressor.storage.postgres.arrays import timestamp
+from progressor.storage.postgres.session_setup import BOUNDED_TRANSACTION
+from progressor.storage.postgres.sqlstates import Unreadable
+from progressor.storage.statements import STATEMENTS, Results, Row, Transaction, in_schema
+
+_PARAMETER = re.compile(r"%\((\w+)\)s")
+_BINARY = pq.Format.BINARY
+_DONE = (pq.ExecStatus.TUPLES_OK, pq.ExecStatus.COMMAND_OK)
+_SYNCED = pq.ExecStatus.PIPELINE_SYNC
+_ANY_OTHER = 0
+# As jsonb, which begins with the number of its format.
+_NO_METADATA = b"\1{}"
+# What a transaction states where sessions keep nothing.
+_OPENING: Transaction = {
+    "begin": {},
+    "settings": BOUNDED_TRANSACTION,
+    "planner": {"is_local": True},
+}
+
+
+class Numbered(NamedTuple):
+    """A statement with `$n` for its parameters: its name, and the names of these in that order."""
+
+    name: bytes
+    sql: bytes
+    names: tuple[str, ...]
+    formats: tuple[int, ...]
+
+
+@cache
+def numbered(name: str, schema: str = DEFAULT_SCHEMA) -> Numbered:
+    """This statement, as it is sent."""
+    names: list[str] = []
+
+    def number(match: re.Match[str]) -> str:
+        if match[1] not in names:
+            names.append(match[1])
+        return f"${names.index(match[1]) + 1}"
+
+    sql = _PARAMETER.sub(number, in_schema(STATEMENTS[name], schema)).encode()
+    return Numbered(name.encode(), sql, tuple(names), (_BINARY,) * len(names))
+
+
+def _interval(value: timedelta) -> bytes:
+    # Microseconds, days, months.
+    return (value // timedelta(microseconds=1)).to_bytes(8, "big", signed=True) + bytes(8)
+
+
+# By the type of a value.
+_ENCODERS: dict[type, Callable[[Any], bytes | None]] = {
+    type(None): lambda _: None,
+    str: str.encode,
+    bool: lambda value: b"\1" if value else b"\0",
+    int: lambda value: value.to_bytes(8, "big", signed=True),
+    bytes: lambda value: value,
+    datetime: lambda value: timestamp(value).to_bytes(8, "big", signed=True),
+    timedelta: _interval,
+}
+
+
+def _encode(value: Any) -> bytes | None:
+    try:
+        encode = _ENCODERS[type(value)]
+    except KeyError:
+        encode = _inherited(type(value))
+    return encode(value)
+
+
+def _inherited(kind: type) -> Callable[[Any], bytes | None]:
+    # A user's ids may be of a class of their own.
+    for base in kind.__mro__:
+        if base in _ENCODERS:
+            return _ENCODERS[base]
+    raise TypeError(f"no binary format for {kind.__name__}")
+
+
+class _JsonLoader(JsonbBinaryLoader):
+    """Most processes have no metadata: to parse nothing takes longer than to read a small row."""
+
+    def load(self, data: Buffer) -> Any:
+        return {} if data == _NO_METADATA else super().load(data)
+
+
+class Session:
+    """A connection for one transaction at a time.
+
+    With `keeps_state=False` nothing is prepared, and each transaction begins with what it relies on.
+    """
+
+    def __init__(
+        self,
+        connection: psycopg.AsyncConnection[TupleRow],
+        *,
+        schema: str = DEFAULT_SCHEMA,
+        keeps_state: bool = True,
+    ) -> None:
+        self._connection = connection
+        self._schema = schema
+        self._pgconn = connection.pgconn
+        self._pgconn.nonblocking = 1
+        self._pgconn.enter_pipeline_mode()
+        # Types without a loader are enums, whose numbers differ from database to database: their labels.
+        connection.adapters.register_loader(_ANY_OTHER, TextBinaryLoader)
+        connection.adapters.register_loader("jsonb", _JsonLoader)
+        self._transformer = Transformer(connection)
+        self._keeps_state = keeps_state
+        self._prepared: set[str] = set()
+        # Nothing is under way: false from the first byte sent to the sync that was read.
+        self._is_quiet = True
+        # For the loop, because libpq closes its own while it reads that the server ends the session. From a
+        # closed descriptor no watch can be taken away, and if a forked process has the socket too, it would
+        # go off again and again.
+        self._socket = socket.socket(fileno=os.dup(self._pgconn.socket))
+        self._arrivals = select.poll()
+        self._arrivals.register(self._socket, select.POLLIN)
+        # Whether the loop watches it, and who waits for it now.
+        self._listens = False
+        self._awaited: asyncio.Future[None] | None = None
+        # What a statement's rows are called is the same each time.
+        self._columns: dict[str, list[str]] = {}
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether the connection is good for another transaction."""
+        return self._is_quiet and self._pgconn.transaction_status == pq.TransactionStatus.IDLE
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether the server ended the connection."""
+        return self._pgconn.status != pq.ConnStatus.OK
+
+    async def close(self) -> None:
+        self._ignore()
+        self._socket.close()
+        await self._connection.close()
+
+    async def transact(self, statements: Transaction) -> Results:
+        """Run these as one transaction in one round trip."""
+        if self._keeps_state or self._pgconn.transaction_status != pq.TransactionStatus.IDLE:
+            return await self._send(statements)
+        try:
+            return await self._send({**_OPENING, **statements, "commit": {}})
+        except psycopg.Error:
+            await self.roll_back()
+            raise
+
+    async def _send(self, statements: Transaction) -> Results:
+        pgconn = self._pgconn
+        if self._keeps_state and not self._prepared.issuperset(statements):
+            await self._prepare(statements)
+        self._is_quiet = False
+        for name, params in statements.items():
+            statement, sql, names, formats = numbered(name, self._schema)
+            values = [_encode(params[each]) for each in names]
+            if self._keeps_state:
+                pgconn.send_query_prepared(statement, values, formats, _BINARY)
+            else:
+                pgconn.send_query_params(sql, values, None, formats, _BINARY)
+        return await self._synced(statements)
+
+    async def begin(self, statements: Transaction) -> Results:
+        """Open a transaction with these, in one round trip; `commit` or `roll_back` ends it."""
+        opening: Transaction = {"begin": {}} if self._keeps_state else _OPENING
+        return await self._send({**opening, **statements})
+
+    async def commit(self, statements: Transaction) -> Results:
+        """End the open transaction with these, in one round trip."""
+        return await self._send({**statements, "commit": {}})
+
+    async def roll_back(self) -> None:
+        """End the open transaction, of which nothing is done; if the connection ended, so did it."""
+        if self._is_quiet and not self.is_lost:
+            await self._send({"rollback": {}})
+
+    @asynccontextmanager
+    async def transaction(self) -> AsyncIterator[None]:
+        """Several round trips as one transaction, for what is rare and must look before it acts."""
+        await self.begin({})
+        try:
+            yield
+        except Exception:
+            # A cancellation does not wait for PostgreSQL: its connection is dropped, and that rolls back.
+            await self.roll_back()
+            raise
+        await self.commit({})
+
+    async def _prepare(self, statements: Transaction) -> None:
+        """In a round trip before: a statement that fails must not leave in doubt what is prepared."""
+        missing = [name for name in statements if name not in self._prepared]
+        self._is_quiet = False
+        for name in missing:
+            statement, sql, _, _ = numbered(name, self._schema)
+            self._pgconn.send_prepare(statement, sql)
+        await self._synced(())
+        self._prepared.update(missing)
+
+    async def _synced(self, names: Iterable[str]) -> Results:
+        """Send everything, and read until the sync that ends the transaction; the named results' rows."""
+        pgconn = self._pgconn
+        pgconn.pipeline_sync()
+        await self._flush()
+        results: list[pq.abc.PGresult] = []
+        failure: psycopg.Error | None = None
+        while True:
+            if pgconn.is_busy():
+                await self._readable()
+                pgconn.consume_input()
+                continue
+            result = pgconn.get_result()
+            if result is None:
+                # Between two statements' results; after the last one only if the server is gone.
+                if pgconn.status != pq.ConnStatus.OK:
+                    raise failure or psycopg.OperationalError("the connection was lost")
+                continue
+            status = result.status
+            if status in _DONE:
+                results.append(result)
+            elif status == _SYNCED:
+                self._is_quiet = True
+                break
+            elif failure is None:
+                failure = error_from_result(result)
+        if failure is not None:
+            raise failure
+        # By now it is committed: what cannot be read does not undo it.
+        return {name: self._rows(name, result) for name, result in zip(names, results, strict=False)}
+
+    def _rows(self, name: str, result: pq.abc.PGresult) -> list[Row]:
+        if not result.ntuples:
+            return []
+        columns = self._columns.get(name)
+        if columns is None:
+            named = [(result.fname(column) or b"").decode() for column in range(result.nfields)]
+            columns = self._columns[name] = named
+        self._transformer.set_pgresult(result)
+        try:
+            rows = self._transformer.load_rows(0, result.ntuples, tuple)
+        except Exception as error:
+            # The loaders raise what they like: no Python value for it, too deep, too many digits.
+            raise Unreadable(name, error) from error
+        return [dict(zip(columns, row, strict=True)) for row in rows]
+
+    async def _flush(self) -> None:
+        while self._pgconn.flush() == 1:
+            # Both ways: the server may stop reading until somebody reads what it says.
+            loop = asyncio.get_running_loop()
+            loop.add_writer(self._socket.fileno(), self._wake)
+            try:
+                await self._readable()
+            finally:
+                loop.remove_writer(self._socket.fileno())
+            self._pgconn.consume_input()
+
+    async def _readable(self) -> None:
+        """Wait for something to read, or for what else wakes this session."""
+        loop = asyncio.get_running_loop()
+        self._awaited = loop.create_future()
+        if self._listens and self._arrivals.poll(0):
+            # What is there already may be the end of a connection that was reset. That is said once by
+            # uvloop, which then watches no more, and perhaps it was said together with what was read.
+            self._ignore()
+        if not self._listens:
+            # It stays for the next time: to set it and to take it away is a dozen system calls.
+            loop.add_reader(self._socket.fileno(), self._wake)
+            self._listens = True
+        try:
+            await self._awaited
+        finally:
+            self._awaited = None
+
+    def _wake(self) -> None:
+        if self._awaited is not None:
+            if not self._awaited.done():
+                self._awaited.set_result(None)
+        elif self._arrivals.poll(0):
+            # Not what was read just now, said once more, but what nobody asked for: the server ends the
+            # session, which its next user finds out. That one sets the watch anew.
+            self._ignore()
+
+    def _ignore(self) -> None:
+        if self._listens:
+            self._listens = False
+            asyncio.get_running_loop().remove_reader(self._socket.fileno())

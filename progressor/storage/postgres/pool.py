@@ -1,0 +1,166 @@
+"""Connections for one use at a time: opened on demand, reused last in first out, dropped when they break.
+
+Rule: a connection in here is idle and clean, or it is not in here: who took it gives it back or closes it,
+also after `close`. No background task opens any: after an outage the next caller does. One that nobody took
+for a while is closed, so that others find a place on the server.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from types import TracebackType
+from typing import Any, Generic, Protocol, TypeVar
+
+import psycopg
+
+from progressor.config import DEFAULT_SCHEMA
+from progressor.storage.postgres import session_setup, sqlstates
+from progressor.storage.postgres.pipeline import Session
+from progressor.supervision import Background, watched
+
+
+class Connection(Protocol):
+    """What a pool asks of what it keeps."""
+
+    @property
+    def is_idle(self) -> bool: ...
+
+    @property
+    def is_lost(self) -> bool: ...
+
+    def close(self) -> Coroutine[Any, Any, None]:
+        """Close it, whatever it does. There is no moment at which a cancellation leaves it open."""
+
+
+C = TypeVar("C", bound=Connection)
+
+_IDLE_SECONDS = 60.0
+
+
+class Pool(Generic[C]):
+    """At most `limit` connections. `role` is who they log in as, once there was one."""
+
+    role: str | None = None
+
+    def __init__(self, *, limit: int) -> None:
+        # The one that was given back last is the last one, and is taken first.
+        self._idle: list[tuple[C, float]] = []
+        self._closing = Background()
+        self._look: asyncio.TimerHandle | None = None
+        self._places = asyncio.Semaphore(limit)
+        self._closed = False
+
+    async def _open(self) -> C:
+        raise NotImplementedError
+
+    async def _place(self) -> None:
+        await self._places.acquire()
+
+    def acquire(self) -> Acquired[C]:
+        """A connection for one transaction; it is dropped if it is not idle afterwards."""
+        return Acquired(self)
+
+    async def take(self) -> C:
+        """One that is idle, or a new one."""
+        await self._place()
+        try:
+            return self._idle.pop()[0] if self._idle else await self._open()
+        except BaseException:
+            self._places.release()
+            raise
+
+    async def give_back(self, connection: C, *, ended: bool) -> None:
+        """Keep what was taken, if it is good for another use; `ended`: its session was ended."""
+        try:
+            # A refused transaction leaves a good connection good; a cancelled one does not.
+            if connection.is_idle and not self._closed and not ended:
+                self._keep(connection)
+            else:
+                ended = ended or connection.is_lost
+                await connection.close()
+                if ended:
+                    # What ended this one ended the idle ones too, most likely: find out once.
+                    await self._drop_idle()
+        finally:
+            self._places.release()
+
+    def _keep(self, connection: C) -> None:
+        loop = asyncio.get_running_loop()
+        self._idle.append((connection, loop.time()))
+        if self._look is None:
+            self._look = loop.call_later(_IDLE_SECONDS, watched("idle connections", self._close_unused))
+
+    def _close_unused(self) -> None:
+        """Close those that nobody took for long enough, and look again when the next one may be."""
+        loop, self._look = asyncio.get_running_loop(), None
+        oldest = loop.time() - _IDLE_SECONDS
+        while self._idle and self._idle[0][1] <= oldest:
+            self._closing.begin("idle connections", self._idle.pop(0)[0].close())
+        if self._idle:
+            wait = self._idle[0][1] - oldest
+            self._look = loop.call_later(wait, watched("idle connections", self._close_unused))
+
+    async def _drop_idle(self) -> None:
+        while self._idle:
+            await self._idle.pop()[0].close()
+
+    async def close(self) -> None:
+        """Close what is idle; what is in use is closed when its user is done."""
+        self._closed = True
+        if self._look is not None:
+            self._look.cancel()
+        await self._drop_idle()
+        await self._closing.ended()
+
+
+class Acquired(Generic[C]):
+    """The scope in which a connection is in use. No generator: a lone request feels what that costs."""
+
+    __slots__ = ("_connection", "_pool")
+
+    def __init__(self, pool: Pool[C]) -> None:
+        self._pool = pool
+
+    async def __aenter__(self) -> C:
+        self._connection = await self._pool.take()
+        return self._connection
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        ended = isinstance(error, psycopg.Error) and sqlstates.judged(error).ends_sessions
+        await self._pool.give_back(self._connection, ended=ended)
+
+
+class Connections(Pool[Session]):
+    """The engine's own sessions with one database.
+
+    With `session_state=False` nothing is left in a session between transactions (no prepared statements,
+    settings for each transaction), as a pooler in transaction mode demands.
+    """
+
+    def __init__(
+        self, dsn: str, *, limit: int, schema: str = DEFAULT_SCHEMA, session_state: bool = True
+    ) -> None:
+        super().__init__(limit=limit)
+        self.dsn = dsn
+        # Where the newest session is: of several servers in the DSN the one that was reached.
+        self.reached: tuple[str, int] | None = None
+        self._schema = schema
+        self._session_state = session_state
+
+    async def _open(self) -> Session:
+        connection = await session_setup.connect(
+            self.dsn, "progressor", keeps_state=self._session_state, more={"planner": {"is_local": False}}
+        )
+        self.role = connection.info.user
+        self.reached = (connection.info.host, connection.info.port)
+        try:
+            return Session(connection, schema=self._schema, keeps_state=self._session_state)
+        except BaseException as error:
+            await connection.close()
+            if isinstance(error, OSError):
+                # As libpq says it when it is libpq that has no descriptor left: to be tried again.
+                raise psycopg.OperationalError(f"no session: {error.strerror}") from error
+            raise

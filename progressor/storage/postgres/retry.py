@@ -1,0 +1,140 @@
+"""Whether an operation or a read that PostgreSQL did not do is tried again, and when.
+
+Rule: what a worker holds, or may hold unawares, is repeated until PostgreSQL does it; all else for as long
+as there is patience. Who is refused for a reason that lasts is told at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager
+from typing import Any, TypeVar
+
+import psycopg
+
+from progressor import metrics
+from progressor.errors import StorageUnavailable
+from progressor.outages import Outage, in_one_line
+from progressor.storage.postgres import sqlstates
+from progressor.storage.postgres.pool import Pool
+from progressor.storage.postgres.server_identity import said_by
+from progressor.storage.postgres.sqlstates import BatchRefused, Line, Meaning
+
+C = TypeVar("C")
+T = TypeVar("T")
+
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.02, 1.0
+
+
+def always() -> bool:
+    """Of an operation on tasks that a worker holds."""
+    return True
+
+
+def never() -> bool:
+    """Of an operation that nobody's tasks hang on."""
+    return False
+
+
+Apart = Callable[[Line], bool]
+"""Whether two such refusals are perhaps for the sake of one, so that each is to be tried alone."""
+
+
+def as_one(_line: Line) -> bool:
+    """Of an operation that is tried as it is."""
+    return False
+
+
+def one_of(items: int) -> Apart:
+    """Of a batch of so many."""
+    return lambda line: items > 1 and line.of_one_item
+
+
+def one_or_one_of(items: int) -> Apart:
+    """Of a batch whose items need not be done: one that is damaged is given up when it is alone."""
+    return damage if items == 1 else one_of(items)
+
+
+def damage(line: Line) -> bool:
+    """Of a claim, which would choose the same tasks again, and of what is alone already."""
+    return line.is_damage
+
+
+class Repetition:
+    """The tries of one operation, on connections of this pool.
+
+    `patience` in seconds, None: without end. `holds` says whether a worker holds tasks of it already.
+    """
+
+    def __init__(
+        self,
+        verb: str,
+        pool: Pool[Any],
+        outage: Outage,
+        *,
+        patience: float | None,
+        holds: Callable[[], bool] = never,
+        apart: Apart = as_one,
+    ) -> None:
+        self._verb = verb
+        self._pool = pool
+        self._outage = outage
+        self._patience = patience
+        self._holds = holds
+        self._apart = apart
+        self._started = time.monotonic()
+        self._pause = _FIRST_PAUSE
+        self._refusals = 0
+        self._doubtful = False
+        self._again = False
+
+    async def run(
+        self,
+        acquire: Callable[[], AbstractAsyncContextManager[C]],
+        attempt: Callable[[C, bool], Awaitable[T]],
+    ) -> T:
+        """Attempt it, each time on another connection, until it is done.
+
+        `attempt` is told whether there was a try before: it may have been done, and its answer lost.
+        """
+        while True:
+            try:
+                async with acquire() as connection:
+                    result = await attempt(connection, self._again)
+            except psycopg.Error as error:
+                await self._failed(error)
+            else:
+                self._outage.worked()
+                return result
+
+    async def _failed(self, error: psycopg.Error) -> None:
+        """Return when it is time for the next try; raise if there is none."""
+        line = sqlstates.judged(error)
+        self._doubtful = self._doubtful or not sqlstates.is_definite(error)
+        told = sqlstates.translated(error, role=self._pool.role, needs=sqlstates.TO_RUN)
+        if line.meaning.is_final and not (line.meaning.is_for_an_operator and self._must_go_on):
+            raise told from None
+        gives_up = self._patience is not None and time.monotonic() - self._started >= self._patience
+        self._refusals += self._apart(line)
+        if self._refusals > 1:
+            raise BatchRefused(said_by(error)) from None
+        # A first try may find a connection that an earlier outage ended: that is none of now.
+        if (self._again or gives_up) and line.meaning is not Meaning.CONFLICT:
+            cause = in_one_line(str(told)) if line.meaning.is_for_an_operator else said_by(error)
+            self._outage.failed(cause, operation=self._verb)
+        if gives_up:
+            raise StorageUnavailable(
+                f"PostgreSQL did not do it within {self._patience or 0:g} s: {said_by(error)}"
+            ) from None
+        self._again = True
+        metrics.STORAGE_REPETITIONS.inc()
+        await asyncio.sleep(self._pause * random.uniform(0.5, 1.0))  # noqa: S311 - jitter
+        self._pause = min(self._pause * 2, _LONGEST_PAUSE)
+
+    @property
+    def _must_go_on(self) -> bool:
+        # Of a try whose answer was lost nobody knows what it put into a worker's hands.
+        return self._holds() or (self._doubtful and self._patience is None)

@@ -1,0 +1,78 @@
+"""Whether PostgreSQL can be had, as the log has it: which server, what was tried, what it said.
+
+Rule: everything of one OS process that talks to one database shares one Outage, so that a server that is
+away is one line, whatever waits for it. The password of the DSN is in none.
+"""
+
+from __future__ import annotations
+
+from threading import Lock
+from weakref import WeakSet
+
+import psycopg
+from psycopg import pq
+
+from progressor import descriptors, metrics
+from progressor.loggers import Logger
+from progressor.outages import Outage, Says, cause_of, in_one_line
+from progressor.storage.postgres.dsn import parsed
+
+log = Logger("progressor.storage")
+
+_SAYS = Says("PostgreSQL not available", "PostgreSQL still not available", "PostgreSQL available again")
+
+_WITHOUT_DESCRIPTORS = _SAYS._replace(
+    begins="no file descriptor left for PostgreSQL", lasts="still no file descriptor left for PostgreSQL"
+)
+
+
+class _Reach(Outage):
+    """The outage of a database, unless it is this OS process that has no descriptor left to reach it."""
+
+    def failed(self, cause: str, **fields: object) -> None:
+        if descriptors.are_used_up():
+            self._says = _WITHOUT_DESCRIPTORS
+            super().failed(descriptors.USED_UP, **fields, descriptors=descriptors.most())
+        else:
+            self._says = _SAYS
+            super().failed(cause, **fields)
+
+
+def outage_of(dsn: str) -> Outage:
+    """The outage of this database, which says where it is."""
+    outage = _Reach(log, _SAYS, **place_of(dsn))
+    with _LOCK:
+        _OUTAGES.add(outage)
+    return outage
+
+
+def _longest_ms() -> float:
+    with _LOCK:
+        return max((outage.seconds * 1000 for outage in _OUTAGES), default=0.0)
+
+
+# Of all databases that this OS process talks to.
+_OUTAGES: WeakSet[Outage] = WeakSet()
+_LOCK = Lock()
+metrics.STORAGE_OUTAGE.set_function(_longest_ms)
+
+
+def place_of(dsn: str) -> dict[str, str]:
+    """Host, port and database of a DSN, the defaults of libpq and its environment included."""
+    stated = parsed(dsn)
+    defaults = {each.keyword.decode(): (each.val or b"").decode() for each in pq.Conninfo.get_defaults()}
+
+    def value(keyword: str) -> str:
+        return str(stated.get(keyword) or defaults.get(keyword, ""))
+
+    return {
+        "host": value("host") or value("hostaddr") or "local socket",
+        "port": value("port"),
+        "database": value("dbname") or value("user"),
+    }
+
+
+def said_by(error: Exception) -> str:
+    """What PostgreSQL or the network said, in one bounded line: without details, which may hold values."""
+    primary = error.diag.message_primary if isinstance(error, psycopg.Error) else None
+    return in_one_line(f"{type(error).__name__}: {primary}") if primary else cause_of(error)

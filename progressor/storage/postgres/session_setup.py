@@ -1,0 +1,157 @@
+"""How a session begins: it states what it relies on, whatever the role, the database or the server has set.
+
+Rule: every connection is opened here. A session that lasts states its settings once. Where a pooler lends
+sessions out, each transaction states them and they end with it: nothing is left behind for others.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
+from typing import Any, Literal
+
+import psycopg
+from psycopg.conninfo import make_conninfo
+
+from progressor import descriptors
+from progressor.errors import InvalidRequest, SchemaMismatch
+from progressor.storage.postgres import sqlstates
+from progressor.storage.postgres.dsn import parsed, with_defaults
+from progressor.storage.statements import STATEMENTS, Params, Transaction
+
+Server = Literal["primary", "any"]
+
+OLDEST_SERVER = 15
+# Longer than anything takes that is not stuck; a process that freezes between two round trips keeps its
+# locks no longer than this.
+_BOUNDS = {"statement_timeout": "60s", "lock_timeout": "10s", "idle_timeout": "15s"}
+# Of migrations and the doctor, which take as long as the tables are large.
+_NO_BOUNDS = dict.fromkeys(_BOUNDS, "0")
+BOUNDED_SESSION: Params = {**_BOUNDS, "is_local": False}
+BOUNDED_TRANSACTION: Params = {**_BOUNDS, "is_local": True}
+UNBOUNDED_TRANSACTION: Params = {**_NO_BOUNDS, "is_local": True}
+
+BEGIN = STATEMENTS["begin"].encode()
+SETTINGS = STATEMENTS["settings"].encode()
+
+_ROUNDS = 5
+# In seconds: a pooler that has no second session for us says nothing.
+_SECOND_SESSION = 5.0
+
+
+async def connect(
+    dsn: str, name: str, *, keeps_state: bool, more: Transaction | None = None
+) -> psycopg.AsyncConnection[Any]:
+    """A connection with the settings of a session, and `more` statements, if it keeps state at all."""
+    with _descriptors_named():
+        connection = await psycopg.AsyncConnection.connect(
+            _conninfo(dsn, name, "primary"), autocommit=True, prepare_threshold=5 if keeps_state else None
+        )
+    try:
+        _refuse_unfit(connection.info)
+        if keeps_state:
+            statements: Transaction = {"keepalives": {}, "settings": BOUNDED_SESSION, **(more or {})}
+            async with connection.pipeline():
+                for statement, params in statements.items():
+                    await connection.execute(STATEMENTS[statement].encode(), params, prepare=False)
+    except BaseException:
+        # Nobody else knows of it yet: cancelled or refused here, it would stay open.
+        await connection.close()
+        raise
+    return connection
+
+
+@asynccontextmanager
+async def connected(
+    dsn: str, name: str, *, keeps_state: bool
+) -> AsyncIterator[psycopg.AsyncConnection[Any]]:
+    """A connection that is closed at its end. psycopg's own block would ask the server first."""
+    connection = await connect(dsn, name, keeps_state=keeps_state)
+    try:
+        yield connection
+    finally:
+        await connection.close()
+
+
+def connect_blocking(dsn: str, name: str, *, server: Server = "primary") -> psycopg.Connection[Any]:
+    """A connection without any settings: its user makes them, as a session or a transaction."""
+    with _descriptors_named():
+        connection = psycopg.connect(_conninfo(dsn, name, server), autocommit=True, prepare_threshold=None)
+    try:
+        _refuse_unfit(connection.info)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+@contextmanager
+def _descriptors_named() -> Iterator[None]:
+    """Raise an error that names the missing descriptors, where it is they that are missing."""
+    try:
+        yield
+    except (psycopg.OperationalError, OSError) as error:
+        if descriptors.are_used_up():
+            raise psycopg.OperationalError(descriptors.USED_UP) from error
+        raise
+
+
+def _conninfo(dsn: str, name: str, server: Server) -> str:
+    # An address may lead to a standby for a while: there is no session with one, to be kept too long.
+    wanted = {"target_session_attrs": server, **parsed(with_defaults(dsn))}
+    # As a parameter of the connection the encoding is ours also behind a pooler.
+    return make_conninfo("", **wanted | {"application_name": name, "client_encoding": "UTF8"})
+
+
+def _refuse_unfit(info: psycopg.ConnectionInfo) -> None:
+    """SchemaMismatch for a database in which our texts would not be what they are. Asks nothing."""
+    if info.server_version < OLDEST_SERVER * 10_000:
+        raise SchemaMismatch(
+            f"the server is PostgreSQL {info.parameter_status('server_version')}, this release needs "
+            f"{OLDEST_SERVER} or newer: upgrade the server"
+        )
+    encoding = info.parameter_status("server_encoding")
+    if encoding != "UTF8":
+        raise SchemaMismatch(
+            f"the database {info.dbname!r} has the encoding {encoding}, in which not every text can be "
+            "kept: take one that was made with ENCODING 'UTF8'"
+        )
+
+
+async def refuse_lent_sessions(dsn: str, listens_at: str | None = None) -> None:
+    """InvalidRequest if a pooler lends out the sessions that are to listen, at `listens_at` if given."""
+    try:
+        lent = await _are_lent(listens_at or dsn)
+    except psycopg.Error as error:
+        raise sqlstates.translated(error, role=None, needs=sqlstates.TO_RUN) from None
+    if lent:
+        raise InvalidRequest(
+            "a pooler lends the database's sessions out from transaction to transaction, so signals cannot "
+            "work: set PROGRESSOR_LISTEN_DATABASE_URL (in Python listen_database_url) to a URL past the "
+            "pooler, or to a pool in session mode; PROGRESSOR_SIGNALS=false does without, slowly",
+            field="signals" if listens_at is None else "listen_database_url",
+        )
+
+
+async def _are_lent(dsn: str) -> bool:
+    """Told by the server's processes: one that two connections were given, or that one lost to others."""
+    async with connected(dsn, "progressor", keeps_state=False) as first:
+        pid = await _pid(first)
+        if pid == first.info.backend_pid:
+            return False  # nobody is in between
+        with suppress(TimeoutError):
+            async with (
+                asyncio.timeout(_SECOND_SESSION),
+                connected(dsn, "progressor", keeps_state=False) as second,
+            ):
+                for _ in range(_ROUNDS):
+                    if await _pid(second) == pid or await _pid(first) != pid:
+                        return True
+    return False
+
+
+async def _pid(connection: psycopg.AsyncConnection[Any]) -> int:
+    cursor = await connection.execute("SELECT pg_backend_pid()")
+    row = await cursor.fetchone()
+    return int(row[0]) if row else 0

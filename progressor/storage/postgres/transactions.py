@@ -1,0 +1,64 @@
+"""How an operation is carried through: on a session of its own, again and again if need be."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from datetime import timedelta
+from typing import Any, TypeVar
+
+from progressor.storage.postgres.pipeline import Session
+from progressor.storage.postgres.pool import Connections
+from progressor.storage.postgres.retry import Apart, Repetition, as_one, never
+from progressor.storage.postgres.server_identity import outage_of
+from progressor.storage.statements import Results, Row, Transaction
+
+T = TypeVar("T")
+Attempt = Callable[[Session, bool], Awaitable[T]]
+"""One try on this session; whether there was another before."""
+
+
+class Transactions:
+    """The operations on one database, whichever they are.
+
+    `patience` bounds how long one is repeated while PostgreSQL cannot be reached; then it raises
+    StorageUnavailable.
+    """
+
+    def __init__(self, connections: Connections, *, patience: timedelta) -> None:
+        self._connections = connections
+        self._patience = patience.total_seconds()
+        self.outage = outage_of(connections.dsn)
+
+    async def _run(
+        self,
+        verb: str,
+        attempt: Attempt[T],
+        *,
+        patience: float | None,
+        holds: Callable[[], bool] = never,
+        apart: Apart = as_one,
+    ) -> T:
+        tries = Repetition(
+            verb, self._connections, self.outage, patience=patience, holds=holds, apart=apart
+        )
+        return await tries.run(self._connections.acquire, attempt)
+
+    async def _transact(
+        self,
+        verb: str,
+        statements: Transaction,
+        *,
+        patience: float | None,
+        holds: Callable[[], bool] = never,
+        apart: Apart = as_one,
+    ) -> Results:
+        """One transaction whose statements are the same at each try."""
+
+        async def attempt(session: Session, _again: bool) -> Results:
+            return await session.transact(statements)
+
+        return await self._run(verb, attempt, patience=patience, holds=holds, apart=apart)
+
+    async def _rows(self, verb: str, **params: Any) -> list[Row]:
+        """The rows of one statement that locks nothing."""
+        return (await self._transact(verb, {verb: params}, patience=self._patience))[verb]

@@ -1,0 +1,1 @@
+"""Reads of processes: pages bounded in bytes, in SQLAlchemy Core."""

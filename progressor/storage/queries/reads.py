@@ -1,0 +1,371 @@
+"""What is only read: one process, its history, its trace, and searches. In SQLAlchemy Core.
+
+Rule: every read is a range of an index. Histories are gapless, so a limit is arithmetic, never counted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from datetime import timedelta
+from functools import partial
+from typing import Any, TypeVar, cast
+
+import psycopg
+from psycopg import pq
+from sqlalchemy import ColumnElement, FromClause, NullPool, Select, exists, not_, select, true, union_all
+from sqlalchemy.exc import DBAPIError
+from sqlalchemy.ext.asyncio import AsyncConnection, create_async_engine
+
+from progressor.config import DEFAULT_SCHEMA
+from progressor.model import (
+    Event,
+    HistoryRange,
+    Life,
+    Snapshot,
+    TaskStatus,
+)
+from progressor.outages import Outage
+from progressor.storage.postgres import session_setup
+from progressor.storage.postgres.pool import Pool
+from progressor.storage.postgres.retry import Repetition
+from progressor.storage.postgres.server_identity import outage_of
+from progressor.storage.queries.pages import in_order, with_room
+from progressor.storage.queries.searches import PROCESS, Wanted, number_of, shown_timer, timer_of
+from progressor.storage.queries.traces import TaskRow, TraceRange, task_row, tasks_of
+from progressor.storage.rows import snapshot_of
+from progressor.storage.schema import events, kept_answers, namespaces, processes, removed_processes, tasks
+from progressor.storage.statements import Row
+from progressor.storage.values import ROOM, TaskRef
+
+T = TypeVar("T")
+
+_MOST_CONNECTIONS = 4
+_EVENT_VALUES = ("payload", "metadata")
+_TASK_VALUES = ("args", "response", "error", "context")
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerRow:
+    """How a task stands, and its identity."""
+
+    process_no: int
+    task_id: int
+    birth: int | None
+    status: TaskStatus
+    response: bytes | None
+    error: str | None
+    idempotency_key: str | None
+    request_hash: bytes | None
+    reply_to: int | None
+
+    def ref(self, namespace: str) -> TaskRef:
+        """The task, of this namespace."""
+        return TaskRef(
+            namespace,
+            self.process_no,
+            self.task_id,
+            self.reply_to,
+            self.birth,
+            self.idempotency_key,
+            self.request_hash,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class NamespaceRow:
+    """What the workers that serve a namespace wrote of it."""
+
+    name: str
+    paused: bool
+    options: Mapping[str, Any]
+    schemas: Mapping[str, Any]
+
+
+class Reads:
+    """Reads on a small pool of their own, with the planner as the server has it set."""
+
+    def __init__(
+        self,
+        dsn: str,
+        *,
+        patience: timedelta,
+        schema: str = DEFAULT_SCHEMA,
+        session_state: bool = True,
+        outage: Outage | None = None,
+    ) -> None:
+        self._connections = _Connections(dsn, patience=patience, schema=schema, session_state=session_state)
+        self._patience = patience.total_seconds()
+        self._outage = outage or outage_of(dsn)
+
+    async def close(self) -> None:
+        """Close what is idle; what is in use is closed when its user is done."""
+        await self._connections.close()
+
+    async def _read(self, read: Callable[[AsyncConnection], Awaitable[T]]) -> T:
+        async def attempt(connection: AsyncConnection, _again: bool) -> T:
+            return await read(connection)
+
+        tries = Repetition("read", self._connections, self._outage, patience=self._patience)
+        return await tries.run(self._connections.reading, attempt)
+
+    async def _rows(self, statement: Select[Any]) -> list[Row]:
+        return await self._read(partial(_found, statement))
+
+    async def process(self, namespace: str, process_id: str) -> Snapshot | None:
+        """One process, without its history."""
+        timer = timer_of(processes)
+        rows = await self._rows(
+            select(*PROCESS, timer)
+            .select_from(processes.outerjoin(timer, true()))
+            .where(processes.c.namespace_no == number_of(namespace), processes.c.process_id == process_id)
+        )
+        return snapshot_of(namespace, process_id, rows[0], shown_timer(rows[0])) if rows else None
+
+    async def events(
+        self, life: Life, wanted: HistoryRange, *, last: int, room: int | None = None
+    ) -> tuple[Event, ...]:
+        """A range of the history of this life, whose last event is `last`.
+
+        With `room`, the first ones of it that have room for their bytes; one event may have more.
+        """
+        most = last if wanted.limit is None else wanted.limit
+        if wanted.direction == "forward":
+            first = wanted.offset + 1
+            until = min(last, wanted.offset + most)
+            order = ("event_id",)
+        else:
+            until = min(last, wanted.offset - 1) if wanted.offset else last
+            first = max(1, until - most + 1)
+            order = ("-event_id",)
+        if first > until:
+            return ()
+        found = _of(life.process_no).where(events.c.event_id.between(first, until), _is_there(life))
+        rows = await self._rows(_in_room(found, order, room))
+        return tuple(_event(row) for row in rows)
+
+    async def history(self, life: Life, wanted: HistoryRange, *, last: int) -> tuple[Event, ...]:
+        """A range of the history of this life, whose last event is `last`, read in parts that have room."""
+        found: list[Event] = []
+        while True:
+            limit = None if wanted.limit is None else wanted.limit - len(found)
+            offset = found[-1].event_id if found else wanted.offset
+            if found and offset == (last if wanted.direction == "forward" else 1):
+                return tuple(found)
+            part = await self.events(
+                life, HistoryRange(offset, limit, wanted.direction), last=last, room=ROOM
+            )
+            if not part:
+                return tuple(found)
+            found += part
+
+    async def trace(self, of: TraceRange, *, room: int) -> tuple[list[TaskRow], bool]:
+        """The tasks of a range in order, and whether there are more of it than have room.
+
+        `room` is for the bytes of the tasks, and as much again for those of their events; one task may
+        have more.
+        """
+        page = with_room(tasks_of(of), order=(of.order,), sized=_TASK_VALUES, room=room)
+        statement = select(page).order_by(*in_order(page, (of.order,)))
+
+        async def read(connection: AsyncConnection) -> tuple[list[Row], _Made]:
+            found = await _found(statement, connection)
+            # On the same connection, so on the same server: another one may have given the number away.
+            return found, await _events_by_task(found, of.order, room, connection) if found else ({}, None)
+
+        found, (made, until) = await self._read(read)
+        if not found:
+            return [], False
+        shown = found if until is None else found[:until]
+        rows = [task_row(row, made.get(row["task_id"], ())) for row in shown]
+        return rows if of.last is None else rows[::-1], found[0]["found"] > len(rows)
+
+    async def task(self, namespace: str, process_id: str, task_id: int) -> AnswerRow | None:
+        """How a task stands, of a process or of a life of it that has removed itself."""
+        rows = await self._rows(task_statement(namespace, process_id, task_id))
+        return AnswerRow(**rows[0] | {"status": TaskStatus(rows[0]["status"])}) if rows else None
+
+    async def namespace(self, name: str) -> NamespaceRow | None:
+        """What is known of a namespace."""
+        columns = [namespaces.c[field] for field in NamespaceRow.__dataclass_fields__]
+        rows = await self._rows(select(*columns).where(namespaces.c.name == name))
+        return NamespaceRow(**rows[0]) if rows else None
+
+    async def search(
+        self, wanted: Wanted, *, limit: int, cursor: str | None
+    ) -> tuple[list[Snapshot], str | None]:
+        """A page of processes; and the cursor of the next one, None at the end.
+
+        A page ends early where the states on it have no room together.
+        """
+        return wanted.page(await self._rows(wanted.statement(limit, cursor)), limit)
+
+
+class _Reader:
+    """A connection as SQLAlchemy has it, over one of the driver's that is closed by us alone."""
+
+    def __init__(self, driver: psycopg.AsyncConnection[Any], connection: AsyncConnection) -> None:
+        self.driver = driver
+        self.connection = connection
+        # Nothing is under way: false from the first statement of a read to its last.
+        self.is_idle = True
+
+    @property
+    def is_lost(self) -> bool:
+        return self.driver.pgconn.status != pq.ConnStatus.OK
+
+    async def close(self) -> None:
+        # The driver's first, which waits for nothing: SQLAlchemy asks the server on its way.
+        await self.driver.close()
+        await self.connection.invalidate()
+        await self.connection.close()
+
+
+_DRIVER: ContextVar[psycopg.AsyncConnection[Any]] = ContextVar("_DRIVER")
+
+
+async def _opened() -> psycopg.AsyncConnection[Any]:
+    return _DRIVER.get()
+
+
+class _Connections(Pool[_Reader]):
+    """The connections of Reads. SQLAlchemy keeps none: it would lose one on which it was cancelled."""
+
+    def __init__(self, dsn: str, *, patience: timedelta, schema: str, session_state: bool) -> None:
+        super().__init__(limit=_MOST_CONNECTIONS)
+        self._engine = create_async_engine(
+            "postgresql+psycopg://",
+            isolation_level="AUTOCOMMIT",
+            hide_parameters=True,
+            poolclass=NullPool,
+            execution_options={"schema_translate_map": {DEFAULT_SCHEMA: schema}},
+            async_creator=_opened,
+        )
+        self._dsn = dsn
+        self._patience = patience.total_seconds()
+        self._keeps_state = session_state
+
+    async def _open(self) -> _Reader:
+        driver = await session_setup.connect(self._dsn, "progressor reads", keeps_state=self._keeps_state)
+        self.role = driver.info.user
+        token = _DRIVER.set(driver)
+        try:
+            with _as_the_driver_says():
+                # The first time it asks the server what it is.
+                return _Reader(driver, await self._engine.connect())
+        except BaseException:
+            await driver.close()
+            raise
+        finally:
+            _DRIVER.reset(token)
+
+    async def _place(self) -> None:
+        try:
+            async with asyncio.timeout(self._patience):
+                await super()._place()
+        except TimeoutError:
+            raise psycopg.OperationalError("all connections for reads are in use") from None
+
+    @asynccontextmanager
+    async def reading(self) -> AsyncIterator[AsyncConnection]:
+        """A connection for one read."""
+        async with self.acquire() as reader:
+            reader.is_idle = False
+            with _as_the_driver_says():
+                if not self._keeps_state:
+                    # It states what it relies on, and ends with the read.
+                    await reader.driver.execute(session_setup.BEGIN)
+                    await reader.driver.execute(session_setup.SETTINGS, session_setup.BOUNDED_TRANSACTION)
+                yield reader.connection
+                await reader.connection.rollback()
+            reader.is_idle = True
+
+
+@contextmanager
+def _as_the_driver_says() -> Iterator[None]:
+    """Errors as psycopg has them: without SQL."""
+    try:
+        yield
+    except DBAPIError as error:
+        raise cast("psycopg.Error", error.orig) from None
+
+
+def task_statement(namespace: str, process_id: str, task_id: int) -> Select[Any]:
+    """A task of any life of this name that is known yet."""
+    lives = union_all(
+        select(processes.c.process_no, processes.c.birth).where(
+            processes.c.namespace_no == number_of(namespace), processes.c.process_id == process_id
+        ),
+        select(removed_processes.c.process_no, removed_processes.c.birth).where(
+            removed_processes.c.namespace == namespace,
+            removed_processes.c.process_id == process_id,
+            not_(removed_processes.c.by_key),
+        ),
+        select(kept_answers.c.process_no, kept_answers.c.birth).where(
+            kept_answers.c.task_id == task_id,
+            kept_answers.c.namespace == namespace,
+            kept_answers.c.process_id == process_id,
+        ),
+    ).subquery()
+    columns = [tasks.c[name] for name in AnswerRow.__dataclass_fields__ if name != "birth"]
+    return (
+        select(*columns, lives.c.birth)
+        .join_from(lives, tasks, tasks.c.process_no == lives.c.process_no)
+        .where(tasks.c.task_id == task_id)
+    )
+
+
+_Made = tuple[dict[int, list[Event]], int | None]
+
+
+async def _found(statement: Select[Any], connection: AsyncConnection) -> list[Row]:
+    result = await connection.execute(statement)
+    return [dict(row) for row in result.mappings()]
+
+
+async def _events_by_task(
+    found: Sequence[Row], order: str, room: int, connection: AsyncConnection
+) -> _Made:
+    """The events of these tasks, and of how many of the tasks they are; None: of all."""
+    ids = [row["task_id"] for row in found]
+    of_tasks = _of(found[0]["process_no"]).where(events.c.task_id.between(min(ids), max(ids)))
+    page = with_room(of_tasks, order=(order, "event_id"), sized=_EVENT_VALUES, room=room)
+    rows = await _found(select(page).order_by(*in_order(page, (order, "event_id"))), connection)
+    until = None
+    if rows and rows[0]["found"] > len(rows):
+        # The last one may have more events; the first one is shown whole, whatever it has.
+        until = max(1, ids.index(rows[-1]["task_id"]))
+        if until == 1:
+            one = _of(found[0]["process_no"]).where(events.c.task_id == ids[0])
+            rows = await _found(one.order_by(events.c.event_id), connection)
+    made: dict[int, list[Event]] = {}
+    for row in rows:
+        made.setdefault(row["task_id"], []).append(_event(row))
+    return made, until
+
+
+def _is_there(life: Life) -> ColumnElement[bool]:
+    """Whether the number is still that of this life."""
+    return exists().where(
+        processes.c.process_no == life.process_no, processes.c.birth.is_not_distinct_from(life.birth)
+    )
+
+
+def _of(process_no: int) -> Select[Any]:
+    columns = [events.c[name] for name in Event.__dataclass_fields__]
+    return select(*columns).where(events.c.process_no == process_no)
+
+
+def _in_room(found: Select[Any], order: Sequence[str], room: int | None) -> Select[Any]:
+    if room is None:
+        rows: FromClause = events
+        return found.order_by(*in_order(rows, order))
+    page = with_room(found, order=order, sized=_EVENT_VALUES, room=room)
+    return select(page).order_by(*in_order(page, order))
+
+
+def _event(row: Row) -> Event:
+    return Event(**{name: row[name] for name in Event.__dataclass_fields__})

@@ -1,0 +1,345 @@
+"""Pages of processes, and the timers of those that are read: statements in SQLAlchemy Core.
+
+Rule: a page reads a bounded part of an index. Every look-up of a timer goes through its own index, one
+process at a time: as a correlated subquery the planner cannot turn it into a join that reads them all.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Literal
+
+from sqlalchemy import (
+    ColumnElement,
+    FromClause,
+    LargeBinary,
+    ScalarSelect,
+    Select,
+    and_,
+    case,
+    func,
+    literal,
+    literal_column,
+    null,
+    select,
+    text,
+    true,
+    tuple_,
+    union_all,
+)
+
+from progressor.errors import InvalidRequest
+from progressor.inputs import check_count, check_moment
+from progressor.model import LAST_ID, Metadata, Snapshot, TaskType, Timer, TimerStatus
+from progressor.storage.queries.pages import in_order, with_room
+from progressor.storage.rows import snapshot_of
+from progressor.storage.schema import namespaces, processes, running, schedule, tasks
+from progressor.storage.statements import Row
+from progressor.storage.values import ROOM
+
+TimerFilter = Literal["none", "overdue", "held"]
+
+MOST_ITEMS = 1000
+# How many processes one page looks at that searches for those without a timer.
+MOST_LOOKED_AT = 10_000
+
+PROCESS = (
+    processes.c.process_no,
+    processes.c.process_id,
+    processes.c.status,
+    processes.c.previous_status,
+    processes.c.status_changed_at,
+    processes.c.created_at,
+    processes.c.detail,
+    processes.c.aux_state,
+    processes.c.metadata,
+    processes.c.corrupted_by,
+    processes.c.last_event_id,
+    processes.c.birth,
+)
+_WITHOUT_STATE = tuple(
+    null().cast(LargeBinary).label("aux_state") if column is processes.c.aux_state else column
+    for column in PROCESS
+)
+_BY_CREATION = (processes.c.namespace_no, processes.c.created_at, processes.c.process_no)
+
+_IN_ORDER = ("namespace_no", "at", "no")
+
+_WAITS, _RUNS, _OF_RUNS = schedule.alias("waits"), running.alias("runs"), tasks.alias("of_runs")
+_DUE = schedule.alias("due")
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """Which processes a search is for; None: any."""
+
+    namespace: str | None = None
+    namespaces: tuple[str, ...] | None = None
+    """Of these alone, whichever is wanted of them."""
+    status: str | None = None
+    metadata: Metadata | None = None
+    created_after: datetime | None = None
+    created_before: datetime | None = None
+    timer: TimerFilter | None = None
+    states: bool = True
+    """Whether the states are read, too."""
+    room: int = ROOM
+    """How many bytes of states, metadata and errors a page has; one process may have more."""
+
+    def statement(self, limit: int, cursor: str | None) -> Select[Any]:
+        """A page of at most `limit`, and one more if there are more."""
+        after = None if cursor is None else _read_cursor(cursor, self._order)
+        match self.timer:
+            case "overdue":
+                return self._with_timers(self._overdue(limit, after))
+            case "none":
+                return self._without_timer(limit, after)
+            case "held" | None:
+                return self._with_timers(self._by_creation(limit, after))
+
+    def page(self, rows: list[Row], limit: int) -> tuple[list[Snapshot], str | None]:
+        """What that found, and the cursor of the next page, None at the end."""
+        found = [row for row in rows if row["process_no"] is not None]
+        items = [
+            snapshot_of(row["namespace"], row["process_id"], row, shown_timer(row)) for row in found[:limit]
+        ]
+        last: tuple[Any, ...] | None = None
+        if found and found[0]["found"] > len(items):
+            row = found[len(items) - 1]
+            last = (row["namespace_no"], row["at"], row["no"])
+        elif rows and rows[0].get("looked_at") == MOST_LOOKED_AT:
+            last = (rows[0]["end_namespace_no"], rows[0]["end_at"], rows[0]["end_no"])
+        return items, None if last is None else _write_cursor(self._order, *last)
+
+    @property
+    def _found(self) -> tuple[ColumnElement[Any], ...]:
+        return (*(PROCESS if self.states else _WITHOUT_STATE), processes.c.namespace_no)
+
+    def _with_room(self, found: Select[Any]) -> FromClause:
+        return with_room(found, order=_IN_ORDER, sized=("aux_state", "metadata", "detail"), room=self.room)
+
+    def _with_timers(self, found: Select[Any]) -> Select[Any]:
+        """Asked for each row that is handed out: what was passed by is not looked at."""
+        page = self._with_room(found)
+        timer = timer_of(page)
+        return (
+            select(page, timer, _name_of(page))
+            .select_from(page.outerjoin(timer, true()))
+            .order_by(*in_order(page, _IN_ORDER))
+        )
+
+    @property
+    def _order(self) -> str:
+        return "due" if self.timer == "overdue" else "created"
+
+    def _conditions(self) -> list[ColumnElement[bool]]:
+        # Each condition with the predicate of the index that serves it.
+        wanted: list[ColumnElement[bool]] = [processes.c.created_at > text("'-infinity'")]
+        if self.status == "error" or self.timer == "held":
+            # By the constraint that is who is broken. To ask for the status too would, before the first
+            # ANALYZE, make them look so few that all of them are read and sorted for a page.
+            wanted.append(processes.c.detail.is_not(None))
+        if self.status not in (None, "error"):
+            wanted.append(processes.c.status == self.status)
+        if self.timer == "held":
+            wanted.append(_waiting_timer(processes).is_not(None))
+        if self.metadata:
+            wanted.append(processes.c.metadata.contains(self.metadata))
+            wanted.append(processes.c.metadata != text("'{}'::jsonb"))
+        if self.created_after is not None:
+            wanted.append(processes.c.created_at >= self.created_after)
+        if self.created_before is not None:
+            wanted.append(processes.c.created_at < self.created_before)
+        return wanted
+
+    def _in_order(self, *columns: Any, after: tuple[Any, ...] | None, limit: int) -> Select[Any]:
+        if self.namespaces is not None:
+            return self._of_each(*columns, after=after, limit=limit)
+        wanted = self._conditions()
+        if self.namespace is not None:
+            wanted.append(processes.c.namespace_no == number_of(self.namespace))
+        if after is not None and self.namespace is None:
+            wanted.append(tuple_(*_BY_CREATION) > tuple_(*after))
+        elif after is not None:
+            # A row that begins with a column of which only one value is wanted is no place to begin at.
+            wanted.append(processes.c.namespace_no == after[0])
+            wanted.append(tuple_(*_BY_CREATION[1:]) > tuple_(*after[1:]))
+        return select(*columns).where(*wanted).order_by(*_BY_CREATION).limit(limit)
+
+    def _of_each(self, *columns: Any, after: tuple[Any, ...] | None, limit: int) -> Select[Any]:
+        """The same of some namespaces: a page of each at most, in place of all that stands between them."""
+        wanted = self._conditions()
+        if after is not None:
+            wanted.append(tuple_(*_BY_CREATION) > tuple_(*after))
+        one = (
+            select(*columns)
+            .where(processes.c.namespace_no == namespaces.c.namespace_no, *wanted)
+            .correlate(namespaces)
+            .order_by(*_BY_CREATION[1:])
+            .limit(limit)
+            .lateral("one")
+        )
+        found = select(one).select_from(namespaces.join(one, true())).where(*self._wanted_namespaces(after))
+        return found.order_by(one.c.namespace_no, one.c.created_at, one.c.process_no).limit(limit)
+
+    def _wanted_namespaces(self, after: tuple[Any, ...] | None) -> list[ColumnElement[bool]]:
+        wanted: list[ColumnElement[bool]] = []
+        if self.namespace is not None:
+            wanted.append(namespaces.c.name == self.namespace)
+        elif after is not None:
+            wanted.append(namespaces.c.namespace_no >= after[0])
+        if self.namespaces is not None:
+            wanted.append(namespaces.c.name.in_(self.namespaces))
+        return wanted
+
+    def _by_creation(self, limit: int, after: tuple[Any, ...] | None) -> Select[Any]:
+        at, no = processes.c.created_at.label("at"), processes.c.process_no.label("no")
+        return self._in_order(*self._found, at, no, after=after, limit=limit + 1)
+
+    def _overdue(self, limit: int, after: tuple[Any, ...] | None) -> Select[Any]:
+        """Earliest due first, by the index that claims use: a page of each namespace at most."""
+        wanted = self._conditions()
+        key = (_DUE.c.namespace_no, _DUE.c.scheduled_time, _DUE.c.task_id)
+        if after is not None and self.namespace is None:
+            wanted.append(tuple_(*key) > tuple_(*after))
+        elif after is not None:
+            wanted.append(_DUE.c.namespace_no == after[0])
+            wanted.append(tuple_(*key[1:]) > tuple_(*after[1:]))
+        one = (
+            select(*self._found, _DUE.c.scheduled_time.label("at"), _DUE.c.task_id.label("no"))
+            .join_from(_DUE, processes, processes.c.process_no == _DUE.c.process_no)
+            .where(
+                _DUE.c.namespace_no == namespaces.c.namespace_no,
+                text("due.claimable AND due.task_type IN ('timeout', 'remove')"),
+                _DUE.c.scheduled_time <= func.now(),
+                *wanted,
+            )
+            .correlate(namespaces)
+            .order_by(_DUE.c.scheduled_time, _DUE.c.task_id)
+            .limit(limit + 1)
+            .lateral("one")
+        )
+        found = select(one).select_from(namespaces.join(one, true())).where(*self._wanted_namespaces(after))
+        return found.order_by(one.c.namespace_no, one.c.at, one.c.no).limit(limit + 1)
+
+    def _without_timer(self, limit: int, after: tuple[Any, ...] | None) -> Select[Any]:
+        """Those of the next so many that have none, and where that ends: no index says what is not."""
+        looked = self._in_order(*_BY_CREATION, after=after, limit=MOST_LOOKED_AT).cte("looked")
+        key = (looked.c.namespace_no, looked.c.created_at, looked.c.process_no)
+        end = (
+            select(
+                looked.c.namespace_no.label("end_namespace_no"),
+                looked.c.created_at.label("end_at"),
+                looked.c.process_no.label("end_no"),
+                select(func.count()).select_from(looked).scalar_subquery().label("looked_at"),
+            )
+            .order_by(*(column.desc() for column in key))
+            .limit(1)
+            .subquery("end_of_it")
+        )
+        at, no = processes.c.created_at.label("at"), processes.c.process_no.label("no")
+        found = (
+            select(*self._found, at, no)
+            .join_from(looked, processes, processes.c.process_no == looked.c.process_no)
+            .where(_waiting_timer(looked).is_(None), _running_timer(looked).is_(None))
+            .order_by(*key)
+            .limit(limit + 1)
+        )
+        page = self._with_room(found)
+        return (
+            select(end, page, _name_of(page))
+            .select_from(end.outerjoin(page, true()))
+            .order_by(page.c.namespace_no, page.c.at, page.c.no)
+        )
+
+
+def timer_of(process: FromClause) -> FromClause:
+    """The timer of a process, be it waiting or running: one row, or none."""
+    waits = select(
+        _WAITS.c.task_type.label("timer_type"),
+        _WAITS.c.scheduled_time.label("timer_due"),
+        case(
+            (process.c.status == "error", literal(TimerStatus.HELD.value)),
+            (text("NOT waits.claimable"), literal(TimerStatus.BLOCKED.value)),
+            (_WAITS.c.scheduled_time <= func.now(), literal(TimerStatus.OVERDUE.value)),
+            else_=literal(TimerStatus.WAITING.value),
+        ).label("timer_status"),
+    ).where(_is_timer_of(process))
+    runs = (
+        select(_RUNS.c.task_type, _OF_RUNS.c.scheduled_time, literal(TimerStatus.RUNNING.value))
+        .join_from(
+            _RUNS,
+            _OF_RUNS,
+            and_(_OF_RUNS.c.process_no == _RUNS.c.process_no, _OF_RUNS.c.task_id == _RUNS.c.task_id),
+        )
+        .where(_RUNS.c.process_no == process.c.process_no, _IS_RUNNING_TIMER)
+    )
+    return union_all(waits.correlate(process), runs.correlate(process)).lateral("timer")
+
+
+def shown_timer(row: Row) -> Timer | None:
+    """What `timer_of` found."""
+    kind = row.get("timer_type")
+    return Timer(TaskType(kind), row["timer_due"], TimerStatus(row["timer_status"])) if kind else None
+
+
+def number_of(namespace: str) -> ScalarSelect[int]:
+    """The number of a namespace, by its name."""
+    return select(namespaces.c.namespace_no).where(namespaces.c.name == namespace).scalar_subquery()
+
+
+# In the very words of the index on timers, or it is not used.
+_IS_RUNNING_TIMER = _RUNS.c.task_type.in_([TaskType.TIMEOUT.value, TaskType.REMOVE.value])
+
+
+def _is_timer_of(process: FromClause) -> ColumnElement[bool]:
+    return and_(
+        literal_column("waits.process_no + 0") == process.c.process_no,
+        text("waits.task_type IN ('timeout', 'remove')"),
+    )
+
+
+def _waiting_timer(process: FromClause) -> ScalarSelect[int]:
+    return select(_WAITS.c.task_id).where(_is_timer_of(process)).correlate(process).scalar_subquery()
+
+
+def _running_timer(process: FromClause) -> ScalarSelect[int]:
+    return (
+        select(_RUNS.c.task_id)
+        .where(_RUNS.c.process_no == process.c.process_no, _IS_RUNNING_TIMER)
+        .correlate(process)
+        .scalar_subquery()
+    )
+
+
+def _name_of(found: FromClause) -> ColumnElement[str]:
+    return (
+        select(namespaces.c.name)
+        .where(namespaces.c.namespace_no == found.c.namespace_no)
+        .correlate(found)
+        .scalar_subquery()
+        .label("namespace")
+    )
+
+
+def _write_cursor(order: str, namespace_no: int, at: datetime, no: int) -> str:
+    key = [order, namespace_no, at.isoformat(), no]
+    return base64.urlsafe_b64encode(json.dumps(key).encode()).decode()
+
+
+def _read_cursor(cursor: str, order: str) -> tuple[int, datetime, int]:
+    try:
+        ordered_by, namespace_no, at, no = json.loads(base64.urlsafe_b64decode(cursor))
+        key = (
+            check_count("namespace_no", namespace_no, least=0, most=2**31 - 1),
+            check_moment("at", datetime.fromisoformat(at)),
+            check_count("no", no, least=0, most=LAST_ID),
+        )
+    except (ValueError, TypeError, RecursionError):
+        raise InvalidRequest("cursor is not one that search gave out", field="cursor") from None
+    if ordered_by != order:
+        raise InvalidRequest("cursor is of a search for other timers", field="cursor")
+    return key

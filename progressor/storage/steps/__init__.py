@@ -1,0 +1,1 @@
+"""Steps of processes: claimed, saved, fused with their request, or ended as zombies."""

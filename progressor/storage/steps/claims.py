@@ -1,0 +1,179 @@
+"""Claims: tasks are moved into a worker's hands; of large values it then reads what there is room for.
+
+Rule: a claim is one statement, whose cost does not depend on what is large. What there is no room for
+goes back unharmed, to whoever has room. What cannot be read costs itself only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+
+from progressor import metrics
+from progressor.errors import StorageUnavailable
+from progressor.loggers import Logger
+from progressor.model import Task
+from progressor.storage.postgres.arrays import bigints
+from progressor.storage.postgres.pipeline import Session
+from progressor.storage.postgres.sqlstates import BatchRefused, Unreadable
+from progressor.storage.rows import claimed_of, ref_of
+from progressor.storage.statements import Params, Results, Row, Transaction
+from progressor.storage.values import Claimed, Continue, Postpone, Prepared, Request
+
+log = Logger("progressor.storage")
+
+Transact = Callable[[str, Transaction], Awaitable[Results]]
+"""Runs a transaction of this name until PostgreSQL does it, or refuses it twice for damage."""
+
+_DUE = {"search_calls": "due_calls", "search_timers": "due_timers"}
+# How many tasks that cannot be claimed a claim passes over, and how many were said once are remembered.
+_MOST_PASSED_OVER, _MOST_SAID = 200, 1000
+
+
+async def claim(session: Session, again: bool, *, verb: str, params: dict[str, Any]) -> list[Row]:
+    """The tasks that are claimed, without their large values."""
+    if not again:
+        return (await session.transact({"one_claim": params, verb: params}))[verb]
+    # It waits for its own first try, which may still be under way on a connection that only we lost: what
+    # that one claims must not be left to nobody.
+    async with session.transaction():
+        told = await session.transact({"one_claim": params, "claimed": {**params, "only": None}})
+        return told["claimed"] or (await session.transact({verb: params}))[verb]
+
+
+class Unread:
+    """Tasks that cannot be read: each is said once, and counted each time."""
+
+    def __init__(self) -> None:
+        self._said: set[tuple[str, int]] = set()
+
+    def met(self, message: str, key: Row, error: Exception) -> None:
+        metrics.UNREAD.inc()
+        self.say(message, key, error)
+
+    def say(self, message: str, key: Row, error: Exception) -> None:
+        about = message, key["task_id"]
+        if about in self._said:
+            return
+        if len(self._said) >= _MOST_SAID:
+            self._said.clear()
+        self._said.add(about)
+        # Not its traceback, which may show the value.
+        fields = {"process_no": key["process_no"], "task_id": key["task_id"], "error": str(error)}
+        log.error(message, extra=fields)
+
+
+async def one_by_one(transact: Transact, verb: str, params: Params, unread: Unread) -> list[Row]:
+    """The tasks of a claim that is refused for the sake of one: each is claimed alone, then read."""
+    told = await transact("claimed_keys", {"one_claim": params, "claimed_keys": params})
+    keys = told["claimed_keys"]
+    limit = params.get("limit", 1)
+    candidates: Sequence[Params] = [params]
+    if verb in _DUE:
+        due = _DUE[verb]
+        more = {**params, "limit": limit + _MOST_PASSED_OVER}
+        candidates = (await transact(due, {due: more}))[due]
+    for candidate in candidates:
+        if len(keys) >= limit:
+            break
+        one = {**params, "process_no": candidate["process_no"], "task_id": candidate["task_id"]}
+        # What is claimed by now, so that it is known also when an answer was lost.
+        taking = {"one_claim": one, "take_unseen": one, "claimed_keys": one}
+        try:
+            keys = (await transact("take_unseen", taking))["claimed_keys"]
+        except BatchRefused as error:
+            unread.met("waiting task cannot be claimed", one, error)
+    return await _read(transact, params, keys, unread)
+
+
+async def accepted(
+    transact: Transact, request: Request, error: Unreadable | BatchRefused, unread: Unread
+) -> Prepared:
+    """The outcome of a request that cannot be read as a whole, if it made a task; else what it raises.
+
+    A task in this worker's hands runs if it can be read. If not, it stays in running, and its caller hears
+    from a collector.
+    """
+    if isinstance(error, BatchRefused):
+        raise StorageUnavailable(f"PostgreSQL cannot read what is stored: {error}") from None
+    name = {"namespace": request.namespace, "process_id": request.process_id}
+    key = {"idempotency_key": request.idempotency_key, "lease": request.lease}
+    for life in (await transact("find_process", {"find_process": name}))["find_process"]:
+        made = (await transact("own_task", {"own_task": {**life, **key}}))["own_task"]
+        if made:
+            mine = {"worker_id": request.worker_id, "lease": request.lease}
+            for row in await readable(transact, mine, unread):
+                held = claimed_of(row)
+                return Continue(held.task, held.process)
+            return Postpone(ref_of(request, made[0], birth=life["birth"]))
+    raise error
+
+
+async def readable(transact: Transact, params: Params, unread: Unread) -> list[Row]:
+    """Of tasks that were claimed, those that can be read."""
+    keys = (await transact("claimed_keys", {"claimed_keys": params}))["claimed_keys"]
+    return await _read(transact, params, keys, unread)
+
+
+async def _read(transact: Transact, params: Params, keys: Sequence[Row], unread: Unread) -> list[Row]:
+    """The tasks of these keys. What cannot be read stays in running, for a collector."""
+    rows: list[Row] = []
+    for key in keys:
+        reading = {"claimed": {**params, "only": key["task_id"]}}
+        try:
+            rows += (await transact("claimed", reading))["claimed"]
+        except (Unreadable, BatchRefused) as error:
+            unread.met("claimed task cannot be read", key, error)
+    return rows
+
+
+async def loaded(
+    transact: Transact, rows: Sequence[Row], room: int, unread: Unread
+) -> tuple[list[Claimed], list[Task]]:
+    """What is run of claimed tasks, with its large values, and what goes back."""
+    large = [row for row in rows if row["is_large"]]
+    if not large:
+        return shared_out(rows, {})
+    try:
+        values = await _large_values(transact, large, room)
+    except BatchRefused:
+        return await loaded(transact, await _legible(transact, rows, unread), room, unread)
+    return shared_out(rows, values)
+
+
+async def _legible(transact: Transact, rows: Sequence[Row], unread: Unread) -> list[Row]:
+    """Claimed tasks without those whose large values cannot be read: these stay in running."""
+    left = []
+    for row in rows:
+        try:
+            if row["is_large"]:
+                await _large_values(transact, [row], room=1)
+        except BatchRefused as error:
+            unread.met("claimed task cannot be read", row, error)
+        else:
+            left.append(row)
+    return left
+
+
+async def _large_values(transact: Transact, rows: Sequence[Row], room: int) -> dict[int, Row]:
+    """The values of claimed tasks, of the first ones at least, by the numbers of their processes."""
+    params = {
+        "process_no": bigints([row["process_no"] for row in rows]),
+        "task_id": bigints([row["task_id"] for row in rows]),
+        "birth": bigints([row["birth"] for row in rows]),
+        "bytes": room,
+    }
+    found = (await transact("large_values", {"large_values": params}))["large_values"]
+    return {row["process_no"]: row for row in found}
+
+
+def shared_out(rows: Sequence[Row], values: dict[int, Row]) -> tuple[list[Claimed], list[Task]]:
+    """What is run, with its values, and what goes back: there was no room, or it was removed meanwhile."""
+    taken, left = [], []
+    for row in rows:
+        claimed = claimed_of({**row, **values.get(row["process_no"], {})})
+        if row["is_large"] and row["process_no"] not in values:
+            left.append(claimed.task)
+        else:
+            taken.append(claimed)
+    return taken, left

@@ -1,0 +1,154 @@
+"""Requests that are accepted, run and saved in one transaction: one commit instead of two.
+
+Rule: a handler begins only behind the lock, when it is known that its request is neither a duplicate nor
+has to wait; what it did is committed with the request, or neither is. Whose handler is not done by the end
+of its first turn is committed as running instead, and goes on. After an error nothing is run here again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from datetime import datetime, timedelta
+from operator import itemgetter
+from typing import NamedTuple
+
+from progressor.model import Decision, Disposition, SetTimer, Task
+from progressor.storage.params import (
+    Columns,
+    request_columns,
+    result_columns,
+    step_columns,
+    task_key_columns,
+)
+from progressor.storage.postgres.arrays import timestamps
+from progressor.storage.postgres.pipeline import Session
+from progressor.storage.rows import call_of, init_of
+from progressor.storage.statements import Params, Row, lock_by_name
+from progressor.storage.values import Claimed, Continue, Finished, Request, Step
+
+Run = Callable[[Sequence[Claimed]], Awaitable[Sequence[Decision | None]]]
+"""Runs what was just accepted for one turn of the loop: what becomes of each, None if it goes on."""
+Fused = Finished | Continue | None
+"""What became of a request; None: nothing, it is to be prepared."""
+
+# The shorter one where no step of a batch touches its timer.
+_SAVES = ("fused_save_timeless", "fused_save")
+# In one message; what is beyond it is saved by itself.
+_MOST_BYTES = 32 << 20
+
+
+class Doubtful(Exception):
+    """A try failed: whether it was committed is found out by preparing its requests."""
+
+
+class Look(NamedTuple):
+    """How a flight begins: a statement that tells what may run, behind the locks or of what it makes."""
+
+    verb: str
+    held: Callable[[Request, Row], Continue]
+    locks: bool = True
+    behind: tuple[str, ...] = ()
+
+
+CALLS = Look("fused_look", call_of)
+INITS = Look("fused_make", init_of, locks=False, behind=("one_life",))
+
+
+async def fuse(
+    session: Session,
+    again: bool,
+    *,
+    look: Look,
+    requests: Sequence[Request],
+    run: Run,
+    now: datetime | None,
+) -> list[Fused]:
+    """Take requests, one of each process at most, run them, and commit what became of them."""
+    if again:
+        raise Doubtful
+    params = {**request_columns(requests), "now": now}
+    results: list[Fused] = [None] * len(requests)
+    try:
+        locks = (lock_by_name(len(requests)),) if look.locks else ()
+        found = await session.begin(dict.fromkeys((*locks, look.verb), params))
+        # By their places among the requests.
+        held = {row["ord"] - 1: look.held(requests[row["ord"] - 1], row) for row in found[look.verb]}
+        decisions = await run([Claimed(*each) for each in held.values()]) if held else ()
+        finished, running = _parted(held, decisions)
+        saving = _saving(requests, params, finished, running)
+        told = await session.commit({**saving, **dict.fromkeys(look.behind, params)})
+    except Exception:
+        await session.roll_back()
+        raise
+    for place, each in running.items():
+        results[place] = each
+    saved = next((told[verb] for verb in _SAVES if verb in told), ())
+    for (place, step), row in zip(finished.items(), sorted(saved, key=itemgetter("ord")), strict=True):
+        results[place] = Finished(step, row["now"], row.get("due"))
+    return results
+
+
+def _saving(
+    requests: Sequence[Request],
+    params: Params,
+    finished: Mapping[int, Step],
+    running: Mapping[int, Continue],
+) -> dict[str, Params]:
+    """The statements that write what was run, by the places of requests; `params` are of all of these."""
+    saving: dict[str, Params] = {}
+    if finished:
+        steps = list(finished.values())
+        touched = any(step.decision.disposition is not Disposition.RESUME for step in steps)
+        saving[_SAVES[touched]] = {
+            **_of(finished, requests, params),
+            **_began([step.task for step in steps]),
+            **(step_columns(steps) if touched else result_columns(steps)),
+        }
+    if running:
+        tasks = [each.task for each in running.values()]
+        saving["fused_run"] = {
+            **_of(running, requests, params),
+            **_began(tasks),
+            **task_key_columns(tasks),
+        }
+    return saving
+
+
+def _of(places: Collection[int], requests: Sequence[Request], params: Params) -> Params:
+    """The parameters of some of the requests, by their places in order, as all tell of them."""
+    if len(places) == len(requests):
+        return params
+    return {**params, **request_columns([requests[place] for place in places])}
+
+
+def _parted(
+    held: Mapping[int, Continue], decisions: Sequence[Decision | None]
+) -> tuple[dict[int, Step], dict[int, Continue]]:
+    """What is saved as finished, and what goes on."""
+    finished: dict[int, Step] = {}
+    running: dict[int, Continue] = {}
+    size = 0
+    for (place, each), decision in zip(held.items(), decisions, strict=True):
+        step = None if decision is None else Step(each.task, each.process, decision)
+        if step is None or not _is_plain(step) or size + step.size > _MOST_BYTES:
+            running[place] = each
+        else:
+            finished[place] = step
+            size += step.size
+    return finished, running
+
+
+def _is_plain(step: Step) -> bool:
+    timer, now = step.decision.timer, step.task.running_time
+    if not step.ends_alone or now is None:
+        return False
+    # What ends more than its own task, or would go on at once in the same slot, is saved by save_result.
+    return timer is None or _due(timer, now) > now
+
+
+def _due(timer: SetTimer, now: datetime) -> datetime:
+    return now + (timer.after or timedelta()) if timer.at is None else timer.at
+
+
+def _began(tasks: Sequence[Task]) -> Columns:
+    return {"began": timestamps([task.running_time for task in tasks])}

@@ -1,0 +1,72 @@
+"""How steps come to their end: behind the fence, and the most common ones in a statement of fewer parts.
+
+Rule: save_result knows every end of a step. save_lite does the same with those on whose processes nothing
+waits, and nothing at all with the others: they are left to save_result. A repetition asks for no short way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from progressor.model import Disposition, ProcessStatus, TaskType
+from progressor.storage.params import ending_columns, step_columns, task_key_columns
+from progressor.storage.postgres.pipeline import Session
+from progressor.storage.rows import lite_outcomes_of, outcomes_of
+from progressor.storage.statements import Params
+from progressor.storage.values import LostLease, Saved, Step, most_cancelled
+
+# Beside these there is no other timer. Calls are left out: more often than not one waits behind another, or
+# a timer is blocked.
+_LITE = (TaskType.TIMEOUT, TaskType.INIT)
+
+
+async def save(
+    session: Session, again: bool, *, steps: Sequence[Step], now: datetime | None, tried: bool
+) -> list[Saved | LostLease]:
+    """One try to end these steps; `again` or `tried` says that another one may have got through."""
+    params = {**step_columns(steps), "now": now}
+    if again or tried:
+        # The first try may still be under way, on a connection that only we lost. Behind the lock it is
+        # there or it is not, and what is there the fence does not do again.
+        told = await session.transact({"lock": params, "saved": params, **_ending(steps, params)})
+        return outcomes_of(steps, told)
+    if not all(map(_is_lite, steps)):
+        return outcomes_of(steps, await session.transact({"lock": params, **_ending(steps, params)}))
+    told = await session.transact({"lock": params, "save_lite": params})
+    saved = lite_outcomes_of(steps, told["save_lite"])
+    # Something waits on the processes of these, or their leases are lost.
+    others = [step for step, outcome in zip(steps, saved, strict=True) if outcome is None]
+    if others:
+        params = {**step_columns(others), "now": now}
+        told = await session.transact({"lock": params, **_ending(others, params)})
+    left = iter(outcomes_of(others, told) if others else ())
+    return [next(left) if outcome is None else outcome for outcome in saved]
+
+
+def _is_lite(step: Step) -> bool:
+    return step.ends_alone and step.decision.status is not None and step.task.task_type in _LITE
+
+
+def _begins_anew(step: Step) -> bool:
+    return step.decision.status is ProcessStatus.INIT
+
+
+def _ending(steps: Sequence[Step], params: Params) -> dict[str, Params]:
+    """The statements that end these steps, after those for processes that begin anew, break or go."""
+    saving: dict[str, Params] = {}
+    begun = [step.task for step in steps if _begins_anew(step)]
+    if begun:
+        saving["restart_init"] = {**task_key_columns(begun), "now": params["now"]}
+    for verb, disposition in (
+        ("cancel_waiting", Disposition.BREAK),
+        ("remove", Disposition.REMOVE),
+    ):
+        ended = [step for step in steps if step.decision.disposition is disposition]
+        if ended:
+            saving[verb] = {
+                **ending_columns(ended),
+                "now": params["now"],
+                "most": most_cancelled(len(ended)),
+            }
+    return {**saving, "save_result": params}

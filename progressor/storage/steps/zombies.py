@@ -1,0 +1,262 @@
+"""Zombies: which they are, and what becomes of them, in the transaction that has locked their processes.
+
+Rule: a round is one transaction. If PostgreSQL is well and refuses it, that is perhaps for the sake of one:
+each is then buried alone, and who cannot be is passed over, said, and tried again by the next round.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any, NamedTuple
+
+import psycopg
+from psycopg import errors as pg
+
+from progressor.config import NamespaceOptions
+from progressor.errors import InvalidRequest, StorageUnavailable
+from progressor.loggers import Logger
+from progressor.model import Decision, Disposition, Task, TaskType, shown_id
+from progressor.storage.params import task_key_columns, timer_columns
+from progressor.storage.postgres.arrays import bigints, microseconds, texts
+from progressor.storage.postgres.pipeline import Session
+from progressor.storage.postgres.server_identity import said_by
+from progressor.storage.postgres.sqlstates import Unreadable, judged
+from progressor.storage.rows import grouped
+from progressor.storage.statements import Params, Row
+from progressor.storage.values import Evidence, TaskRef, Zombie, most_cancelled
+from progressor.transitions import Lost, decide_lost
+
+log = Logger("progressor.storage.zombies")
+
+
+def evidence_columns(evidence: Evidence, lease_age: timedelta) -> dict[str, Any]:
+    """What a statement that judges workers is told."""
+    return {
+        "collector": evidence.worker_id,
+        "beats": evidence.beats,
+        "since": evidence.since,
+        "at": evidence.at,
+        "lease_age": lease_age,
+    }
+
+
+class Round(NamedTuple):
+    """What one transaction did: who was found, and who of these was buried."""
+
+    found: Sequence[Row]
+    zombies: list[Zombie]
+
+
+class _Refused(Exception):
+    """PostgreSQL is well, and did not bury those who were found."""
+
+    def __init__(self, found: Sequence[Row], error: Exception) -> None:
+        super().__init__(said_by(error))
+        self.found = found
+
+
+async def collect(session: Session, _again: bool, *, params: Params, now: datetime | None) -> Round:
+    """Find zombies and bury them, in one transaction."""
+    async with session.transaction():
+        found = await _find(session, params)
+        try:
+            return Round(found, await _bury(session, found, now) if found else [])
+        except (psycopg.Error, Unreadable) as error:
+            if not _is_of_one(error):
+                raise
+            raise _Refused(found, error) from None
+
+
+async def collected(
+    carry: Callable[[Params], Awaitable[Round]],
+    params: Params,
+    pass_over: Callable[[Row, Exception], None],
+) -> list[Zombie]:
+    """The zombies that one round buries; one by one if PostgreSQL refuses them together."""
+    try:
+        return (await carry({**params, "after": 0})).zombies
+    except _Refused as refused:
+        if len(refused.found) == 1:
+            pass_over(refused.found[0], refused)
+            return []
+    zombies: list[Zombie] = []
+    after = 0
+    while len(zombies) < params["limit"]:
+        try:
+            found, buried = await carry({**params, "after": after, "limit": 1})
+        except _Refused as refused:
+            pass_over(refused.found[0], refused)
+            found, buried = refused.found, []
+        if not found:
+            break
+        zombies += buried
+        after = found[0]["process_no"]
+    return zombies
+
+
+def _is_of_one(error: psycopg.Error | Unreadable) -> bool:
+    """Whether it says nothing of the others. A full disk does: for it workers fall silent that live."""
+    if isinstance(error, Unreadable):
+        return True
+    return judged(error).of_one_item and not isinstance(error, pg.DiskFull)
+
+
+async def _find(session: Session, params: Params) -> list[Row]:
+    """The zombies, their processes locked in this transaction."""
+    try:
+        told = await session.transact({"lock_saved_tables": {}, "find_zombies": params})
+    except pg.LockNotAvailable as error:
+        # Not to be repeated until it goes through: nobody could save a step meanwhile.
+        raise StorageUnavailable(f"nobody is judged: {error.diag.message_primary}") from error
+    return told["find_zombies"]
+
+
+_LOOKS = 5000
+FROM_THE_START = (-1, datetime(1, 1, 2, tzinfo=UTC), -1)
+"""Before all broken processes, in the order in which they are looked at."""
+
+
+class Stranded(NamedTuple):
+    """One piece of the requests that waited on broken processes: their callers, and the reason.
+
+    `place` is the broken process to go on behind, None at the end of all; `more` if a piece was cancelled.
+    """
+
+    place: tuple[int, datetime, int] | None
+    cancelled: tuple[TaskRef, ...] = ()
+    reason: str | None = None
+    more: bool = False
+
+
+async def cancel_stranded(
+    session: Session, _again: bool, *, after: tuple[int, datetime, int], now: datetime | None
+) -> Stranded:
+    """Cancel a piece of what waits on the first broken process that has requests left."""
+    names = ("namespace_no", "created_at", "process_no")
+    looks = {**dict(zip(names, after, strict=True)), "looks": _LOOKS}
+    async with session.transaction():
+        rows = (await session.transact({"stranded": looks}))["stranded"]
+        found = next((row for row in rows if row["waits"]), None)
+        if found is None:
+            return Stranded(tuple(rows[-1][name] for name in names) if len(rows) else None)
+        numbers = {"process_no": bigints([found["process_no"]])}
+        params = {**numbers, "most": most_cancelled(1), "now": now}
+        told = (await session.transact({"lock": numbers, "cancel_stranded": params}))["cancel_stranded"]
+    refs = grouped(told, {found["process_no"]: found["namespace"]})
+    return Stranded(after, refs.get(found["process_no"], ()), told[0]["error"] if told else None, more=True)
+
+
+class _Verdict(NamedTuple):
+    task: Task
+    decision: Decision
+
+    @property
+    def goes_back(self) -> bool:
+        return self.decision.disposition is Disposition.RETRY
+
+
+async def _bury(session: Session, found: Sequence[Row], now: datetime | None) -> list[Zombie]:
+    """Carry out what is decided of zombies whose processes this transaction has locked."""
+    keys = {name: bigints([row[name] for row in found]) for name in ("process_no", "task_id")}
+    lost = (await session.transact({"bury_patience": {}, "lost_tasks": keys}))["lost_tasks"]
+    tasks = {row["process_no"]: row for row in lost}
+    verdicts = {
+        row["process_no"]: _judged({**row, **tasks[row["process_no"]]})
+        for row in found
+        if row["process_no"] in tasks
+    }
+    ended = [verdict for verdict in verdicts.values() if not verdict.goes_back]
+    retried = [verdict for verdict in verdicts.values() if verdict.goes_back]
+    statements: dict[str, Params] = {}
+    if ended:
+        params = {**_end_columns(ended), "now": now, "most": most_cancelled(len(ended))}
+        statements |= {"cancel_waiting": params, "end_zombies": params}
+    if retried:
+        statements["release"] = {**_retry_columns(retried), "attempts": 1, "now": now}
+    told = await session.transact(statements) if statements else {}
+    namespaces = {number: verdict.task.namespace for number, verdict in verdicts.items()}
+    cancelled = grouped(told.get("cancel_waiting", ()), namespaces)
+    return [
+        _zombie(verdicts[row["process_no"]], row, cancelled.get(row["process_no"], ()))
+        for verb in ("end_zombies", "release")
+        for row in told.get(verb, ())
+    ]
+
+
+def _judged(row: Row) -> _Verdict:
+    task = Task(
+        namespace=row["namespace"],
+        process_id=row["process_id"],
+        task_id=row["task_id"],
+        task_type=TaskType(row["task_type"]),
+        scheduled_time=row["scheduled_time"],
+        last_retry_interval=row["last_retry_interval"],
+        attempts_count=row["attempts_count"] or 0,
+        process_no=row["process_no"],
+        worker_id=row["worker_id"],
+        lease=row["lease"],
+    )
+    return _Verdict(task, decide_lost(task, Lost(_reason(row), row["zombie_count"] or 0), _options(row)))
+
+
+def _zombie(verdict: _Verdict, row: Row, cancelled: tuple[TaskRef, ...]) -> Zombie:
+    task, decision = verdict
+    return Zombie(
+        task=TaskRef(task.namespace, task.process_no, task.task_id, row["reply_to"]),
+        process_id=task.process_id,
+        task_type=task.task_type,
+        worker_id=task.worker_id,
+        reason=decision.reply.error or "",
+        disposition=decision.disposition,
+        cancelled=cancelled,
+    )
+
+
+def _options(row: Row) -> NamespaceOptions:
+    """What its namespace says of zombies; the defaults where it says nothing that can be read."""
+    names = ("on_zombie", "zombie_attempts", "retry_policy")
+    try:
+        return NamespaceOptions(**{name: row[name] for name in names if row[name] is not None})
+    except InvalidRequest as error:
+        log.warning(
+            "options cannot be read, going by the defaults",
+            extra={"namespace": row["namespace"], "error": str(error)},
+        )
+        return NamespaceOptions()
+
+
+def _reason(row: Row) -> str:
+    """Why the task was taken, for its caller, its trace and the log."""
+    worker, lease, limit = shown_id(row["worker_id"]), row["lease_age"], row["step_timeout"]
+    if row["seen_at"] is None:
+        return f"zombie detected: worker {worker} is gone, for longer than a lease of {_shown(lease)}"
+    if row["is_silent"]:
+        seen = row["seen_at"].astimezone(UTC).isoformat(sep=" ", timespec="milliseconds")
+        return f"zombie detected: worker {worker} was last seen at {seen}, its lease is {_shown(lease)}"
+    return f"zombie detected: on worker {worker} it outlived its step_timeout of {_shown(limit)}"
+
+
+def _shown(age: timedelta) -> str:
+    return f"{age.total_seconds():g} s"
+
+
+def _keys(verdicts: Sequence[_Verdict]) -> dict[str, Any]:
+    return {
+        **task_key_columns([verdict.task for verdict in verdicts]),
+        "detail": texts([verdict.decision.reply.error for verdict in verdicts]),
+    }
+
+
+def _end_columns(verdicts: Sequence[_Verdict]) -> dict[str, Any]:
+    decisions = [verdict.decision for verdict in verdicts]
+    status = texts([decision.status and decision.status.value for decision in decisions])
+    return {**_keys(verdicts), "status": status, **timer_columns(decisions)}
+
+
+def _retry_columns(verdicts: Sequence[_Verdict]) -> dict[str, Any]:
+    intervals = [verdict.decision.retry_interval for verdict in verdicts]
+    return {
+        **_keys(verdicts),
+        "delay": bigints([None if each is None else microseconds(each) for each in intervals]),
+    }
