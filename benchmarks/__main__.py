@@ -24,7 +24,7 @@ from progressor.bench.rows import QUICK, QUICK_SECONDS, Sizes
 from progressor.bench.samples import Results, pin
 from progressor.cli.bench import Quick, Repeats, Seconds
 from progressor.cli.output import to_json
-from progressor.cli.running import until_stopped
+from progressor.cli.runner import until_stopped
 from progressor.deployment.settings import Settings
 from progressor.embedded import EmbeddedPostgres
 

@@ -43,7 +43,7 @@ def _step_in(workers: Sequence[Worker], running: asyncio.Task[Any]) -> Task | No
     return next((step for step in steps if step is not None), None)
 
 
-class _Parts(NamedTuple):
+class _EngineParts(NamedTuple):
     """What an engine is made of, anew each time it is entered."""
 
     node: Node
@@ -75,9 +75,9 @@ class Engine:
                 f"two namespaces have the same name: {', '.join(twice)}", field="namespaces"
             )
         self._dsn = dsn
-        self._entered: _Parts | None = None
+        self._entered: _EngineParts | None = None
 
-    def _build(self) -> _Parts:
+    def _build(self) -> _EngineParts:
         options = self.options
         pools = Pools()
         node = Node(self._dsn, options, ring=pools.ring)
@@ -102,7 +102,7 @@ class Engine:
             services.append(scanner_on(node, options, list(pools)))
         if options.zombie_collector:
             services += (zombie_collector_on(node, options, witness), bulk_runner_on(node, options))
-        return _Parts(
+        return _EngineParts(
             node,
             workers,
             pools,
@@ -141,7 +141,7 @@ class Engine:
         return dict(zip((each.name for each in self.namespaces), counts, strict=True))
 
     @property
-    def _parts(self) -> _Parts:
+    def _parts(self) -> _EngineParts:
         if self._entered is None:
             raise InvalidRequest(
                 "the engine does not run: enter it, `async with Engine(...) as engine:`", field="engine"

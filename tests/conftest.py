@@ -24,7 +24,7 @@ from progressor.errors import StorageUnavailable
 from progressor.storage import migrations
 from progressor.storage.operations import Storage
 from progressor.storage.postgres.pipeline import Session
-from progressor.storage.postgres.pool import Connections
+from progressor.storage.postgres.pool import SessionPool
 from progressor.storage.statements import Transaction
 from tests import postgres
 from tests.support import NS, Tables, check_invariants
@@ -154,7 +154,7 @@ def empty_dsn(databases: Databases) -> Iterator[str]:
 @pytest.fixture
 async def storage(dsn: str) -> AsyncIterator[Storage]:
     """Storage on a fresh database, whose invariants must hold at the end of the test."""
-    connections = Connections(dsn, limit=8)
+    connections = SessionPool(dsn, limit=8)
     storage = Storage(connections, patience=timedelta(seconds=10))
     await storage.register_namespace(NS, options={}, schemas={})
     yield storage

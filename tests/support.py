@@ -32,7 +32,7 @@ from progressor.model import (
 from progressor.storage.doctor import examine
 from progressor.storage.operations import Storage
 from progressor.storage.postgres.pipeline import Session
-from progressor.storage.postgres.pool import Connections
+from progressor.storage.postgres.pool import SessionPool
 from progressor.storage.values import (
     Claimed,
     Continue,
@@ -299,7 +299,7 @@ async def nothing() -> None:
     """What happens by default between a lost answer and the second try."""
 
 
-class LossyConnections(Connections):
+class LossyConnections(SessionPool):
     """Loses a connection after the server committed (`late`), or before it got anything (`early`).
 
     The first so many are `spared`. `meanwhile` happens between the loss and the second try.

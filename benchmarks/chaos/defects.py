@@ -16,7 +16,7 @@ from progressor.node.replies import Replies
 from progressor.services.scanner import Scanner
 from progressor.storage.operations import Storage
 from progressor.storage.statements import STATEMENTS
-from progressor.storage.values import Standing, Step, TaskRef
+from progressor.storage.values import Step, TaskOutcome, TaskRef
 from progressor.worker.pool import Pool
 from progressor.worker.worker import Worker
 
@@ -83,7 +83,7 @@ def _reply_early() -> None:
 
     async def hasty(self: Worker, step: Step) -> Any:
         ref = TaskRef.of(step.task, step.process)
-        self._replies.resolve(ref, Standing.of(step.decision.reply))
+        self._replies.resolve(ref, TaskOutcome.of(step.decision.reply))
         return await save(self, step)
 
     Worker._save = hasty  # type: ignore[method-assign]

@@ -19,7 +19,7 @@ from progressor.bench.proxy import delayed
 from progressor.bench.rows import add_stored
 from progressor.client.client import Client
 from progressor.engine import Engine
-from progressor.handlers.manner import Fuse
+from progressor.handlers.handler_profile import Fuse
 
 
 async def start(

@@ -16,7 +16,7 @@ from progressor.bench.names import Names, named
 from progressor.bench.rows import add_timers, settle, unattended
 from progressor.config import ConnectionOptions
 from progressor.engine import Engine
-from progressor.storage import Connections, Storage
+from progressor.storage import SessionPool, Storage
 
 # How late the step began, and how late its result was on its way to PostgreSQL.
 _LATENESS = """
@@ -113,7 +113,7 @@ async def claim(dsn: str, *, claims: int, limit: int = 50) -> Figures:
     await asyncio.to_thread(
         add_timers, runner(dsn), Names(flows.TIMERS, prefix), claims * limit, first=-60.0
     )
-    connections = Connections(dsn, limit=2)
+    connections = SessionPool(dsn, limit=2)
     storage = Storage(connections, patience=ConnectionOptions().patience)
     try:
         full = sorted([await _claim(storage, limit, expected=limit) for _ in range(claims)])

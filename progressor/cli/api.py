@@ -12,7 +12,7 @@ import typer
 from progressor.cli import apps
 from progressor.cli.options import SERVING, Embedded, Processes, refuse_to_guess, with_settings
 from progressor.cli.output import note, stderr
-from progressor.cli.running import Runner, leave, warn_of_polls
+from progressor.cli.runner import Runner, leave, warn_of_polls
 from progressor.cli.serve import children_of, go_on, places, supervise
 from progressor.client.client import Client
 from progressor.deployment import logs
@@ -24,7 +24,7 @@ from progressor.handlers.namespace import Namespace
 from progressor.loggers import Logger
 
 if TYPE_CHECKING:
-    from progressor.http.server.serve import Serving
+    from progressor.http.server.serve import ApiServer
 
 log = Logger("progressor.cli")
 
@@ -117,7 +117,7 @@ def _serve(
     listener = None if link is None else socket.socket(fileno=link.descriptors[0])
     with ExitStack() as stack:
         check: Monitor | Link | None = link
-        running: list[Serving] = []
+        running: list[ApiServer] = []
 
         def stopping(signal_name: str | None) -> None:
             if check is not None:
@@ -134,7 +134,7 @@ def _serve(
         if link is None and settings.metrics_port is not None:
             check = stack.enter_context(Monitor(settings.metrics_host, settings.metrics_port))
 
-        def started(serving: Serving) -> None:
+        def started(serving: ApiServer) -> None:
             running.append(serving)
             if check is not None:
                 check.watch(serving.client.health)

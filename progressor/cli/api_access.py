@@ -15,13 +15,13 @@ from progressor.deployment.http_settings import HttpSettings
 from progressor.deployment.settings import PREFIX, Settings
 from progressor.errors import InvalidRequest
 from progressor.http.server.app import make_app
-from progressor.http.server.auth.authenticator import AccessOptions, Guard
+from progressor.http.server.auth.authenticator import AccessOptions, Authenticator
 from progressor.http.server.auth.client_certificates import Certificates, networks
 from progressor.http.server.auth.oidc import Provider
 from progressor.http.server.auth.origins import allowed_hosts
 from progressor.http.server.auth.rate_limit import Rate
 from progressor.http.server.options import HttpOptions
-from progressor.http.server.serve import Serving
+from progressor.http.server.serve import ApiServer
 from progressor.loggers import Logger
 from progressor.rights import Rights, check_patterns, check_scopes
 
@@ -30,14 +30,14 @@ log = Logger("progressor.cli")
 
 def guarded(
     client: Client, settings: Settings, *, host: str, port: int, listener: socket | None = None
-) -> Serving:
+) -> ApiServer:
     """The API over this client, with the access of these settings; InvalidRequest names a variable."""
     access = access_options(settings)
     options = http_options(settings)
     if access.insecure_no_auth:
         log.info("everybody is let in", extra={"setting": "http_insecure_no_auth"})
-    app = make_app(client, access=Guard(client.tokens, access), options=options)
-    return Serving(client, app, host=host, port=port, listener=listener)
+    app = make_app(client, access=Authenticator(client.tokens, access), options=options)
+    return ApiServer(client, app, host=host, port=port, listener=listener)
 
 
 def http_options(settings: Settings) -> HttpOptions:

@@ -14,7 +14,7 @@ from progressor.bench.report import measure, show
 from progressor.bench.rows import QUICK, QUICK_SECONDS, Sizes
 from progressor.cli.options import DatabaseUrl, DataDir, read_settings
 from progressor.cli.output import print_json, to_json
-from progressor.cli.running import until_stopped
+from progressor.cli.runner import until_stopped
 from progressor.deployment.database import database
 
 Workloads = Annotated[

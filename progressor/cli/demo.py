@@ -20,7 +20,7 @@ from rich.console import Console
 from rich.logging import RichHandler
 
 from progressor.cli.options import AsJson, DatabaseUrl, DataDir, with_settings
-from progressor.cli.running import until_stopped
+from progressor.cli.runner import until_stopped
 from progressor.deployment.database import database
 from progressor.deployment.settings import Settings
 from progressor.embedded import named_data_dir

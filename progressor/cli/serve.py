@@ -16,12 +16,12 @@ from progressor.cli import apps
 from progressor.cli.banner import banner
 from progressor.cli.options import SERVING, App, Embedded, Processes, refuse_to_guess, with_settings
 from progressor.cli.output import note, stderr
-from progressor.cli.running import BEYOND_GRACE, Runner, leave, warn_of_polls
+from progressor.cli.runner import BEYOND_GRACE, Runner, leave, warn_of_polls
 from progressor.deployment import logs
 from progressor.deployment.database import Database, database
 from progressor.deployment.link import Link
 from progressor.deployment.monitor import Monitor
-from progressor.deployment.recycling import Recycling
+from progressor.deployment.retirement import Recycling
 from progressor.deployment.settings import Settings
 from progressor.deployment.standalone import Standalone, scanner_apart, zombie_collector_apart
 from progressor.deployment.supervisor import CannotStart, Supervisor

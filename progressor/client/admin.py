@@ -20,7 +20,7 @@ EVER = timedelta(days=365_000)
 """Before that there was nothing, and PostgreSQL has no time for it."""
 
 
-class Overseeing:
+class AdminMethods:
     """The operator's part of Client."""
 
     _node: Node

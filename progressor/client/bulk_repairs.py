@@ -14,7 +14,7 @@ from typing import Any
 from pydantic_core import to_json
 
 from progressor.bulks import Bulk, BulkPreview
-from progressor.client.dispatch.dispatcher import Asker
+from progressor.client.dispatch.dispatcher import Dispatcher
 from progressor.client.requests import SIMPLE_REPAIR
 from progressor.errors import BulkNotFound, InvalidRequest
 from progressor.inputs import check_count, check_namespace, check_text
@@ -34,7 +34,7 @@ class BulkRepairing:
     """The methods on bulks: of a client."""
 
     _node: Node
-    _asker: Asker
+    _dispatcher: Dispatcher
 
     async def repair_all(
         self,
@@ -57,11 +57,11 @@ class BulkRepairing:
         pace = _pace(rate)
         name = SIMPLE_REPAIR if simple else None
         # Of no process: what each of them is asked is made of it.
-        request = self._asker.make(
+        request = self._dispatcher.make(
             TaskType.REPAIR, namespace, "bulk", None if simple else args, idempotency_key, None, name
         )
         asked = [namespace, detail_like, handler, simple, pace, request.request_hash.hex()]
-        sealed = await self._asker.sealed(request)
+        sealed = await self._dispatcher.sealed(request)
         made = await self._node.storage.make_bulk(
             NewBulk(
                 namespace=namespace,
@@ -90,7 +90,7 @@ class BulkRepairing:
         check_namespace(namespace)
         _check_filter(detail_like, handler)
         await self._node.connected()
-        await self._asker.check_namespace(namespace)
+        await self._dispatcher.check_namespace(namespace)
         return await self._node.storage.preview_bulk(namespace, detail_like=detail_like, handler=handler)
 
     async def bulk(self, bulk_id: int) -> Bulk:

@@ -16,9 +16,9 @@ from types import TracebackType
 from typing import Any, Concatenate, Literal, ParamSpec, Self, TypeVar
 
 from progressor import metrics
-from progressor.client.admin import Overseeing
+from progressor.client.admin import AdminMethods
 from progressor.client.bulk_repairs import BulkRepairing
-from progressor.client.dispatch.dispatcher import Asker, namespace_not_found
+from progressor.client.dispatch.dispatcher import Dispatcher, namespace_not_found
 from progressor.client.imports import import_of
 from progressor.client.reader import Reader
 from progressor.client.requests import Requesting, Timeout
@@ -51,7 +51,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
-class Client(Requesting, Timing, Overseeing, BulkRepairing):
+class Client(Requesting, Timing, AdminMethods, BulkRepairing):
     """The processes of one database: `async with Client("postgresql://…") as client: …`.
 
     It connects when it is entered, or else at its first request, on the event loop of that request; `close`
@@ -59,7 +59,7 @@ class Client(Requesting, Timing, Overseeing, BulkRepairing):
     `codec` must be the one that the namespaces of other processes use.
     """
 
-    _asker: Asker
+    _dispatcher: Dispatcher
 
     def __init__(
         self,
@@ -83,9 +83,9 @@ class Client(Requesting, Timing, Overseeing, BulkRepairing):
     ) -> None:
         self._node = node
         self._namespaces = {each.name: each for each in check_namespaces(namespaces)}
-        self._asker = Asker(node, self._namespaces, Wire(codec), pools)
+        self._dispatcher = Dispatcher(node, self._namespaces, Wire(codec), pools)
         self.tokens = Tokens(node)
-        self.reader = Reader(node, self._asker, self._namespaces)
+        self.reader = Reader(node, self._dispatcher, self._namespaces)
 
     async def __aenter__(self) -> Self:
         try:
@@ -129,7 +129,7 @@ class Client(Requesting, Timing, Overseeing, BulkRepairing):
 
         ReplyTimeout if the init takes longer, StorageUnavailable if it is PostgreSQL that does.
         """
-        seconds = self._asker.seconds(timeout)
+        seconds = self._dispatcher.seconds(timeout)
         snapshot = await self.reader.process(namespace, process_id, wanted=range, seconds=seconds)
         return await self.reader.view(snapshot)
 
@@ -148,13 +148,13 @@ class Client(Requesting, Timing, Overseeing, BulkRepairing):
         check_namespace(namespace)
         check_text("process_id", process_id)
         await self._node.connected()
-        await self._asker.check_namespace(namespace)
+        await self._dispatcher.check_namespace(namespace)
         make = functools.partial(
             import_of,
             namespace,
             process_id,
             options=self._node.options,
-            wire=await self._asker.wire_of(namespace),
+            wire=await self._dispatcher.wire_of(namespace),
             state=state,
             events=events,
             action=action,
@@ -166,7 +166,7 @@ class Client(Requesting, Timing, Overseeing, BulkRepairing):
         item = await asyncio.to_thread(make) if is_long else make()
         is_put = await self._node.storage.put(item)
         if is_put is None:
-            self._asker.forget_namespace(namespace)
+            self._dispatcher.forget_namespace(namespace)
             raise await namespace_not_found(self._node, namespace)
         if not is_put:
             raise ProcessAlreadyExists(namespace, process_id)
@@ -184,7 +184,7 @@ class Client(Requesting, Timing, Overseeing, BulkRepairing):
     ) -> list[TraceEntry]:
         """The tasks of a process in order, behind id `after`: the first `limit`, or the `last` ones."""
         part = await self.reader.trace(TraceRange(namespace, process_id, after, None, limit, last))
-        wire = await self._asker.wire_of(namespace)
+        wire = await self._dispatcher.wire_of(namespace)
         return [TraceEntry.of(row, wire) for row in part.rows]
 
     async def mailbox(self, namespace: str, process_id: str) -> Mailbox:
@@ -194,7 +194,7 @@ class Client(Requesting, Timing, Overseeing, BulkRepairing):
         await self._node.connected()
         found = await self._node.storage.mailbox(namespace, process_id)
         if found is None:
-            await self._asker.check_namespace(namespace)
+            await self._dispatcher.check_namespace(namespace)
             raise ProcessNotFound(namespace, process_id)
         return found
 
@@ -239,7 +239,7 @@ class Client(Requesting, Timing, Overseeing, BulkRepairing):
         began = time.monotonic()
         removed = await self._node.storage.remove(namespace, process_id)
         if not removed.existed:
-            await self._asker.check_namespace(namespace)
+            await self._dispatcher.check_namespace(namespace)
             raise ProcessNotFound(namespace, process_id)
         metrics.took(metrics.PROCESS_REMOVING, began, namespace)
         for ref in removed.cancelled:

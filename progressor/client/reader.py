@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple, get_args
 
-from progressor.client.dispatch.dispatcher import Asker, not_answered
+from progressor.client.dispatch.dispatcher import Dispatcher, not_answered
 from progressor.errors import InvalidRequest, ProcessNotFound
 from progressor.handlers.codec import RAW, Wire, json_object
 from progressor.handlers.namespace import Namespace
@@ -33,21 +33,21 @@ class Part(NamedTuple):
 class Reader:
     """The reads of one client."""
 
-    def __init__(self, node: Node, asker: Asker, namespaces: Mapping[str, Namespace]) -> None:
+    def __init__(self, node: Node, dispatcher: Dispatcher, namespaces: Mapping[str, Namespace]) -> None:
         self._node = node
-        self._asker = asker
+        self._dispatcher = dispatcher
         self._namespaces = namespaces
 
     async def wire_of(self, namespace: str) -> Wire:
         """How values of this namespace are stored."""
-        return await self._asker.wire_of(namespace)
+        return await self._dispatcher.wire_of(namespace)
 
     async def view(self, snapshot: Snapshot) -> Process[Any]:
         """A process that was read, with its state of its type, if that is known here."""
         known = self._namespaces.get(snapshot.namespace)
         if known is not None:
             return known.view(snapshot)
-        wire = await self._asker.wire_of(snapshot.namespace)
+        wire = await self._dispatcher.wire_of(snapshot.namespace)
         return Process(snapshot, wire=RAW, shape=None) if wire is RAW else Process(snapshot, wire=wire)
 
     async def process(
@@ -67,9 +67,9 @@ class Reader:
         try:
             async with asyncio.timeout(seconds):
                 await self._node.connected()
-                snapshot = await self._asker.found(namespace, process_id)
+                snapshot = await self._dispatcher.found(namespace, process_id)
                 if snapshot.status is ProcessStatus.INIT:
-                    snapshot = await self._asker.initialised(snapshot)
+                    snapshot = await self._dispatcher.initialised(snapshot)
                 if wanted is None:
                     return snapshot
                 return snapshot._replace(history=await self.events(snapshot, wanted))
@@ -77,7 +77,7 @@ class Reader:
             if snapshot is None or snapshot.status is not ProcessStatus.INIT:
                 raise not_answered(seconds, self._node.storage.outage.cause) from None
             init = TaskRef(namespace, snapshot.process_no, 0)
-            raise await self._asker.no_reply(init, process_id) from None
+            raise await self._dispatcher.no_reply(init, process_id) from None
 
     async def events(
         self, snapshot: Snapshot, wanted: HistoryRange, *, room: int | None = None
@@ -99,7 +99,7 @@ class Reader:
             raise InvalidRequest("give one of limit and last", field="last")
         await self._node.connected()
         part = Part(*await self._node.reads.trace(of, room=room or ROOM))
-        await self._asker.check_namespace(of.namespace)
+        await self._dispatcher.check_namespace(of.namespace)
         if not part.rows and await self._node.reads.process(of.namespace, of.process_id) is None:
             raise ProcessNotFound(of.namespace, of.process_id)
         while room is None and part.has_more and part.rows:
@@ -157,5 +157,5 @@ class Reader:
         )
         snapshots, following = await self._node.reads.search(wanted, limit=limit, cursor=cursor)
         if not snapshots and namespace is not None:
-            await self._asker.check_namespace(namespace)
+            await self._dispatcher.check_namespace(namespace)
         return snapshots, following

@@ -64,7 +64,7 @@ class Asks(Protocol):
 class Requesting:
     """The part of a client that asks processes."""
 
-    _asker: Asks
+    _dispatcher: Asks
 
     async def start(
         self,
@@ -78,10 +78,10 @@ class Requesting:
         timeout: Timeout = None,
     ) -> Any:
         """Create a process and run its init; the init handler's answer."""
-        request = self._asker.make(
+        request = self._dispatcher.make(
             TaskType.INIT, namespace, process_id, args, idempotency_key, context, metadata=metadata
         )
-        return await self._asker.ask(request, timeout)
+        return await self._dispatcher.ask(request, timeout)
 
     async def call(
         self,
@@ -95,10 +95,10 @@ class Requesting:
         timeout: Timeout = None,
     ) -> Any:
         """Run a call on a process, after those accepted before it; the handler's answer."""
-        request = self._asker.make(
+        request = self._dispatcher.make(
             TaskType.CALL, namespace, process_id, args, idempotency_key, context, name
         )
-        return await self._asker.ask(request, timeout)
+        return await self._dispatcher.ask(request, timeout)
 
     async def notify(
         self,
@@ -112,10 +112,10 @@ class Requesting:
         timeout: Timeout = None,
     ) -> None:
         """Put a call into the mailbox and return once it is accepted."""
-        request = self._asker.make(
+        request = self._dispatcher.make(
             TaskType.NOTIFY, namespace, process_id, args, idempotency_key, context, name
         )
-        await self._asker.submit(request, timeout)
+        await self._dispatcher.submit(request, timeout)
 
     async def repair(
         self,
@@ -128,8 +128,10 @@ class Requesting:
         timeout: Timeout = None,
     ) -> Any:
         """Run the repair handler of a broken process; its answer."""
-        request = self._asker.make(TaskType.REPAIR, namespace, process_id, args, idempotency_key, context)
-        return await self._asker.ask(request, timeout)
+        request = self._dispatcher.make(
+            TaskType.REPAIR, namespace, process_id, args, idempotency_key, context
+        )
+        return await self._dispatcher.ask(request, timeout)
 
     async def simple_repair(
         self,
@@ -144,10 +146,10 @@ class Requesting:
 
         If its init broke it, the process is back in init, and the init runs anew.
         """
-        request = self._asker.make(
+        request = self._dispatcher.make(
             TaskType.REPAIR, namespace, process_id, None, idempotency_key, context, SIMPLE_REPAIR
         )
-        await self._asker.submit(request, timeout)
+        await self._dispatcher.submit(request, timeout)
 
     async def submit_start(
         self,
@@ -161,10 +163,10 @@ class Requesting:
         timeout: Timeout = None,
     ) -> Receipt:
         """As `start`, and return once it is accepted."""
-        request = self._asker.make(
+        request = self._dispatcher.make(
             TaskType.INIT, namespace, process_id, args, idempotency_key, context, metadata=metadata
         )
-        return await self._asker.submit(request, timeout)
+        return await self._dispatcher.submit(request, timeout)
 
     async def submit_call(
         self,
@@ -178,10 +180,10 @@ class Requesting:
         timeout: Timeout = None,
     ) -> Receipt:
         """As `call`, and return once it is accepted."""
-        request = self._asker.make(
+        request = self._dispatcher.make(
             TaskType.CALL, namespace, process_id, args, idempotency_key, context, name
         )
-        return await self._asker.submit(request, timeout)
+        return await self._dispatcher.submit(request, timeout)
 
     async def submit_notify(
         self,
@@ -195,10 +197,10 @@ class Requesting:
         timeout: Timeout = None,
     ) -> Receipt:
         """As `notify`, with a receipt."""
-        request = self._asker.make(
+        request = self._dispatcher.make(
             TaskType.NOTIFY, namespace, process_id, args, idempotency_key, context, name
         )
-        return await self._asker.submit(request, timeout)
+        return await self._dispatcher.submit(request, timeout)
 
     async def submit_repair(
         self,
@@ -211,8 +213,10 @@ class Requesting:
         timeout: Timeout = None,
     ) -> Receipt:
         """As `repair`, and return once it is accepted."""
-        request = self._asker.make(TaskType.REPAIR, namespace, process_id, args, idempotency_key, context)
-        return await self._asker.submit(request, timeout)
+        request = self._dispatcher.make(
+            TaskType.REPAIR, namespace, process_id, args, idempotency_key, context
+        )
+        return await self._dispatcher.submit(request, timeout)
 
     async def submit_simple_repair(
         self,
@@ -224,17 +228,17 @@ class Requesting:
         timeout: Timeout = None,
     ) -> Receipt:
         """As `simple_repair`, with a receipt."""
-        request = self._asker.make(
+        request = self._dispatcher.make(
             TaskType.REPAIR, namespace, process_id, None, idempotency_key, context, SIMPLE_REPAIR
         )
-        return await self._asker.submit(request, timeout)
+        return await self._dispatcher.submit(request, timeout)
 
     async def answer(self, receipt: Receipt, *, timeout: Timeout = None) -> Any:
         """The answer of what was submitted, waited for: what `start`, `call` and `repair` return.
 
         ReplyTimeout if it takes longer; its task goes on.
         """
-        return await self._asker.answer(receipt, timeout)
+        return await self._dispatcher.answer(receipt, timeout)
 
     async def result(
         self,
@@ -252,4 +256,6 @@ class Requesting:
         RequestLost if the task of this number is another one. Without it the number is bare: a server that
         was promoted or restored may have given it to another task.
         """
-        return await self._asker.result(namespace, process_id, task_id, timeout, fingerprint=fingerprint)
+        return await self._dispatcher.result(
+            namespace, process_id, task_id, timeout, fingerprint=fingerprint
+        )

@@ -24,7 +24,7 @@ from progressor.errors import (
 from progressor.handlers.codec import Wire
 from progressor.handlers.process import Process
 from progressor.model import Event, TaskStatus, TaskType
-from progressor.storage import Gone, NotPrepared, Reason, Request, Standing, TaskRef, TaskRow
+from progressor.storage import Gone, NotPrepared, Reason, Request, TaskOutcome, TaskRef, TaskRow
 
 
 class Receipt(NamedTuple):
@@ -41,7 +41,7 @@ class Receipt(NamedTuple):
     idempotency_key: str
     replayed: bool
     task: TaskRef | None = None
-    standing: Standing | None = None
+    standing: TaskOutcome | None = None
     fingerprint: str | None = None
 
 
@@ -166,7 +166,7 @@ def not_there(process_id: str, task: TaskRef, gone: Gone | None) -> ProgressorEr
     )
 
 
-def response_of(process_id: str, task: TaskRef, answer: Standing, wire: Wire) -> Any:
+def response_of(process_id: str, task: TaskRef, answer: TaskOutcome, wire: Wire) -> Any:
     """The response of a final task of this process, or its error raised."""
     namespace = task.namespace
     if answer.status is None:

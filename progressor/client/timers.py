@@ -17,7 +17,7 @@ from progressor.model import SetTimer, TaskType
 class Timing:
     """The part of Client that changes timers."""
 
-    _asker: Asks
+    _dispatcher: Asks
 
     async def set_timer(
         self,
@@ -69,5 +69,7 @@ class Timing:
         idempotency_key: str | None,
         timeout: Timeout,
     ) -> None:
-        request = self._asker.make(TaskType.CALL, namespace, process_id, args, idempotency_key, None, name)
-        await self._asker.ask(request, timeout)
+        request = self._dispatcher.make(
+            TaskType.CALL, namespace, process_id, args, idempotency_key, None, name
+        )
+        await self._dispatcher.ask(request, timeout)

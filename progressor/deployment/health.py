@@ -21,19 +21,19 @@ T = TypeVar("T")
 Ask = Callable[[], Awaitable[Health]]
 
 
-class Life(NamedTuple):
+class Liveness(NamedTuple):
     """Whether a service lives; if not, why."""
 
     ok: bool
     detail: str | None = None
 
 
-async def lives() -> Life:
+async def lives() -> Liveness:
     """What an event loop says that runs: it lives."""
-    return Life(True)
+    return Liveness(True)
 
 
-class HealthCheck:
+class ServiceHealth:
     """Waits so long for an answer. Not healthy until `watch` says whom to ask, nor after `leave`.
 
     What starts or stops lives: both are bounded by those who do them.
@@ -43,9 +43,9 @@ class HealthCheck:
         self._seconds = seconds
         self._says: str = "starting"
         self._ask: tuple[asyncio.AbstractEventLoop, Ask] | None = None
-        self._alive: tuple[asyncio.AbstractEventLoop, Callable[[], Awaitable[Life]]] | None = None
+        self._alive: tuple[asyncio.AbstractEventLoop, Callable[[], Awaitable[Liveness]]] | None = None
 
-    def watch(self, ask: Ask, alive: Callable[[], Awaitable[Life]] = lives) -> None:
+    def watch(self, ask: Ask, alive: Callable[[], Awaitable[Liveness]] = lives) -> None:
         """Ask these, on the running event loop, how things are and whether there is life."""
         loop = asyncio.get_running_loop()
         self._ask, self._alive = (loop, ask), (loop, alive)
@@ -68,24 +68,24 @@ class HealthCheck:
         except LoopEnded:
             return Health(False, "stopping", 0, ())
 
-    def life(self) -> Life:
+    def life(self) -> Liveness:
         """Ask whether the event loop answers; called in a thread."""
         if self._alive is None:
-            return Life(True, "starting")
+            return Liveness(True, "starting")
         loop, alive = self._alive
         try:
             return answered(_awaited(alive), loop, self._seconds)
         except NoAnswer:
-            return Life(False, f"no answer within {self._seconds:g} s from the event loop")
+            return Liveness(False, f"no answer within {self._seconds:g} s from the event loop")
         except LoopEnded:
-            return Life(True, "stopping")
+            return Liveness(True, "stopping")
 
-    def readiness(self) -> Life:
+    def readiness(self) -> Liveness:
         """Ask whether it has started, does not stop, and answers; called in a thread."""
         if self._ask is None:
-            return Life(False, self._says)
+            return Liveness(False, self._says)
         life = self.life()
-        return Life(life.ok and life.detail is None, life.detail)
+        return Liveness(life.ok and life.detail is None, life.detail)
 
 
 class LoopEnded(Exception):

@@ -24,8 +24,8 @@ from typing import Any, Self, assert_never
 
 from progressor import metrics
 from progressor.deployment import logs
-from progressor.deployment.health import Ask, HealthCheck, Life, lives
-from progressor.deployment.merging import Figures
+from progressor.deployment.health import Ask, Liveness, ServiceHealth, lives
+from progressor.deployment.merged_metrics import Figures
 from progressor.loggers import Logger
 from progressor.outages import cause_of
 from progressor.supervision import keep_thread, watched
@@ -70,7 +70,7 @@ class News(StrEnum):
     SPENT = "spent"
 
 
-class Link(HealthCheck):
+class Link(ServiceHealth):
     """The child's end: answers in a thread of its own. `number` is that of the child.
 
     `descriptors` are those of the sockets that it shares with the other children.
@@ -100,7 +100,7 @@ class Link(HealthCheck):
             os.set_inheritable(each, False)
         return cls(number, descriptors[0], descriptors[1:])
 
-    def watch(self, ask: Ask, alive: Callable[[], Awaitable[Life]] = lives) -> None:
+    def watch(self, ask: Ask, alive: Callable[[], Awaitable[Liveness]] = lives) -> None:
         super().watch(ask, alive)
         self._say(UNASKED, News.SERVES)
 

@@ -21,7 +21,7 @@ from types import TracebackType
 from typing import Self
 
 from progressor import metrics
-from progressor.deployment.health import HealthCheck
+from progressor.deployment.health import ServiceHealth
 from progressor.errors import InvalidRequest
 from progressor.loggers import Logger
 from progressor.outages import cause_of
@@ -40,7 +40,7 @@ _PAGES = b"there are /metrics, /health, /health/live and /health/ready\n"
 Expose = Callable[[str], tuple[bytes, str]]
 
 
-class Monitor(HealthCheck):
+class Monitor(ServiceHealth):
     """Serves from `with` on: `expose` says what `/metrics` shows, by default those of this OS process."""
 
     def __init__(self, host: str, port: int, expose: Expose = metrics.exposition) -> None:

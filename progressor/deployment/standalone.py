@@ -51,7 +51,7 @@ def zombie_collector_apart(node: Node, options: EngineOptions) -> Apart:
     return Apart(zombie_collector_on(node, options, witness), own, bulk_runner_on(node, options))
 
 
-class _Parts(NamedTuple):
+class _ServiceParts(NamedTuple):
     """What a service lives on, anew each time it is entered."""
 
     node: Node
@@ -69,15 +69,15 @@ class Standalone:
         self.options = EngineOptions(**options)
         self._dsn = dsn
         self._make = build
-        self._entered: _Parts | None = None
+        self._entered: _ServiceParts | None = None
 
-    def _build(self) -> _Parts:
+    def _build(self) -> _ServiceParts:
         pools = Pools()
         node = Node(self._dsn, self.options, ring=pools.ring)
-        return _Parts(node, EngineClient(node, (), pools), self._make(node, self.options))
+        return _ServiceParts(node, EngineClient(node, (), pools), self._make(node, self.options))
 
     @property
-    def _parts(self) -> _Parts:
+    def _parts(self) -> _ServiceParts:
         if self._entered is None:
             raise InvalidRequest(
                 "the service does not run: enter it, `async with Standalone(...) as service:`",

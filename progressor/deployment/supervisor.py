@@ -25,9 +25,9 @@ from typing import Any, Self, assert_never
 
 from progressor import metrics
 from progressor.client.results import Health
-from progressor.deployment.health import Life, LoopEnded, answered
+from progressor.deployment.health import Liveness, LoopEnded, answered
 from progressor.deployment.link import Child, News, Question
-from progressor.deployment.merging import Figures, merged, read
+from progressor.deployment.merged_metrics import Figures, merged, read
 from progressor.loggers import Logger
 from progressor.metrics import Family
 from progressor.supervision import Background, Pauses
@@ -198,20 +198,22 @@ class Supervisor:
             tuple(sorted({name for each in told.values() for name in each.paused})),
         )
 
-    async def life(self) -> Life:
+    async def life(self) -> Liveness:
         """Ask all children that serve: each of them must answer from its event loop.
 
         Those that leave are not counted on: that is bounded, and an interpreter that ends says nothing.
         """
         serving = [child for child in self._children if child.serves]
-        told = {child: Life(**answer) for child, answer in await self._ask(Question.LIFE, _HEALTH_PATIENCE)}
+        told = {
+            child: Liveness(**answer) for child, answer in await self._ask(Question.LIFE, _HEALTH_PATIENCE)
+        }
         silent = [
             f"child {child.number}: {told[child].detail if child in told else 'no answer'}"
             for child in serving
             # Also since it was asked.
             if not child.leaves and not (child in told and told[child].ok)
         ]
-        return Life(not silent, "; ".join(silent) or (None if serving else "no child serves"))
+        return Liveness(not silent, "; ".join(silent) or (None if serving else "no child serves"))
 
     def exposition(self, accept: str) -> tuple[bytes, str]:
         """Show the metrics of all as text; called in another thread than the event loop's."""

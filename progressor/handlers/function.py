@@ -19,7 +19,7 @@ from pydantic import ValidationError
 from progressor.errors import InvalidRequest
 from progressor.handlers.codec import Shape, encode_json, faults, first_fault
 from progressor.handlers.handler import InvalidCall
-from progressor.handlers.manner import Manner
+from progressor.handlers.handler_profile import HandlerProfile
 from progressor.handlers.threads import run_in_thread
 
 _EMPTY = inspect.Parameter.empty
@@ -30,7 +30,7 @@ _BY_VALUE = (_EMPTY, Any, None, type(None))
 class Function:
     """A user's function with what is needed to call it."""
 
-    __slots__ = ("_args", "_has_default", "_returns", "call", "manner", "name")
+    __slots__ = ("_args", "_has_default", "_returns", "call", "name", "profile")
 
     def __init__(
         self,
@@ -39,17 +39,17 @@ class Function:
         name: str,
         takes_args: bool,
         around: Mapping[str, Any],
-        manner: Manner | None = None,
+        profile: HandlerProfile | None = None,
     ) -> None:
         self.name = name
         is_async = _is_async(target)
-        if not is_async and manner is not None and manner.stated:
+        if not is_async and profile is not None and profile.stated:
             raise InvalidRequest(f"{name} is a plain function, which runs in a thread", field="fused")
-        self.manner = manner if is_async else None
+        self.profile = profile if is_async else None
         """How it has behaved, if it may be run at once; None: it may not."""
         self.call: Callable[..., Awaitable[Any]] = partial(run_in_thread, target)
         if is_async:
-            self.call = target if manner is None else partial(_watched, manner, target)
+            self.call = target if profile is None else partial(_watched, profile, target)
         parameters, returns = _signature(target, name, takes_args=takes_args)
         resolve = partial(_resolve, target=target, name=name, around=around)
         self._has_default = len(parameters) > 1 and parameters[1].default is not _EMPTY
@@ -113,8 +113,8 @@ def _invalid_args(error: ValidationError) -> InvalidCall:
     return InvalidCall(faults(error, "args"), field=first_fault(error, "args"))
 
 
-def _watched(manner: Manner, target: Callable[..., Any], *args: Any) -> Awaitable[Any]:
-    return manner.watched(target(*args))
+def _watched(profile: HandlerProfile, target: Callable[..., Any], *args: Any) -> Awaitable[Any]:
+    return profile.watched(target(*args))
 
 
 def _is_async(target: Callable[..., Any]) -> bool:

@@ -16,8 +16,8 @@ from progressor.errors import InvalidRequest
 from progressor.handlers.codec import ANY, RAW, Codec, Shape, Wire, fits_jsonb
 from progressor.handlers.function import Function, names_around
 from progressor.handlers.handler import Handler, InvalidCall
+from progressor.handlers.handler_profile import HandlerProfile
 from progressor.handlers.limits import checked
-from progressor.handlers.manner import Manner
 from progressor.handlers.process import Process, WritableProcess
 from progressor.handlers.timer_calls import PREFIX, TIMER_CALLS, carry_out
 from progressor.inputs import check_namespace, check_text
@@ -84,7 +84,7 @@ class Namespace:
         self._calls: dict[str, Function] = {}
         self._histories: dict[Function, HistoryRange | None] = {}
         # Of a raw handler, which is one function for all.
-        self._manner = Manner()
+        self._profile = HandlerProfile()
 
     def __repr__(self) -> str:
         return f"<Namespace {self.name}>"
@@ -154,7 +154,7 @@ class Namespace:
                 raise InvalidCall(self._no_timeout_handler, field="timer")
             return intent
         if self._handler is not None:
-            return checked(await self._manner.watched(self._handler.process(task, process)))
+            return checked(await self._profile.watched(self._handler.process(task, process)))
         function = self._function(task)
         args = function.read_args(self._plain_args(task))
         view: WritableProcess[Any] = WritableProcess(
@@ -182,17 +182,17 @@ class Namespace:
         shape = None if self.is_raw else self._state
         return Process(snapshot, wire=self.wire, shape=shape)
 
-    def manner_of(self, task_type: TaskType, name: str | None) -> Manner | None:
+    def profile_of(self, task_type: TaskType, name: str | None) -> HandlerProfile | None:
         """What is known of the function that serves such a task; None: it cannot be run at once.
 
         Where there is no function there is nothing to run, and with a history to load first it waits.
         """
         if self._handler is not None:
-            return self._manner if self.options.history is None else None
+            return self._profile if self.options.history is None else None
         function = self._calls.get(name or "") if task_type in _BY_NAME else self._singles.get(task_type)
         if function is None or self._histories.get(function, self.options.history) is not None:
             return None
-        return function.manner
+        return function.profile
 
     def history_for(self, task: Task) -> HistoryRange | None:
         """Which events to load before this task runs."""
@@ -268,8 +268,8 @@ class Namespace:
         label = getattr(target, "__name__", None) or type(target).__name__
         takes_args = task_type is not TaskType.TIMEOUT
         # Only requests are run at once.
-        manner = Manner(stated=fused) if task_type in (TaskType.INIT, TaskType.CALL) else None
-        function = Function(target, name=label, takes_args=takes_args, around=around, manner=manner)
+        profile = HandlerProfile(stated=fused) if task_type in (TaskType.INIT, TaskType.CALL) else None
+        function = Function(target, name=label, takes_args=takes_args, around=around, profile=profile)
         if task_type is TaskType.CALL:
             if name is None and not hasattr(target, "__name__"):
                 raise InvalidRequest(f"a {label} has no name: write @call(name=...)", field="name")

@@ -18,9 +18,9 @@ from progressor.node.wakes import Wakes
 from progressor.release import VERSION
 from progressor.storage import (
     Batcher,
-    Connections,
     Kind,
     Reads,
+    SessionPool,
     Signals,
     Storage,
     batch_steps,
@@ -42,7 +42,7 @@ class Node:
         self.node_id = secrets.randbits(63)
         schema = options.database_schema
         self.place = (*place_of(dsn).values(), schema)
-        self._connections = Connections(
+        self._connections = SessionPool(
             self.dsn, limit=options.connections, schema=schema, session_state=options.session_state
         )
         self.storage = Storage(self._connections, patience=options.patience)

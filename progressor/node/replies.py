@@ -15,7 +15,7 @@ from typing import Protocol
 from progressor.errors import ProgressorError, StorageUnavailable
 from progressor.loggers import Logger
 from progressor.outages import Outage, Says, cause_of
-from progressor.storage import BatchRefused, Standing, Storage, TaskKey, TaskRef
+from progressor.storage import BatchRefused, Storage, TaskKey, TaskOutcome, TaskRef
 from progressor.supervision import Background
 
 log = Logger("progressor.replies")
@@ -59,7 +59,7 @@ class Replies:
         self._announce = announce
         self._follows = follows
         # The callers of each task, each with a future of its own.
-        self._waiters: dict[TaskKey, list[asyncio.Future[Standing]]] = {}
+        self._waiters: dict[TaskKey, list[asyncio.Future[TaskOutcome]]] = {}
         # A number of before a promotion may stand beside that of another task.
         self._by_id: dict[int, list[TaskKey]] = {}
         # Who asked first for what is waited for here, and the tasks of here that others wait for too.
@@ -86,7 +86,7 @@ class Replies:
                     answer.set_exception(_closed())
         await self._background.stop()
 
-    async def wait(self, ref: TaskRef) -> Standing:
+    async def wait(self, ref: TaskRef) -> TaskOutcome:
         """The answer of a task, once it is final; any number of callers may wait for one task."""
         if self._stopped:
             raise _closed()
@@ -100,7 +100,7 @@ class Replies:
                 self._follows.follow(ref.reply_to, ref.task_id)
             if self._early.pop(ref.task_id, False):
                 self._look([key])
-        answer: asyncio.Future[Standing] = asyncio.get_running_loop().create_future()
+        answer: asyncio.Future[TaskOutcome] = asyncio.get_running_loop().create_future()
         callers.append(answer)
         try:
             return await answer
@@ -110,7 +110,7 @@ class Replies:
                 self._forget(key)
             raise
 
-    def _forget(self, key: TaskKey) -> list[asyncio.Future[Standing]]:
+    def _forget(self, key: TaskKey) -> list[asyncio.Future[TaskOutcome]]:
         """Those who waited for this task: they are told now, or there is none left."""
         callers = self._waiters.pop(key, None)
         if callers is None:
@@ -124,7 +124,7 @@ class Replies:
             self._follows.unfollow(first_asker, key.task_id)
         return callers
 
-    def resolve(self, ref: TaskRef, answer: Standing) -> None:
+    def resolve(self, ref: TaskRef, answer: TaskOutcome) -> None:
         """Hand out an answer that is committed, here or, by a hint, in the caller's process."""
         if not self._hand_out(ref.key, answer) and ref.reply_to is not None:
             self._announce(ref.reply_to, ref.namespace, ref.task_id)
@@ -145,7 +145,7 @@ class Replies:
         if self._follows is not None:
             self._follows.ended(task_id)
 
-    def _hand_out(self, key: TaskKey, answer: Standing) -> bool:
+    def _hand_out(self, key: TaskKey, answer: TaskOutcome) -> bool:
         if key not in self._waiters:
             return False
         for caller in self._forget(key):

@@ -16,7 +16,7 @@ from progressor.config import EngineOptions
 from progressor.loggers import Logger
 from progressor.node.node import Node
 from progressor.services.service import PeriodicService
-from progressor.storage import Kind, Round, RunningBulks
+from progressor.storage import BulkRound, Kind, RunningBulks
 
 log = Logger("progressor.bulk_runner")
 
@@ -62,7 +62,7 @@ class BulkRunner(PeriodicService):
             metrics.forget_bulks(namespace)
         self._shown = names
 
-    def _tell(self, done: Round) -> None:
+    def _tell(self, done: BulkRound) -> None:
         bulk, new = done
         for outcome in metrics.BULK_OUTCOMES:
             metrics.BULK_REPAIRS.labels(bulk.namespace, outcome).inc(new[outcome])

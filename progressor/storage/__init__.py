@@ -4,7 +4,7 @@ Rule: what stands here is what other rooms may use; how it is done is known in h
 `doctor` are tools of their own, imported by their names.
 """
 
-from progressor.storage.admin.bulks import Round, RunningBulks
+from progressor.storage.admin.bulks import BulkRound, RunningBulks
 from progressor.storage.admin.mailboxes import Mailbox, WaitingRequests
 from progressor.storage.admin.monitoring import LiveWorker, Waiting
 from progressor.storage.admin.namespaces import (
@@ -21,7 +21,7 @@ from progressor.storage.heartbeats import Beats
 from progressor.storage.notifications import KINDS, Kind, Signals
 from progressor.storage.operations import Storage
 from progressor.storage.postgres.dsn import parsed, with_defaults
-from progressor.storage.postgres.pool import Connections
+from progressor.storage.postgres.pool import SessionPool
 from progressor.storage.postgres.server_identity import place_of
 from progressor.storage.postgres.session_setup import refuse_lent_sessions
 from progressor.storage.postgres.sqlstates import BatchRefused, Unreadable
@@ -48,9 +48,9 @@ from progressor.storage.values import (
     Reason,
     Request,
     Saved,
-    Standing,
     Step,
     TaskKey,
+    TaskOutcome,
     TaskRef,
     Zombie,
 )
@@ -61,7 +61,7 @@ __all__ = [
     "Beat",
     "Beats",
     "Claimed",
-    "Connections",
+    "SessionPool",
     "Continue",
     "Difference",
     "Doubtful",
@@ -92,12 +92,12 @@ __all__ = [
     "Reads",
     "Reason",
     "Request",
-    "Round",
+    "BulkRound",
     "RunningBulks",
     "Run",
     "Saved",
     "Signals",
-    "Standing",
+    "TaskOutcome",
     "Step",
     "Storage",
     "TaskKey",

@@ -18,7 +18,7 @@ from progressor import metrics
 from progressor.model import Life, Task
 from progressor.storage.admin.bulks import Bulks
 from progressor.storage.admin.namespaces import Oversight
-from progressor.storage.admin.tokens import Tokens
+from progressor.storage.admin.tokens import TokenStatements
 from progressor.storage.params import (
     import_columns,
     key_columns,
@@ -27,7 +27,7 @@ from progressor.storage.params import (
     request_columns,
 )
 from progressor.storage.postgres.pipeline import Session
-from progressor.storage.postgres.pool import Connections
+from progressor.storage.postgres.pool import SessionPool
 from progressor.storage.postgres.retry import always, damage, one_of, one_or_one_of
 from progressor.storage.postgres.sqlstates import BatchRefused, Unreadable
 from progressor.storage.rows import (
@@ -43,7 +43,7 @@ from progressor.storage.steps.claims import Unread, accepted, claim, loaded, one
 from progressor.storage.steps.fused import CALLS, INITS, Fused, Run, fuse
 from progressor.storage.steps.save import save
 from progressor.storage.steps.zombies import (
-    Round,
+    BurialRound,
     Stranded,
     cancel_stranded,
     collect,
@@ -61,9 +61,9 @@ from progressor.storage.values import (
     Removed,
     Request,
     Saved,
-    Standing,
     Step,
     TaskKey,
+    TaskOutcome,
     TaskRef,
     Zombie,
     most_cancelled,
@@ -73,14 +73,14 @@ from progressor.storage.values import (
 _MOST_ROWS, _MOST_BYTES = 10_000, 64 * 1024 * 1024
 
 
-class Storage(Bulks, Oversight, Tokens):
+class Storage(Bulks, Oversight, TokenStatements):
     """The operations on processes.
 
     What puts tasks into a worker's hands, or takes them out of them, is repeated for as long as it takes:
     a lost answer must not leave a task running that nobody runs. For all else there is `patience`.
     """
 
-    def __init__(self, connections: Connections, *, patience: timedelta) -> None:
+    def __init__(self, connections: SessionPool, *, patience: timedelta) -> None:
         super().__init__(connections, patience=patience)
         self._unread = Unread()
         self._until_done = partial(self._transact, patience=None, holds=always, apart=damage)
@@ -273,7 +273,7 @@ class Storage(Bulks, Oversight, Tokens):
         """
         params = {**evidence_columns(evidence, lease_age), "grace": grace, "limit": limit}
 
-        async def carry(params: Params) -> Round:
+        async def carry(params: Params) -> BurialRound:
             attempt = partial(collect, params=params, now=now)
             return await self._run("collect_zombies", attempt, patience=self._patience)
 
@@ -346,7 +346,7 @@ class Storage(Bulks, Oversight, Tokens):
 
         return await self._run("put", attempt, patience=self._patience)
 
-    async def replies(self, keys: Sequence[TaskKey]) -> list[Standing]:
+    async def replies(self, keys: Sequence[TaskKey]) -> list[TaskOutcome]:
         """How these tasks stand.
 
         Of the first ones at least, and so many as have room: who wants to know of the others asks again.

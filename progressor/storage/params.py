@@ -18,7 +18,7 @@ from progressor.storage.postgres.arrays import (
     texts,
     timestamps,
 )
-from progressor.storage.values import Import, Request, Standing, Step, TaskKey
+from progressor.storage.values import Import, Request, Step, TaskKey, TaskOutcome
 
 Columns = dict[str, Any]
 
@@ -70,7 +70,7 @@ def step_columns(steps: Sequence[Step]) -> Columns:
 def result_columns(steps: Sequence[Step]) -> Columns:
     """All of a step that does not touch its timer."""
     decisions = [step.decision for step in steps]
-    answers = [Standing.of(decision.reply) for decision in decisions]
+    answers = [TaskOutcome.of(decision.reply) for decision in decisions]
     return {
         **task_key_columns([step.task for step in steps]),
         "status": texts([decision.status for decision in decisions]),

@@ -27,8 +27,8 @@ from progressor.storage.values import (
     Reason,
     Request,
     Saved,
-    Standing,
     Step,
+    TaskOutcome,
     TaskRef,
 )
 
@@ -115,7 +115,7 @@ def prepared_of(request: Request, row: Row) -> Prepared:
         return Continue(task, snapshot_of(request.namespace, request.process_id, row, timer))
     if row["own"] and row["task_status"] == TaskStatus.WAITING:
         return Postpone(ref)
-    standing = Standing(TaskStatus(row["task_status"]), row["response"], row["error"])
+    standing = TaskOutcome(TaskStatus(row["task_status"]), row["response"], row["error"])
     return Duplicate(ref, standing, is_own=bool(row["own"]))
 
 
@@ -186,10 +186,10 @@ def _refused(request: Request, row: Row) -> NotPrepared:
     return NotPrepared(Reason.BROKEN, detail)
 
 
-def standing_of(row: Row) -> Standing:
+def standing_of(row: Row) -> TaskOutcome:
     if row["status"] is None:
-        return Standing(None, gone=Gone(row["gone"]))
-    return Standing(TaskStatus(row["status"]), row["response"], row["error"])
+        return TaskOutcome(None, gone=Gone(row["gone"]))
+    return TaskOutcome(TaskStatus(row["status"]), row["response"], row["error"])
 
 
 def claimed_of(row: Row) -> Claimed:

@@ -149,7 +149,7 @@ class Duplicate:
     """
 
     task: TaskRef
-    answer: Standing
+    answer: TaskOutcome
     is_own: bool = False
 
 
@@ -189,7 +189,7 @@ class Gone(StrEnum):
     """Nothing is known of its process: that was lost too, or removed more than a day ago."""
 
 
-class Standing(NamedTuple):
+class TaskOutcome(NamedTuple):
     """How a task stands for its caller; status None: it has no row, `gone` says why."""
 
     status: TaskStatus | None
@@ -198,7 +198,7 @@ class Standing(NamedTuple):
     gone: Gone | None = None
 
     @classmethod
-    def of(cls, reply: Reply) -> Standing:
+    def of(cls, reply: Reply) -> TaskOutcome:
         """How a task that ends with this reply is stored. A rejection stands in `response`, as JSON."""
         rejection = reply.rejection
         if rejection is not None:
@@ -250,9 +250,9 @@ class Finished(NamedTuple):
         return TaskRef.of(self.step.task, self.step.process)
 
     @property
-    def answer(self) -> Standing:
+    def answer(self) -> TaskOutcome:
         """What its caller gets."""
-        return Standing.of(self.step.decision.reply)
+        return TaskOutcome.of(self.step.decision.reply)
 
 
 class Saved(NamedTuple):

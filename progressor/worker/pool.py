@@ -19,7 +19,7 @@ from typing import Any
 
 from progressor import metrics
 from progressor.errors import ProgressorError
-from progressor.handlers.manner import Fuse
+from progressor.handlers.handler_profile import Fuse
 from progressor.handlers.namespace import Namespace
 from progressor.handlers.step_task import StepTask
 from progressor.handlers.threads import NoThread
@@ -31,7 +31,15 @@ from progressor.storage import KINDS, ROOM, Claimed, Finished, Kind, Storage, Ta
 from progressor.supervision import Background, end_all, expect, report, watched
 from progressor.worker.alarm import Alarm
 from progressor.worker.result_budget import NoRoom, ResultBudget
-from progressor.worker.slot import Begun, Slot, log_not_begun, new_lease, said_of, say_given_up, say_hangs
+from progressor.worker.slot import (
+    Slot,
+    StartedStep,
+    log_not_begun,
+    new_lease,
+    said_of,
+    say_given_up,
+    say_hangs,
+)
 from progressor.worker.worker import Worker
 
 log = Logger("progressor.pool")
@@ -146,14 +154,14 @@ class Pool:
 
     def computes(self, task_type: TaskType, name: str | None) -> float | None:
         """For how long a handler is expected to compute, if it may be run here behind a lock; else None."""
-        manner = self.namespace.manner_of(task_type, name) if self.claims else None
-        return None if manner is None else manner.computes(self._fuse)
+        profile = self.namespace.profile_of(task_type, name) if self.claims else None
+        return None if profile is None else profile.computes(self._fuse)
 
-    def begin(self, held: Claimed) -> Begun:
+    def begin(self, held: Claimed) -> StartedStep:
         """Begin a step in a slot that was reserved, before its task is committed."""
-        return Begun(held, slot := Slot(), StepTask(self._worker.decided(held, slot)))
+        return StartedStep(held, slot := Slot(), StepTask(self._worker.decided(held, slot)))
 
-    def go_on(self, begun: Begun) -> None:
+    def go_on(self, begun: StartedStep) -> None:
         """Its task is committed as running: the step goes on, and the chain after it."""
         if self._has_given_up:
             begun.deciding.stop()
@@ -162,7 +170,7 @@ class Pool:
         # A chain that is cancelled before it begins does not come to await it.
         chain.add_done_callback(watched("step", lambda _: begun.deciding.stop()))
 
-    def give_up(self, begun: Begun) -> None:
+    def give_up(self, begun: StartedStep) -> None:
         """Its task is not committed: the slot is free when its handler has ended."""
         if begun.deciding.done():
             self._budget.give_back(begun.slot)
@@ -170,17 +178,17 @@ class Pool:
         else:
             self._begin(begun.given_up(), begun.held, begun.slot)
 
-    def run_anew(self, held: Claimed, begun: Begun) -> None:
+    def restart(self, held: Claimed, begun: StartedStep) -> None:
         """What began was not committed, this was: its handler begins when the other has ended."""
         slot = Slot()
         self._begin(self._run_anew(held, slot, begun), held, slot)
 
-    async def _run_anew(self, held: Claimed, slot: Slot, begun: Begun) -> None:
+    async def _run_anew(self, held: Claimed, slot: Slot, begun: StartedStep) -> None:
         await begun.given_up()
         self._budget.give_back(begun.slot)
         await self._run_chain(held, slot)
 
-    def end(self, begun: Begun, finished: Finished, *, since: float) -> None:
+    def end(self, begun: StartedStep, finished: Finished, *, since: float) -> None:
         """Its task is committed with all that it did, decided at `since`: the slot is free."""
         try:
             due = self._worker.saved_at_once(finished, since=since)

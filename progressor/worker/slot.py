@@ -41,7 +41,7 @@ class Slot:
         self.unsaved_bytes = 0
 
 
-class Begun(NamedTuple):
+class StartedStep(NamedTuple):
     """A step whose handler began before its task is committed."""
 
     held: Claimed

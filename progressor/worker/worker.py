@@ -39,8 +39,8 @@ from progressor.storage import (
     LostLease,
     Reads,
     Saved,
-    Standing,
     Step,
+    TaskOutcome,
     TaskRef,
     Unreadable,
 )
@@ -56,7 +56,7 @@ _DEFAULT_OPTIONS = EngineOptions()
 _SAYS = Says("history not read, going on", "histories still not read", "histories are read again")
 
 
-class Stepped(NamedTuple):
+class StepResult(NamedTuple):
     """What a step leaves to its worker: the task to go on with, and in how long its new timer falls due."""
 
     following: Claimed | None = None
@@ -90,7 +90,7 @@ class Worker:
         """How many handlers it has run."""
         self._outage = Outage(log, _SAYS, namespace=namespace.name)
 
-    async def step(self, held: Claimed, slot: Slot) -> Stepped:
+    async def step(self, held: Claimed, slot: Slot) -> StepResult:
         """Run one task that this worker holds, and bring it to its end."""
         return await self.end(held, await self.decided(held, slot), slot)
 
@@ -114,7 +114,7 @@ class Worker:
         self._budget.take(slot, decision.size)
         return decision
 
-    async def end(self, held: Claimed, decision: Decision, slot: Slot) -> Stepped:
+    async def end(self, held: Claimed, decision: Decision, slot: Slot) -> StepResult:
         """Save what was decided, and answer."""
         task, process = held
         try:
@@ -122,16 +122,16 @@ class Worker:
         finally:
             self._budget.give_back(slot)
         if isinstance(saved, LostLease):
-            return Stepped()
+            return StepResult()
         # What was decided, or that it could not be saved.
         decision = step.decision
         self._note(task, decision)
         self._reply(step, saved)
         due = None if saved.due is None else saved.due - saved.now
         if saved.continuation is None:
-            return Stepped(None, due)
+            return StepResult(None, due)
         left = after(process, task, decision, now=saved.now, timer=saved.timer)
-        return Stepped(Claimed(saved.continuation, left), due)
+        return StepResult(Claimed(saved.continuation, left), due)
 
     def saved_at_once(self, finished: Finished, *, since: float) -> timedelta | None:
         """Its task is committed with all that it did: in how long its new timer falls due."""
@@ -202,7 +202,7 @@ class Worker:
     def _reply(self, step: Step, saved: Saved) -> None:
         if not step.task.task_type.is_timer:
             ref = TaskRef.of(step.task, step.process)
-            self._replies.resolve(ref, Standing.of(step.decision.reply))
+            self._replies.resolve(ref, TaskOutcome.of(step.decision.reply))
         for ref in saved.cancelled:
             self._replies.look(ref)
 

@@ -90,11 +90,11 @@ async def test_remove_deletes_the_process(serve: MakeClient) -> None:
 
 async def test_health_says_who_serves_what(engine: MakeEngine, client: MakeClient) -> None:
     """`health` counts the live workers and lists the namespaces that any worker ever served."""
-    asker = await client()
-    assert await asker.health() == Health(ok=True, detail=None, workers=0, namespaces=())
+    dispatcher = await client()
+    assert await dispatcher.health() == Health(ok=True, detail=None, workers=0, namespaces=())
     await engine(Scripted("b.second").namespace, Scripted("a.first").namespace)
     await engine(Scripted("a.first").namespace)
-    assert await asker.health() == Health(True, None, 2, ("a.first", "b.second"))
+    assert await dispatcher.health() == Health(True, None, 2, ("a.first", "b.second"))
 
 
 async def test_handles_leave_out_namespace_and_id(serve: MakeClient) -> None:

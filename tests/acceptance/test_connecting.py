@@ -243,18 +243,18 @@ async def test_a_handler_may_ask_through_a_client_that_nobody_entered(
     engine: MakeEngine, dsn: str, options: Options
 ) -> None:
     """A call on another process through such a client comes back, and the calling process lives on."""
-    asker = Client(dsn, **options)
+    dispatcher = Client(dsn, **options)
     shop = Namespace("shop")
 
     @shop.init
     async def init(process: Process) -> int:
-        return await asker.call(NS, "p", "act", Act(add=2))
+        return await dispatcher.call(NS, "p", "act", Act(add=2))
 
     running = await engine(Scripted().namespace, shop)
     await running.client.start(NS, "p", Act(add=1))
     assert await running.client.start("shop", "s") == 3
     assert (await running.client.get("shop", "s")).status is ProcessStatus.RUNNING
-    await asker.close()
+    await dispatcher.close()
 
 
 async def test_an_engine_that_nobody_entered_says_what_to_do(dsn: str, mode: Options) -> None:

@@ -36,8 +36,8 @@ async def test_an_engine_serves_only_its_namespaces(engine: MakeEngine, client: 
     """Each of two engines runs the processes of the namespace that it serves, whoever asks."""
     first, second = Scripted("bank.first"), Scripted("bank.second")
     one, two = await engine(first.namespace), await engine(second.namespace)
-    asker = await client()
-    for each in (one.client, two.client, asker):
+    dispatcher = await client()
+    for each in (one.client, two.client, dispatcher):
         process_id = f"p{id(each)}"
         assert await each.start("bank.first", process_id, Act(add=1)) == 1
         assert await each.start("bank.second", process_id, Act(add=2)) == 2
@@ -158,25 +158,25 @@ async def test_more_work_than_slots(serve: MakeClient) -> None:
 
 async def test_an_engine_takes_over_what_waits(dsn: str, mode: Options, client: MakeClient) -> None:
     """What was accepted while no engine ran is done by the next one: calls, and timers overdue."""
-    asker = await client()
+    dispatcher = await client()
     async with Engine(dsn, [Scripted().namespace], **mode):
-        await asker.start(NS, "called", Act(add=1))
-        await asker.start(NS, "timed", Act(after=0.3))
-    calling = asyncio.create_task(asker.call(NS, "called", "act", Act(add=1)))
-    starting = asyncio.create_task(asker.start(NS, "new", Act(add=5)))
-    await until(lambda: asker.search(namespace=NS), lambda page: len(page.items) == 3)
+        await dispatcher.start(NS, "called", Act(add=1))
+        await dispatcher.start(NS, "timed", Act(after=0.3))
+    calling = asyncio.create_task(dispatcher.call(NS, "called", "act", Act(add=1)))
+    starting = asyncio.create_task(dispatcher.start(NS, "new", Act(add=5)))
+    await until(lambda: dispatcher.search(namespace=NS), lambda page: len(page.items) == 3)
     async with Engine(dsn, [Scripted().namespace], **mode):
         assert (await calling, await starting) == (2, 5)
-        await until_events(asker, "timed", "fired")
+        await until_events(dispatcher, "timed", "fired")
 
 
 async def test_an_engine_without_scanner_and_collector(engine: MakeEngine, client: MakeClient) -> None:
     """With neither service of its own an engine still works: hints, its own timers, its own slow scan."""
     await engine(Scripted().namespace, scanner=False, zombie_collector=False)
-    asker = await client()
-    assert await asker.start(NS, "p", Act(add=1, after=0.05)) == 1
-    await until_events(asker, "p", "fired")
-    assert await asker.call(NS, "p", "act", Act(add=1)) == 2
+    dispatcher = await client()
+    assert await dispatcher.start(NS, "p", Act(add=1, after=0.05)) == 1
+    await until_events(dispatcher, "p", "fired")
+    assert await dispatcher.call(NS, "p", "act", Act(add=1)) == 2
 
 
 class Endless(BaseModel):

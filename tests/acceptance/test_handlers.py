@@ -341,10 +341,10 @@ async def test_a_client_with_a_codec_leaves_raw_namespaces_alone(
     await engine(Namespace("echo", handler=Echo()))
     assert await (await client(codec=Xor())).start("echo", "p", b"args", context=b"context") == b"args"
     assert await (await client(codec=Xor())).call("echo", "p", "any", b"more") == b"more"
-    asker = await client(codec=Xor())
-    await asker.notify("echo", "p", "any", b"noted")
+    dispatcher = await client(codec=Xor())
+    await dispatcher.notify("echo", "p", "any", b"noted")
     entries = await until(
-        lambda: asker.trace("echo", "p"), lambda entries: entries[-1].response == b"noted"
+        lambda: dispatcher.trace("echo", "p"), lambda entries: entries[-1].response == b"noted"
     )
     assert [(entry.args, entry.context) for entry in entries] == [
         (b"args", b"context"), (b"more", None), (b"noted", None),
@@ -376,14 +376,14 @@ async def test_a_codec_hides_everything(engine: MakeEngine, client: MakeClient, 
         return [process.state["kept"], *args, process.context]
 
     await engine(namespace)
-    asker = await client(codec=Xor())
-    assert await asker.start("ns", "p", "sesame", idempotency_key="k") == "sesame"
-    assert await asker.call("ns", "p", "echo", ["sesame"], context="sesame") == ["sesame"] * 3
-    assert await asker.start("ns", "p", "sesame", idempotency_key="k") == "sesame"
-    await asker.put("ns", "q", state="sesame", events=[{"name": "e", "payload": "sesame"}])
-    process = await asker.get("ns", "p")
+    dispatcher = await client(codec=Xor())
+    assert await dispatcher.start("ns", "p", "sesame", idempotency_key="k") == "sesame"
+    assert await dispatcher.call("ns", "p", "echo", ["sesame"], context="sesame") == ["sesame"] * 3
+    assert await dispatcher.start("ns", "p", "sesame", idempotency_key="k") == "sesame"
+    await dispatcher.put("ns", "q", state="sesame", events=[{"name": "e", "payload": "sesame"}])
+    process = await dispatcher.get("ns", "p")
     assert (process.state, process.history[0].payload) == ({"kept": "sesame"}, {"text": "sesame"})
-    assert [entry.args for entry in await asker.trace("ns", "p")] == ["sesame", ["sesame"]]
+    assert [entry.args for entry in await dispatcher.trace("ns", "p")] == ["sesame", ["sesame"]]
     with psycopg.connect(dsn) as connection:
         for table in ("processes", "tasks", "events"):
             rows = connection.execute(
@@ -399,13 +399,13 @@ async def test_a_codec_hides_everything(engine: MakeEngine, client: MakeClient, 
 async def test_a_simple_repair_has_no_answer_to_decode(engine: MakeEngine, client: MakeClient) -> None:
     """Whatever stands between values and the tables: its answer is none, also in the trace."""
     await engine(Namespace("ns", codec=Xor()), Namespace("echo", handler=Echo()))
-    asker = await client(codec=Xor())
+    dispatcher = await client(codec=Xor())
     for name in ("ns", "echo"):
-        await asker.put(name, "p", status="error")
-        receipt = await asker.submit_simple_repair(name, "p")
-        assert await asker.answer(receipt) is None
-        assert await asker.result(name, "p", receipt.task_id) is None
-        (entry,) = await asker.trace(name, "p", last=1)
+        await dispatcher.put(name, "p", status="error")
+        receipt = await dispatcher.submit_simple_repair(name, "p")
+        assert await dispatcher.answer(receipt) is None
+        assert await dispatcher.result(name, "p", receipt.task_id) is None
+        (entry,) = await dispatcher.trace(name, "p", last=1)
         assert (entry.name, entry.response) == ("simple_repair", None)
 
 
@@ -441,13 +441,13 @@ async def test_handlers_change_while_processes_live(dsn: str, mode: Options, cli
     async def fire(process: Process[State]) -> None:
         process.emit("fired", added=process.state.added)
 
-    asker = await client()
+    dispatcher = await client()
     async with Engine(dsn, [old], **mode):
-        await asker.start("ns", "p")
-        assert await asker.call("ns", "p", "version") == 1
+        await dispatcher.start("ns", "p")
+        assert await dispatcher.call("ns", "p", "version") == 1
     async with Engine(dsn, [new], **mode):
-        assert await asker.call("ns", "p", "version") == "default"
-        process = await until(lambda: asker.get("ns", "p"), lambda process: process.last_event_id == 2)
+        assert await dispatcher.call("ns", "p", "version") == "default"
+        process = await until(lambda: dispatcher.get("ns", "p"), lambda process: process.last_event_id == 2)
     assert [event.name for event in process.history] == ["opened", "fired"]
     assert process.state == {"version": 2, "added": "default"}
 

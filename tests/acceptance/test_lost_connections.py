@@ -40,10 +40,10 @@ async def test_hints_alone_carry_the_work(
 ) -> None:
     """With scans and polls an hour apart, wake and reply hints do it alone."""
     await engine(Scripted().namespace, scan_interval=HOUR)
-    asker = await client(reply_poll_interval=HOUR)
+    dispatcher = await client(reply_poll_interval=HOUR)
     await until(listeners, lambda pids: len(pids) == 2)
-    assert await asker.start(NS, "p", Act(add=1)) == 1
-    assert await asker.call(NS, "p", "act", Act(add=1)) == 2
+    assert await dispatcher.start(NS, "p", Act(add=1)) == 1
+    assert await dispatcher.call(NS, "p", "act", Act(add=1)) == 2
 
 
 @only_with_signals
@@ -55,11 +55,11 @@ async def test_a_dead_listener_is_made_anew(
 ) -> None:
     """A LISTEN connection that dies is replaced, and hints arrive again."""
     await engine(Scripted().namespace, scan_interval=HOUR)
-    asker = await client(reply_poll_interval=HOUR)
+    dispatcher = await client(reply_poll_interval=HOUR)
     before = await until(listeners, lambda pids: len(pids) == 2)
     tables.execute(f"SELECT pg_terminate_backend(pid) FROM ({LISTENERS}) AS listener")
     await until(listeners, lambda pids: len(pids - before) == 2)
-    assert await asker.start(NS, "p", Act(add=1)) == 1
+    assert await dispatcher.start(NS, "p", Act(add=1)) == 1
 
 
 @only_with_signals
@@ -69,8 +69,8 @@ async def test_an_answer_given_while_nobody_listened_is_found(
     """A reply hint that found no listener costs nothing: who listens again looks first."""
     scripted = Scripted()
     await engine(scripted.namespace)
-    asker = await client(reply_poll_interval=HOUR)
-    starting = asyncio.create_task(asker.start(NS, "p", Act(add=1, gate="g")))
+    dispatcher = await client(reply_poll_interval=HOUR)
+    starting = asyncio.create_task(dispatcher.start(NS, "p", Act(add=1, gate="g")))
     await scripted.gates["g"].entered()
     tables.execute(f"SELECT pg_terminate_backend(pid) FROM ({LISTENERS}) AS listener")
     scripted.gates["g"].open()

@@ -121,9 +121,9 @@ async def test_a_client_in_another_process(
 async def test_an_engine_in_another_process(victim: Run, client: MakeClient) -> None:
     """An engine in another OS process serves the clients of this one."""
     await victim("error")
-    asker = await client()
-    await asker.start(NS, "p")
-    answers = await asyncio.gather(*(asker.call(NS, "p", "work", Work()) for _ in range(5)))
+    dispatcher = await client()
+    await dispatcher.start(NS, "p")
+    answers = await asyncio.gather(*(dispatcher.call(NS, "p", "work", Work()) for _ in range(5)))
     assert sorted(answers) == [1, 2, 3, 4, 5]
 
 
@@ -132,101 +132,101 @@ async def test_a_killed_engine_under_retry(
     victim: Run, rescuer: Run, client: MakeClient, kind: str
 ) -> None:
     """The work of an engine that was killed completes elsewhere, once; its caller gets the answer."""
-    asker, other = await client(), await victim("retry")
-    await asker.start(NS, "p")
+    dispatcher, other = await client(), await victim("retry")
+    await dispatcher.start(NS, "p")
     if kind == "call":
-        calling = asyncio.create_task(asker.call(NS, "p", "work", Work(hold="/nowhere")))
+        calling = asyncio.create_task(dispatcher.call(NS, "p", "work", Work(hold="/nowhere")))
     else:
-        calling = asyncio.create_task(asker.call(NS, "p", "arm"))
+        calling = asyncio.create_task(dispatcher.call(NS, "p", "arm"))
     await other.says("begun p")
-    waiting = asyncio.create_task(asker.call(NS, "p", "work", Work()))
-    await until_waiting(asker, "p", 1, namespace=NS)
+    waiting = asyncio.create_task(dispatcher.call(NS, "p", "work", Work()))
+    await until_waiting(dispatcher, "p", 1, namespace=NS)
     await rescuer("retry")
     os.kill(other.pid, signal.SIGKILL)
     await asyncio.gather(calling, waiting)
-    process = await until(lambda: asker.get(NS, "p"), lambda process: process.state == 2)
+    process = await until(lambda: dispatcher.get(NS, "p"), lambda process: process.state == 2)
     assert [event.event_id for event in process.history] == [1, 2]
     assert process.status is ProcessStatus.RUNNING
-    (again,) = [task for task in await asker.trace(NS, "p") if task.attempts_count]
+    (again,) = [task for task in await dispatcher.trace(NS, "p") if task.attempts_count]
     assert (again.task_type, again.status, again.attempts_count) == (kind, TaskStatus.FINISHED, 1)
 
 
 async def test_a_killed_engine_by_default(victim: Run, rescuer: Run, client: MakeClient) -> None:
     """Timers of a killed engine go on elsewhere, as after a failure; a lost call breaks its process."""
-    asker, other = await client(), await victim("policy")
+    dispatcher, other = await client(), await victim("policy")
     names = [f"p{place}" for place in range(20)]
-    await asyncio.gather(*(asker.start(NS, name) for name in ["called", *names]))
-    await asyncio.gather(*(asker.call(NS, name, "arm") for name in names))
+    await asyncio.gather(*(dispatcher.start(NS, name) for name in ["called", *names]))
+    await asyncio.gather(*(dispatcher.call(NS, name, "arm") for name in names))
     for _ in names:
         await other.says("begun p")
-    calling = asyncio.create_task(asker.call(NS, "called", "work", Work(hold="/nowhere")))
+    calling = asyncio.create_task(dispatcher.call(NS, "called", "work", Work(hold="/nowhere")))
     await other.says("begun called")
     await rescuer("policy")
     os.kill(other.pid, signal.SIGKILL)
     with pytest.raises(HandlerFailed, match="zombie detected"):
         await calling
     for name in names:
-        process = await until(partial(asker.get, NS, name), lambda process: process.state == 1)
+        process = await until(partial(dispatcher.get, NS, name), lambda process: process.state == 1)
         assert process.status is ProcessStatus.RUNNING
-        timer = (await asker.trace(NS, name))[-1]
+        timer = (await dispatcher.trace(NS, name))[-1]
         assert (timer.task_type, timer.status) == ("timeout", TaskStatus.FINISHED)
         assert (timer.attempts_count, timer.last_retry_interval) == (1, timedelta(seconds=1))
-    (broken,) = (await asker.search(namespace=NS, status="error")).items
+    (broken,) = (await dispatcher.search(namespace=NS, status="error")).items
     assert broken.process_id == "called"
 
 
 async def test_a_killed_engine_under_error(victim: Run, rescuer: Run, client: MakeClient) -> None:
     """Under on_zombie=error the process breaks, all its callers are told, and a repair revives it."""
-    asker, other = await client(), await victim("error")
-    await asker.start(NS, "p")
-    calling = asyncio.create_task(asker.call(NS, "p", "work", Work(hold="/nowhere")))
+    dispatcher, other = await client(), await victim("error")
+    await dispatcher.start(NS, "p")
+    calling = asyncio.create_task(dispatcher.call(NS, "p", "work", Work(hold="/nowhere")))
     await other.says("begun p")
-    waiting = asyncio.create_task(asker.call(NS, "p", "work", Work()))
-    await until_waiting(asker, "p", 1, namespace=NS)
+    waiting = asyncio.create_task(dispatcher.call(NS, "p", "work", Work()))
+    await until_waiting(dispatcher, "p", 1, namespace=NS)
     await rescuer("error")
     os.kill(other.pid, signal.SIGKILL)
     with pytest.raises(HandlerFailed, match="zombie detected"):
         await calling
     with pytest.raises(ProcessBroken, match="zombie detected"):
         await waiting
-    process = await asker.get(NS, "p")
-    zombie = (await asker.trace(NS, "p"))[1]
+    process = await dispatcher.get(NS, "p")
+    zombie = (await dispatcher.trace(NS, "p"))[1]
     assert (process.status, process.corrupted_by) == (ProcessStatus.ERROR, zombie.task_id)
     assert process.detail == zombie.error
     assert f"worker {zombie.worker_id} was last seen at " in zombie.error
-    await asker.repair(NS, "p")
-    assert await asker.call(NS, "p", "work", Work()) == 1
+    await dispatcher.repair(NS, "p")
+    assert await dispatcher.call(NS, "p", "work", Work()) == 1
 
 
 async def test_a_frozen_engine_is_fenced_off(
     victim: Run, rescuer: Run, client: MakeClient, tmp_path: Path
 ) -> None:
     """What an engine brings home after it was given up is dropped: the work was done elsewhere."""
-    asker, other = await client(), await victim("retry")
-    await asker.start(NS, "p")
+    dispatcher, other = await client(), await victim("retry")
+    await dispatcher.start(NS, "p")
     hold = tmp_path / "hold"
-    calling = asyncio.create_task(asker.call(NS, "p", "work", Work(hold=str(hold))))
+    calling = asyncio.create_task(dispatcher.call(NS, "p", "work", Work(hold=str(hold))))
     await other.says("begun p")
     running = await rescuer("retry")
     os.kill(other.pid, signal.SIGSTOP)
     assert await calling == 1
-    before = await asker.get(NS, "p")
+    before = await dispatcher.get(NS, "p")
     hold.touch()
     os.kill(other.pid, signal.SIGCONT)
     await other.says("lease lost, result dropped")
-    assert (await asker.get(NS, "p")).snapshot == before.snapshot
+    assert (await dispatcher.get(NS, "p")).snapshot == before.snapshot
     # It lives on, and works.
     await running.stop()
-    assert await asker.call(NS, "p", "work", Work()) == 2
+    assert await dispatcher.call(NS, "p", "work", Work()) == 2
 
 
 async def test_a_blocked_event_loop_is_no_death(victim: Run, rescuer: Run, client: MakeClient) -> None:
     """A handler that blocks its engine's event loop for longer than a lease is not taken for a zombie."""
-    asker, other = await client(), await victim("error")
-    await asker.start(NS, "p")
-    calling = asyncio.create_task(asker.call(NS, "p", "work", Work(block=2 * LEASE_AGE)))
+    dispatcher, other = await client(), await victim("error")
+    await dispatcher.start(NS, "p")
+    calling = asyncio.create_task(dispatcher.call(NS, "p", "work", Work(block=2 * LEASE_AGE)))
     await other.says("begun p")
     await rescuer("error")
     assert await calling == 1
-    await until_status(asker, "p", "running", namespace=NS)
-    assert [task.error for task in await asker.trace(NS, "p")] == [None, None]
+    await until_status(dispatcher, "p", "running", namespace=NS)
+    assert [task.error for task in await dispatcher.trace(NS, "p")] == [None, None]

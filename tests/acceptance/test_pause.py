@@ -78,28 +78,28 @@ async def test_a_worker_hears_of_a_resume_at_once(engine: MakeEngine, client: Ma
     scripted = Scripted()
     options = {"scanner": False, "signals": True, "scan_interval": 3600}
     await engine(scripted.namespace, **options)
-    asker = await client(signals=True)
-    await asker.pause(NS)
-    starting = asyncio.create_task(asker.start(NS, "p", Act(add=1)))
-    await until(lambda: asker.search(namespace=NS), lambda page: page.items)
-    await asker.resume(NS)
+    dispatcher = await client(signals=True)
+    await dispatcher.pause(NS)
+    starting = asyncio.create_task(dispatcher.start(NS, "p", Act(add=1)))
+    await until(lambda: dispatcher.search(namespace=NS), lambda page: page.items)
+    await dispatcher.resume(NS)
     assert await starting == 1
 
 
 async def test_who_serves_what_and_what_is_paused(engine: MakeEngine, client: MakeClient) -> None:
     """`namespaces`, `workers` and `health` say it."""
     await engine(Scripted("a.first", concurrency=8).namespace, Scripted("b.second").namespace)
-    asker = await client()
-    await asker.pause("b.second")
-    first, second = await asker.namespaces()
+    dispatcher = await client()
+    await dispatcher.pause("b.second")
+    first, second = await dispatcher.namespaces()
     assert (first.name, first.paused, first.workers, first.slots) == ("a.first", False, 1, 8)
     assert (second.name, second.paused, second.workers, second.slots) == ("b.second", True, 1, 100)
-    (worker,) = [each for each in await asker.workers() if each.namespaces]
+    (worker,) = [each for each in await dispatcher.workers() if each.namespaces]
     assert worker.namespaces == ("a.first", "b.second")
     assert worker.is_live
-    assert (await asker.health()).paused == ("b.second",)
-    await asker.resume("b.second")
-    assert (await asker.health()).paused == ()
+    assert (await dispatcher.health()).paused == ("b.second",)
+    await dispatcher.resume("b.second")
+    assert (await dispatcher.health()).paused == ()
 
 
 async def test_what_is_served_or_has_processes_is_not_retired(serve: MakeClient) -> None:
@@ -116,26 +116,26 @@ async def test_a_put_into_what_was_retired(
 ) -> None:
     """Who used it before is told that it is gone, not that the id is taken; served again, it is known."""
     namespace = Scripted().namespace
-    asker = await client()
+    dispatcher = await client()
     # To whom nobody is alive, nor served it of late.
     operator = await client(lease_age=timedelta(microseconds=1))
     async with Engine(dsn, [namespace], **mode):
-        await asker.put(NS, "p")
-        await asker.remove(NS, "p")
+        await dispatcher.put(NS, "p")
+        await dispatcher.remove(NS, "p")
     await operator.retire(NS)
     for _ in range(2):
         with pytest.raises(NamespaceNotFound):
-            await asker.put(NS, "p")
+            await dispatcher.put(NS, "p")
     await engine(namespace)
-    await asker.put(NS, "p")
+    await dispatcher.put(NS, "p")
     with pytest.raises(ProcessAlreadyExists):
-        await asker.put(NS, "p")
+        await dispatcher.put(NS, "p")
 
 
 async def test_nobody_knows_it(client: MakeClient) -> None:
     """Each of the three refuses a name that no worker ever served."""
-    asker = await client()
-    for ask in (asker.pause, asker.resume, asker.retire):
+    dispatcher = await client()
+    for ask in (dispatcher.pause, dispatcher.resume, dispatcher.retire):
         with pytest.raises(NamespaceNotFound):
             await ask("nobody.knows")
 
@@ -157,14 +157,14 @@ async def test_from_code_without_an_event_loop(engine: MakeEngine, dsn: str) -> 
 
 async def test_the_pause_outlives_workers(engine: MakeEngine, client: MakeClient) -> None:
     """A worker that starts while its namespace is paused begins nothing."""
-    asker = await client()
+    dispatcher = await client()
     first = await engine(Scripted().namespace)
-    await asker.pause(NS)
+    await dispatcher.pause(NS)
     await first.stop()
     scripted = Scripted()
     await engine(scripted.namespace)
-    starting = asyncio.create_task(asker.start(NS, "p", Act(add=1)))
-    await until(lambda: asker.search(namespace=NS), lambda page: page.items)
+    starting = asyncio.create_task(dispatcher.start(NS, "p", Act(add=1)))
+    await until(lambda: dispatcher.search(namespace=NS), lambda page: page.items)
     assert scripted.ran == []
-    await asker.resume(NS)
+    await dispatcher.resume(NS)
     assert await starting == 1

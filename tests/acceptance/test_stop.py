@@ -24,10 +24,10 @@ async def is_stopping(engine: Engine) -> bool:
 
 async def test_a_stop_finishes_what_runs(dsn: str, mode: Options, client: MakeClient) -> None:
     """A step under way when the engine stops is finished, saved and answered."""
-    scripted, asker = Scripted(), await client()
+    scripted, dispatcher = Scripted(), await client()
     engine = Engine(dsn, [scripted.namespace], **mode)
     await engine.__aenter__()
-    calling = asyncio.create_task(asker.start(NS, "p", Act(add=1, gate="g", emit="opened")))
+    calling = asyncio.create_task(dispatcher.start(NS, "p", Act(add=1, gate="g", emit="opened")))
     await scripted.gates["g"].entered()
     stopping = asyncio.create_task(engine.stop())
     await until(lambda: is_stopping(engine), lambda stops: stops)
@@ -35,22 +35,22 @@ async def test_a_stop_finishes_what_runs(dsn: str, mode: Options, client: MakeCl
     scripted.gates["g"].open()
     await stopping
     assert await calling == 1
-    assert (await asker.health()).workers == 0
+    assert (await dispatcher.health()).workers == 0
 
 
 async def test_a_stop_hands_back_the_rest(
     dsn: str, mode: Options, client: MakeClient, tables: Tables
 ) -> None:
     """What waits when an engine stops, also behind a step under way, is done by another engine."""
-    first, second, asker = Scripted(concurrency=2), Scripted(), await client()
+    first, second, dispatcher = Scripted(concurrency=2), Scripted(), await client()
     engine = Engine(dsn, [first.namespace], **mode)
     await engine.__aenter__()
-    await asker.start(NS, "p", Act())
-    asked = [asyncio.create_task(asker.call(NS, "p", "act", Act(add=1, gate="g", after=0)))]
+    await dispatcher.start(NS, "p", Act())
+    asked = [asyncio.create_task(dispatcher.call(NS, "p", "act", Act(add=1, gate="g", after=0)))]
     await first.gates["g"].entered()
     for number in range(1, 4):
-        asked.append(asyncio.create_task(asker.call(NS, "p", "act", Act(add=1))))
-        await until_waiting(asker, "p", number)
+        asked.append(asyncio.create_task(dispatcher.call(NS, "p", "act", Act(add=1))))
+        await until_waiting(dispatcher, "p", number)
     stopping = asyncio.create_task(engine.stop())
     await until(lambda: is_stopping(engine), lambda stops: stops)
     first.gates["g"].open()
@@ -59,12 +59,12 @@ async def test_a_stop_hands_back_the_rest(
     assert tables.execute("SELECT * FROM running") == []
     async with Engine(dsn, [second.namespace], **mode):
         assert await asyncio.gather(*asked) == [1, 2, 3, 4]
-        await until_events(asker, "p", "fired")
+        await until_events(dispatcher, "p", "fired")
 
 
 async def test_a_stop_under_load(dsn: str, mode: Options, client: MakeClient, tables: Tables) -> None:
     """Whoever asks while an engine stops is answered or told; what was accepted is done by the next."""
-    scripted, asker = Scripted(concurrency=4), await client()
+    scripted, dispatcher = Scripted(concurrency=4), await client()
     keys: dict[str, str] = {}
 
     async def ask(number: int, inside: Engine) -> None:
@@ -80,14 +80,14 @@ async def test_a_stop_under_load(dsn: str, mode: Options, client: MakeClient, ta
 
     async with Engine(dsn, [scripted.namespace], **mode) as engine:
         asking = [asyncio.create_task(ask(number, engine)) for number in range(60)]
-        await until(lambda: asker.search(namespace=NS), lambda page: page.items)
+        await until(lambda: dispatcher.search(namespace=NS), lambda page: page.items)
     await asyncio.gather(*asking)
     assert tables.execute("SELECT * FROM running") == []
     async with Engine(dsn, [scripted.namespace], **mode):
         for name, key in keys.items():
-            answer = await asker.start(NS, name, Act(add=1, emit="opened"), idempotency_key=key)
+            answer = await dispatcher.start(NS, name, Act(add=1, emit="opened"), idempotency_key=key)
             assert answer == 1
-            assert (await asker.get(NS, name)).last_event_id == 1
+            assert (await dispatcher.get(NS, name)).last_event_id == 1
     assert len(keys) == 60
 
 
@@ -95,15 +95,15 @@ async def test_a_step_that_does_not_end_in_time(dsn: str, mode: Options, client:
     """A step that outlives stop_grace is given up; under on_zombie=retry another engine runs it again."""
     first, second = Scripted(on_zombie="retry"), Scripted(on_zombie="retry")
     second.gates["g"].open()
-    asker = await client()
+    dispatcher = await client()
     engine = Engine(dsn, [first.namespace], stop_grace=timedelta(milliseconds=50), **{**mode, **QUICK})
     await engine.__aenter__()
-    starting = asyncio.create_task(asker.start(NS, "p", Act(add=1, gate="g", emit="opened")))
+    starting = asyncio.create_task(dispatcher.start(NS, "p", Act(add=1, gate="g", emit="opened")))
     await first.gates["g"].entered()
     await engine.stop()
     async with Engine(dsn, [second.namespace], **{**mode, **QUICK}):
         assert await starting == 1
-        await until_events(asker, "p", "opened")
+        await until_events(dispatcher, "p", "opened")
 
 
 async def test_callers_inside_a_stopping_engine(dsn: str, mode: Options) -> None:

@@ -96,10 +96,10 @@ async def test_two_workers_share_what_waits(engine: MakeEngine, client: MakeClie
 
     for _ in range(2):
         await engine(serving())
-    asker = await client()
+    dispatcher = await client()
     names = [f"p{number}" for number in range(4 * STEPS)]
-    await asyncio.gather(*(asker.put("ns", name) for name in names))
-    await asyncio.gather(*(asker.call("ns", name, "meet", timeout=DEADLINE) for name in names))
+    await asyncio.gather(*(dispatcher.put("ns", name) for name in names))
+    await asyncio.gather(*(dispatcher.call("ns", name, "meet", timeout=DEADLINE) for name in names))
 
 
 async def test_a_hung_handler_costs_its_own_slot_alone(

@@ -124,19 +124,19 @@ async def test_timers_fire_in_the_order_of_their_microseconds(
     dsn: str, mode: Options, client: MakeClient
 ) -> None:
     """Timers a millisecond and less apart fire in their order, at times exact to the microsecond."""
-    asker = await client()
+    dispatcher = await client()
     async with Engine(dsn, [Scripted().namespace], **mode):
-        await asker.put(NS, "clock")
-    now = (await asker.get(NS, "clock")).created_at
+        await dispatcher.put(NS, "clock")
+    now = (await dispatcher.get(NS, "clock")).created_at
     delays = {"c": 1001, "a": 1, "e": 2001, "b": 2, "d": 1002}
     due = {name: now + timedelta(microseconds=delay) for name, delay in delays.items()}
     for name, at in due.items():
-        await asker.put(NS, name, state=Account(), action=SetTimer(at=at))
+        await dispatcher.put(NS, name, state=Account(), action=SetTimer(at=at))
     scripted = Scripted(concurrency=1)
     async with Engine(dsn, [scripted.namespace], **mode):
         for name, at in due.items():
-            await until_events(asker, name, "fired")
-            (timer,) = await timers(asker, name)
+            await until_events(dispatcher, name, "fired")
+            (timer,) = await timers(dispatcher, name)
             assert timer.scheduled_time == at
     assert [name for name, _ in scripted.ran] == ["a", "b", "c", "d", "e"]
 

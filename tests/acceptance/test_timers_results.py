@@ -25,23 +25,23 @@ async def test_a_timer_that_was_cancelled(
 ) -> None:
     """It was cancelled, and its process is not broken."""
     made = (await engine(Scripted().namespace)).client
-    asker = await client()
-    await asker.start(NS, "p", Act(after=LATER))
-    timer = (await asker.trace(NS, "p"))[-1].task_id
+    dispatcher = await client()
+    await dispatcher.start(NS, "p", Act(after=LATER))
+    timer = (await dispatcher.trace(NS, "p"))[-1].task_id
     if act is None:
         await made.fire_timer(NS, "p")
     else:
-        await asker.call(NS, "p", "act", act)
+        await dispatcher.call(NS, "p", "act", act)
     with pytest.raises(TaskCancelled) as caught:
-        await asker.result(NS, "p", timer)
+        await dispatcher.result(NS, "p", timer)
     assert (caught.value.task_id, caught.value.detail) == (timer, said)
-    assert (await asker.get(NS, "p")).status == "running"
+    assert (await dispatcher.get(NS, "p")).status == "running"
 
 
 async def test_a_timer_that_ran(engine: MakeEngine, client: MakeClient) -> None:
     """It has no answer; who waits for it waits until it ran."""
     await engine(Scripted().namespace)
-    asker = await client()
-    await asker.start(NS, "p", Act(after=0.05))
-    timer = (await asker.trace(NS, "p"))[1].task_id
-    assert await asker.result(NS, "p", timer, timeout=timedelta(seconds=30)) is None
+    dispatcher = await client()
+    await dispatcher.start(NS, "p", Act(after=0.05))
+    timer = (await dispatcher.trace(NS, "p"))[1].task_id
+    assert await dispatcher.result(NS, "p", timer, timeout=timedelta(seconds=30)) is None

@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from progressor.client.results import Health
-from progressor.deployment.health import Life
+from progressor.deployment.health import Liveness
 from progressor.deployment.monitor import Monitor
 from progressor.errors import InvalidRequest
 
@@ -136,7 +136,7 @@ def test_a_loop_that_ends_instead_of_an_answer_is_about_to_leave(
     """Whether it had begun with the question or not."""
     asked = threading.Event()
 
-    async def never() -> Life:
+    async def never() -> Liveness:
         asked.set()
         await asyncio.Event().wait()
         raise AssertionError

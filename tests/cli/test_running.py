@@ -9,7 +9,7 @@ import pytest
 import typer
 from rich.console import Console
 
-from progressor.cli.running import until_stopped
+from progressor.cli.runner import until_stopped
 from progressor.deployment.loops import serving
 
 

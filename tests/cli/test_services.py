@@ -85,7 +85,7 @@ def test_signal_while_starting(spawn: Spawn) -> None:
     """A service that never gets ready can be stopped."""
     code = (
         "import asyncio, contextlib, datetime\n"
-        "from progressor.cli.running import Runner\n"
+        "from progressor.cli.runner import Runner\n"
         "@contextlib.asynccontextmanager\n"
         "async def service():\n"
         "    print('entering', flush=True)\n"

@@ -111,7 +111,7 @@ def arm(point: str, *, nth: int = 1) -> None:
         case "begin" | "end" | "go_on":
             _wrap(pool.Pool, place, phase, reached)
         case "decided":
-            _wrap(slot.Begun, place, phase, reached)
+            _wrap(slot.StartedStep, place, phase, reached)
         case "heartbeat" | "deregister":
             _wrap(Beats, {"heartbeat": "beat", "deregister": "leave"}[place], phase, reached)
         case "hand_back":

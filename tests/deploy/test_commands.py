@@ -9,7 +9,7 @@ import sys
 import pytest
 from typer.testing import CliRunner
 
-from progressor.cli import failures, running
+from progressor.cli import failures, runner
 from progressor.cli.main import app
 from progressor.config import EngineOptions
 from progressor.deployment.settings import Settings
@@ -28,7 +28,7 @@ from tests.deploy.manifests import (
 
 _SERVICES = {"worker", "scanner", "zombie-collector", "api"}
 # How long a stop may take: the steps' own grace, and what comes beyond it.
-_STOP_SECONDS = (EngineOptions().stop_grace + running.BEYOND_GRACE).total_seconds()
+_STOP_SECONDS = (EngineOptions().stop_grace + runner.BEYOND_GRACE).total_seconds()
 
 
 @pytest.mark.parametrize("command", commands(), ids=lambda command: command.place)

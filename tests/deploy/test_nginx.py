@@ -34,9 +34,9 @@ from cryptography.x509.oid import NameOID
 from progressor import Client, Engine
 from progressor.http import HttpClient
 from progressor.http.server.app import make_app
-from progressor.http.server.auth.authenticator import AccessOptions, Guard
+from progressor.http.server.auth.authenticator import AccessOptions, Authenticator
 from progressor.http.server.auth.client_certificates import Certificates, networks
-from progressor.http.server.serve import Serving
+from progressor.http.server.serve import ApiServer
 from progressor.rights import EVERYTHING
 from tests.clusters import free_port
 from tests.docs.pages import ROOT, blocks
@@ -207,8 +207,10 @@ async def door(dsn: str) -> AsyncIterator[Door]:
         async with AsyncExitStack() as stack:
             await stack.enter_async_context(Engine(dsn, [shop.make()]))
             client = Client(dsn)
-            app = make_app(client, access=Guard(client.tokens, AccessOptions(certificates=certificates)))
-            api = await stack.enter_async_context(Serving(client, app, host="127.0.0.1", port=0))
+            app = make_app(
+                client, access=Authenticator(client.tokens, AccessOptions(certificates=certificates))
+            )
+            api = await stack.enter_async_context(ApiServer(client, app, host="127.0.0.1", port=0))
             stack.enter_context(
                 _nginx(_server(api.url.removeprefix("http://"), port, folder), folder, port)
             )

@@ -14,7 +14,7 @@ import pytest
 from progressor import Client
 from progressor.http.server.app import make_app
 from progressor.http.server.auth.scopes import OpenAccess
-from progressor.http.server.serve import Serving
+from progressor.http.server.serve import ApiServer
 from tests.docs.pages import ROOT, blocks
 from tests.docs.test_code import _execute_all, _served
 
@@ -29,7 +29,7 @@ def _api(dsn: str) -> Iterator[str]:
     async def serve() -> None:
         client = Client(dsn)
         app = make_app(client, access=OpenAccess())
-        async with Serving(client, app, host="127.0.0.1", port=0) as serving:
+        async with ApiServer(client, app, host="127.0.0.1", port=0) as serving:
             urls.append(serving.url)
             started.set()
             await ended.wait()

@@ -16,7 +16,7 @@ from progressor.storage import migrations
 from progressor.storage.doctor import examine
 from progressor.storage.heartbeats import Beats
 from progressor.storage.operations import Storage
-from progressor.storage.postgres.pool import Connections
+from progressor.storage.postgres.pool import SessionPool
 from progressor.storage.schema import metadata
 from tests.docs.pages import ROOT, Block, blocks, name_of, pages, read
 from tests.support import SECOND
@@ -63,7 +63,7 @@ async def busy(dsn: str) -> str:
         await client.notify("billing.subscription", "acme", "pay", 1)
         await client.notify("billing.subscription", "late", "pay", 1)
         await client.tokens.create("web-shop", scopes=["all"], namespaces=["*"], lifetime=None)
-    connections = Connections(dsn, limit=2)
+    connections = SessionPool(dsn, limit=2)
     storage = Storage(connections, patience=10 * SECOND)
     beats = Beats(dsn, worker_id=7, host="here", namespaces={}, lease_age=15 * SECOND)
     beats.beat({}, {})

@@ -35,7 +35,7 @@ from progressor.supervision import Background
 from progressor.worker.pool import Pool
 from progressor.worker.result_budget import ResultBudget
 from progressor.worker.slot import Slot
-from progressor.worker.worker import Stepped, Worker
+from progressor.worker.worker import StepResult, Worker
 from tests.deploy.manifests import rules
 from tests.engine.clock import PAST, start_at
 from tests.engine.writes import AGE, Writes
@@ -170,7 +170,7 @@ class _Hangs:
     def __init__(self, worker: Worker) -> None:
         self._worker = worker
 
-    async def step(self, held: Claimed, slot: Slot) -> Stepped:
+    async def step(self, held: Claimed, slot: Slot) -> StepResult:
         slot.hung = held.task, Future()
         return await self._worker.step(held, slot)
 

@@ -15,7 +15,7 @@ from prometheus_client import REGISTRY
 from progressor import Engine, HandlerFailed, Namespace, Process, Reject, Rejected, StorageUnavailable
 from progressor import metrics as published
 from progressor.client.dispatch import fused as fusing
-from progressor.handlers.manner import MOST_COMPUTED
+from progressor.handlers.handler_profile import MOST_COMPUTED
 from progressor.loggers import message_of
 from progressor.model import TaskType
 from progressor.storage import Fused, Prepared, Request, Run
@@ -328,11 +328,11 @@ async def test_what_computes_long_is_prepared(dsn: str) -> None:
     served = Served(dsn, fuse="learned")
     async with served.engine:
         fused = published.FUSED.labels(NS, "call")._value
-        manner = served.engine.namespaces[0].manner_of(TaskType.CALL, "add")
-        assert manner is not None
+        profile = served.engine.namespaces[0].profile_of(TaskType.CALL, "add")
+        assert profile is not None
         await served.engine.client.start(NS, "p1")
         for seconds, more in ((0.0, 0), (0.0, 1), (MOST_COMPUTED * 2, 0)):
-            manner.seconds, before = seconds, fused.get()
+            profile.seconds, before = seconds, fused.get()
             await served.call("add")
             assert fused.get() == before + more
     check_invariants(dsn)
@@ -343,9 +343,9 @@ async def test_what_computes_too_long_together_is_prepared(dsn: str) -> None:
     served = Served(dsn, fuse="learned")
     async with served.engine:
         await eventually(lambda: served.pool.is_idle, "nothing waits")
-        manner = served.engine.namespaces[0].manner_of(TaskType.CALL, "add")
-        assert manner is not None
-        manner.seconds, manner.was_run = MOST_COMPUTED, True
+        profile = served.engine.namespaces[0].profile_of(TaskType.CALL, "add")
+        assert profile is not None
+        profile.seconds, profile.was_run = MOST_COMPUTED, True
         asked = [request(f"p{number}", name="add") for number in range(6)]
         most = int(fusing.MOST_TOGETHER / MOST_COMPUTED)
 
@@ -357,7 +357,7 @@ async def test_what_computes_too_long_together_is_prepared(dsn: str) -> None:
         async def prepare(requests: Sequence[Request]) -> Sequence[Prepared]:
             raise AssertionError(f"prepared by the flight: {requests}")
 
-        flight = fusing.FusedFlight(served.engine.pools, lambda *_: None)
+        flight = fusing.FusedBatch(served.engine.pools, lambda *_: None)
         assert await flight.fly(fuse, prepare, asked) == [None] * len(asked)
         assert served.pool.free == served.pool.size
 

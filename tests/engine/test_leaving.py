@@ -14,7 +14,7 @@ from progressor.model import Reply, Snapshot
 from progressor.storage import notifications as signals_module
 from progressor.storage.notifications import Signals
 from progressor.storage.operations import Storage
-from progressor.storage.postgres.pool import Connections
+from progressor.storage.postgres.pool import SessionPool
 from tests.support import NS, Tables, events, eventually, hold, init, resume, save, start
 
 SHORT = 0.05
@@ -59,7 +59,7 @@ async def test_a_thread_that_waits_hears_of_the_close(storage: Storage, dsn: str
 
 async def test_a_connection_that_comes_back_too_late_is_closed(dsn: str) -> None:
     """What is in use at the close is closed by its user, and not kept."""
-    connections = Connections(dsn, limit=2)
+    connections = SessionPool(dsn, limit=2)
     async with connections.acquire() as session:
         await connections.close()
         assert not session.is_lost
@@ -179,7 +179,7 @@ async def test_last_hints_do_not_hold_up_who_leaves(
 ) -> None:
     """Hints that a silent server does not take are lost: whoever waits for them finds out by looking."""
     monkeypatch.setattr(signals_module, "_LAST_WORDS", SHORT)
-    connections = Connections(dsn, limit=1)
+    connections = SessionPool(dsn, limit=1)
     signals = Signals(
         Storage(connections, patience=timedelta(seconds=30)), dsn, 1,
         on_wake=lambda *_: None, on_replies=lambda _: None, on_gap=lambda: None,

@@ -17,7 +17,7 @@ from progressor.worker import pool as pool_module
 from progressor.worker.pool import MAX_CHAIN, Pool
 from progressor.worker.result_budget import NoRoom, ResultBudget
 from progressor.worker.slot import Slot
-from progressor.worker.worker import Stepped
+from progressor.worker.worker import StepResult
 from tests.engine.clock import PAST, start_at
 from tests.support import (
     NS,
@@ -48,7 +48,7 @@ class Steps:
         self.due: timedelta | None = None
         self.swallows = 0
 
-    async def step(self, held: Claimed, slot: Slot) -> Stepped:
+    async def step(self, held: Claimed, slot: Slot) -> StepResult:
         self.begun.append(held.task.process_id)
         self.kept.append(slot.goes_on)
         while self.swallows:
@@ -64,7 +64,7 @@ class Steps:
             raise lack
         if self.hangs is not None:
             slot.hung, slot.goes_on, self.hangs = (held.task, self.hangs), False, None
-        return Stepped(following if slot.goes_on else None, self.due)
+        return StepResult(following if slot.goes_on else None, self.due)
 
 
 @pytest.fixture

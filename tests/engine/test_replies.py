@@ -14,12 +14,12 @@ from progressor.node import replies as replies_module
 from progressor.node.replies import Replies
 from progressor.storage import operations
 from progressor.storage.operations import Storage
-from progressor.storage.values import Gone, Standing, TaskRef
+from progressor.storage.values import Gone, TaskOutcome, TaskRef
 from tests.support import NS, Tables, eventually, hold, init, resume, save, start
 
 CLIENT = 61
 HOUR = timedelta(hours=1)
-ANSWER = Standing(TaskStatus.FINISHED, b"1")
+ANSWER = TaskOutcome(TaskStatus.FINISHED, b"1")
 
 Make = Callable[..., Replies]
 
@@ -198,7 +198,7 @@ async def test_a_task_that_is_gone(storage: Storage, tables: Tables, make: Make)
         idempotency_key=task["idempotency_key"],
         request_hash=bytes(task["request_hash"]),
     )
-    assert await replies.wait(gone) == Standing(None, gone=Gone.REMOVED)
+    assert await replies.wait(gone) == TaskOutcome(None, gone=Gone.REMOVED)
 
 
 async def test_stop_tells_who_waits(make: Make) -> None:

@@ -16,10 +16,10 @@ from progressor.loggers import message_of
 from progressor.model import Event, TaskStatus
 from progressor.storage.group_commit import batch_steps
 from progressor.storage.operations import Storage
-from progressor.storage.values import Claimed, Standing, TaskRef
+from progressor.storage.values import Claimed, TaskOutcome, TaskRef
 from progressor.worker.result_budget import ResultBudget
 from progressor.worker.slot import Slot
-from progressor.worker.worker import Stepped, Worker
+from progressor.worker.worker import StepResult, Worker
 from tests.engine.clock import PAST, start_at
 from tests.support import (
     NS,
@@ -51,9 +51,9 @@ class Told:
     """Stands where Replies would."""
 
     def __init__(self) -> None:
-        self.answers: list[tuple[TaskRef, Standing]] = []
+        self.answers: list[tuple[TaskRef, TaskOutcome]] = []
 
-    def resolve(self, ref: TaskRef, answer: Standing) -> None:
+    def resolve(self, ref: TaskRef, answer: TaskOutcome) -> None:
         self.answers.append((ref, answer))
 
     def look(self, ref: TaskRef) -> None:
@@ -111,7 +111,7 @@ async def held(storage: Storage) -> Claimed:
 async def test_a_history_that_cannot_be_read_for_now(storage: Storage, tables: Tables, told: Told) -> None:
     """While histories cannot be read the step waits; it is not lost, and its process does not break."""
     worker = worker_of(namespace_of(history=HistoryRange()), storage, told, failures=3)
-    assert await worker.step(await held(storage), Slot()) == Stepped()
+    assert await worker.step(await held(storage), Slot()) == StepResult()
     assert [(answer.status, answer.response) for _, answer in told.answers] == [(TaskStatus.FINISHED, b"7")]
     assert len(tables.events()) == 1
 
@@ -145,7 +145,7 @@ async def test_a_result_without_a_lease_is_dropped(storage: Storage, tables: Tab
 
     claimed, before = await held(storage), lost()
     await storage.hand_back([claimed.task])
-    assert await worker_of(namespace_of(), storage, told).step(claimed, Slot()) == Stepped()
+    assert await worker_of(namespace_of(), storage, told).step(claimed, Slot()) == StepResult()
     assert (tables.events(), told.answers) == ([], [])
     assert lost() == before + 1
 
@@ -163,7 +163,7 @@ async def test_a_timer_that_it_sets_is_announced(storage: Storage, told: Told) -
         """A timer may be set."""
 
     stepped = await worker_of(namespace, storage, told).step(await held(storage), Slot())
-    assert stepped == Stepped(None, timedelta(minutes=5))
+    assert stepped == StepResult(None, timedelta(minutes=5))
 
 
 async def test_a_result_that_postgresql_refuses(storage: Storage, tables: Tables, told: Told) -> None:
@@ -171,7 +171,7 @@ async def test_a_result_that_postgresql_refuses(storage: Storage, tables: Tables
     broken, labels = "progressor_broken_total", {"prg_namespace": NS}
     step, before = await held(storage), REGISTRY.get_sample_value(broken, labels) or 0.0
     tables.execute("ALTER TABLE events ADD CONSTRAINT none CHECK (event_id < 0)")
-    assert await worker_of(namespace_of(), storage, told).step(step, Slot()) == Stepped()
+    assert await worker_of(namespace_of(), storage, told).step(step, Slot()) == StepResult()
     ((_, answer),) = told.answers
     process = tables.process()
     assert process is not None
@@ -186,7 +186,7 @@ async def test_a_removal_that_postgresql_refuses(storage: Storage, tables: Table
     tables.execute("CREATE TABLE public.invoices (process_no bigint REFERENCES processes)")
     tables.execute("INSERT INTO public.invoices SELECT process_no FROM processes")
     (timer,) = await claim_timers(storage)
-    assert await worker_of(namespace_of(), storage, told).step(Claimed(*timer), Slot()) == Stepped()
+    assert await worker_of(namespace_of(), storage, told).step(Claimed(*timer), Slot()) == StepResult()
     process = tables.process()
     assert process is not None
     assert process["status"] == "error"
@@ -238,5 +238,5 @@ async def test_a_step_without_a_thread_was_not_begun(
         with pytest.raises(NoThread):
             await worker_of(namespace, storage, told).step(claimed, Slot())
     assert (tables.events(), told.answers) == ([], [])
-    assert await worker_of(namespace, storage, told).step(claimed, Slot()) == Stepped()
+    assert await worker_of(namespace, storage, told).step(claimed, Slot()) == StepResult()
     assert [answer.response for _, answer in told.answers] == [b"7"]

@@ -13,7 +13,7 @@ from progressor.model import TaskStatus
 from progressor.services import zombie_collector
 from progressor.services.zombie_collector import ZombieCollector
 from progressor.storage.operations import Storage
-from progressor.storage.values import Standing, TaskRef
+from progressor.storage.values import TaskOutcome, TaskRef
 from tests.engine.clock import PAST, start_at
 from tests.engine.writes import AGE, Writes
 from tests.support import (
@@ -126,8 +126,8 @@ async def test_the_work_of_a_dead_worker_breaks_its_process(
     assert tables.outline()[1:] == [("call", "error"), ("call", "cancelled")]
     assert told.looks == [hint_of(step.ref, CLIENT), hint_of(waiting, CLIENT)]
     assert await storage.replies([step.ref.key, waiting.key]) == [
-        Standing(TaskStatus.ERROR, error=SILENT),
-        Standing(TaskStatus.CANCELLED, error=SILENT),
+        TaskOutcome(TaskStatus.ERROR, error=SILENT),
+        TaskOutcome(TaskStatus.CANCELLED, error=SILENT),
     ]
     assert (zombies("break"), broken()) == (before + 1, broken_before + 1)
 

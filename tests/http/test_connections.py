@@ -15,7 +15,7 @@ from progressor.http.server import connections
 from progressor.http.server.app import make_app
 from progressor.http.server.auth.scopes import OpenAccess
 from progressor.http.server.options import HttpOptions
-from progressor.http.server.serve import Serving
+from progressor.http.server.serve import ApiServer
 from progressor.loggers import message_of
 from tests.acceptance.support import Gate
 from tests.http import shop
@@ -27,19 +27,19 @@ ORDER = "/v1/namespaces/shop.order/processes/o1"
 Peer = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
-def serving(dsn: str, options: HttpOptions | None = None) -> Serving:
+def serving(dsn: str, options: HttpOptions | None = None) -> ApiServer:
     client = Client(dsn)
     app = make_app(client, access=OpenAccess(), options=options or HttpOptions())
-    return Serving(client, app, host="127.0.0.1", port=0)
+    return ApiServer(client, app, host="127.0.0.1", port=0)
 
 
-async def connected(api: Serving) -> Peer:
+async def connected(api: ApiServer) -> Peer:
     host, port = api.url.removeprefix("http://").split(":")
     return await asyncio.open_connection(host, int(port))
 
 
 @asynccontextmanager
-async def peer_of(api: Serving) -> AsyncIterator[Peer]:
+async def peer_of(api: ApiServer) -> AsyncIterator[Peer]:
     reader, writer = await connected(api)
     try:
         yield reader, writer

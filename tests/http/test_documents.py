@@ -21,10 +21,10 @@ from openapi_spec_validator import validate
 from progressor import Client, Engine
 from progressor.client.bulk_repairs import LEAST_RATE, MOST_RATE
 from progressor.http.server.app import make_app
-from progressor.http.server.auth.authenticator import AccessOptions, Guard
+from progressor.http.server.auth.authenticator import AccessOptions, Authenticator
 from progressor.http.server.openapi.operations import HEADERS
 from progressor.http.server.options import HttpOptions
-from progressor.http.server.serve import Serving
+from progressor.http.server.serve import ApiServer
 from progressor.inputs import NAMESPACE_PATTERN
 from progressor.model import LAST_ID, MAX_ID_LENGTH
 from progressor.storage import MOST_ITEMS
@@ -185,8 +185,8 @@ def served(dsn: str) -> Iterator[Served]:
             client = Client(dsn)
             # Somebody may have paused the namespace that is asked.
             options = HttpOptions(wait=2.0, longest_wait=2.0)
-            app = make_app(client, access=Guard(client.tokens, AccessOptions()), options=options)
-            serving = await stack.enter_async_context(Serving(client, app, host="127.0.0.1", port=0))
+            app = make_app(client, access=Authenticator(client.tokens, AccessOptions()), options=options)
+            serving = await stack.enter_async_context(ApiServer(client, app, host="127.0.0.1", port=0))
             found.extend((asyncio.get_running_loop(), Served(serving.url, bearer.text)))
             started.set()
             await ended.wait()

@@ -15,10 +15,10 @@ from progressor import Client
 from progressor.errors import InvalidRequest
 from progressor.http.server.app import make_app
 from progressor.http.server.auth import rate_limit
-from progressor.http.server.auth.authenticator import AccessOptions, Guard
+from progressor.http.server.auth.authenticator import AccessOptions, Authenticator
 from progressor.http.server.auth.client_certificates import Certificates, networks
 from progressor.http.server.auth.oidc import Provider
-from progressor.http.server.auth.rate_limit import Rate, Rates
+from progressor.http.server.auth.rate_limit import Rate, RateLimit
 from progressor.http.server.options import HttpOptions
 from progressor.rights import Rights, Scope
 from tests.acceptance.support import Gate
@@ -89,7 +89,7 @@ async def test_a_body_that_is_refused_hears_of_its_own_limit(serve: Serve) -> No
 
 async def test_a_body_of_a_stranger_is_not_read(serve: Serve, client: Client) -> None:
     """First who asks, then what."""
-    api = await serve(shop.make(), access=Guard(client.tokens, AccessOptions()))
+    api = await serve(shop.make(), access=Authenticator(client.tokens, AccessOptions()))
     endless = Endless()
     assert (await api.post(PROCESS, content=endless)).status_code == 401
     assert endless.taken <= 1000
@@ -116,7 +116,9 @@ async def test_a_caller_leaves_as_many_places_as_it_has(client: Client, serve: S
     """One that waits with all its requests keeps nobody else from being answered."""
     gate = Gate()
     options = HttpOptions(max_requests=10)
-    api = await serve(shop.make(gate), options=options, access=Guard(client.tokens, AccessOptions()))
+    api = await serve(
+        shop.make(gate), options=options, access=Authenticator(client.tokens, AccessOptions())
+    )
     rights: dict[str, Any] = {"scopes": ["all"], "namespaces": ["*"], "lifetime": None}
     one, two = [
         {"Authorization": f"Bearer {(await client.tokens.create('x', **rights)).bearer.text}"}
@@ -173,7 +175,7 @@ async def test_a_problem_shows_a_few_of_many_faults(serve: Serve) -> None:
 
 async def test_a_caller_that_asks_too_often(client: Client, stack: AsyncExitStack, clock: Clock) -> None:
     """It is told how often it may, on every answer; others have a bucket of their own."""
-    access = Guard(client.tokens, AccessOptions(rate=Rate(2.0, 3)))
+    access = Authenticator(client.tokens, AccessOptions(rate=Rate(2.0, 3)))
     api = await stack.enter_async_context(asking(make_app(client, access=access)))
     rights: dict[str, Any] = {"scopes": ["all"], "namespaces": ["*"], "lifetime": None}
     one, two = [(await client.tokens.create("x", **rights)).bearer.text for _ in range(2)]
@@ -197,7 +199,7 @@ async def test_a_caller_that_asks_too_often(client: Client, stack: AsyncExitStac
 
 def test_a_bucket_is_full_after_a_while(clock: Clock) -> None:
     """And never fuller."""
-    buckets = Rates(Rate(1.0, 2))
+    buckets = RateLimit(Rate(1.0, 2))
     assert [buckets.take("a").left for _ in range(3)] == [1, 0, -1]
     clock.at += 100
     assert [buckets.take("a").left for _ in range(3)] == [1, 0, -1]
@@ -211,7 +213,7 @@ async def certified(
 ) -> httpx.Response:
     proxies = networks("http_trusted_proxies", ["10.0.0.7", "10.1.0.0/16", "::1"])
     certificates = Certificates(HEADER, proxies, {"CN=web": WEB})
-    access = Guard(client.tokens, AccessOptions(certificates=certificates))
+    access = Authenticator(client.tokens, AccessOptions(certificates=certificates))
     app = make_app(client, access=access)
     transport = httpx.ASGITransport(app, client=peer)  # type: ignore[arg-type] # of a socket there is none
     async with httpx.AsyncClient(transport=transport, base_url="http://api") as api:
@@ -271,16 +273,16 @@ async def test_a_public_address_needs_somebody_to_know(client: Client) -> None:
     empty = AccessOptions()
     for host in ("0.0.0.0", "::", "192.0.2.1", "api.example", ""):
         with pytest.raises(InvalidRequest, match="anybody could ask") as caught:
-            await Guard(client.tokens, empty).begin(host)
+            await Authenticator(client.tokens, empty).begin(host)
         assert caught.value.field == "host"
     for host in ("127.0.0.1", "::1", "localhost", "127.8.8.8"):
-        await Guard(client.tokens, empty).begin(host)
+        await Authenticator(client.tokens, empty).begin(host)
     certificates = Certificates(HEADER, networks("x", ["10.0.0.7"]), {})
     for options in (
         AccessOptions(insecure_no_auth=True),
         AccessOptions(provider=Provider("https://idp.example", "me")),
         AccessOptions(certificates=certificates),
     ):
-        await Guard(client.tokens, options).begin("0.0.0.0")
+        await Authenticator(client.tokens, options).begin("0.0.0.0")
     await client.tokens.create("x", scopes=["all"], namespaces=["*"], lifetime=None)
-    await Guard(client.tokens, empty).begin("0.0.0.0")
+    await Authenticator(client.tokens, empty).begin("0.0.0.0")

@@ -19,7 +19,7 @@ from progressor import Client
 from progressor.errors import InvalidRequest
 from progressor.http.server.app import make_app
 from progressor.http.server.auth import jwks
-from progressor.http.server.auth.authenticator import AccessOptions, Guard
+from progressor.http.server.auth.authenticator import AccessOptions, Authenticator
 from progressor.http.server.auth.oidc import Provider as Trusted
 from progressor.rights import Scope
 from tests.http import provider as providers
@@ -64,12 +64,12 @@ class Door:
         self._client = Client(dsn)
         self.trusted = {"issuer": provider.issuer, "audience": AUDIENCE}
         self._api: httpx.AsyncClient | None = None
-        self._guard: Guard | None = None
+        self._guard: Authenticator | None = None
 
     async def ask(self, token: str, path: str = PROCESS) -> httpx.Response:
         if self._api is None:
             options = AccessOptions(provider=Trusted(**self.trusted))  # type: ignore[arg-type]
-            self._guard = Guard(self._client.tokens, options)
+            self._guard = Authenticator(self._client.tokens, options)
             self._api = asking(make_app(self._client, access=self._guard))
         return await self._api.get(path, headers={"Authorization": f"Bearer {token}"})
 

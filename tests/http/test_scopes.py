@@ -14,7 +14,7 @@ import pytest
 from progressor import Client, Engine, HandlerFailed, Namespace, Process
 from progressor.http.server.app import make_app
 from progressor.http.server.auth import scopes as access
-from progressor.http.server.auth.authenticator import AccessOptions, Guard
+from progressor.http.server.auth.authenticator import AccessOptions, Authenticator
 from progressor.http.server.auth.scopes import OpenAccess
 from progressor.http.wire.paths import segment_of
 from progressor.rights import Scope
@@ -142,7 +142,7 @@ async def world(dsn: str) -> AsyncIterator[World]:
     async with Engine(dsn, [made(name) for name in names]) as engine, Client(dsn) as client:
         for number in range(6):
             await engine.client.start(names[number % 3], f"p{number}")
-        app = make_app(client, access=Guard(client.tokens, AccessOptions()))
+        app = make_app(client, access=Authenticator(client.tokens, AccessOptions()))
         async with asking(app) as api:
             yield World(client, api)
 

@@ -19,7 +19,7 @@ from progressor.http.server import request_body
 from progressor.http.server.app import make_app
 from progressor.http.server.auth.scopes import OpenAccess
 from progressor.http.server.options import HttpOptions
-from progressor.http.server.serve import Serving
+from progressor.http.server.serve import ApiServer
 from progressor.loggers import message_of
 from tests.acceptance.support import Gate
 from tests.http import shop
@@ -28,10 +28,10 @@ from tests.support import eventually
 ORDER = "/v1/namespaces/shop.order/processes/o1"
 
 
-def serving(dsn: str, *, drain: float = 5.0, port: int = 0) -> Serving:
+def serving(dsn: str, *, drain: float = 5.0, port: int = 0) -> ApiServer:
     client = Client(dsn)
     app = make_app(client, access=OpenAccess(), options=HttpOptions(drain=drain))
-    return Serving(client, app, host="127.0.0.1", port=port)
+    return ApiServer(client, app, host="127.0.0.1", port=port)
 
 
 async def test_a_stop_tells_who_waits_where_to_ask(dsn: str) -> None:
@@ -144,7 +144,7 @@ async def test_a_reader_who_leaves_is_not_waited_for(dsn: str, caplog: pytest.Lo
     assert statuses(caplog) == [499]
 
 
-async def connected(one: Serving) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+async def connected(one: ApiServer) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
     return await asyncio.open_connection("127.0.0.1", int(one.url.rpartition(":")[2]))
 
 

@@ -18,7 +18,7 @@ from progressor.http import HttpClient
 from progressor.http.client.decode import NotAllowed
 from progressor.http.server.app import make_app
 from progressor.http.server.auth import tokens
-from progressor.http.server.auth.authenticator import AccessOptions, Guard
+from progressor.http.server.auth.authenticator import AccessOptions, Authenticator
 from progressor.http.server.auth.origins import AllowedHosts
 from progressor.http.server.options import HttpOptions
 from progressor.rights import Bearer
@@ -55,7 +55,7 @@ async def client(dsn: str) -> AsyncIterator[Client]:
 @pytest.fixture
 async def api(serve: Serve, client: Client) -> httpx.AsyncClient:
     """A guarded API of the shop's orders, on a public address."""
-    return await serve(shop.make(), access=Guard(client.tokens, AccessOptions()))
+    return await serve(shop.make(), access=Authenticator(client.tokens, AccessOptions()))
 
 
 async def made(client: Client, *scopes: str, lifetime: timedelta | None = None) -> NewToken:
@@ -182,7 +182,7 @@ async def test_what_failed_is_for_errors_read(api: httpx.AsyncClient, client: Cl
 async def test_to_wait_longer_than_the_server_needs_to_read(serve: Serve, client: Client) -> None:
     """Who may only call is told that the request goes on, and what the token lacks."""
     options = HttpOptions(longest_wait=0.05)
-    api = await serve(shop.make(), options=options, access=Guard(client.tokens, AccessOptions()))
+    api = await serve(shop.make(), options=options, access=Authenticator(client.tokens, AccessOptions()))
     await client.start(shop.NS, "a", {"item": "tea"})
     await client.pause(shop.NS)
     calls = await made(client, "processes:call")
@@ -201,7 +201,7 @@ async def test_to_wait_longer_than_the_server_needs_to_read(serve: Serve, client
 
 async def test_health_is_for_those_who_administer(serve: Serve, client: Client) -> None:
     """Nobody else takes it for an API that does not work."""
-    api = await serve(shop.make(), access=Guard(client.tokens, AccessOptions()))
+    api = await serve(shop.make(), access=Authenticator(client.tokens, AccessOptions()))
     reads = await made(client, "processes:read")
     async with HttpClient("http://api", token=reads.bearer.text, transport=api._transport) as caller:
         health = await caller.health()
@@ -242,7 +242,7 @@ async def test_open_on_loopback_until_there_is_a_token(
     dsn: str, client: Client, serve: Serve, clock: Clock
 ) -> None:
     """The first one closes it, and its revocation does not open it again."""
-    access = Guard(client.tokens, AccessOptions())
+    access = Authenticator(client.tokens, AccessOptions())
     await access.begin("127.0.0.1")
     api = await serve(shop.make(), access=access)
     here = {"Host": "localhost:8080"}
@@ -268,7 +268,7 @@ async def test_everybody_is_let_in_if_that_was_said(client: Client, serve: Serve
 async def everybodys(client: Client, serve: Serve) -> httpx.AsyncClient:
     """An API without any access control, which is called `api`."""
     hosts = AllowedHosts(frozenset({"api"}))
-    access = Guard(client.tokens, AccessOptions(insecure_no_auth=True, allowed_hosts=hosts))
+    access = Authenticator(client.tokens, AccessOptions(insecure_no_auth=True, allowed_hosts=hosts))
     await access.begin("0.0.0.0")
     return await serve(shop.make(), access=access)
 
@@ -323,7 +323,7 @@ async def test_no_secret_is_logged(
 ) -> None:
     """Not at the lowest level, of whatever library."""
     caplog.set_level(logging.DEBUG)
-    app = make_app(client, access=Guard(client.tokens, AccessOptions()))
+    app = make_app(client, access=Authenticator(client.tokens, AccessOptions()))
     api = await stack.enter_async_context(asking(app))
     token = await made(client, "processes:read")
     strange = Bearer.drawn()

@@ -15,7 +15,7 @@ import psycopg
 
 from progressor.storage.operations import Storage
 from progressor.storage.postgres.pipeline import Session
-from progressor.storage.postgres.pool import Connections
+from progressor.storage.postgres.pool import SessionPool
 from progressor.storage.statements import Results, Transaction
 
 Act = Callable[[Storage], Awaitable[Any]]
@@ -29,7 +29,7 @@ SELECT EXISTS (
 )"""
 
 
-class Side(Connections):
+class Side(SessionPool):
     """One of two who act at once: its connection stops after each statement, so also before COMMIT."""
 
     def __init__(self, dsn: str, monitor: psycopg.AsyncConnection[Any]) -> None:

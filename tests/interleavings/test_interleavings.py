@@ -18,10 +18,10 @@ import pytest
 from psycopg.conninfo import make_conninfo
 from psycopg.errors import UniqueViolation
 
-from progressor.storage.admin.bulks import Round
+from progressor.storage.admin.bulks import BulkRound
 from progressor.storage.operations import Storage
 from progressor.storage.postgres import retry
-from progressor.storage.postgres.pool import Connections
+from progressor.storage.postgres.pool import SessionPool
 from progressor.storage.values import (
     Claimed,
     Duplicate,
@@ -85,7 +85,7 @@ class Arena:
         self._tables = Tables(self._connection)
         self._monitor = runner.run(psycopg.AsyncConnection.connect(dsn, autocommit=True))
         self._sides = (Side(dsn, self._monitor), Side(dsn, self._monitor))
-        self._connections = Connections(dsn, limit=1)
+        self._connections = SessionPool(dsn, limit=1)
         self._storage = Storage(self._connections, patience=timedelta(seconds=30))
         self._examined: set[str] = set()
         self._meetings = 0
@@ -209,7 +209,7 @@ def _outline(answer: Any) -> Any:
             return "claimed", task.task_type, process.status
         case Zombie(task_type=task_type, disposition=disposition, cancelled=cancelled):
             return "zombie", task_type, disposition, len(cancelled)
-        case Round(_, new):
+        case BulkRound(_, new):
             return "round", new["begun"], new["repaired"], new["failed"], new["removed"]
         case Removed(existed, cancelled):
             return "removed", existed, len(cancelled)

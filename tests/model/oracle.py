@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
 from progressor.model import Decision, Disposition, ProcessStatus, SetTimer, TaskStatus, TaskType
-from progressor.storage.values import Claimed, Import, Reason, Request, Standing, Step
+from progressor.storage.values import Claimed, Import, Reason, Request, Step, TaskOutcome
 
 Key = tuple[str, str]
 Rows = dict[str, list[tuple[Any, ...]]]
@@ -270,7 +270,7 @@ class Oracle:
         if process is None or task is None:
             return None
         told = set[int]()
-        answer = Standing.of(decision.reply)
+        answer = TaskOutcome.of(decision.reply)
         task.response = answer.response
         if decision.disposition is Disposition.RETRY:
             task.status, task.error = WAITING, answer.error

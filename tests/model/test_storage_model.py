@@ -52,9 +52,9 @@ from progressor.storage.values import (
     Prepared,
     Request,
     Saved,
-    Standing,
     Step,
     TaskKey,
+    TaskOutcome,
     TaskRef,
 )
 from progressor.transitions import decide
@@ -296,7 +296,7 @@ class StorageMachine(RuleBasedStateMachine):
             case Finished(step, now, due):
                 assert wanted is not None
                 assert (now, due) == (self.now, wanted.due if step.decision.timer else None)
-                assert outcome.answer == Standing.of(step.decision.reply)
+                assert outcome.answer == TaskOutcome.of(step.decision.reply)
                 self.world.ways["fused: finished"] += 1
                 self.saved = [*self.saved, Held(step.task, step.process)][-4:]
             case Continue(task, process):

@@ -18,7 +18,7 @@ from progressor import Client, Engine, HistoryRange, ProcessStatus, ProgressorEr
 from progressor.storage import migrations
 from progressor.storage.doctor import examine
 from progressor.storage.operations import Storage
-from progressor.storage.postgres.pool import Connections
+from progressor.storage.postgres.pool import SessionPool
 from tests.acceptance.support import NS as BANK
 from tests.acceptance.support import Act, Scripted, until
 from tests.support import (
@@ -235,7 +235,7 @@ async def test_a_task_that_may_be_held_unawares_is_not_forgotten(
 
 async def test_a_value_of_the_wrong_type_is_final(dsn: str) -> None:
     """A message that PostgreSQL does not understand is a defect: no repetition makes it right."""
-    connections = Connections(dsn, limit=1)
+    connections = SessionPool(dsn, limit=1)
     storage = Storage(connections, patience=timedelta(days=1))
     with pytest.raises(ProgressorError, match="insufficient data left in message"):
         await storage.search_calls(NS, b"\1", worker_id=1, lease=number())  # type: ignore[arg-type]

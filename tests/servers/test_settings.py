@@ -27,7 +27,7 @@ from progressor.storage.doctor import checks, examine
 from progressor.storage.heartbeats import Beats
 from progressor.storage.operations import Storage
 from progressor.storage.postgres import session_setup
-from progressor.storage.postgres.pool import Connections
+from progressor.storage.postgres.pool import SessionPool
 from progressor.storage.queries.reads import Reads
 from progressor.storage.statements import STATEMENTS
 from tests.acceptance.support import until
@@ -109,7 +109,7 @@ def keeps_state(request: pytest.FixtureRequest) -> bool:
 async def test_operations(odd_dsn: str, keeps_state: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """The sessions of operations, in one round trip and in several."""
     monkeypatch.setitem(STATEMENTS, "shown", f"SELECT {_SHOWN}::text AS shown")
-    connections = Connections(odd_dsn, limit=1, session_state=keeps_state)
+    connections = SessionPool(odd_dsn, limit=1, session_state=keeps_state)
     async with connections.acquire() as session:
         (row,) = (await session.transact({"shown": {}}))["shown"]
         assert json.loads(row["shown"]) == _STATED
@@ -121,7 +121,7 @@ async def test_operations(odd_dsn: str, keeps_state: bool, monkeypatch: pytest.M
 
 async def test_a_stateless_session_leaves_nothing_behind(odd_dsn: str) -> None:
     """What a transaction states ends with it, be it committed or refused: a pooler lends it to others."""
-    connections = Connections(odd_dsn, limit=1, session_state=False)
+    connections = SessionPool(odd_dsn, limit=1, session_state=False)
     async with connections.acquire() as session:
         await session.transact({"namespace_names": {}})
         with pytest.raises(psycopg.DataError):
@@ -255,7 +255,7 @@ async def test_everything_works(odd_dsn: str, signals: bool) -> None:
 
 async def test_a_call_behind_a_refused_one_is_not_forgotten(dsn: str, race_there: Race) -> None:
     """A call that waited for the end of another sees that end, also under repeatable read by default."""
-    connections = Connections(dsn, limit=2)
+    connections = SessionPool(dsn, limit=2)
     storage = Storage(connections, patience=10 * SECOND)
     await start(storage)
     step = await hold(storage, request())
@@ -271,7 +271,7 @@ async def test_a_call_behind_a_refused_one_is_not_forgotten(dsn: str, race_there
 @pytest.fixture
 async def race_there(dsn: str, tables: Any) -> Any:
     odd(dsn, {"default_transaction_isolation": "repeatable read"})
-    connections = Connections(dsn, limit=1)
+    connections = SessionPool(dsn, limit=1)
     storage = Storage(connections, patience=SECOND)
     await storage.register_namespace(NS, options={}, schemas={})
     await connections.close()

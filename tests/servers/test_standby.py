@@ -12,7 +12,7 @@ from progressor import Client, Engine, StorageUnavailable
 from progressor.storage import migrations
 from progressor.storage.doctor import examine
 from progressor.storage.operations import Storage
-from progressor.storage.postgres.pool import Connections
+from progressor.storage.postgres.pool import SessionPool
 from progressor.storage.queries.reads import Reads
 from progressor.storage.values import Postpone
 from tests.acceptance.conftest import MODES, Options
@@ -52,11 +52,11 @@ def mode(request: pytest.FixtureRequest) -> Options:
 async def test_a_fail_over(doomed: Pair, mode: Options) -> None:
     """Work goes on at the promoted standby: through an address that moves to it, and nobody helps."""
     primary, standby = doomed
-    asker = {name: value for name, value in mode.items() if name != "scan_interval"}
+    dispatcher = {name: value for name, value in mode.items() if name != "scan_interval"}
     async with Address(primary.port) as address:
         async with (
             Engine(address.dsn, [Scripted().namespace], **mode),
-            Client(address.dsn, **asker) as client,
+            Client(address.dsn, **dispatcher) as client,
         ):
             await client.start(NS, "p", Act(add=1))
             assert await client.call(NS, "p", "act", Act(add=1)) == 2
@@ -101,7 +101,7 @@ async def test_sessions_with_a_standby_are_dropped(pair: Pair, keeps_state: bool
     primary, standby = pair
     await standby.follow(primary)
     async with Address(standby.port) as address:
-        connections = Connections(
+        connections = SessionPool(
             f"{address.dsn}?target_session_attrs=any", limit=4, session_state=keeps_state
         )
         patient = Storage(connections, patience=30 * SECOND)

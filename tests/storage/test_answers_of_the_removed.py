@@ -6,7 +6,7 @@ from datetime import timedelta
 
 from progressor.model import TaskStatus
 from progressor.storage.operations import Storage
-from progressor.storage.values import Duplicate, Postpone, Standing
+from progressor.storage.values import Duplicate, Postpone, TaskOutcome
 from tests.support import claim_calls, hold, init, removed, request, resume, save, set_timer, start, wait
 
 
@@ -18,7 +18,7 @@ async def test_answer_of_the_call_before(storage: Storage) -> None:
     (step,) = await claim_calls(storage)
     following = step.next(await save(storage, step, resume()), resume())
     await save(storage, following, removed())
-    assert await storage.replies([first.key]) == [Standing(TaskStatus.FINISHED, b"answer")]
+    assert await storage.replies([first.key]) == [TaskOutcome(TaskStatus.FINISHED, b"answer")]
 
 
 async def test_answer_of_the_start(storage: Storage) -> None:
@@ -27,7 +27,7 @@ async def test_answer_of_the_start(storage: Storage) -> None:
     decision = set_timer(timedelta(0), remove=True)
     following = step.next(await save(storage, step, decision), decision)
     await save(storage, following, removed())
-    assert await storage.replies([step.ref.key]) == [Standing(TaskStatus.FINISHED, b"answer")]
+    assert await storage.replies([step.ref.key]) == [TaskOutcome(TaskStatus.FINISHED, b"answer")]
 
 
 async def test_a_start_asked_again(storage: Storage) -> None:
@@ -39,7 +39,7 @@ async def test_a_start_asked_again(storage: Storage) -> None:
     await save(storage, following, removed())
     (outcome,) = await storage.prepare_init([again])
     assert isinstance(outcome, Duplicate)
-    assert outcome.answer == Standing(TaskStatus.FINISHED, b"answer")
+    assert outcome.answer == TaskOutcome(TaskStatus.FINISHED, b"answer")
 
 
 async def test_whom_somebody_removed_is_forgotten(storage: Storage) -> None:

@@ -15,11 +15,11 @@ from progressor.bulks import Bulk, BulkStatus
 from progressor.config import RetryPolicy
 from progressor.model import Intent, Success, TaskType
 from progressor.storage.admin import bulks as bulks_module
-from progressor.storage.admin.bulks import Round
+from progressor.storage.admin.bulks import BulkRound
 from progressor.storage.doctor import examine
 from progressor.storage.operations import Storage
 from progressor.storage.postgres.pipeline import Session
-from progressor.storage.postgres.pool import Connections
+from progressor.storage.postgres.pool import SessionPool
 from progressor.storage.values import NewBulk
 from progressor.transitions import decide
 from tests.support import (
@@ -72,7 +72,7 @@ async def make(storage: Storage, key: str = "key", *, now: Any = T1, **fields: A
     return made.bulk
 
 
-async def one_round(storage: Storage, now: Any = LATER, **given: Any) -> Round:
+async def one_round(storage: Storage, now: Any = LATER, **given: Any) -> BulkRound:
     done = await storage.run_bulk(now=now, **given)
     assert done is not None
     return done
@@ -286,7 +286,7 @@ async def test_a_later_task_in_an_older_transaction(storage: Storage, tables: Ta
     assert statuses(tables) == {"p1": "error"}
 
 
-class Paused(Connections):
+class Paused(SessionPool):
     """Stops before a statement is sent for the first time, until it is told to go on."""
 
     def __init__(self, dsn: str, before: str) -> None:
@@ -324,7 +324,7 @@ async def paused(dsn: str) -> AsyncIterator[Callable[[str], Paused]]:
         await each.close()
 
 
-def other(connections: Connections) -> Storage:
+def other(connections: SessionPool) -> Storage:
     return Storage(connections, patience=timedelta(seconds=10))
 
 
@@ -355,7 +355,7 @@ async def test_a_repair_that_holds_the_lock(storage: Storage, dsn: str, tables: 
     """A round that waits for a process sees, behind its lock, that it broke again."""
     await break_process(storage, "p1")
     await make(storage)
-    connections = Connections(dsn, limit=1)
+    connections = SessionPool(dsn, limit=1)
     with psycopg.connect(dsn) as own:
         own.execute("SET search_path = progressor")
         own.execute("SELECT FROM processes FOR NO KEY UPDATE")

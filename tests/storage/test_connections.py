@@ -19,7 +19,7 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from progressor.storage.operations import Storage
 from progressor.storage.postgres import pipeline as session
 from progressor.storage.postgres import pool as connections
-from progressor.storage.postgres.pool import Connections
+from progressor.storage.postgres.pool import SessionPool
 from progressor.storage.postgres.session_setup import refuse_lent_sessions
 from progressor.storage.queries.reads import Reads
 from tests.support import SECOND, eventually
@@ -88,7 +88,7 @@ async def test_a_transaction_that_is_cancelled(dsn: str, keeps_state: bool) -> N
     """Wherever it is, from the opening of the connection to its return."""
 
     def begin() -> tuple[Coroutine[Any, Any, object], Act, Act]:
-        connections = Connections(dsn, limit=1, session_state=keeps_state)
+        connections = SessionPool(dsn, limit=1, session_state=keeps_state)
 
         async def work() -> None:
             async with connections.acquire() as session:
@@ -144,7 +144,7 @@ async def test_no_descriptor_is_left_for_a_session(dsn: str, monkeypatch: pytest
             return os.dup(descriptor)
 
     monkeypatch.setattr(session, "os", Descriptors)
-    connections = Connections(dsn, limit=1)
+    connections = SessionPool(dsn, limit=1)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert await Storage(connections, patience=10 * SECOND).server()
@@ -156,7 +156,7 @@ async def test_no_descriptor_is_left_for_a_session(dsn: str, monkeypatch: pytest
 async def test_what_nobody_uses_is_closed(dsn: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """After a while, so that others find a place on the server; what is in use stays, and new ones open."""
     monkeypatch.setattr(connections, "_IDLE_SECONDS", 0.05)
-    pool = Connections(dsn, limit=3)
+    pool = SessionPool(dsn, limit=3)
     sessions = [await pool.take() for _ in range(3)]
     for each in sessions[:2]:
         await pool.give_back(each, ended=False)
@@ -174,7 +174,7 @@ async def test_of_several_servers_the_one_that_was_reached_is_named(dsn: str) ->
     stated = conninfo_to_dict(dsn)
     host, port = str(stated["host"]), str(stated.get("port", 5432))
     listed = make_conninfo(dsn, host=f"127.0.0.1,{host}", port=f"1,{port}")
-    pool = Connections(listed, limit=1)
+    pool = SessionPool(listed, limit=1)
     found = await Storage(pool, patience=10 * SECOND).server()
     assert (found["host"], found["port"]) == (host, port)
     await pool.close()

@@ -19,7 +19,7 @@ from progressor.storage import migrations
 from progressor.storage.doctor import examine
 from progressor.storage.doctor.checks import CHECKS
 from progressor.storage.operations import Storage
-from progressor.storage.postgres.pool import Connections
+from progressor.storage.postgres.pool import SessionPool
 from progressor.storage.values import Import
 from tests.support import (
     NS,
@@ -479,7 +479,7 @@ async def scene(dsn: str) -> str:
     with psycopg.connect(dsn, autocommit=True) as connection:
         for name in (NS, OTHER):
             Tables(connection).set_namespace(name)
-    connections = Connections(dsn, limit=2)
+    connections = SessionPool(dsn, limit=2)
     storage = Storage(connections, patience=timedelta(seconds=10))
     await start(storage, "idle", set_timer(SECOND, events=events(2)))
     await start(storage, "mailbox", set_timer(SECOND))
@@ -589,7 +589,7 @@ def test_endless_step(scene: str, tables: Tables) -> None:
 
 async def test_one_snapshot(scene: str) -> None:
     """What commits while the doctor looks is not seen by half: all checks see one moment."""
-    connections = Connections(scene, limit=1)
+    connections = SessionPool(scene, limit=1)
     storage = Storage(connections, patience=timedelta(seconds=10))
     stop = asyncio.Event()
 

@@ -10,7 +10,7 @@ import pytest
 from progressor.storage.operations import Storage
 from progressor.storage.postgres import session_setup
 from progressor.storage.postgres.arrays import bigints
-from progressor.storage.postgres.pool import Connections
+from progressor.storage.postgres.pool import SessionPool
 from tests.support import Tables, hold, request, resume, save, start
 
 
@@ -22,7 +22,7 @@ async def test_the_locks_of_a_frozen_process_end(
     monkeypatch.setitem(session_setup.BOUNDED_SESSION, "idle_timeout", "100ms")
     await start(storage)
     (process,) = tables.execute("SELECT process_no FROM processes")
-    frozen = Connections(dsn, limit=1)
+    frozen = SessionPool(dsn, limit=1)
     async with frozen.acquire() as session:
         keys = {"process_no": bigints([process["process_no"]])}
         await session.transact({"begin": {}})

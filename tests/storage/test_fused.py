@@ -22,7 +22,7 @@ from progressor.storage.values import (
     Postpone,
     Reason,
     Request,
-    Standing,
+    TaskOutcome,
 )
 from tests.support import (
     SECOND,
@@ -94,10 +94,10 @@ TIMERS: dict[str, SetTimer | None] = {
 }
 
 
-async def in_two(storage: Storage, asked: Request, decision: Decision) -> Standing | None:
+async def in_two(storage: Storage, asked: Request, decision: Decision) -> TaskOutcome | None:
     (begun,) = await prepare(storage, asked, now=NOW)
     await save(storage, held(begun), decision, now=NOW)
-    return Standing.of(decision.reply)
+    return TaskOutcome.of(decision.reply)
 
 
 @pytest.mark.parametrize("decision", list(DECISIONS))
@@ -324,7 +324,7 @@ async def test_a_lost_answer(dsn: str, storage: Storage, tables: Tables) -> None
         await lossy.fused_call([asked], handlers.run, now=NOW)
     ((found,), _) = await prepare(lossy, asked), await connections.close()
     assert isinstance(found, Duplicate)
-    assert found.answer == Standing(TaskStatus.FINISHED, b"answer")
+    assert found.answer == TaskOutcome(TaskStatus.FINISHED, b"answer")
     assert len(handlers.seen) == 1
 
 

@@ -10,7 +10,7 @@ import pytest
 from progressor.model import HistoryRange, Life, TaskStatus
 from progressor.storage.operations import Storage
 from progressor.storage.queries.reads import Reads
-from progressor.storage.values import Gone, Import, Standing, TaskKey
+from progressor.storage.values import Gone, Import, TaskKey, TaskOutcome
 from tests.support import (
     NS,
     SECOND,
@@ -27,8 +27,8 @@ from tests.support import (
     wait,
 )
 
-LOST, UNKNOWN, REMOVED = (Standing(None, gone=gone) for gone in (Gone.LOST, Gone.UNKNOWN, Gone.REMOVED))
-ANSWERED = Standing(TaskStatus.FINISHED, b"answer")
+LOST, UNKNOWN, REMOVED = (TaskOutcome(None, gone=gone) for gone in (Gone.LOST, Gone.UNKNOWN, Gone.REMOVED))
+ANSWERED = TaskOutcome(TaskStatus.FINISHED, b"answer")
 OTHER = "shop.other"
 
 
@@ -61,7 +61,7 @@ async def test_other_arguments_under_the_same_key(storage: Storage, tables: Tabl
     tables.fall_back(mark)
     now = await wait(storage, asked._replace(request_hash=b"other arguments"))
     assert now.task_id == before.task_id
-    assert await storage.replies([before.key, now.key]) == [LOST, Standing(TaskStatus.WAITING)]
+    assert await storage.replies([before.key, now.key]) == [LOST, TaskOutcome(TaskStatus.WAITING)]
 
 
 async def test_the_same_request_asked_again(storage: Storage, tables: Tables) -> None:
@@ -122,7 +122,7 @@ async def test_processes_from_before(storage: Storage, tables: Tables, birth: in
     step = await hold(storage, init())
     tables.execute("UPDATE processes SET birth = %s", birth)
     old = step.ref._replace(birth=birth)
-    assert await storage.replies([old.key]) == [Standing(TaskStatus.RUNNING)]
+    assert await storage.replies([old.key]) == [TaskOutcome(TaskStatus.RUNNING)]
     assert (await storage.remove(NS, "p1")).existed
     # An older release writes no birth there.
     tables.execute("UPDATE removed_processes SET birth = NULL")

@@ -17,7 +17,7 @@ import pytest
 
 from progressor.storage.operations import Storage
 from progressor.storage.postgres.pipeline import Session
-from progressor.storage.postgres.pool import Connections
+from progressor.storage.postgres.pool import SessionPool
 from tests.support import (
     SECOND,
     T0,
@@ -41,7 +41,7 @@ from tests.support import (
 NOW = timedelta(0)
 
 
-class DesertedConnections(Connections):
+class DesertedConnections(SessionPool):
     """Loses its first connection to a transaction that goes on without anybody, and waits for a lock."""
 
     def __init__(self, dsn: str, tables: Tables) -> None:

@@ -17,7 +17,7 @@ import pytest
 from progressor.model import Decision, Event, ProcessStatus, SetTimer
 from progressor.storage.operations import Storage
 from progressor.storage.postgres.pipeline import Session, _encode, numbered
-from progressor.storage.postgres.pool import Connections
+from progressor.storage.postgres.pool import SessionPool
 from progressor.storage.statements import STATEMENTS, Params
 from progressor.storage.steps.zombies import FROM_THE_START
 from progressor.storage.values import Claimed, Import, NewBulk, TaskKey, TaskRef
@@ -374,7 +374,7 @@ async def fused(storage: Storage) -> None:
 
 async def plans(dsn: str, statements: dict[str, Params], *, session_state: bool = True) -> dict[str, Plan]:
     """Each statement's plan, as a session of the engine has it: prepared, or planned each time anew."""
-    connections = Connections(dsn, limit=1, session_state=session_state)
+    connections = SessionPool(dsn, limit=1, session_state=session_state)
     async with connections.acquire() as session:
         found = await plans_of(session, statements, session_state=session_state)
     await connections.close()
@@ -488,7 +488,7 @@ async def test_on_full_tables(
     """Full tables have plans by keys, be the rows of many processes or of one, be few broken or most,
     and so they stay when an ANALYZE comes amid the run."""
     filled(tables)
-    connections = Connections(dsn, limit=1, session_state=session_state)
+    connections = SessionPool(dsn, limit=1, session_state=session_state)
     async with connections.acquire() as session:
         before = await plans_of(session, hot, session_state=session_state)
         assert faults(before) == []
@@ -525,7 +525,7 @@ async def test_cost_of_a_claim(dsn: str, hot: dict[str, Params], tables: Tables,
     """A claim reads about as many rows as it takes, however many wait, are blocked, or not due."""
     fill(tables)
     values = {"namespace": f"'{NS}'", "worker_id": "1", "now": f"'{T0}'"} | CLAIMS[name]
-    connections = Connections(dsn, limit=1)
+    connections = SessionPool(dsn, limit=1)
     async with connections.acquire() as session:
         await session._prepare({name: hot[name]})
         arguments = ", ".join(values[each] for each in numbered(name).names)
@@ -680,7 +680,7 @@ async def test_cost_where_many_bulks_have_ended(
 
 async def measured(dsn: str, name: str, params: Params, values: dict[str, str]) -> tuple[list[float], int]:
     """How many rows each scan of a prepared statement reads, and how many pages it touches."""
-    connections = Connections(dsn, limit=1)
+    connections = SessionPool(dsn, limit=1)
     async with connections.acquire() as session:
         await session._prepare({name: params})
         arguments = ", ".join(values.get(each, "NULL") for each in numbered(name).names)

@@ -8,7 +8,7 @@ import pytest
 
 from progressor.model import ProcessStatus, TaskStatus, TaskType
 from progressor.storage.operations import Storage
-from progressor.storage.values import Continue, Duplicate, NotPrepared, Postpone, Reason, Standing
+from progressor.storage.values import Continue, Duplicate, NotPrepared, Postpone, Reason, TaskOutcome
 from tests.support import (
     NS,
     SECOND,
@@ -206,7 +206,7 @@ async def test_duplicate_waiting(storage: Storage, tables: Tables) -> None:
     await start(storage)
     first = await wait(storage, request(key="k", worker_id=None))
     (second,) = await storage.prepare_call([request(key="k")], now=T0)
-    assert second == Duplicate(first, Standing(TaskStatus.WAITING))
+    assert second == Duplicate(first, TaskOutcome(TaskStatus.WAITING))
     assert len(tables.tasks()) == 2
 
 
@@ -216,7 +216,7 @@ async def test_duplicate_running(storage: Storage) -> None:
     first = await hold(storage, request(key="k"))
     (second,) = await storage.prepare_call([request(key="k")], now=T0)
     assert isinstance(second, Duplicate)
-    assert (second.task.task_id, second.answer) == (first.task.task_id, Standing(TaskStatus.RUNNING))
+    assert (second.task.task_id, second.answer) == (first.task.task_id, TaskOutcome(TaskStatus.RUNNING))
 
 
 async def test_duplicate_finished(storage: Storage) -> None:
@@ -225,7 +225,7 @@ async def test_duplicate_finished(storage: Storage) -> None:
     await save(storage, await hold(storage, request(key="k")), resume())
     (second,) = await storage.prepare_call([request(key="k")], now=T0)
     assert isinstance(second, Duplicate)
-    assert second.answer == Standing(TaskStatus.FINISHED, b"answer")
+    assert second.answer == TaskOutcome(TaskStatus.FINISHED, b"answer")
 
 
 async def test_duplicate_refused(storage: Storage) -> None:
@@ -247,8 +247,8 @@ async def test_duplicate_on_a_broken_process(storage: Storage) -> None:
     await save(storage, broken, fail("KeyError: 'x'"))
     results = await storage.prepare_call([request(key="k"), request(key="k2")], now=T0)
     assert [result.answer for result in results] == [  # type: ignore[union-attr]
-        Standing(TaskStatus.ERROR, None, "KeyError: 'x'"),
-        Standing(TaskStatus.CANCELLED, None, "KeyError: 'x'"),
+        TaskOutcome(TaskStatus.ERROR, None, "KeyError: 'x'"),
+        TaskOutcome(TaskStatus.CANCELLED, None, "KeyError: 'x'"),
     ]
     assert results[1].task == waiting  # type: ignore[union-attr]
 

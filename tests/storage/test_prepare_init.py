@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from progressor.model import ProcessStatus, TaskStatus, TaskType
 from progressor.storage.operations import Storage
-from progressor.storage.values import Continue, Duplicate, NotPrepared, Postpone, Reason, Standing
+from progressor.storage.values import Continue, Duplicate, NotPrepared, Postpone, Reason, TaskOutcome
 from tests.support import (
     NS,
     T0,
@@ -71,7 +71,7 @@ async def test_duplicate_of_a_running_init(storage: Storage) -> None:
     (second,) = await storage.prepare_init([init(key="k")], now=T0)
     assert isinstance(second, Duplicate)
     assert second.task.task_id == first.task.task_id
-    assert second.answer == Standing(TaskStatus.RUNNING)
+    assert second.answer == TaskOutcome(TaskStatus.RUNNING)
 
 
 async def test_duplicate_of_a_waiting_init(storage: Storage) -> None:
@@ -80,7 +80,7 @@ async def test_duplicate_of_a_waiting_init(storage: Storage) -> None:
     (second,) = await storage.prepare_init([init(key="k")], now=T0)
     assert isinstance(second, Duplicate)
     assert second.task == postponed(first)
-    assert second.answer == Standing(TaskStatus.WAITING)
+    assert second.answer == TaskOutcome(TaskStatus.WAITING)
 
 
 async def test_duplicate_of_a_finished_init(storage: Storage) -> None:
@@ -88,7 +88,7 @@ async def test_duplicate_of_a_finished_init(storage: Storage) -> None:
     await save(storage, await hold(storage, init(key="k")), resume())
     (second,) = await storage.prepare_init([init(key="k")], now=T0)
     assert isinstance(second, Duplicate)
-    assert second.answer == Standing(TaskStatus.FINISHED, b"answer")
+    assert second.answer == TaskOutcome(TaskStatus.FINISHED, b"answer")
 
 
 async def test_same_key_for_another_request(storage: Storage) -> None:

@@ -20,7 +20,7 @@ from progressor.model import TaskStatus, TaskType
 from progressor.storage.heartbeats import Beats
 from progressor.storage.operations import Storage
 from progressor.storage.postgres.pipeline import Session
-from progressor.storage.postgres.pool import Connections
+from progressor.storage.postgres.pool import SessionPool
 from progressor.storage.statements import Results, Transaction
 from progressor.storage.values import (
     Continue,
@@ -32,7 +32,7 @@ from progressor.storage.values import (
     Reason,
     Removed,
     Saved,
-    Standing,
+    TaskOutcome,
     TaskRef,
 )
 from tests.support import (
@@ -91,7 +91,7 @@ class HeldSession:
             await self._gate.go.wait()
 
 
-class HeldOpen(Connections):
+class HeldOpen(SessionPool):
     """Keeps each transaction open at its end, until it is let go."""
 
     def __init__(self, dsn: str) -> None:
@@ -231,7 +231,7 @@ async def test_two_calls_with_one_key(storage: Storage, race: Race) -> None:
     step = await race.commit()
     (result,) = await second
     assert isinstance(result, Duplicate)
-    assert (result.task.task_id, result.answer) == (step.task.task_id, Standing(TaskStatus.RUNNING))
+    assert (result.task.task_id, result.answer) == (step.task.task_id, TaskOutcome(TaskStatus.RUNNING))
 
 
 async def test_call_that_is_rolled_back(storage: Storage, race: Race, tables: Tables) -> None:
@@ -317,7 +317,7 @@ async def test_removal_of_what_ends_meanwhile(storage: Storage, race: Race, tabl
     await race.commit()
     assert await second == Removed(False, ())
     assert tables.outline() == [("init", "finished")]
-    assert await storage.replies([step.ref.key]) == [Standing(TaskStatus.FINISHED, b"answer")]
+    assert await storage.replies([step.ref.key]) == [TaskOutcome(TaskStatus.FINISHED, b"answer")]
 
 
 async def test_start_waits_for_a_put(storage: Storage, race: Race) -> None:
@@ -582,7 +582,7 @@ async def test_a_claim_is_dated_behind_the_step_that_it_waited_for(
     first = await hold(storage, request(), now=past)
     timer = verb == "search_timers"
     ref = None if timer else await wait(storage, request(worker_id=None), now=past)
-    connections = Connections(dsn, limit=1)
+    connections = SessionPool(dsn, limit=1)
     try:
         async with connections.acquire() as session, session.transaction():
             decision = set_timer(at=past) if timer else resume()

@@ -16,7 +16,7 @@ from progressor.storage.values import (
     LostLease,
     Removed,
     Saved,
-    Standing,
+    TaskOutcome,
     TaskRef,
     most_cancelled,
 )
@@ -211,7 +211,7 @@ async def test_of_many_callers_some_are_told(storage: Storage) -> None:
     assert len(told) == 1000
     refs = [postponed(each) for each in waiting]
     assert {ref.task_id for ref in told} < {ref.task_id for ref in refs}
-    gone = Standing(None, gone=Gone.REMOVED)
+    gone = TaskOutcome(None, gone=Gone.REMOVED)
     assert await storage.replies([refs[0].key, refs[-1].key]) == [gone, gone]
     assert await storage.save_result([running.step(resume())], now=T0) == [LostLease(removed=True)]
 
@@ -253,7 +253,7 @@ async def test_a_mailbox_too_long_for_one_transaction(
         TaskRef(NS, step.task.process_no, task_id, None, birth, f"filled-{place}", b"hash").key
         for place, task_id in ((1, min(filled)), (len(filled), max(filled)))
     ]
-    gone = Standing(None, gone=Gone.REMOVED)
+    gone = TaskOutcome(None, gone=Gone.REMOVED)
     assert await storage.replies(keys) == [gone, gone]
     # The next life of the name has nothing of it.
     await start(storage, "p1")

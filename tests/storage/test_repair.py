@@ -22,8 +22,8 @@ from progressor.storage.values import (
     Postpone,
     Reason,
     Saved,
-    Standing,
     Step,
+    TaskOutcome,
 )
 from progressor.transitions import after, decide
 from tests.support import (
@@ -139,11 +139,11 @@ async def test_duplicates(storage: Storage) -> None:
     step = await hold(storage, repair(key="k"))
     (running,) = await storage.prepare_repair([repair(key="k")], now=T0)
     assert isinstance(running, Duplicate)
-    assert running.answer == Standing(TaskStatus.RUNNING)
+    assert running.answer == TaskOutcome(TaskStatus.RUNNING)
     await save(storage, step, resume())
     (finished,) = await storage.prepare_repair([repair(key="k")], now=T0)
     assert isinstance(finished, Duplicate)
-    assert finished.answer == Standing(TaskStatus.FINISHED, b"answer")
+    assert finished.answer == TaskOutcome(TaskStatus.FINISHED, b"answer")
     conflict = repair(key="k", request_hash=b"other")
     assert await storage.prepare_repair([conflict], now=T0) == [NotPrepared(Reason.CONFLICT)]
     assert await storage.simple_repair([conflict], now=T0) == [NotPrepared(Reason.CONFLICT)]
@@ -178,7 +178,7 @@ async def test_simple_repair_after_a_call(storage: Storage, tables: Tables) -> N
     now = T0 + SECOND
     (result,) = await storage.simple_repair([repair(context=b"ctx")], now=now)
     assert isinstance(result, Duplicate)
-    assert result.answer == Standing(TaskStatus.FINISHED)
+    assert result.answer == TaskOutcome(TaskStatus.FINISHED)
     row = tables.process()
     assert row is not None
     assert (row["status"], row["previous_status"]) == ("running", "error")
@@ -207,7 +207,7 @@ async def test_simple_repair_runs_the_init_anew(storage: Storage, tables: Tables
     init_id = await break_init(storage, key="k", args=b"how", reply_to=61)
     now = T0 + SECOND
     (result,) = await storage.simple_repair([repair()], now=now)
-    assert result.answer == Standing(TaskStatus.FINISHED)  # type: ignore[union-attr]
+    assert result.answer == TaskOutcome(TaskStatus.FINISHED)  # type: ignore[union-attr]
     row = tables.process()
     assert row is not None
     assert (row["status"], row["previous_status"]) == ("init", "error")
@@ -221,7 +221,7 @@ async def test_simple_repair_runs_the_init_anew(storage: Storage, tables: Tables
     await save(storage, step, resume(), now=now)
     (again,) = await storage.prepare_init([init(key="k", args=b"how")], now=now)
     assert isinstance(again, Duplicate)
-    assert again.answer == Standing(TaskStatus.FINISHED, b"answer")
+    assert again.answer == TaskOutcome(TaskStatus.FINISHED, b"answer")
 
 
 async def test_a_start_asked_again_attaches_to_the_init_that_runs_anew(storage: Storage) -> None:

@@ -31,7 +31,7 @@ from progressor.storage.values import (
     Removed,
     Request,
     Saved,
-    Standing,
+    TaskOutcome,
 )
 from tests.support import (
     NS,
@@ -143,7 +143,7 @@ async def test_prepared_task_is_claimed_meanwhile(
     connections.meanwhile = meanwhile
     (result,) = await lossy.prepare_call([request(worker_id=None)], now=T0)
     assert isinstance(result, Duplicate)
-    assert result.answer == Standing(TaskStatus.FINISHED, b"answer")
+    assert result.answer == TaskOutcome(TaskStatus.FINISHED, b"answer")
 
 
 async def test_simple_repair(storage: Storage, lossy: Storage, tables: Tables) -> None:
@@ -151,7 +151,7 @@ async def test_simple_repair(storage: Storage, lossy: Storage, tables: Tables) -
     await break_process(storage, by_timer=True)
     (result,) = await lossy.simple_repair([repair()], now=T0)
     assert isinstance(result, Duplicate)
-    assert result.answer == Standing(TaskStatus.FINISHED)
+    assert result.answer == TaskOutcome(TaskStatus.FINISHED)
     assert tables.outline()[-2:] == [("timeout", "waiting"), ("repair", "finished")]
 
 

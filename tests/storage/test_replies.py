@@ -7,7 +7,7 @@ import pytest
 from progressor.model import Reply, TaskStatus
 from progressor.storage import operations
 from progressor.storage.operations import Storage
-from progressor.storage.values import Gone, Standing
+from progressor.storage.values import Gone, TaskOutcome
 from tests.support import fail, hold, init, removed, request, resume, save, start, wait
 
 
@@ -24,12 +24,12 @@ async def test_each_status(storage: Storage) -> None:
     await save(storage, broken, fail("KeyError: 'x'"))
     refs = [cancelled, done.ref, waiting, broken.ref, done.ref, running.ref]
     assert await storage.replies([ref.key for ref in refs]) == [
-        Standing(TaskStatus.CANCELLED, None, "KeyError: 'x'"),
-        Standing(TaskStatus.FINISHED, b"answer"),
-        Standing(TaskStatus.WAITING),
-        Standing(TaskStatus.ERROR, None, "KeyError: 'x'"),
-        Standing(TaskStatus.FINISHED, b"answer"),
-        Standing(TaskStatus.RUNNING),
+        TaskOutcome(TaskStatus.CANCELLED, None, "KeyError: 'x'"),
+        TaskOutcome(TaskStatus.FINISHED, b"answer"),
+        TaskOutcome(TaskStatus.WAITING),
+        TaskOutcome(TaskStatus.ERROR, None, "KeyError: 'x'"),
+        TaskOutcome(TaskStatus.FINISHED, b"answer"),
+        TaskOutcome(TaskStatus.RUNNING),
     ]
 
 
@@ -41,9 +41,9 @@ async def test_removed(storage: Storage) -> None:
     await save(storage, step, removed())
     never = gone._replace(process_no=gone.process_no + 1)
     assert await storage.replies([gone.key, step.ref.key, never.key]) == [
-        Standing(None, gone=Gone.REMOVED),
-        Standing(TaskStatus.FINISHED, b"answer"),
-        Standing(None, gone=Gone.UNKNOWN),
+        TaskOutcome(None, gone=Gone.REMOVED),
+        TaskOutcome(TaskStatus.FINISHED, b"answer"),
+        TaskOutcome(None, gone=Gone.UNKNOWN),
     ]
 
 

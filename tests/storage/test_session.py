@@ -18,7 +18,7 @@ import uvloop
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from progressor.storage.postgres.pipeline import Session
-from progressor.storage.postgres.pool import Connections
+from progressor.storage.postgres.pool import SessionPool
 from tests.support import T0, Tables, eventually
 
 LARGE = "x" * (8 << 20)
@@ -43,7 +43,7 @@ class Watched:
 
 @pytest.fixture
 async def session(dsn: str) -> AsyncIterator[Session]:
-    connections = Connections(dsn, limit=1)
+    connections = SessionPool(dsn, limit=1)
     async with connections.acquire() as session:
         await session.transact({"begin": {}, "rollback": {}})
         yield session
@@ -169,7 +169,7 @@ async def _pour(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
 async def _reset_at_rest(dsn: str) -> None:
     reset = Reset(dsn)
     async with asyncio.timeout(30), reset.dsn() as way:
-        connections = Connections(way, limit=1)
+        connections = SessionPool(way, limit=1)
         async with connections.acquire() as session:
             await _use(session)
             reset()
@@ -189,7 +189,7 @@ def test_a_session_that_is_reset_at_rest(
 
 
 async def _ended_at_rest(dsn: str, tables: Tables) -> None:
-    connections = Connections(dsn, limit=1)
+    connections = SessionPool(dsn, limit=1)
     async with asyncio.timeout(30), connections.acquire() as session:
         await _use(session)
         # What the server says at the end arrives with the reset that answers what is sent now.

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from progressor import Namespace
-from progressor.handlers.manner import MOST_COMPUTED, Fuse, Manner
+from progressor.handlers.handler_profile import MOST_COMPUTED, Fuse, HandlerProfile
 from progressor.model import Intent, Task, TaskType
 
 Run = Callable[[list[str]], Coroutine[Any, Any, Any]]
@@ -22,7 +22,7 @@ def plainly(running: Coroutine[Any, Any, Any]) -> Awaitable[Any]:
 
 
 def watched(running: Coroutine[Any, Any, Any]) -> Awaitable[Any]:
-    return Manner().watched(running)
+    return HandlerProfile().watched(running)
 
 
 async def returns(said: list[str]) -> int:
@@ -165,10 +165,10 @@ async def test_it_is_closed_with_its_awaiter(through: Await) -> None:
 )
 async def test_whether_it_waits_is_learned(run: Run, waits: bool) -> None:
     """By its first turn, however it ends."""
-    manner = Manner()
+    profile = HandlerProfile()
     with contextlib.suppress(KeyError):
-        await manner.watched(run([]))
-    assert (manner.was_run, manner.waits) == (True, waits)
+        await profile.watched(run([]))
+    assert (profile.was_run, profile.waits) == (True, waits)
 
 
 @pytest.mark.parametrize(
@@ -185,18 +185,18 @@ async def test_whether_it_waits_is_learned(run: Run, waits: bool) -> None:
 )
 def test_who_says_so(stated: bool | None, fuse: Fuse, seconds: float | None) -> None:
     """The engine's `never` and the author's `False` are the last word; unknown, it is not run so."""
-    assert Manner(stated=stated).computes(fuse) == seconds
+    assert HandlerProfile(stated=stated).computes(fuse) == seconds
 
 
 def test_what_it_computes_is_forgotten_slowly() -> None:
     """One long run keeps it out for some runs, not for ever."""
-    manner = Manner()
-    manner.was_run, manner.seconds = True, MOST_COMPUTED * 4
-    assert manner.computes("learned") is None
+    profile = HandlerProfile()
+    profile.was_run, profile.seconds = True, MOST_COMPUTED * 4
+    assert profile.computes("learned") is None
     runs = 0
-    while manner.computes("learned") is None:
+    while profile.computes("learned") is None:
         with pytest.raises(StopIteration):
-            manner.watched(returns([])).__await__().send(None)
+            profile.watched(returns([])).__await__().send(None)
         runs += 1
         assert runs < 100
     assert runs > 5
@@ -217,6 +217,6 @@ async def test_what_is_no_coroutine_is_awaited(make_task: Callable[..., Task]) -
     namespace = Namespace("shop.order", handler=handler)
     process: Any = None
     assert await namespace.process(make_task(), process) == Intent()
-    manner = namespace.manner_of(TaskType.CALL, None)
-    assert manner is not None
-    assert manner.waits
+    profile = namespace.profile_of(TaskType.CALL, None)
+    assert profile is not None
+    assert profile.waits

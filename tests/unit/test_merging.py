@@ -6,7 +6,7 @@ import json
 import math
 
 from progressor import metrics
-from progressor.deployment.merging import merged, read
+from progressor.deployment.merged_metrics import merged, read
 from progressor.metrics import Family, Sample
 
 

@@ -10,8 +10,8 @@ from datetime import timedelta
 
 import pytest
 
-from progressor.deployment import recycling as recycling_module
-from progressor.deployment.recycling import Recycling
+from progressor.deployment import retirement as recycling_module
+from progressor.deployment.retirement import Recycling
 
 _DRAWN = 200
 

@@ -11,7 +11,7 @@ from psycopg import errors
 from progressor.cli.failures import report
 from progressor.errors import InvalidRequest, ProgressorError, SchemaMismatch, StorageUnavailable
 from progressor.storage.postgres import sqlstates
-from progressor.storage.postgres.sqlstates import TABLE, Meaning
+from progressor.storage.postgres.sqlstates import TABLE, ErrorClass
 
 
 def error(state: str, *, severity: str = "ERROR", **fields: str) -> psycopg.Error:
@@ -28,36 +28,36 @@ def error(state: str, *, severity: str = "ERROR", **fields: str) -> psycopg.Erro
 
 CASES = {
     # Repeated, in the same session.
-    "40001": (Meaning.CONFLICT, False),
-    "40P01": (Meaning.CONFLICT, False),
-    "53100": (Meaning.PASSING, False),
-    "53300": (Meaning.PASSING, False),
-    "55P03": (Meaning.PASSING, False),
-    "57014": (Meaning.PASSING, False),
-    "XX000": (Meaning.PASSING, False),
+    "40001": (ErrorClass.CONFLICT, False),
+    "40P01": (ErrorClass.CONFLICT, False),
+    "53100": (ErrorClass.PASSING, False),
+    "53300": (ErrorClass.PASSING, False),
+    "55P03": (ErrorClass.PASSING, False),
+    "57014": (ErrorClass.PASSING, False),
+    "XX000": (ErrorClass.PASSING, False),
     # Repeated, in another one.
-    "08006": (Meaning.PASSING, True),
-    "0A000": (Meaning.PASSING, True),
-    "25006": (Meaning.PASSING, True),
-    "25P02": (Meaning.PASSING, True),
-    "26000": (Meaning.PASSING, True),
-    "42P05": (Meaning.PASSING, True),
-    "57P01": (Meaning.PASSING, True),
-    "57P03": (Meaning.PASSING, True),
+    "08006": (ErrorClass.PASSING, True),
+    "0A000": (ErrorClass.PASSING, True),
+    "25006": (ErrorClass.PASSING, True),
+    "25P02": (ErrorClass.PASSING, True),
+    "26000": (ErrorClass.PASSING, True),
+    "42P05": (ErrorClass.PASSING, True),
+    "57P01": (ErrorClass.PASSING, True),
+    "57P03": (ErrorClass.PASSING, True),
     # For an operator.
-    "42501": (Meaning.WITHHELD, False),
-    "3F000": (Meaning.MISSING, False),
-    "42P01": (Meaning.MISSING, False),
-    "42703": (Meaning.MISSING, False),
+    "42501": (ErrorClass.WITHHELD, False),
+    "3F000": (ErrorClass.MISSING, False),
+    "42P01": (ErrorClass.MISSING, False),
+    "42703": (ErrorClass.MISSING, False),
     # Final.
-    "22003": (Meaning.VALUE, False),
-    "22P03": (Meaning.VALUE, False),
-    "23514": (Meaning.VALUE, False),
-    "54000": (Meaning.VALUE, False),
-    "08P01": (Meaning.DEFECT, False),
-    "42601": (Meaning.DEFECT, False),
-    "42804": (Meaning.DEFECT, False),
-    "42999": (Meaning.DEFECT, False),
+    "22003": (ErrorClass.VALUE, False),
+    "22P03": (ErrorClass.VALUE, False),
+    "23514": (ErrorClass.VALUE, False),
+    "54000": (ErrorClass.VALUE, False),
+    "08P01": (ErrorClass.DEFECT, False),
+    "42601": (ErrorClass.DEFECT, False),
+    "42804": (ErrorClass.DEFECT, False),
+    "42999": (ErrorClass.DEFECT, False),
 }
 
 
@@ -74,14 +74,14 @@ def test_an_error_that_ends_the_connection(state: str) -> None:
     """It may pass whatever it says, a pooler's own above all; what became of the transaction is open."""
     fatal = error(state, severity="FATAL")
     line = sqlstates.judged(fatal)
-    assert (line.meaning, line.ends_sessions) == (Meaning.PASSING, True)
+    assert (line.meaning, line.ends_sessions) == (ErrorClass.PASSING, True)
     assert not sqlstates.is_definite(fatal)
 
 
 def test_an_error_without_a_state() -> None:
     """A connection that cannot be made, or is gone."""
     lost = psycopg.OperationalError("connection failed:\n\tConnection refused")
-    assert sqlstates.judged(lost).meaning is Meaning.PASSING
+    assert sqlstates.judged(lost).meaning is ErrorClass.PASSING
     assert not sqlstates.is_definite(lost)
     told = sqlstates.translated(lost, role=None, needs="")
     assert str(told) == "PostgreSQL cannot be reached: connection failed: Connection refused"
@@ -89,14 +89,14 @@ def test_an_error_without_a_state() -> None:
 
 def test_a_value_that_cannot_be_sent() -> None:
     """psycopg refuses some by itself."""
-    assert sqlstates.judged(psycopg.DataError("NUL")).meaning is Meaning.VALUE
+    assert sqlstates.judged(psycopg.DataError("NUL")).meaning is ErrorClass.VALUE
 
 
 @pytest.mark.parametrize("name", ["tasks_idempotency_key", "removed_processes_pkey"])
 def test_a_race_for_one_key(name: str) -> None:
     """Who comes later finds, at his second try, what the earlier one made; other constraints are rules."""
-    assert sqlstates.judged(error("23505", constraint_name=name)).meaning is Meaning.CONFLICT
-    assert sqlstates.judged(error("23505", constraint_name="another")).meaning is Meaning.VALUE
+    assert sqlstates.judged(error("23505", constraint_name=name)).meaning is ErrorClass.CONFLICT
+    assert sqlstates.judged(error("23505", constraint_name="another")).meaning is ErrorClass.VALUE
 
 
 def test_every_line_is_reached() -> None:

@@ -184,7 +184,7 @@ _OWNERS = {
     "handlers.threads": "what a handler raises in its thread belongs to its caller",
     "http.server.waits": "whether a caller leaves, cancelled with the wait; each ends in `report`",
     "deployment.log_writer": "what it fails with, it cannot log; it counts the line as dropped",
-    "cli.running": "ends with the OS process, which it is there to end",
+    "cli.runner": "ends with the OS process, which it is there to end",
 }
 _STARTS = {"StepTask", "create_task", "ensure_future", "Thread", "start_new_thread", "TaskGroup"}
 

@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any
 
 from progressor import metrics
-from progressor.client.dispatch.fused import Fuse, FusedFlight, Prepare
+from progressor.client.dispatch.fused import Fuse, FusedBatch, Prepare
 from progressor.client.requests import SIMPLE_REPAIR
 from progressor.client.results import not_prepared
 from progressor.model import TaskType
@@ -41,7 +41,7 @@ _Way = Batcher[Request, Any]
 Accepted = Continue | Postpone | Duplicate | Finished
 
 
-class Accepting:
+class Acceptor:
     """The requests of one client; those of namespaces in `pools` run in this process if a slot is free."""
 
     def __init__(self, node: Node, pools: Pools) -> None:
@@ -53,7 +53,7 @@ class Accepting:
             return node.stops(
                 batch_by_process(
                     verb,
-                    lambda requests: FusedFlight(pools, self._wake).fly(fuse, prepare, requests),
+                    lambda requests: FusedBatch(pools, self._wake).fly(fuse, prepare, requests),
                     partial(again, prepare),
                 )
             )

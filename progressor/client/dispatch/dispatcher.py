@@ -15,7 +15,7 @@ from contextlib import suppress
 from datetime import timedelta
 from typing import Any, assert_never
 
-from progressor.client.dispatch.acceptor import Accepted, Accepting
+from progressor.client.dispatch.acceptor import Accepted, Acceptor
 from progressor.client.requests import Timeout
 from progressor.client.results import Receipt, response_of
 from progressor.errors import (
@@ -35,7 +35,7 @@ from progressor.inputs import check_namespace as _check_name
 from progressor.model import LAST_ID, Metadata, ProcessStatus, Snapshot, TaskType
 from progressor.names import nearest_names
 from progressor.node.node import Node
-from progressor.storage import Continue, Duplicate, Finished, Postpone, Request, Standing, TaskRef
+from progressor.storage import Continue, Duplicate, Finished, Postpone, Request, TaskOutcome, TaskRef
 from progressor.worker.pools import Pools
 from progressor.worker.slot import new_lease
 
@@ -87,14 +87,14 @@ def _request_hash(task_type: TaskType, name: str | None, args: bytes | None) -> 
     return hashlib.sha256(head + b"\0" + (args or b"")).digest()[:12]
 
 
-class Asker:
+class Dispatcher:
     """The requests of one client; those of namespaces in `pools` run in this process if a slot is free."""
 
     make = staticmethod(request_of)
 
     def __init__(self, node: Node, namespaces: Mapping[str, Namespace], wire: Wire, pools: Pools) -> None:
         self._node = node
-        self._accepting = Accepting(node, pools)
+        self._accepting = Acceptor(node, pools)
         self._known = set(pools)
         self._given = frozenset(namespaces)
         self._wire = wire
@@ -167,7 +167,7 @@ class Asker:
         began = asyncio.get_running_loop().time()
         patience = min(seconds, self._patience)
         ref: TaskRef | None = None
-        answer: Standing | None = None
+        answer: TaskOutcome | None = None
         with waiting_for(self._node.place, request.namespace, request.process_id) as wait:
             try:
                 async with asyncio.timeout_at(began + patience) as scope:
@@ -276,10 +276,12 @@ class Asker:
                 await self.wire_of(namespace)
         except TimeoutError:
             raise not_answered(look, self._node.storage.outage.cause) from None
-        standing = Standing(row.status, row.response, row.error)
+        standing = TaskOutcome(row.status, row.response, row.error)
         return await self._answer(process_id, row.ref(namespace), standing, began + seconds)
 
-    async def _answer(self, process_id: str, task: TaskRef, standing: Standing | None, until: float) -> Any:
+    async def _answer(
+        self, process_id: str, task: TaskRef, standing: TaskOutcome | None, until: float
+    ) -> Any:
         if standing is None or (standing.status is not None and not standing.status.is_final):
             try:
                 with waiting_for(self._node.place, task.namespace, process_id) as wait:
@@ -320,7 +322,7 @@ async def namespace_not_found(node: Node, namespace: str) -> NamespaceNotFound:
     return NamespaceNotFound(namespace, nearest_names(namespace, names))
 
 
-def standing_of(accepted: Accepted) -> tuple[TaskRef, Standing | None]:
+def standing_of(accepted: Accepted) -> tuple[TaskRef, TaskOutcome | None]:
     """The task of an accepted request, and how it stands if it needs not be waited for."""
     match accepted:
         case Finished(answer=answer):

@@ -35,7 +35,7 @@ from progressor.storage import (
 )
 from progressor.worker.pool import Pool
 from progressor.worker.pools import Pools
-from progressor.worker.slot import Begun
+from progressor.worker.slot import StartedStep
 
 Fuse = Callable[[Sequence[Request], Run], Awaitable[Sequence[Fused]]]
 Prepare = Callable[[Sequence[Request]], Awaitable[Sequence[Prepared]]]
@@ -51,14 +51,14 @@ LOSES_TRANSACTIONS = 1.0
 log = Logger("progressor.fusing")
 
 
-class FusedFlight:
+class FusedBatch:
     """The first requests of a batch: as many as there are slots, and may compute together."""
 
     def __init__(self, pools: Pools, wake: Wake) -> None:
         self._pools = pools
         self._wake = wake
         # By lease, which a request has before there is a task, and its task after.
-        self._begun: dict[int, Begun] = {}
+        self._begun: dict[int, StartedStep] = {}
         self._began_at = self._decided_at = 0.0
         # By the places of the requests: their slots, of those that are still under way.
         self._slots: dict[int, Pool] = {}
@@ -133,7 +133,7 @@ class FusedFlight:
                     pool.go_on(begun._replace(held=held))
                 else:
                     _log_again(task)
-                    pool.run_anew(held, begun)
+                    pool.restart(held, begun)
             case Postpone(ref):
                 begun = self._begun.get(self._requests[place].lease)
                 if begun is not None and begun.held.task.task_id != ref.task_id:
@@ -150,14 +150,14 @@ class FusedFlight:
             return
         for begun in self._begun.values():
             task = begun.held.task
-            manner = self._pools[task.namespace].namespace.manner_of(task.task_type, task.name)
-            if manner is None or manner.seconds < LOSES_TRANSACTIONS / len(self._begun):
+            profile = self._pools[task.namespace].namespace.profile_of(task.task_type, task.name)
+            if profile is None or profile.seconds < LOSES_TRANSACTIONS / len(self._begun):
                 continue
-            manner.bar()
+            profile.bar()
             metrics.FUSED_BARRED.labels(task.namespace).inc()
             log.error(
                 "handler held the event loop until its transaction was lost, it is no longer fused",
-                extra=fields_of(task) | {"handler": handler_of(task), "seconds": round(manner.seconds, 3)},
+                extra=fields_of(task) | {"handler": handler_of(task), "seconds": round(profile.seconds, 3)},
             )
 
     def _end(self) -> None:

@@ -15,7 +15,7 @@ from progressor.client.failure_groups import FailureGroup
 from progressor.handlers.members import members_for
 from progressor.http.client.exchange import Answer
 from progressor.http.client.requests import process_url
-from progressor.http.client.transport import Line
+from progressor.http.client.transport import RetryingTransport
 from progressor.http.wire import headers
 from progressor.inputs import check_count, check_namespace, check_text
 from progressor.model import LAST_ID
@@ -36,7 +36,7 @@ _GROUPS = TypeAdapter(list[FailureGroup])
 class HttpOperating:
     """The part of HttpClient that concerns more than one process."""
 
-    _line: Line
+    _line: RetryingTransport
 
     async def pause(self, namespace: str, reason: str | None = None) -> None:
         """As Client.pause."""

@@ -24,9 +24,9 @@ from progressor.handlers.members import members_for
 from progressor.handlers.process import Process
 from progressor.http.client.admin import HttpOperating
 from progressor.http.client.decode import entry_of, health_of, process_of
-from progressor.http.client.requests import HttpAsker, in_ascii, process_url
-from progressor.http.client.retry import Patience
-from progressor.http.client.transport import Line
+from progressor.http.client.requests import HttpDispatcher, in_ascii, process_url
+from progressor.http.client.retry import RetryBudget
+from progressor.http.client.transport import RetryingTransport
 from progressor.http.wire import headers
 from progressor.inputs import check_count, check_namespace
 from progressor.model import LAST_ID, HistoryRange, Metadata, SetTimer, UnsetTimer
@@ -47,8 +47,8 @@ class HttpClient(Requesting, Timing, HttpOperating):
         timeout: float | timedelta = 60.0,
         transport: httpx.AsyncBaseTransport | None = None,
     ) -> None:
-        self._line = Line(url, token=token, timeout=timeout, transport=transport)
-        self._asker = HttpAsker(self._line)
+        self._line = RetryingTransport(url, token=token, timeout=timeout, transport=transport)
+        self._dispatcher = HttpDispatcher(self._line)
 
     async def __aenter__(self) -> Self:
         return self
@@ -87,7 +87,7 @@ class HttpClient(Requesting, Timing, HttpOperating):
         return process_of(facts, history)
 
     async def _events(
-        self, url: str, wanted: HistoryRange, last: int, patience: Patience
+        self, url: str, wanted: HistoryRange, last: int, patience: RetryBudget
     ) -> list[Mapping[str, Any]]:
         """A range of a history as long as it was when the process was read."""
         offset, found = wanted.offset, list[Mapping[str, Any]]()

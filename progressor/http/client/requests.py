@@ -18,8 +18,8 @@ from progressor.handlers.codec import encode_json
 from progressor.handlers.timer_calls import FIRE_TIMER, SET_TIMER, UNSET_TIMER
 from progressor.http.client.decode import NotAllowed, task_of, value_of
 from progressor.http.client.exchange import Answer
-from progressor.http.client.retry import Patience
-from progressor.http.client.transport import Line
+from progressor.http.client.retry import RetryBudget
+from progressor.http.client.transport import RetryingTransport
 from progressor.http.wire import headers
 from progressor.http.wire.paths import segment_of
 from progressor.inputs import check_count, check_namespace, check_text
@@ -34,7 +34,7 @@ _TIMERS = {
 }
 
 
-class Asked(NamedTuple):
+class SentRequest(NamedTuple):
     """A request as it is sent."""
 
     namespace: str
@@ -46,10 +46,10 @@ class Asked(NamedTuple):
     content: bytes | None
 
 
-class HttpAsker:
+class HttpDispatcher:
     """The requests of one HttpClient."""
 
-    def __init__(self, line: Line) -> None:
+    def __init__(self, line: RetryingTransport) -> None:
         self._line = line
 
     def make(
@@ -62,7 +62,7 @@ class HttpAsker:
         context: Any,
         name: str | None = None,
         metadata: Metadata | None = None,
-    ) -> Asked:
+    ) -> SentRequest:
         """A checked request; InvalidRequest names what is wrong."""
         request = request_of(
             task_type, namespace, process_id, args, idempotency_key, context, name, metadata
@@ -76,11 +76,11 @@ class HttpAsker:
             said["Content-Type"] = headers.BYTES if isinstance(args, bytes) else headers.JSON
         method, path = _place(task_type, name)
         url = process_url(namespace, process_id) + path
-        return Asked(
+        return SentRequest(
             namespace, process_id, request.idempotency_key, method, url, said, content=request.args
         )
 
-    async def ask(self, request: Asked, timeout: Timeout) -> Any:
+    async def ask(self, request: SentRequest, timeout: Timeout) -> Any:
         """The answer, waited for, or its error raised."""
         patience = self._line.patience(timeout)
         answer = await self._line.send(
@@ -93,7 +93,7 @@ class HttpAsker:
         )
         return await self._answered(answer, request.namespace, request.process_id, patience)
 
-    async def submit(self, request: Asked, timeout: Timeout) -> Receipt:
+    async def submit(self, request: SentRequest, timeout: Timeout) -> Receipt:
         """The receipt, once it is accepted."""
         answer = await self._line.send(
             request.method,
@@ -140,7 +140,9 @@ class HttpAsker:
         answer = await self._line.send("GET", url, patience, waits=True)
         return await self._answered(answer, namespace, process_id, patience)
 
-    async def _answered(self, answer: Answer, namespace: str, process_id: str, patience: Patience) -> Any:
+    async def _answered(
+        self, answer: Answer, namespace: str, process_id: str, patience: RetryBudget
+    ) -> Any:
         while answer.status_code == HTTPStatus.ACCEPTED:
             said = answer.json()
             late = ReplyTimeout(

@@ -9,7 +9,7 @@ _FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 2.0
 _LONGEST_WAIT = 30
 
 
-class Patience:
+class RetryBudget:
     """How long something is still worth trying."""
 
     def __init__(self, seconds: float) -> None:

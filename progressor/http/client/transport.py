@@ -18,7 +18,7 @@ from progressor.client.requests import Timeout
 from progressor.errors import InvalidRequest, RequestLost, StorageUnavailable
 from progressor.http.client.decode import error_of, is_accepted
 from progressor.http.client.exchange import Answer, Asking, HttpxTransport, NoAnswer, Transport
-from progressor.http.client.retry import Patience
+from progressor.http.client.retry import RetryBudget
 
 # Beyond what the server was asked to wait.
 _TRANSPORT_SECONDS = 10.0
@@ -28,7 +28,7 @@ _BEYOND_SECONDS = 2.0
 _NOT_NOW = frozenset({408, 429, 502, 503, 504})
 
 
-class Line:
+class RetryingTransport:
     """To one API, with one token."""
 
     def __init__(
@@ -50,9 +50,9 @@ class Line:
         self._is_closed = True
         await self._transport.aclose()
 
-    def patience(self, timeout: Timeout = None) -> Patience:
+    def patience(self, timeout: Timeout = None) -> RetryBudget:
         """That of a request which begins now."""
-        return Patience(seconds_of(timeout, self._patience))
+        return RetryBudget(seconds_of(timeout, self._patience))
 
     async def once(self, method: str, url: str, **request: Any) -> Answer:
         """The answer, of what cannot be repeated safely; its error raised."""
@@ -66,7 +66,7 @@ class Line:
         self,
         method: str,
         url: str,
-        patience: Patience | None = None,
+        patience: RetryBudget | None = None,
         *,
         waits: bool = False,
         headers: dict[str, str] | None = None,

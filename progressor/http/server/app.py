@@ -20,8 +20,8 @@ from progressor.http.server.auth.scopes import Access
 from progressor.http.server.correlation import REQUEST_ID, facts_of
 from progressor.http.server.health_check import HealthCheck
 from progressor.http.server.middleware import access_log
-from progressor.http.server.middleware.access_log import Watching
-from progressor.http.server.middleware.concurrency_limit import Admission
+from progressor.http.server.middleware.access_log import AccessLog
+from progressor.http.server.middleware.concurrency_limit import ConcurrencyLimit
 from progressor.http.server.options import HttpOptions
 from progressor.http.server.preconditions import wants_absence
 from progressor.http.server.routers import (
@@ -33,9 +33,9 @@ from progressor.http.server.routers import (
     requests,
     timers,
 )
-from progressor.http.server.routing import Server, reads_failures
-from progressor.http.server.schema_cache import Publications
-from progressor.http.server.waits import Waits
+from progressor.http.server.routing import RouteContext, reads_failures
+from progressor.http.server.schema_cache import NamespaceSchemas
+from progressor.http.server.waits import DrainableWaits
 from progressor.http.wire import problems
 from progressor.http.wire.problems import Refusal, problem, problem_of
 from progressor.loggers import Logger
@@ -64,9 +64,9 @@ def make_app(client: Client, *, access: Access, options: HttpOptions | None = No
         telemetry={"tracing": False, "metrics": False, "logs": False},
     )
     app.state.access = access
-    waits = Waits()
-    app.state.server = Server(
-        client, options or HttpOptions(), Publications(client), waits, HealthCheck(client, waits)
+    waits = DrainableWaits()
+    app.state.server = RouteContext(
+        client, options or HttpOptions(), NamespaceSchemas(client), waits, HealthCheck(client, waits)
     )
     for room in (requests, lifecycle, timers, processes, namespaces, bulks, openapi, access_log):
         # Flat, so that whoever walks over the routes sees each of them with its scope.
@@ -77,8 +77,8 @@ def make_app(client: Client, *, access: Access, options: HttpOptions | None = No
     app.add_exception_handler(ClientDisconnect, _of_left)
     app.add_exception_handler(Exception, _of_defect)
     bounds = app.state.server.options
-    app.add_middleware(Admission, most=bounds.max_requests, memory=bounds.max_memory_bytes)
-    app.add_middleware(Watching)
+    app.add_middleware(ConcurrencyLimit, most=bounds.max_requests, memory=bounds.max_memory_bytes)
+    app.add_middleware(AccessLog)
     # Around all: what it changes, all others see.
     app.add_middleware(Plain)
     return app

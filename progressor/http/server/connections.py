@@ -52,7 +52,7 @@ _FULL = Says(
 )
 
 
-class Connections:
+class HttpConnections:
     """Every connection of one server: `most` at once.
 
     A new one takes the place of the one that has been without a request for longest.
@@ -62,14 +62,14 @@ class Connections:
         self.most = most
         self._count = 0
         self.held_bytes = 0
-        self._idle: dict[Connection, None] = {}
+        self._idle: dict[HttpConnection, None] = {}
         self._outage = Outage(log, _FULL, most=most, setting="PROGRESSOR_HTTP_MAX_CONNECTIONS")
 
-    def make(self, **of_uvicorn: Any) -> Connection:
+    def make(self, **of_uvicorn: Any) -> HttpConnection:
         """A connection of this server, as uvicorn makes one."""
-        return Connection(self, **of_uvicorn)
+        return HttpConnection(self, **of_uvicorn)
 
-    def enter(self, connection: Connection) -> bool:
+    def enter(self, connection: HttpConnection) -> bool:
         """Count a new connection; False: there is no room for it, and it is to be refused."""
         self._count += 1
         self._idle[connection] = None
@@ -86,17 +86,17 @@ class Connections:
             oldest.drop()
         return oldest is not connection
 
-    def leave(self, connection: Connection) -> None:
+    def leave(self, connection: HttpConnection) -> None:
         """Forget a connection that is closed."""
         self._count -= 1
         self._idle.pop(connection, None)
         self.held_bytes -= connection.held
 
-    def note_request(self, connection: Connection) -> None:
+    def note_request(self, connection: HttpConnection) -> None:
         """The connection has a request under way."""
         self._idle.pop(connection, None)
 
-    def note_idle(self, connection: Connection) -> None:
+    def note_idle(self, connection: HttpConnection) -> None:
         """The connection waits for its next request from now on."""
         self._idle[connection] = None
 
@@ -114,7 +114,7 @@ class Connections:
 class _Flow(FlowControl):
     """Reads on from what the connection holds, before it reads on from the peer."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: HttpConnection) -> None:
         super().__init__(connection.transport)
         self._connection = connection
 
@@ -129,7 +129,7 @@ class _TooManyFields(Exception):
     pass
 
 
-class _Place(Enum):
+class _Stage(Enum):
     """Which part of a request comes next."""
 
     BETWEEN = auto()
@@ -137,13 +137,13 @@ class _Place(Enum):
     BODY = auto()
 
 
-class Connection(HttpToolsProtocol):
+class HttpConnection(HttpToolsProtocol):
     """One connection: its requests are read one after the other, each once the one before is answered."""
 
-    def __init__(self, connections: Connections, **of_uvicorn: Any) -> None:
+    def __init__(self, connections: HttpConnections, **of_uvicorn: Any) -> None:
         super().__init__(**of_uvicorn)
         self._connections = connections
-        self._place = _Place.BETWEEN
+        self._place = _Stage.BETWEEN
         self._rest = b""
         # Bytes that the parser was given since it last handed something over.
         self._unparsed = 0
@@ -202,7 +202,7 @@ class Connection(HttpToolsProtocol):
         self._rest = data[begin:]
         if not self._note_held(self._unparsed + len(self._rest)):
             self._refuse(OVERLOADED, "too much has been sent here that nobody has read yet")
-        elif self._place is _Place.BODY and not self._is_under_way:
+        elif self._place is _Stage.BODY and not self._is_under_way:
             # The rest of a body whose request was answered without it, as long as it comes.
             self._unset_keepalive_if_required()
             self._wait_for_more()
@@ -225,7 +225,7 @@ class Connection(HttpToolsProtocol):
         return bool(self.pipeline) or (self._is_under_way and not self.cycle.more_body)
 
     def _end_of_piece(self, data: bytes, begin: int) -> int:
-        if self._place is _Place.BODY:
+        if self._place is _Stage.BODY:
             return begin + _PIECE_BYTES
         # A head alone, so that nothing behind it is begun yet.
         end = data.find(_HEAD_ENDS, begin)
@@ -249,18 +249,18 @@ class Connection(HttpToolsProtocol):
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
-        self._place = _Place.HEAD
+        self._place = _Stage.HEAD
 
     def on_header(self, name: bytes, value: bytes) -> None:
         # Trailers are dropped: the request was understood without them.
-        if self._place is _Place.HEAD:
+        if self._place is _Stage.HEAD:
             if len(self.headers) == HEAD_FIELDS:
                 raise _TooManyFields
             super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
         super().on_headers_complete()
-        self._place, self._unparsed = _Place.BODY, 0
+        self._place, self._unparsed = _Stage.BODY, 0
         self._forget_timer()
         self._connections.note_request(self)
 
@@ -272,7 +272,7 @@ class Connection(HttpToolsProtocol):
 
     def on_message_complete(self) -> None:
         super().on_message_complete()
-        self._place, self._unparsed = _Place.BETWEEN, 0
+        self._place, self._unparsed = _Stage.BETWEEN, 0
 
     def on_response_complete(self) -> None:
         super().on_response_complete()
@@ -299,7 +299,7 @@ class Connection(HttpToolsProtocol):
 
     def _be_late(self) -> None:
         self._timer = None
-        if self._place is _Place.HEAD:
+        if self._place is _Stage.HEAD:
             self._refuse(TOO_SLOW, f"URL and header fields did not come within {HEAD_SECONDS:g} s")
         else:
             self.transport.close()

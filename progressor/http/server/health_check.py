@@ -9,7 +9,7 @@ import asyncio
 
 from progressor.client.client import Client
 from progressor.client.results import Health
-from progressor.http.server.waits import Waits
+from progressor.http.server.waits import DrainableWaits
 
 _SECONDS = 2.0
 
@@ -17,7 +17,7 @@ _SECONDS = 2.0
 class HealthCheck:
     """The health of one server."""
 
-    def __init__(self, client: Client, waits: Waits) -> None:
+    def __init__(self, client: Client, waits: DrainableWaits) -> None:
         self._client, self._waits = client, waits
 
     async def now(self) -> Health:

@@ -24,8 +24,8 @@ from progressor.http.server.openapi.operations import BEARER, text_schema
 from progressor.http.server.options import HttpOptions
 from progressor.http.server.parameters import Parameters
 from progressor.http.server.preconditions import SAFE, Conditions
-from progressor.http.server.schema_cache import Publications
-from progressor.http.server.waits import Waits
+from progressor.http.server.schema_cache import NamespaceSchemas
+from progressor.http.server.waits import DrainableWaits
 from progressor.http.wire.headers import IDEMPOTENCY_KEY, refuse_key, require_single
 from progressor.http.wire.paths import text_of
 from progressor.inputs import NAMESPACE_PATTERN
@@ -122,23 +122,23 @@ Fingerprint = Annotated[
 ]
 
 
-class Server(NamedTuple):
+class RouteContext(NamedTuple):
     """What the routes of one application share."""
 
     client: Client
     options: HttpOptions
-    publications: Publications
-    waits: Waits
+    publications: NamespaceSchemas
+    waits: DrainableWaits
     health: HealthCheck
 
 
-async def _server(request: Request) -> Server:
+async def _server(request: Request) -> RouteContext:
     # Not async, it would be run in a thread.
-    server: Server = request.app.state.server
+    server: RouteContext = request.app.state.server
     return server
 
 
-TheServer = Annotated[Server, Depends(_server)]
+TheServer = Annotated[RouteContext, Depends(_server)]
 
 
 def reads_failures(caller: Caller, namespace: str | None) -> bool:

@@ -23,7 +23,7 @@ _MOST_KEPT = 1000
 _MOST_FAULTS = 20
 
 
-class _Place(NamedTuple):
+class _SchemaKey(NamedTuple):
     """The arguments of a task in its request, or the state in an import."""
 
     task_type: TaskType | None
@@ -35,35 +35,35 @@ class _Place(NamedTuple):
         return "" if self.task_type is not None else "/state"
 
 
-_STATE = _Place(None)
+_STATE = _SchemaKey(None)
 
 
-class _Kept(NamedTuple):
+class _CachedSchemas(NamedTuple):
     published: Published
-    validators: dict[_Place, Any]
+    validators: dict[_SchemaKey, Any]
     until: float
 
 
-class Publications:
+class NamespaceSchemas:
     """The namespaces that were asked for lately."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
-        self._kept: OrderedDict[str, _Kept] = OrderedDict()
+        self._kept: OrderedDict[str, _CachedSchemas] = OrderedDict()
 
     async def of(self, namespace: str) -> Published:
         """What is published of a namespace, at most some seconds old; NamespaceNotFound."""
         return (await self._current(namespace)).published
 
-    async def _current(self, namespace: str) -> _Kept:
+    async def _current(self, namespace: str) -> _CachedSchemas:
         kept = self._kept.get(namespace)
         if kept is None or kept.until < time.monotonic():
             kept = await self._read(namespace)
         return kept
 
-    async def _read(self, namespace: str) -> _Kept:
+    async def _read(self, namespace: str) -> _CachedSchemas:
         published = await self._client.published(namespace)
-        kept = _Kept(published, {}, time.monotonic() + _KEPT_SECONDS)
+        kept = _CachedSchemas(published, {}, time.monotonic() + _KEPT_SECONDS)
         self._kept[namespace] = kept
         self._kept.move_to_end(namespace)
         if len(self._kept) > _MOST_KEPT:
@@ -72,14 +72,14 @@ class Publications:
 
     async def check(self, namespace: str, task_type: TaskType, name: str | None, value: Any) -> None:
         """Refusal that names what is wrong, unless arguments of this value are what the namespace takes."""
-        await self._require(namespace, _Place(task_type, name), value)
+        await self._require(namespace, _SchemaKey(task_type, name), value)
 
     async def check_state(self, namespace: str, value: Any) -> None:
         """Refusal that names what is wrong, unless this is a state of the namespace, or none yet."""
         if value is not None:
             await self._require(namespace, _STATE, value)
 
-    async def _require(self, namespace: str, place: _Place, value: Any) -> None:
+    async def _require(self, namespace: str, place: _SchemaKey, value: Any) -> None:
         current = await self._current(namespace)
         if current.published.is_raw or not _faults(current, place, value):
             return
@@ -94,7 +94,7 @@ class Publications:
             )
 
 
-def _faults(kept: _Kept, place: _Place, value: Any) -> list[dict[str, str]]:
+def _faults(kept: _CachedSchemas, place: _SchemaKey, value: Any) -> list[dict[str, str]]:
     validator = _validator(kept, place)
     # No arguments may be those that have all their defaults.
     if validator is None or (value is None and (validator.is_valid(None) or validator.is_valid({}))):
@@ -113,7 +113,7 @@ def takes_nothing(schema: Mapping[str, Any]) -> bool:
     return validator.is_valid(None) or validator.is_valid({})
 
 
-def _validator(kept: _Kept, place: _Place) -> Any:
+def _validator(kept: _CachedSchemas, place: _SchemaKey) -> Any:
     """The validator of this place, made once; None where nothing is published of it."""
     if place not in kept.validators:
         schema = _schema(kept.published.schemas, place)
@@ -124,7 +124,7 @@ def _validator(kept: _Kept, place: _Place) -> Any:
     return kept.validators[place]
 
 
-def _schema(schemas: Mapping[str, Any], place: _Place) -> dict[str, Any] | None:
+def _schema(schemas: Mapping[str, Any], place: _SchemaKey) -> dict[str, Any] | None:
     if place.task_type is not None:
         return args_schema(schemas, place.task_type, place.name)
     schema = schemas.get("state")

@@ -21,8 +21,8 @@ from progressor import descriptors
 from progressor.client.client import Client
 from progressor.errors import InvalidRequest
 from progressor.http.server.auth.scopes import Access
-from progressor.http.server.connections import Connections
-from progressor.http.server.routing import Server
+from progressor.http.server.connections import HttpConnections
+from progressor.http.server.routing import RouteContext
 from progressor.loggers import Logger
 from progressor.supervision import Background
 
@@ -40,7 +40,7 @@ _OTHER_DESCRIPTORS = 128
 _BEYOND_DRAIN = 5.0
 
 
-class Serving:
+class ApiServer:
     """Serves an application of `make_app` over its client from `async with` on.
 
     `listener` is a `bound` socket, if it is shared with other OS processes.
@@ -57,8 +57,8 @@ class Serving:
         self.url = url_of(host, self._socket)
 
     @property
-    def _shared(self) -> Server:
-        server: Server = self._app.state.server
+    def _shared(self) -> RouteContext:
+        server: RouteContext = self._app.state.server
         return server
 
     @property
@@ -78,7 +78,7 @@ class Serving:
 
     async def __aenter__(self) -> Self:
         options = self._shared.options
-        self.connections = Connections(_most_connections(options.max_connections))
+        self.connections = HttpConnections(_most_connections(options.max_connections))
         config = uvicorn.Config(
             self._app,
             log_config=None,

@@ -14,7 +14,7 @@ from starlette.types import Receive
 from progressor.supervision import report, watched
 
 
-class Waits:
+class DrainableWaits:
     """The waits of one server, each within a time-out that a stop may shorten."""
 
     def __init__(self) -> None:

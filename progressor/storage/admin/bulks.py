@@ -50,7 +50,7 @@ class Made(NamedTuple):
     is_another: bool
 
 
-class Round(NamedTuple):
+class BulkRound(NamedTuple):
     """What one round did: the bulk as it left it, and how much of each count is new."""
 
     bulk: Bulk
@@ -167,7 +167,7 @@ class Bulks(Transactions):
         """Of each namespace that has a bulk which has not ended."""
         return [RunningBulks(**row) for row in await self._rows("running_bulks", now=now)]
 
-    async def run_bulk(self, *, most: int = _MOST, now: datetime | None = None) -> Round | None:
+    async def run_bulk(self, *, most: int = _MOST, now: datetime | None = None) -> BulkRound | None:
         """One round of a bulk that is due and that nobody else runs; None if there is none."""
         tried = _Tried()
         for room in (most, 1):
@@ -179,9 +179,9 @@ class Bulks(Transactions):
         return await self._round(partial(_without, tried=tried, error=failure), 1, now)
 
     async def _round(
-        self, carry: Callable[[Session, Row], Awaitable[Round | None]], most: int, now: datetime | None
-    ) -> Round | None:
-        async def attempt(session: Session, _again: bool) -> Round | None:
+        self, carry: Callable[[Session, Row], Awaitable[BulkRound | None]], most: int, now: datetime | None
+    ) -> BulkRound | None:
+        async def attempt(session: Session, _again: bool) -> BulkRound | None:
             found = await session.begin({"lock_bulk": {"now": now}})
             try:
                 if not found["lock_bulk"]:
@@ -197,7 +197,7 @@ class Bulks(Transactions):
         return await self._run("run_bulk", attempt, patience=self._patience, apart=apart)
 
 
-async def _one_round(session: Session, bulk: Row, *, tried: _Tried, most: int) -> Round:
+async def _one_round(session: Session, bulk: Row, *, tried: _Tried, most: int) -> BulkRound:
     before = _bulk_of(bulk)
     room = min(most, _room(bulk))
     tried.begin(bulk)
@@ -225,7 +225,7 @@ def _is_repaired(row: Row) -> bool:
     return bool(row["task_status"] == TaskStatus.FINISHED and row["status"] != ProcessStatus.INIT)
 
 
-async def _without(session: Session, bulk: Row, *, tried: _Tried, error: str) -> Round | None:
+async def _without(session: Session, bulk: Row, *, tried: _Tried, error: str) -> BulkRound | None:
     """A round that passes by what was tried alone, if nobody else went on with the bulk since."""
     if not tried.is_at(bulk):
         await session.commit({})
@@ -257,14 +257,14 @@ def _settle(bulk: Row, ended: Row) -> None:
     bulk["last_error"] = ended["last_error"] or bulk["last_error"]
 
 
-async def _note(session: Session, before: Bulk, bulk: Row, begun: Sequence[Row]) -> Round:
+async def _note(session: Session, before: Bulk, bulk: Row, begun: Sequence[Row]) -> BulkRound:
     """Commit what the round did, and that it came further if it did."""
     after = _bulk_of(bulk)
     new = {name: getattr(after, name) - getattr(before, name) for name in _COUNTS}
     if any(new.values()):
         bulk["still_since"] = max(bulk["now"], bulk["paced_at"])
     await session.commit({"note_bulk": {**bulk, **_keys(begun)}})
-    return Round(after, new)
+    return BulkRound(after, new)
 
 
 def _room(bulk: Row) -> int:

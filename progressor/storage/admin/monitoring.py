@@ -21,7 +21,7 @@ class LiveWorker(NamedTuple):
     free_slots: int
 
 
-class Serving(NamedTuple):
+class ServedNamespaces(NamedTuple):
     """How many workers live, what they serve, and which namespaces are paused."""
 
     workers: int
@@ -82,10 +82,10 @@ class Overview(Transactions):
         longest: timedelta | None = row["lease_age"]
         return longest
 
-    async def health(self, lease_age: timedelta) -> Serving:
+    async def health(self, lease_age: timedelta) -> ServedNamespaces:
         """How many workers live, what they serve, and which namespaces are paused."""
         (row,) = await self._rows("health", lease_age=lease_age)
-        return Serving(row["workers"], tuple(row["namespaces"] or ()), tuple(row["paused"] or ()))
+        return ServedNamespaces(row["workers"], tuple(row["namespaces"] or ()), tuple(row["paused"] or ()))
 
     async def backlog(self, namespace: str, *, most: int, now: datetime | None = None) -> Backlog:
         """What waits in a namespace, counted up to `most`."""

@@ -17,7 +17,7 @@ from progressor.storage.statements import Params, Row
 USE_GRANULARITY = timedelta(minutes=5)
 
 
-class Tokens(Transactions):
+class TokenStatements(Transactions):
     """Statements on tokens alone."""
 
     async def create_token(

@@ -38,7 +38,7 @@ C = TypeVar("C", bound=Connection)
 _IDLE_SECONDS = 60.0
 
 
-class Pool(Generic[C]):
+class ConnectionPool(Generic[C]):
     """At most `limit` connections. `role` is who they log in as, once there was one."""
 
     role: str | None = None
@@ -119,7 +119,7 @@ class Acquired(Generic[C]):
 
     __slots__ = ("_connection", "_pool")
 
-    def __init__(self, pool: Pool[C]) -> None:
+    def __init__(self, pool: ConnectionPool[C]) -> None:
         self._pool = pool
 
     async def __aenter__(self) -> C:
@@ -133,7 +133,7 @@ class Acquired(Generic[C]):
         await self._pool.give_back(self._connection, ended=ended)
 
 
-class Connections(Pool[Session]):
+class SessionPool(ConnectionPool[Session]):
     """The engine's own sessions with one database.
 
     With `session_state=False` nothing is left in a session between transactions (no prepared statements,

@@ -19,9 +19,9 @@ from progressor import metrics
 from progressor.errors import StorageUnavailable
 from progressor.outages import Outage, in_one_line
 from progressor.storage.postgres import sqlstates
-from progressor.storage.postgres.pool import Pool
+from progressor.storage.postgres.pool import ConnectionPool
 from progressor.storage.postgres.server_identity import said_by
-from progressor.storage.postgres.sqlstates import BatchRefused, Line, Meaning
+from progressor.storage.postgres.sqlstates import BatchRefused, ErrorClass, ErrorRule
 
 C = TypeVar("C")
 T = TypeVar("T")
@@ -39,11 +39,11 @@ def never() -> bool:
     return False
 
 
-Apart = Callable[[Line], bool]
+Apart = Callable[[ErrorRule], bool]
 """Whether two such refusals are perhaps for the sake of one, so that each is to be tried alone."""
 
 
-def as_one(_line: Line) -> bool:
+def as_one(_line: ErrorRule) -> bool:
     """Of an operation that is tried as it is."""
     return False
 
@@ -58,12 +58,12 @@ def one_or_one_of(items: int) -> Apart:
     return damage if items == 1 else one_of(items)
 
 
-def damage(line: Line) -> bool:
+def damage(line: ErrorRule) -> bool:
     """Of a claim, which would choose the same tasks again, and of what is alone already."""
     return line.is_damage
 
 
-class Repetition:
+class Retry:
     """The tries of one operation, on connections of this pool.
 
     `patience` in seconds, None: without end. `holds` says whether a worker holds tasks of it already.
@@ -72,7 +72,7 @@ class Repetition:
     def __init__(
         self,
         verb: str,
-        pool: Pool[Any],
+        pool: ConnectionPool[Any],
         outage: Outage,
         *,
         patience: float | None,
@@ -122,7 +122,7 @@ class Repetition:
         if self._refusals > 1:
             raise BatchRefused(said_by(error)) from None
         # A first try may find a connection that an earlier outage ended: that is none of now.
-        if (self._again or gives_up) and line.meaning is not Meaning.CONFLICT:
+        if (self._again or gives_up) and line.meaning is not ErrorClass.CONFLICT:
             cause = in_one_line(str(told)) if line.meaning.is_for_an_operator else said_by(error)
             self._outage.failed(cause, operation=self._verb)
         if gives_up:

@@ -18,7 +18,7 @@ TO_LOOK = "USAGE on the schema and SELECT on its tables"
 TO_MIGRATE = "the schema and all in it as their owner, or CREATE on the database to make it"
 
 
-class Meaning(StrEnum):
+class ErrorClass(StrEnum):
     """What becomes of the operation, and whose the error is."""
 
     PASSING = "repeated"
@@ -37,20 +37,20 @@ class Meaning(StrEnum):
     @property
     def is_for_an_operator(self) -> bool:
         """Whether somebody has to give or make something before it is repeated in vain no more."""
-        return self in (Meaning.WITHHELD, Meaning.MISSING)
+        return self in (ErrorClass.WITHHELD, ErrorClass.MISSING)
 
     @property
     def is_final(self) -> bool:
         """Whether the caller is told, rather than asked for patience."""
-        return self not in (Meaning.PASSING, Meaning.CONFLICT)
+        return self not in (ErrorClass.PASSING, ErrorClass.CONFLICT)
 
 
-class Line(NamedTuple):
+class ErrorRule(NamedTuple):
     """A line of the table: an SQLSTATE or the class that it begins with."""
 
     state: str
     what: str
-    meaning: Meaning
+    meaning: ErrorClass
     ends_sessions: bool = False
     """Whether this session and all idle ones are dropped: they lead to the same server, or believe of
     themselves what is not so."""
@@ -61,35 +61,41 @@ class Line(NamedTuple):
 
 
 TABLE = (
-    Line("08", "the connection", Meaning.PASSING, ends_sessions=True),
+    ErrorRule("08", "the connection", ErrorClass.PASSING, ends_sessions=True),
     # A pooler's own errors have it too, but those end the connection.
-    Line("08P01", "a message that the server does not understand", Meaning.DEFECT),
+    ErrorRule("08P01", "a message that the server does not understand", ErrorClass.DEFECT),
     # "Cannot be read-write during recovery", and plans that a migration has made stale.
-    Line("0A", "a standby, or a plan from before a migration", Meaning.PASSING, ends_sessions=True),
-    Line("22", "a value that is none of its type", Meaning.VALUE),
-    Line("23", "a constraint", Meaning.VALUE),
-    Line("25", "a read-only server, the state of a transaction", Meaning.PASSING, ends_sessions=True),
-    Line("26", "a prepared statement that is not there", Meaning.PASSING, ends_sessions=True),
-    Line("3F", "the schema is not there", Meaning.MISSING),
-    Line("40", "a deadlock, or a serialization failure", Meaning.CONFLICT),
-    Line("42P05", "a prepared statement that somebody else made", Meaning.PASSING, ends_sessions=True),
-    Line("42501", "a missing privilege", Meaning.WITHHELD),
-    Line("42P01", "a table is not there", Meaning.MISSING),
-    Line("42703", "a column is not there", Meaning.MISSING),
-    Line("42704", "a type is not there", Meaning.MISSING),
-    Line("53", "too many connections, a full disk, no memory", Meaning.PASSING, of_one_item=True),
-    Line("54", "a limit of PostgreSQL", Meaning.VALUE),
-    Line("55", "a lock that was waited for too long", Meaning.PASSING, of_one_item=True),
-    Line("57", "a statement that took too long, or was cancelled", Meaning.PASSING, of_one_item=True),
-    Line("57P", "the server goes down or comes up", Meaning.PASSING, ends_sessions=True),
-    Line("58", "the server's operating system", Meaning.PASSING, of_one_item=True, is_damage=True),
-    Line("72", "an old snapshot", Meaning.PASSING),
-    Line("XX", "inside of PostgreSQL", Meaning.PASSING, of_one_item=True, is_damage=True),
+    ErrorRule("0A", "a standby, or a plan from before a migration", ErrorClass.PASSING, ends_sessions=True),
+    ErrorRule("22", "a value that is none of its type", ErrorClass.VALUE),
+    ErrorRule("23", "a constraint", ErrorClass.VALUE),
+    ErrorRule(
+        "25", "a read-only server, the state of a transaction", ErrorClass.PASSING, ends_sessions=True
+    ),
+    ErrorRule("26", "a prepared statement that is not there", ErrorClass.PASSING, ends_sessions=True),
+    ErrorRule("3F", "the schema is not there", ErrorClass.MISSING),
+    ErrorRule("40", "a deadlock, or a serialization failure", ErrorClass.CONFLICT),
+    ErrorRule(
+        "42P05", "a prepared statement that somebody else made", ErrorClass.PASSING, ends_sessions=True
+    ),
+    ErrorRule("42501", "a missing privilege", ErrorClass.WITHHELD),
+    ErrorRule("42P01", "a table is not there", ErrorClass.MISSING),
+    ErrorRule("42703", "a column is not there", ErrorClass.MISSING),
+    ErrorRule("42704", "a type is not there", ErrorClass.MISSING),
+    ErrorRule("53", "too many connections, a full disk, no memory", ErrorClass.PASSING, of_one_item=True),
+    ErrorRule("54", "a limit of PostgreSQL", ErrorClass.VALUE),
+    ErrorRule("55", "a lock that was waited for too long", ErrorClass.PASSING, of_one_item=True),
+    ErrorRule(
+        "57", "a statement that took too long, or was cancelled", ErrorClass.PASSING, of_one_item=True
+    ),
+    ErrorRule("57P", "the server goes down or comes up", ErrorClass.PASSING, ends_sessions=True),
+    ErrorRule("58", "the server's operating system", ErrorClass.PASSING, of_one_item=True, is_damage=True),
+    ErrorRule("72", "an old snapshot", ErrorClass.PASSING),
+    ErrorRule("XX", "inside of PostgreSQL", ErrorClass.PASSING, of_one_item=True, is_damage=True),
 )
 _LINES = {line.state: line for line in TABLE}
-_LOST = Line("", "the connection was lost", Meaning.PASSING, ends_sessions=True)
-_VALUE = Line("", "a value that cannot be sent", Meaning.VALUE)
-_UNKNOWN = Line("", "anything else", Meaning.DEFECT)
+_LOST = ErrorRule("", "the connection was lost", ErrorClass.PASSING, ends_sessions=True)
+_VALUE = ErrorRule("", "a value that cannot be sent", ErrorClass.VALUE)
+_UNKNOWN = ErrorRule("", "anything else", ErrorClass.DEFECT)
 
 # The races of two requests with one key: repeated, the later one finds the earlier one's task, be it of
 # this life of the process or of one that has just ended.
@@ -103,7 +109,7 @@ class BatchRefused(Exception):
     """
 
 
-def judged(error: psycopg.Error) -> Line:
+def judged(error: psycopg.Error) -> ErrorRule:
     """The line of the table that an error falls under: the longest that its SQLSTATE begins with."""
     state = error.sqlstate
     if state is None:
@@ -132,7 +138,7 @@ class Unreadable(InvalidRequest):
         )
 
 
-def _of_the_client(error: psycopg.Error) -> Line:
+def _of_the_client(error: psycopg.Error) -> ErrorRule:
     match error:
         case psycopg.DataError():
             return _VALUE
@@ -147,16 +153,16 @@ def translated(error: psycopg.Error, *, role: str | None, needs: str) -> Progres
     says = " ".join((error.diag.message_primary or str(error)).split()) or type(error).__name__
     line = judged(error)
     match line.meaning:
-        case Meaning.PASSING | Meaning.CONFLICT:
+        case ErrorClass.PASSING | ErrorClass.CONFLICT:
             fails = "cannot be reached" if line is _LOST else "cannot do it now"
             return StorageUnavailable(f"PostgreSQL {fails}: {says}")
-        case Meaning.WITHHELD:
+        case ErrorClass.WITHHELD:
             denied = StorageUnavailable(f"{says}: grant the role {role or 'of this connection'} {needs}")
             denied.is_denied = True
             return denied
-        case Meaning.MISSING:
+        case ErrorClass.MISSING:
             return SchemaMismatch(f"{says}: run `progressor migrate`")
-        case Meaning.VALUE:
+        case ErrorClass.VALUE:
             return InvalidRequest(f"PostgreSQL refused a value: {says}")
-        case Meaning.DEFECT:
+        case ErrorClass.DEFECT:
             return InvalidRequest(f"PostgreSQL refused a statement: {says} ({error.sqlstate})")

@@ -7,8 +7,8 @@ from datetime import timedelta
 from typing import Any, TypeVar
 
 from progressor.storage.postgres.pipeline import Session
-from progressor.storage.postgres.pool import Connections
-from progressor.storage.postgres.retry import Apart, Repetition, as_one, never
+from progressor.storage.postgres.pool import SessionPool
+from progressor.storage.postgres.retry import Apart, Retry, as_one, never
 from progressor.storage.postgres.server_identity import outage_of
 from progressor.storage.statements import Results, Row, Transaction
 
@@ -24,7 +24,7 @@ class Transactions:
     StorageUnavailable.
     """
 
-    def __init__(self, connections: Connections, *, patience: timedelta) -> None:
+    def __init__(self, connections: SessionPool, *, patience: timedelta) -> None:
         self._connections = connections
         self._patience = patience.total_seconds()
         self.outage = outage_of(connections.dsn)
@@ -38,9 +38,7 @@ class Transactions:
         holds: Callable[[], bool] = never,
         apart: Apart = as_one,
     ) -> T:
-        tries = Repetition(
-            verb, self._connections, self.outage, patience=patience, holds=holds, apart=apart
-        )
+        tries = Retry(verb, self._connections, self.outage, patience=patience, holds=holds, apart=apart)
         return await tries.run(self._connections.acquire, attempt)
 
     async def _transact(

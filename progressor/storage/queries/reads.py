@@ -30,8 +30,8 @@ from progressor.model import (
 )
 from progressor.outages import Outage
 from progressor.storage.postgres import session_setup
-from progressor.storage.postgres.pool import Pool
-from progressor.storage.postgres.retry import Repetition
+from progressor.storage.postgres.pool import ConnectionPool
+from progressor.storage.postgres.retry import Retry
 from progressor.storage.postgres.server_identity import outage_of
 from progressor.storage.queries.pages import in_order, with_room
 from progressor.storage.queries.searches import PROCESS, Wanted, number_of, shown_timer, timer_of
@@ -109,7 +109,7 @@ class Reads:
         async def attempt(connection: AsyncConnection, _again: bool) -> T:
             return await read(connection)
 
-        tries = Repetition("read", self._connections, self._outage, patience=self._patience)
+        tries = Retry("read", self._connections, self._outage, patience=self._patience)
         return await tries.run(self._connections.reading, attempt)
 
     async def _rows(self, statement: Select[Any]) -> list[Row]:
@@ -231,7 +231,7 @@ async def _opened() -> psycopg.AsyncConnection[Any]:
     return _DRIVER.get()
 
 
-class _Connections(Pool[_Reader]):
+class _Connections(ConnectionPool[_Reader]):
     """The connections of Reads. SQLAlchemy keeps none: it would lose one on which it was cancelled."""
 
     def __init__(self, dsn: str, *, patience: timedelta, schema: str, session_state: bool) -> None:

@@ -41,7 +41,7 @@ def evidence_columns(evidence: Evidence, lease_age: timedelta) -> dict[str, Any]
     }
 
 
-class Round(NamedTuple):
+class BurialRound(NamedTuple):
     """What one transaction did: who was found, and who of these was buried."""
 
     found: Sequence[Row]
@@ -56,12 +56,12 @@ class _Refused(Exception):
         self.found = found
 
 
-async def collect(session: Session, _again: bool, *, params: Params, now: datetime | None) -> Round:
+async def collect(session: Session, _again: bool, *, params: Params, now: datetime | None) -> BurialRound:
     """Find zombies and bury them, in one transaction."""
     async with session.transaction():
         found = await _find(session, params)
         try:
-            return Round(found, await _bury(session, found, now) if found else [])
+            return BurialRound(found, await _bury(session, found, now) if found else [])
         except (psycopg.Error, Unreadable) as error:
             if not _is_of_one(error):
                 raise
@@ -69,7 +69,7 @@ async def collect(session: Session, _again: bool, *, params: Params, now: dateti
 
 
 async def collected(
-    carry: Callable[[Params], Awaitable[Round]],
+    carry: Callable[[Params], Awaitable[BurialRound]],
     params: Params,
     pass_over: Callable[[Row, Exception], None],
 ) -> list[Zombie]:

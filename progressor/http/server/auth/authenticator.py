@@ -18,10 +18,10 @@ from progressor.http.server.auth.client_certificates import Certificates
 from progressor.http.server.auth.jwks import is_loopback
 from progressor.http.server.auth.oidc import Oidc, Provider
 from progressor.http.server.auth.origins import AllowedHosts
-from progressor.http.server.auth.principals import Known, unknown
-from progressor.http.server.auth.rate_limit import Rate, Rates
+from progressor.http.server.auth.principals import Principal, unknown
+from progressor.http.server.auth.rate_limit import Rate, RateLimit
 from progressor.http.server.auth.scopes import Caller, Scope, require
-from progressor.http.server.auth.tokens import Bearers
+from progressor.http.server.auth.tokens import TokenAuthenticator
 from progressor.http.wire.problems import FORBIDDEN, Refusal
 from progressor.rights import EVERYTHING
 
@@ -54,14 +54,14 @@ class AccessOptions:
     """The hosts under which whoever shows nothing may ask, beside this machine."""
 
 
-class Guard:
+class Authenticator:
     """Lets in who shows a token, or a certificate. Before it begins, nobody without."""
 
     def __init__(self, tokens: Tokens, options: AccessOptions) -> None:
-        self._bearers = Bearers(tokens, kept_for=options.token_kept_for)
+        self._bearers = TokenAuthenticator(tokens, kept_for=options.token_kept_for)
         self._oidc = None if options.provider is None else Oidc(options.provider)
         self._certificates = options.certificates
-        self._rates = None if options.rate is None else Rates(options.rate)
+        self._rates = None if options.rate is None else RateLimit(options.rate)
         self._hosts = options.allowed_hosts
         self._openness = Openness.EVERYBODY if options.insecure_no_auth else Openness.NOBODY
 
@@ -97,7 +97,7 @@ class Guard:
         require(caller, scope, namespace)
         return caller
 
-    async def _caller(self, request: Request) -> Known:
+    async def _caller(self, request: Request) -> Principal:
         shown = request.headers.getlist("Authorization")
         if shown and self._openness is not Openness.EVERYBODY:
             return await self._bearer(shown)
@@ -108,7 +108,7 @@ class Guard:
         self._hosts.require_same_site(request.headers)
         return certified
 
-    async def _bearer(self, shown: list[str]) -> Known:
+    async def _bearer(self, shown: list[str]) -> Principal:
         kind, _, text = shown[0].strip().partition(" ")
         if len(shown) != 1 or kind.lower() != "bearer":
             raise unknown("the header Authorization must be: Bearer, and a token")
@@ -117,7 +117,7 @@ class Guard:
             return await self._oidc.caller(text)
         return await self._bearers.caller(text)
 
-    async def _stranger(self, request: Request) -> Known:
+    async def _stranger(self, request: Request) -> Principal:
         """Who has shown nothing."""
         match self._openness:
             case Openness.EVERYBODY:
@@ -129,7 +129,7 @@ class Guard:
                 self._hosts.require_here(request.headers)
             case Openness.NOBODY:
                 raise unknown("show a token: Authorization: Bearer …", shown=False)
-        return Known(f"anybody at {request.client.host if request.client else 'a socket'}", EVERYTHING)
+        return Principal(f"anybody at {request.client.host if request.client else 'a socket'}", EVERYTHING)
 
 
 def _refuse_proxied(request: Request) -> None:

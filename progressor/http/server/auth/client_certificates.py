@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from fastapi import Request
 
 from progressor.errors import InvalidRequest
-from progressor.http.server.auth.principals import Known, unknown
+from progressor.http.server.auth.principals import Principal, unknown
 from progressor.rights import Rights
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
@@ -26,7 +26,7 @@ class Certificates:
     proxies: tuple[Network, ...]
     subjects: Mapping[str, Rights]
 
-    def caller(self, request: Request) -> Known | None:
+    def caller(self, request: Request) -> Principal | None:
         """Whose certificate the proxy has verified; None if it says of none, or is not the proxy."""
         said = request.headers.getlist(self.header)
         if not any(said) or request.client is None or not self._trusts(request.client.host):
@@ -34,7 +34,7 @@ class Certificates:
         rights = self.subjects.get(said[0]) if len(said) == 1 else None
         if rights is None:
             raise unknown("the subject of your certificate is not known here")
-        return Known(f"certificate {said[0]}", rights)
+        return Principal(f"certificate {said[0]}", rights)
 
     def _trusts(self, address: str) -> bool:
         try:

@@ -16,7 +16,7 @@ import jwt
 
 from progressor.errors import InvalidRequest
 from progressor.http.server.auth.jwks import Keys, is_loopback
-from progressor.http.server.auth.principals import Known, unknown
+from progressor.http.server.auth.principals import Principal, unknown
 from progressor.rights import MOST_PATTERNS, Rights, Scope, is_pattern
 
 # By the kind of key that each needs. No HS…: whoever can check such a signature can also make it.
@@ -82,7 +82,7 @@ class Oidc:
         """Close the connections to the provider."""
         await self._keys.close()
 
-    async def caller(self, text: str) -> Known:
+    async def caller(self, text: str) -> Principal:
         """Whose token this is; Refusal if it does not hold, or cannot be verified just now."""
         if len(text) > _LONGEST:
             raise unknown("this is no token")
@@ -97,7 +97,9 @@ class Oidc:
         if key is None:
             raise unknown("the token is signed with a key that its issuer does not publish")
         claims = self._claims(text, key.key, algorithm)
-        return Known(f"oidc {claims['sub']!r:.200}", Rights(self._scopes(claims), self._namespaces(claims)))
+        return Principal(
+            f"oidc {claims['sub']!r:.200}", Rights(self._scopes(claims), self._namespaces(claims))
+        )
 
     def _claims(self, text: str, key: Any, algorithm: str) -> dict[str, Any]:
         try:

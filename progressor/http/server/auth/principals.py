@@ -12,7 +12,7 @@ from progressor.http.wire.problems import RETRY_AFTER_SECONDS, UNAUTHORIZED, UNV
 from progressor.rights import Rights
 
 
-class Known(NamedTuple):
+class Principal(NamedTuple):
     """A caller with its rights; `name` tells callers apart, in logs and for their rates."""
 
     name: str

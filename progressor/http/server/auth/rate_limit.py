@@ -28,7 +28,7 @@ class Rate(NamedTuple):
         return f'"caller";q={self.burst};w={math.ceil(self.burst / self.per_second)}'
 
 
-class Standing(NamedTuple):
+class RateStatus(NamedTuple):
     """What a caller has left after this request; below nothing: it was one too many."""
 
     rate: Rate
@@ -62,14 +62,14 @@ class _Bucket(NamedTuple):
     at: float
 
 
-class Rates:
+class RateLimit:
     """The callers of the last while."""
 
     def __init__(self, rate: Rate) -> None:
         self._rate = rate
         self._buckets: OrderedDict[str, _Bucket] = OrderedDict()
 
-    def take(self, name: str) -> Standing:
+    def take(self, name: str) -> RateStatus:
         """Count a request of this caller. One too many takes nothing from its bucket."""
         now = time.monotonic()
         bucket = self._buckets.get(name, _Bucket(self._rate.burst, now))
@@ -80,4 +80,4 @@ class Rates:
         self._buckets.move_to_end(name)
         if len(self._buckets) > _MOST_CALLERS:
             self._buckets.popitem(last=False)
-        return Standing(self._rate, left)
+        return RateStatus(self._rate, left)

@@ -1,6 +1,6 @@
 """Who asks, and whether that is allowed: the only place where it is decided.
 
-Rule: a route is declared with the scope that it needs, by `needs`; one without it cannot be built.
+Rule: a route is declared with the scope that it needs, by `require_scope`; one without it cannot be built.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ class OpenAccess:
         return Anybody()
 
 
-class Need:
+class RequireScope:
     """The dependency of a route on its scope; it yields the caller."""
 
     def __init__(self, scope: Scope) -> None:
@@ -126,9 +126,9 @@ class Need:
         return caller
 
 
-def needs(scope: Scope) -> Any:
+def require_scope(scope: Scope) -> Any:
     """`caller: Annotated[Caller, needs("processes:call")]` of a route, which only such callers may use."""
-    return Depends(Need(scope))
+    return Depends(RequireScope(scope))
 
 
 class _Public:
@@ -145,5 +145,5 @@ public = Depends(_Public())
 
 def scope_of(dependencies: Iterable[Any]) -> str | None:
     """The scope that a route was declared with, from its dependencies; None: with none, or with two."""
-    found = [each.scope for each in dependencies if isinstance(each, Need | _Public)]
+    found = [each.scope for each in dependencies if isinstance(each, RequireScope | _Public)]
     return found[0] if len(found) == 1 else None

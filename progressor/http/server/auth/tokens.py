@@ -15,7 +15,7 @@ from typing import NamedTuple, TypeVar
 
 from progressor.client.tokens import Tokens
 from progressor.errors import StorageUnavailable
-from progressor.http.server.auth.principals import Known, unknown
+from progressor.http.server.auth.principals import Principal, unknown
 from progressor.rights import Bearer, Token
 
 _MOST_KEPT = 10_000
@@ -25,19 +25,19 @@ _NOTED_SECONDS = 300.0
 _LOOK_SECONDS = 10.0
 
 
-class _Kept(NamedTuple):
+class _CachedToken(NamedTuple):
     token: Token | None
     read_at: float
     noted_at: float | None
 
 
-class Bearers:
+class TokenAuthenticator:
     """The tokens that were shown lately; `kept_for` bounds how long one that was revoked lives on."""
 
     def __init__(self, tokens: Tokens, *, kept_for: timedelta) -> None:
         self._tokens = tokens
         self._seconds = kept_for.total_seconds()
-        self._kept: OrderedDict[str, _Kept] = OrderedDict()
+        self._kept: OrderedDict[str, _CachedToken] = OrderedDict()
         self._are_needed: bool | None = None
         self._needed_at = 0.0
 
@@ -49,7 +49,7 @@ class Bearers:
             self._needed_at = asked_at
         return bool(self._are_needed)
 
-    async def caller(self, text: str) -> Known:
+    async def caller(self, text: str) -> Principal:
         """The bearer of this token; Refusal if it does not hold."""
         bearer = Bearer.read(text)
         kept = None if bearer is None else await self._current(bearer.token_id)
@@ -61,25 +61,25 @@ class Bearers:
         if token.left is not None and time.monotonic() - kept.read_at >= token.left.total_seconds():
             raise unknown("this token has ended")
         await self._note(token.token_id, kept)
-        return Known(f"token {token.token_id}", token.rights)
+        return Principal(f"token {token.token_id}", token.rights)
 
-    async def _current(self, token_id: str) -> _Kept:
+    async def _current(self, token_id: str) -> _CachedToken:
         kept = self._kept.get(token_id)
         if kept is not None and time.monotonic() - kept.read_at < self._seconds:
             return kept
         read_at = time.monotonic()
         token = await _looked(self._tokens.find(token_id))
         noted_at = None if kept is None else kept.noted_at
-        return self._keep(token_id, _Kept(token, read_at, noted_at))
+        return self._keep(token_id, _CachedToken(token, read_at, noted_at))
 
-    def _keep(self, token_id: str, kept: _Kept) -> _Kept:
+    def _keep(self, token_id: str, kept: _CachedToken) -> _CachedToken:
         self._kept[token_id] = kept
         self._kept.move_to_end(token_id)
         if len(self._kept) > _MOST_KEPT:
             self._kept.popitem(last=False)
         return kept
 
-    async def _note(self, token_id: str, kept: _Kept) -> None:
+    async def _note(self, token_id: str, kept: _CachedToken) -> None:
         """Say that it is in use, once in a while."""
         now = time.monotonic()
         if kept.noted_at is None or now - kept.noted_at >= _NOTED_SECONDS:

@@ -18,7 +18,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from progressor import metrics
 from progressor.http.server import bodies
-from progressor.http.server.auth.scopes import Caller, needs, public
+from progressor.http.server.auth.scopes import Caller, public, require_scope
 from progressor.http.server.correlation import REQUEST_ID, facts_of, request_id_of
 from progressor.http.server.openapi.operations import ANY_TIME, OBJECT, answers
 from progressor.http.server.routing import TheServer, router
@@ -33,7 +33,7 @@ _UNKNOWN = "other"
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH"})
 
 
-class Watching:
+class AccessLog:
     """Counts, measures and logs each request."""
 
     def __init__(self, app: ASGIApp) -> None:
@@ -105,7 +105,7 @@ async def ready(server: TheServer) -> Response:
 )
 async def health(
     server: TheServer,
-    caller: Annotated[Caller, needs("admin")],
+    caller: Annotated[Caller, require_scope("admin")],
 ) -> Response:
     """Whether the database answers, with the right schema, and who serves what."""
     found = await server.health.now()
@@ -125,7 +125,7 @@ async def health(
 )
 async def all_metrics(
     request: Request,
-    caller: Annotated[Caller, needs("admin")],
+    caller: Annotated[Caller, require_scope("admin")],
 ) -> Response:
     """In the format that the Accept header asks for, of the namespaces that the caller sees."""
     shown = metrics.families_of(lambda namespace: caller.may("admin", namespace))

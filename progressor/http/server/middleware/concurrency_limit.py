@@ -10,7 +10,7 @@ from collections import Counter
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from progressor.http.server.auth.rate_limit import Standing
+from progressor.http.server.auth.rate_limit import RateStatus
 from progressor.http.server.memory import Memory
 from progressor.http.wire.problems import (
     OVERLOADED,
@@ -99,7 +99,7 @@ class Places:
         return Place(self)
 
 
-class Admission:
+class ConcurrencyLimit:
     """Middleware: a place for each request; on the way out, how often their callers may ask."""
 
     def __init__(self, app: ASGIApp, *, most: int, memory: int) -> None:
@@ -125,7 +125,7 @@ class Admission:
         state["place"] = place
 
         async def say_rate(message: Message) -> None:
-            standing: Standing | None = state.get("rate")
+            standing: RateStatus | None = state.get("rate")
             if message["type"] == "http.response.start" and standing is not None:
                 message = {**message, "headers": [*message["headers"], *standing.headers]}
             await send(message)

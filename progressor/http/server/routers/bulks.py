@@ -16,7 +16,7 @@ from progressor.bulks import Bulk, BulkPreview, BulkStatus
 from progressor.client.bulk_repairs import LEAST_RATE, LONGEST_PATTERN, MOST_RATE
 from progressor.errors import BulkNotFound
 from progressor.http.server import bodies, request_body
-from progressor.http.server.auth.scopes import Caller, needs, require, seen_by
+from progressor.http.server.auth.scopes import Caller, require, require_scope, seen_by
 from progressor.http.server.openapi.operations import ANY_TIME, KEYED, WITH_BODY, answers, takes
 from progressor.http.server.routing import TheServer, router
 from progressor.http.wire import headers
@@ -116,7 +116,7 @@ class PreviewBody(BaseModel):
 async def repair_all(
     request: Request,
     server: TheServer,
-    caller: Annotated[Caller, needs("bulk")],
+    caller: Annotated[Caller, require_scope("bulk")],
 ) -> Response:
     """In the background, so many a second. With a key that was used before for the same: that bulk."""
     bodies.require_acceptable(request, headers.JSON)
@@ -155,7 +155,7 @@ async def repair_all(
 async def bulks(
     request: Request,
     server: TheServer,
-    caller: Annotated[Caller, needs("bulk")],
+    caller: Annotated[Caller, require_scope("bulk")],
     limit: Annotated[int, Query(ge=1, le=1000, description="Of the newest, at most so many.")] = _SHOWN,
 ) -> Response:
     """Those of namespaces that the caller sees."""
@@ -176,7 +176,7 @@ async def bulk(
     request: Request,
     server: TheServer,
     bulk_id: BulkId,
-    caller: Annotated[Caller, needs("bulk")],
+    caller: Annotated[Caller, require_scope("bulk")],
 ) -> Response:
     """What it repaired, what was refused, what failed, and how many are to come."""
     bodies.require_acceptable(request, headers.JSON)
@@ -196,7 +196,7 @@ async def stop_bulk(
     request: Request,
     server: TheServer,
     bulk_id: BulkId,
-    caller: Annotated[Caller, needs("bulk")],
+    caller: Annotated[Caller, require_scope("bulk")],
 ) -> Response:
     """What it began goes on; what is repaired stays so. Stopped twice is stopped."""
     bodies.require_acceptable(request, headers.JSON)

@@ -11,7 +11,7 @@ from starlette.responses import Response
 
 from progressor.errors import InvalidRequest
 from progressor.http.server import bodies, request_body
-from progressor.http.server.auth.scopes import Caller, needs
+from progressor.http.server.auth.scopes import Caller, require_scope
 from progressor.http.server.bodies import ImportBody, ImportedEvent
 from progressor.http.server.openapi.operations import ANY_TIME, CREATES, WITH_BODY, answers, takes
 from progressor.http.server.routers.requests import process_url
@@ -36,7 +36,7 @@ async def put(
     server: TheServer,
     namespace: NamespaceName,
     process_id: ProcessId,
-    caller: Annotated[Caller, needs("processes:put")],  # noqa: ARG001 - that it is admitted is enough
+    caller: Annotated[Caller, require_scope("processes:put")],  # noqa: ARG001 - that it is admitted is enough
 ) -> Response:
     """No handler runs. A raw namespace takes `state_base64` and `payload_base64`."""
     published = await server.publications.of(namespace)
@@ -95,7 +95,7 @@ async def remove(
     server: TheServer,
     namespace: NamespaceName,
     process_id: ProcessId,
-    caller: Annotated[Caller, needs("processes:remove")],  # noqa: ARG001 - that it is admitted is enough
+    caller: Annotated[Caller, require_scope("processes:remove")],  # noqa: ARG001 - that it is admitted is enough
 ) -> Response:
     """Now, whatever it does; whoever waits for it hears that it is gone."""
     await server.client.remove(namespace, process_id)

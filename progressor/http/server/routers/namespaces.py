@@ -14,7 +14,7 @@ from starlette.responses import Response
 
 from progressor.errors import InvalidRequest
 from progressor.http.server import bodies
-from progressor.http.server.auth.scopes import Caller, needs, require
+from progressor.http.server.auth.scopes import Caller, require, require_scope
 from progressor.http.server.openapi.operations import ANY_TIME, answers, text_schema
 from progressor.http.server.routing import NamespaceName, ProcessId, TheServer, router
 from progressor.http.wire import headers
@@ -173,7 +173,7 @@ class FailuresBody(BaseModel):
 async def namespaces(
     request: Request,
     server: TheServer,
-    caller: Annotated[Caller, needs("processes:read")],
+    caller: Annotated[Caller, require_scope("processes:read")],
 ) -> Response:
     """By name, each with its live workers and their slots."""
     bodies.require_acceptable(request, headers.JSON)
@@ -196,7 +196,7 @@ async def namespaces(
 async def workers(
     request: Request,
     server: TheServer,
-    caller: Annotated[Caller, needs("admin")],
+    caller: Annotated[Caller, require_scope("admin")],
 ) -> Response:
     """By host: also those that fell silent, until a collector has dealt with what they left.
 
@@ -224,7 +224,7 @@ async def workers(
 async def pause(
     server: TheServer,
     namespace: NamespaceName,
-    caller: Annotated[Caller, needs("admin")],  # noqa: ARG001 - that it is admitted is enough
+    caller: Annotated[Caller, require_scope("admin")],  # noqa: ARG001 - that it is admitted is enough
     reason: Annotated[
         str | None, Query(min_length=1, max_length=256, description="Why, for whoever finds it paused.")
     ] = None,
@@ -245,7 +245,7 @@ async def pause(
 async def resume(
     server: TheServer,
     namespace: NamespaceName,
-    caller: Annotated[Caller, needs("admin")],  # noqa: ARG001 - that it is admitted is enough
+    caller: Annotated[Caller, require_scope("admin")],  # noqa: ARG001 - that it is admitted is enough
 ) -> Response:
     """Its workers are woken for what waits."""
     await server.client.resume(namespace)
@@ -263,7 +263,7 @@ async def resume(
 async def retire(
     server: TheServer,
     namespace: NamespaceName,
-    caller: Annotated[Caller, needs("admin")],  # noqa: ARG001 - that it is admitted is enough
+    caller: Annotated[Caller, require_scope("admin")],  # noqa: ARG001 - that it is admitted is enough
 ) -> Response:
     """409 says what is left. A worker that serves it again makes it known again."""
     await server.client.retire(namespace)
@@ -280,7 +280,7 @@ async def retire(
 async def status(
     request: Request,
     server: TheServer,
-    caller: Annotated[Caller, needs("processes:read")],
+    caller: Annotated[Caller, require_scope("processes:read")],
     namespace: Only = None,
 ) -> Response:
     """By name. `started` are the processes of the last minute, `steps` what was performed in it."""
@@ -308,7 +308,7 @@ async def mailbox(
     server: TheServer,
     namespace: NamespaceName,
     process_id: ProcessId,
-    caller: Annotated[Caller, needs("processes:read")],  # noqa: ARG001 - that it is admitted is enough
+    caller: Annotated[Caller, require_scope("processes:read")],  # noqa: ARG001 - that it is admitted is enough
 ) -> Response:
     """How many, for how long the oldest has, and in how many seconds they will be through."""
     bodies.require_acceptable(request, headers.JSON)
@@ -327,7 +327,7 @@ async def mailbox(
 async def errors(
     request: Request,
     server: TheServer,
-    caller: Annotated[Caller, needs("errors:read")],
+    caller: Annotated[Caller, require_scope("errors:read")],
     namespace: Only = None,
     since: Annotated[
         str | None, Query(description="What failed since this time, or in this last time: 3600, PT1H.")

@@ -10,7 +10,7 @@ from fastapi.openapi.utils import get_openapi
 from starlette.responses import Response
 
 from progressor.http.server import bodies
-from progressor.http.server.auth.scopes import Caller, needs, public
+from progressor.http.server.auth.scopes import Caller, public, require_scope
 from progressor.http.server.bodies import ProblemBody
 from progressor.http.server.openapi.namespace import document_of
 from progressor.http.server.openapi.operations import (
@@ -98,7 +98,7 @@ async def openapi_of_namespace(
     request: Request,
     server: TheServer,
     namespace: NamespaceName,
-    caller: Annotated[Caller, needs("processes:read")],  # noqa: ARG001 - that it is admitted is enough
+    caller: Annotated[Caller, require_scope("processes:read")],  # noqa: ARG001 - that it is admitted is enough
 ) -> Response:
     """Typed by what its handlers take and return: for generators of clients."""
     bodies.require_acceptable(request, headers.JSON)

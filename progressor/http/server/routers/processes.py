@@ -17,7 +17,7 @@ from progressor.client.results import TraceEntry
 from progressor.errors import InvalidRequest, ReplyTimeout
 from progressor.handlers.codec import decode
 from progressor.http.server import bodies
-from progressor.http.server.auth.scopes import Caller, needs, require, seen_by
+from progressor.http.server.auth.scopes import Caller, require, require_scope, seen_by
 from progressor.http.server.bodies import (
     AcceptedBody,
     EventsBody,
@@ -41,12 +41,12 @@ from progressor.http.server.openapi.operations import (
     text_schema,
 )
 from progressor.http.server.preconditions import tagged
-from progressor.http.server.routers.requests import Waiting, still_under_way, waited
+from progressor.http.server.routers.requests import PendingTask, still_under_way, waited
 from progressor.http.server.routing import (
     Fingerprint,
     NamespaceName,
     ProcessId,
-    Server,
+    RouteContext,
     TaskId,
     TheServer,
     reads_failures,
@@ -113,7 +113,7 @@ async def get(
     server: TheServer,
     namespace: NamespaceName,
     process_id: ProcessId,
-    caller: Annotated[Caller, needs("processes:read")],
+    caller: Annotated[Caller, require_scope("processes:read")],
     history: HistoryOf = None,
     state: ShowState = True,
 ) -> Response:
@@ -143,7 +143,7 @@ async def get(
 
 async def _initialised(
     request: Request,
-    server: Server,
+    server: RouteContext,
     namespace: str,
     process_id: str,
     said: dict[str, str],
@@ -182,7 +182,7 @@ async def events(
     server: TheServer,
     namespace: NamespaceName,
     process_id: ProcessId,
-    caller: Annotated[Caller, needs("state:read")],  # noqa: ARG001 - that it is admitted is enough
+    caller: Annotated[Caller, require_scope("state:read")],  # noqa: ARG001 - that it is admitted is enough
     after: After = 0,
     limit: Limit = 100,
     direction: Annotated[Literal["forward", "backward"], Query()] = "forward",
@@ -202,7 +202,7 @@ async def events(
 
 
 async def _with_history(
-    request: Request, server: Server, snapshot: Snapshot, wanted: HistoryRange
+    request: Request, server: RouteContext, snapshot: Snapshot, wanted: HistoryRange
 ) -> Snapshot:
     """A process with as much of a range of its history as has room on a page."""
     room = server.options.max_page_bytes
@@ -234,7 +234,7 @@ async def trace(
     server: TheServer,
     namespace: NamespaceName,
     process_id: ProcessId,
-    caller: Annotated[Caller, needs("state:read")],
+    caller: Annotated[Caller, require_scope("state:read")],
     after: After = 0,
     limit: Limit = 100,
     last: Last = None,
@@ -280,7 +280,7 @@ async def result(
     namespace: NamespaceName,
     process_id: ProcessId,
     task_id: TaskId,
-    caller: Annotated[Caller, needs("processes:read")],  # noqa: ARG001 - that it is admitted is enough
+    caller: Annotated[Caller, require_scope("processes:read")],  # noqa: ARG001 - that it is admitted is enough
     fingerprint: Fingerprint = None,
 ) -> Response:
     """Answered as its request would be: with the answer, or its problem. `Prefer: wait=N` waits for it.
@@ -303,7 +303,7 @@ async def result(
         )
     except (ReplyTimeout, TimeoutError) as error:
         key = getattr(error, "idempotency_key", None)
-        waiting = Waiting(namespace, process_id, task_id, fingerprint, key, published.paused)
+        waiting = PendingTask(namespace, process_id, task_id, fingerprint, key, published.paused)
         return still_under_way(waiting.seen(error), said)
     return bodies.answer(value, headers=said)
 
@@ -318,7 +318,7 @@ async def result(
 async def search(
     request: Request,
     server: TheServer,
-    caller: Annotated[Caller, needs("processes:read")],
+    caller: Annotated[Caller, require_scope("processes:read")],
     wanted: Annotated[Search, Query()],
 ) -> Response:
     """By namespace, then creation, a page at a time. The states are shown if `state` is true."""
@@ -368,7 +368,7 @@ async def namespace_(
     request: Request,
     server: TheServer,
     namespace: NamespaceName,
-    caller: Annotated[Caller, needs("processes:read")],  # noqa: ARG001 - that it is admitted is enough
+    caller: Annotated[Caller, require_scope("processes:read")],  # noqa: ARG001 - that it is admitted is enough
 ) -> Response:
     """Its options, and the JSON schemas of its state and of what its handlers take and return."""
     bodies.require_acceptable(request, headers.JSON)

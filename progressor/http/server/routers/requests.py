@@ -16,7 +16,7 @@ from starlette.responses import Response
 from progressor.client.results import Published, Receipt
 from progressor.errors import InvalidRequest, ProgressorError, ReplyTimeout
 from progressor.http.server import bodies, request_body
-from progressor.http.server.auth.scopes import Caller, needs
+from progressor.http.server.auth.scopes import Caller, require_scope
 from progressor.http.server.bodies import AcceptedBody
 from progressor.http.server.correlation import facts_of
 from progressor.http.server.openapi.operations import (
@@ -32,7 +32,7 @@ from progressor.http.server.routing import (
     CallName,
     NamespaceName,
     ProcessId,
-    Server,
+    RouteContext,
     TheServer,
     router,
 )
@@ -53,11 +53,11 @@ _RETRY_AFTER = "1"
 _AT_ONCE = 0.001
 
 
-class Asked:
+class ProcessRequest:
     """One request on its way: what it says beside its body, and the namespace that it is for."""
 
     def __init__(
-        self, request: Request, server: Server, published: Published, namespace: str, process_id: str
+        self, request: Request, server: RouteContext, published: Published, namespace: str, process_id: str
     ) -> None:
         self._request = request
         self._server = server
@@ -72,12 +72,12 @@ class Asked:
     async def read(
         cls,
         request: Request,
-        server: Server,
+        server: RouteContext,
         namespace: str,
         process_id: str,
         *,
         answers_json: bool = False,
-    ) -> Asked:
+    ) -> ProcessRequest:
         """Look at what a request says, and whether its answer would be welcome."""
         published = await server.publications.of(namespace)
         bodies.require_acceptable(request, headers.JSON if answers_json else bodies.answer_type(published))
@@ -131,7 +131,7 @@ class Asked:
                 said,
             )
         except (ReplyTimeout, TimeoutError) as error:
-            return still_under_way(Waiting.of(receipt, self._published, error), said)
+            return still_under_way(PendingTask.of(receipt, self._published, error), said)
         except ProgressorError as error:
             # Of an accepted request, so what it was accepted under is said too.
             self._request.state.said = said
@@ -144,7 +144,7 @@ class Asked:
 
 async def waited(
     request: Request,
-    server: Server,
+    server: RouteContext,
     preferences: headers.Preferences,
     answer: Callable[[float], Awaitable[T]],
     said: dict[str, str],
@@ -178,7 +178,7 @@ def _of_receipt(receipt: Receipt) -> dict[str, str]:
     return said
 
 
-class Waiting(NamedTuple):
+class PendingTask(NamedTuple):
     """A task without an answer, as AcceptedBody has it."""
 
     namespace: str
@@ -191,7 +191,7 @@ class Waiting(NamedTuple):
     requests_before: int | None = None
 
     @classmethod
-    def of(cls, receipt: Receipt, published: Published, error: Exception | None = None) -> Waiting:
+    def of(cls, receipt: Receipt, published: Published, error: Exception | None = None) -> PendingTask:
         """That of a request; the error with which a wait for it ended knows more."""
         waiting = cls(
             receipt.namespace,
@@ -203,7 +203,7 @@ class Waiting(NamedTuple):
         )
         return waiting.seen(error)
 
-    def seen(self, error: Exception | None) -> Waiting:
+    def seen(self, error: Exception | None) -> PendingTask:
         """The same with what was found out when a wait for it ended."""
         if not isinstance(error, ReplyTimeout):
             return self
@@ -212,7 +212,7 @@ class Waiting(NamedTuple):
         )
 
 
-def still_under_way(task: Waiting, said: dict[str, str]) -> Response:
+def still_under_way(task: PendingTask, said: dict[str, str]) -> Response:
     """202: this task has no answer yet, and can be asked for it."""
     said["Location"] = task_url(task)
     said["Retry-After"] = _RETRY_AFTER
@@ -224,7 +224,7 @@ def process_url(namespace: str, process_id: str) -> str:
     return f"/v1/namespaces/{namespace}/processes/{segment_of(process_id)}"
 
 
-def task_url(task: Receipt | Waiting) -> str:
+def task_url(task: Receipt | PendingTask) -> str:
     """Where the answer of a task is: of this one, and of no other that another server gives its number."""
     bare = f"{process_url(task.namespace, task.process_id)}/tasks/{task.task_id}"
     return bare if task.fingerprint is None else f"{bare}?fingerprint={task.fingerprint}"
@@ -252,10 +252,10 @@ async def start(
     server: TheServer,
     namespace: NamespaceName,
     process_id: ProcessId,
-    caller: Annotated[Caller, needs("processes:start")],  # noqa: ARG001 - that it is admitted is enough
+    caller: Annotated[Caller, require_scope("processes:start")],  # noqa: ARG001 - that it is admitted is enough
 ) -> Response:
     """The body is what the init handler takes. Metadata stand as JSON in `Progressor-Metadata`."""
-    asked = await Asked.read(request, server, namespace, process_id)
+    asked = await ProcessRequest.read(request, server, namespace, process_id)
     metadata = headers.json_of(request.headers, headers.METADATA, "metadata")
     submitted = server.client.submit_start(
         namespace,
@@ -284,10 +284,10 @@ async def call(
     namespace: NamespaceName,
     process_id: ProcessId,
     name: CallName,
-    caller: Annotated[Caller, needs("processes:call")],  # noqa: ARG001 - that it is admitted is enough
+    caller: Annotated[Caller, require_scope("processes:call")],  # noqa: ARG001 - that it is admitted is enough
 ) -> Response:
     """The body is what the call takes; it runs after those that were accepted before it."""
-    asked = await Asked.read(request, server, namespace, process_id)
+    asked = await ProcessRequest.read(request, server, namespace, process_id)
     asked.require_key()
     submitted = server.client.submit_call(
         namespace,
@@ -315,10 +315,10 @@ async def notify(
     namespace: NamespaceName,
     process_id: ProcessId,
     name: CallName,
-    caller: Annotated[Caller, needs("processes:call")],  # noqa: ARG001 - that it is admitted is enough
+    caller: Annotated[Caller, require_scope("processes:call")],  # noqa: ARG001 - that it is admitted is enough
 ) -> Response:
     """The body is what the call takes. The answer comes once it is accepted, and not what it returns."""
-    asked = await Asked.read(request, server, namespace, process_id, answers_json=True)
+    asked = await ProcessRequest.read(request, server, namespace, process_id, answers_json=True)
     asked.require_key()
     args = await asked.args(TaskType.NOTIFY, name)
     receipt = asked.accepted(
@@ -326,7 +326,7 @@ async def notify(
             namespace, process_id, name, args, idempotency_key=asked.idempotency_key, context=asked.context
         )
     )
-    return still_under_way(Waiting.of(receipt, asked.published), _of_receipt(receipt))
+    return still_under_way(PendingTask.of(receipt, asked.published), _of_receipt(receipt))
 
 
 @routes.post(
@@ -344,11 +344,11 @@ async def repair(
     server: TheServer,
     namespace: NamespaceName,
     process_id: ProcessId,
-    caller: Annotated[Caller, needs("processes:repair")],  # noqa: ARG001 - that it is admitted is enough
+    caller: Annotated[Caller, require_scope("processes:repair")],  # noqa: ARG001 - that it is admitted is enough
     simple: Annotated[bool, Query(description="Without a handler: put it back to running.")] = False,
 ) -> Response:
     """The body is what the repair handler takes; a simple repair takes none."""
-    asked = await Asked.read(request, server, namespace, process_id)
+    asked = await ProcessRequest.read(request, server, namespace, process_id)
     asked.require_key()
     if not simple:
         submitted = server.client.submit_repair(

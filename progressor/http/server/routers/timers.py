@@ -14,7 +14,7 @@ from starlette.responses import Response
 from progressor.client.results import Receipt
 from progressor.handlers.timer_calls import FIRE_TIMER, SET_TIMER, UNSET_TIMER, TimerArgs
 from progressor.http.server import request_body
-from progressor.http.server.auth.scopes import Caller, needs
+from progressor.http.server.auth.scopes import Caller, require_scope
 from progressor.http.server.bodies import AcceptedBody, NewTimer, timer_of
 from progressor.http.server.openapi.operations import (
     ANSWER,
@@ -25,8 +25,8 @@ from progressor.http.server.openapi.operations import (
     answers,
     takes,
 )
-from progressor.http.server.routers.requests import Asked
-from progressor.http.server.routing import NamespaceName, ProcessId, Server, TheServer, router
+from progressor.http.server.routers.requests import ProcessRequest
+from progressor.http.server.routing import NamespaceName, ProcessId, RouteContext, TheServer, router
 
 routes = router()
 
@@ -42,9 +42,9 @@ TimerName = Annotated[
 
 
 async def _asked(
-    request: Request, server: Server, namespace: str, process_id: str, name: str, args: Any = None
+    request: Request, server: RouteContext, namespace: str, process_id: str, name: str, args: Any = None
 ) -> Response:
-    asked = await Asked.read(request, server, namespace, process_id, answers_json=True)
+    asked = await ProcessRequest.read(request, server, namespace, process_id, answers_json=True)
     asked.require_key()
     key = asked.idempotency_key
     submitted: Awaitable[Receipt] = server.client.submit_call(
@@ -67,7 +67,7 @@ async def set_timer(
     namespace: NamespaceName,
     process_id: ProcessId,
     timer: TimerName,  # noqa: ARG001 - there is one
-    caller: Annotated[Caller, needs("processes:repair")],  # noqa: ARG001 - that it is admitted is enough
+    caller: Annotated[Caller, require_scope("processes:repair")],  # noqa: ARG001 - that it is admitted is enough
 ) -> Response:
     """In place of the one that it has; `after` counts from the commit of the step that does it."""
     body = await request_body.read_body(request, server.options)
@@ -90,7 +90,7 @@ async def unset_timer(
     namespace: NamespaceName,
     process_id: ProcessId,
     timer: TimerName,  # noqa: ARG001 - there is one
-    caller: Annotated[Caller, needs("processes:repair")],  # noqa: ARG001 - that it is admitted is enough
+    caller: Annotated[Caller, require_scope("processes:repair")],  # noqa: ARG001 - that it is admitted is enough
 ) -> Response:
     """Nothing happens where there is none."""
     return await _asked(request, server, namespace, process_id, UNSET_TIMER)
@@ -110,7 +110,7 @@ async def fire_timer(
     namespace: NamespaceName,
     process_id: ProcessId,
     timer: TimerName,  # noqa: ARG001 - there is one
-    caller: Annotated[Caller, needs("processes:repair")],  # noqa: ARG001 - that it is admitted is enough
+    caller: Annotated[Caller, require_scope("processes:repair")],  # noqa: ARG001 - that it is admitted is enough
 ) -> Response:
     """Its step comes after this one; rejected where there is no timer."""
     return await _asked(request, server, namespace, process_id, FIRE_TIMER)

@@ -20,7 +20,7 @@ MOST_COMPUTED = 0.0005
 _FADES = 0.9
 
 
-class Manner:
+class HandlerProfile:
     """What is known of one function."""
 
     __slots__ = ("seconds", "stated", "waits", "was_run")
