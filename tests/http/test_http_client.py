@@ -17,7 +17,8 @@ from progressor.http import HttpClient
 from progressor.http.client.decode import error_of
 from progressor.http.server.app import make_app
 from progressor.http.server.auth.scopes import OpenAccess
-from progressor.http.wire.problems import TABLE, problem_of
+from progressor.http.server.problems import problem_of
+from progressor.http.wire.problems import TABLE
 from progressor.model import HistoryRange, SetTimer
 from tests.acceptance.support import Gate
 from tests.http import shop

@@ -20,7 +20,7 @@ from progressor import Client, Engine
 from progressor.http.server import memory
 from progressor.http.server.connections import HELD_BYTES
 from progressor.http.server.options import HttpOptions
-from progressor.http.wire.problems import Refusal
+from progressor.http.server.problems import Refusal
 from tests.deploy.manifests import DEPLOY, documents
 from tests.http.test_pages import NS, URL, large
 

@@ -24,6 +24,7 @@ from progressor.http.server.middleware.access_log import AccessLog
 from progressor.http.server.middleware.concurrency_limit import ConcurrencyLimit
 from progressor.http.server.options import HttpOptions
 from progressor.http.server.preconditions import wants_absence
+from progressor.http.server.problems import Refusal, problem, problem_of
 from progressor.http.server.routers import (
     bulks,
     lifecycle,
@@ -37,7 +38,6 @@ from progressor.http.server.routing import RouteContext, reads_failures
 from progressor.http.server.schema_cache import NamespaceSchemas
 from progressor.http.server.waits import DrainableWaits
 from progressor.http.wire import problems
-from progressor.http.wire.problems import Refusal, problem, problem_of
 from progressor.loggers import Logger
 from progressor.release import VERSION
 from progressor.rights import fitting

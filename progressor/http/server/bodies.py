@@ -22,9 +22,10 @@ from progressor.client.results import Published, TraceEntry
 from progressor.errors import InvalidRequest
 from progressor.handlers.members import IN_BASE64, members_for, value_in
 from progressor.handlers.process import Process
+from progressor.http.server.problems import Refusal
+from progressor.http.server.request_headers import accepts
 from progressor.http.wire import problems
-from progressor.http.wire.headers import BYTES, JSON, accepts
-from progressor.http.wire.problems import Refusal
+from progressor.http.wire.headers import BYTES, JSON
 from progressor.model import (
     LONGEST_SECONDS,
     MAX_ID_LENGTH,

@@ -17,6 +17,7 @@ from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from progressor import metrics
+from progressor.http.server.problems import problem
 from progressor.http.wire.problems import (
     HEAD_TOO_LARGE,
     MALFORMED,
@@ -24,7 +25,6 @@ from progressor.http.wire.problems import (
     RETRY_AFTER_SECONDS,
     TOO_SLOW,
     Kind,
-    problem,
 )
 from progressor.loggers import Logger
 from progressor.outages import Outage, Says

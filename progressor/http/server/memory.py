@@ -9,7 +9,8 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 
-from progressor.http.wire.problems import OVERLOADED, RETRY_AFTER_SECONDS, Refusal
+from progressor.http.server.problems import Refusal
+from progressor.http.wire.problems import OVERLOADED, RETRY_AFTER_SECONDS
 
 # How long a request waits for memory that others have.
 _PATIENCE_SECONDS = 10.0

@@ -16,7 +16,8 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from progressor.errors import InvalidRequest
 from progressor.handlers.codec import rule_of
-from progressor.http.wire.problems import TABLE, Refusal
+from progressor.http.server.problems import Refusal
+from progressor.http.wire.problems import TABLE
 
 # As many as one request may give.
 _MOST = 100

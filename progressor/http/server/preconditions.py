@@ -13,7 +13,8 @@ from starlette.datastructures import Headers
 from starlette.requests import Request
 from starlette.responses import Response
 
-from progressor.http.wire.problems import PRECONDITION_NOT_SUPPORTED, Refusal
+from progressor.http.server.problems import Refusal
+from progressor.http.wire.problems import PRECONDITION_NOT_SUPPORTED
 
 IF_NONE_MATCH = "If-None-Match"
 SAFE = frozenset({"GET", "HEAD"})

@@ -16,9 +16,10 @@ from progressor.handlers.codec import decode, first_fault, rule_of
 from progressor.http.server.memory import BODY_WEIGHT, IMPORTED_VALUE_BYTES, VALUE_BYTES
 from progressor.http.server.middleware.concurrency_limit import Place
 from progressor.http.server.options import HttpOptions
+from progressor.http.server.problems import Refusal
+from progressor.http.server.request_headers import media_type_of
 from progressor.http.wire import problems
-from progressor.http.wire.headers import BYTES, JSON, is_json, media_type_of
-from progressor.http.wire.problems import Refusal
+from progressor.http.wire.headers import BYTES, JSON, is_json
 
 _SPACE = b" \t\r\n"
 # As much as is looked at in one piece, so that its parts do not fill the memory.

@@ -24,9 +24,10 @@ from progressor.http.server.openapi.operations import BEARER, text_schema
 from progressor.http.server.options import HttpOptions
 from progressor.http.server.parameters import Parameters
 from progressor.http.server.preconditions import SAFE, Conditions
+from progressor.http.server.request_headers import refuse_key, require_single
 from progressor.http.server.schema_cache import NamespaceSchemas
 from progressor.http.server.waits import DrainableWaits
-from progressor.http.wire.headers import IDEMPOTENCY_KEY, refuse_key, require_single
+from progressor.http.wire.headers import IDEMPOTENCY_KEY
 from progressor.http.wire.paths import text_of
 from progressor.inputs import NAMESPACE_PATTERN
 from progressor.model import LAST_ID

@@ -15,7 +15,8 @@ import jsonschema_rs
 
 from progressor.client.client import Client
 from progressor.client.results import Published
-from progressor.http.wire.problems import INVALID_ARGS, Refusal
+from progressor.http.server.problems import Refusal
+from progressor.http.wire.problems import INVALID_ARGS
 from progressor.model import TaskType
 
 _KEPT_SECONDS = 10.0

@@ -1,18 +1,8 @@
-"""What travels in headers: keys, preferences, metadata, media types.
-
-Rule: a header that cannot be understood is refused by name, but for preferences, which may be ignored.
-"""
+"""Header fields of the API: their names, keys as they are written, media types."""
 
 from __future__ import annotations
 
-import re
-from typing import Any, NamedTuple
-from urllib.parse import quote, unquote_to_bytes
-
-from starlette.datastructures import Headers
-
-from progressor.errors import InvalidRequest
-from progressor.handlers.codec import decode
+from urllib.parse import quote
 
 IDEMPOTENCY_KEY = "Idempotency-Key"
 REPLAYED = "Idempotent-Replayed"
@@ -23,109 +13,12 @@ TASK = "Content-Location"
 
 JSON, BYTES = "application/json", "application/octet-stream"
 
-# Of which a request has one at most, by the names of their fields.
-_SINGLE = {
-    "authorization": "authorization",
-    "content-type": "content_type",
-    IDEMPOTENCY_KEY.lower(): "idempotency_key",
-    METADATA.lower(): "metadata",
-    CONTEXT.lower(): "context",
-}
-
-_QUOTED = re.compile(r'"((?:[\x20-\x21\x23-\x5b\x5d-\x7e]|\\["\\])*)"')
-# RFC 9651: what is not ASCII stands percent-encoded between %" and ".
-_DISPLAYED = re.compile(r'%"([\x20-\x21\x23-\x7e]*)"')
-_BARE = re.compile(r"[\x21\x23-\x7e][\x20-\x7e]*")
-_NUMBER = re.compile(r"[0-9]{1,9}")
-
-
-def require_single(headers: Headers) -> None:
-    """InvalidRequest if a header stands twice of which only one can count."""
-    names = [name for name, _ in headers.raw]
-    if len(set(names)) == len(names):
-        return
-    for name, field in _SINGLE.items():
-        count = names.count(name.encode())
-        if count > 1:
-            raise InvalidRequest(f"the header {name} stands {count} times", field=field)
-
-
-def refuse_key(headers: Headers) -> None:
-    """InvalidRequest, if a request has a key that its route would ignore."""
-    if IDEMPOTENCY_KEY in headers:
-        raise InvalidRequest(
-            f"the header {IDEMPOTENCY_KEY} is not supported here, so nothing was done: ask without it",
-            field="idempotency_key",
-        )
-
-
-def idempotency_key_of(headers: Headers) -> str | None:
-    """The key: a string of structured fields, or bare."""
-    text = headers.get(IDEMPOTENCY_KEY)
-    if text is None:
-        return None
-    text = text.strip()
-    if found := _QUOTED.fullmatch(text):
-        return re.sub(r"\\(.)", r"\1", found[1])
-    try:
-        if found := _DISPLAYED.fullmatch(text):
-            return unquote_to_bytes(found[1]).decode()
-    except UnicodeDecodeError:
-        pass
-    else:
-        if _BARE.fullmatch(text):
-            return text
-    raise InvalidRequest(
-        f'the header {IDEMPOTENCY_KEY} must be a text in double quotes, as in "payment-17", or printable '
-        "ASCII without them",
-        field="idempotency_key",
-    )
-
 
 def shown_key(key: str) -> str:
     """A key as a header says it."""
     if key.isascii() and key.isprintable():
         return '"' + key.replace("\\", "\\\\").replace('"', '\\"') + '"'
     return f'%"{quote(key, safe=" !#$&()*+,-./:;<=>?@[]^_`{|}~").lower()}"'
-
-
-class Preferences(NamedTuple):
-    """What `Prefer` asks for: how long to wait, in seconds, or not at all."""
-
-    wait: int | None = None
-    respond_async: bool = False
-
-    def applied(self, longest: float) -> str | None:
-        """What is said back, if anything was asked for."""
-        if self.respond_async:
-            return "respond-async"
-        return None if self.wait is None else f"wait={min(self.wait, int(longest))}"
-
-
-def preferences_of(headers: Headers) -> Preferences:
-    """The preferences of a request; the first of a name counts, and what is not known is ignored."""
-    listed = headers.getlist("Prefer")
-    if not listed:
-        return Preferences()
-    asked: dict[str, str] = {}
-    for preference in ",".join(listed).split(","):
-        name, _, value = preference.partition(";")[0].partition("=")
-        asked.setdefault(name.strip().lower(), value.strip().strip('"'))
-    wait = asked.get("wait", "")
-    return Preferences(int(wait) if _NUMBER.fullmatch(wait) else None, "respond-async" in asked)
-
-
-def json_of(headers: Headers, name: str, field: str) -> Any:
-    """The JSON that stands in a header; None without it."""
-    text = headers.get(name)
-    if text is None:
-        return None
-    return decode(text.encode("latin-1"), field=field)
-
-
-def media_type_of(headers: Headers) -> str | None:
-    """The media type of the body, without parameters."""
-    return media_type_of_text(headers.get("Content-Type"))
 
 
 def media_type_of_text(text: str | None) -> str | None:
@@ -138,18 +31,3 @@ def is_json(media_type: str | None) -> bool:
     return media_type == JSON or (
         media_type is not None and media_type.startswith("application/") and media_type.endswith("+json")
     )
-
-
-def accepts(headers: Headers, media_type: str) -> bool:
-    """Whether an answer of this type is welcome."""
-    listed = ",".join(headers.getlist("Accept"))
-    if not listed.strip():
-        return True
-    main = media_type.partition("/")[0]
-    best: tuple[int, bool] = (-1, False)
-    for each in listed.split(","):
-        span, *parameters = (part.strip().lower() for part in each.split(";"))
-        rank = {media_type: 2, f"{main}/*": 1, "*/*": 0}.get(span, -1)
-        if rank > best[0]:
-            best = (rank, not any(re.fullmatch(r"q=0(\.0*)?", each) for each in parameters))
-    return best[1]

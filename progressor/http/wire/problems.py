@@ -1,7 +1,7 @@
-"""Every answer that is none: the problem documents of RFC 9457, one table for errors, docs and OpenAPI.
+"""Problems (RFC 9457): one table of their kinds for errors, docs and OpenAPI.
 
-Rule: a problem's type says which class of error it is, and its members are the attributes of that class, so
-that whoever reads it can raise the same error. What a handler's failure says is for those who may read it.
+Rule: a problem's type names a class of errors, and its members are the attributes of that class, so a
+client can raise the same error.
 """
 
 from __future__ import annotations
@@ -9,9 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Any, NamedTuple
-
-from pydantic_core import to_json
-from starlette.responses import Response
 
 from progressor.errors import (
     BulkNotFound,
@@ -158,26 +155,6 @@ OF_HTTP = (
     OVERLOADED,
     DEFECT,
 )
-# The attributes of errors that say what a handler's failure said.
-_OF_FAILURES = ("error", "cause")
-
-
-class Refusal(Exception):
-    """A request that HTTP itself refuses: raised anywhere in here, answered as its kind of problem."""
-
-    def __init__(
-        self,
-        kind: Kind,
-        detail: str,
-        *,
-        headers: Mapping[str, str] | None = None,
-        members: Mapping[str, Any] | None = None,
-    ) -> None:
-        super().__init__(detail)
-        self.kind = kind
-        self.detail = detail
-        self.headers = dict(headers or {})
-        self.members = dict(members or {})
 
 
 def kind_of(error: ProgressorError) -> Kind:
@@ -197,43 +174,3 @@ def members_of(error: ProgressorError) -> dict[str, Any]:
     if "detail" in facts:
         facts["cause"] = facts.pop("detail")
     return facts
-
-
-def problem_of(error: ProgressorError, *, shows_failures: bool) -> Response:
-    """The problem of an error; without `shows_failures` it does not say what a handler's failure said."""
-    kind, members, detail = kind_of(error), members_of(error), str(error)
-    if not shows_failures and isinstance(error, HandlerFailed | ProcessBroken):
-        detail = f"{kind.title}; what failed is for those with the scope errors:read"
-        members = {name: value for name, value in members.items() if name not in _OF_FAILURES}
-    if not members.get("errors") and isinstance(error, InvalidRequest) and error.field is not None:
-        members["errors"] = [{"pointer": _pointer(error.field), "rule": detail}]
-    headers = {}
-    if kind.status is HTTPStatus.SERVICE_UNAVAILABLE:
-        headers["Retry-After"] = str(RETRY_AFTER_SECONDS)
-    return problem(kind, detail, members=members, headers=headers)
-
-
-def _pointer(field: str) -> str:
-    """A field as a JSON pointer: into the body, where it is of the arguments."""
-    parts = field.split(".")
-    if parts[0] == "args":
-        parts = parts[1:]
-    return "".join("/" + part.replace("~", "~0").replace("/", "~1") for part in parts)
-
-
-def problem(
-    kind: Kind,
-    detail: str,
-    *,
-    members: Mapping[str, Any] | None = None,
-    headers: Mapping[str, str] | None = None,
-) -> Response:
-    """A problem document of this kind, with further members."""
-    document = {
-        **(members or {}),
-        "type": kind.type,
-        "title": kind.title,
-        "status": int(kind.status),
-        "detail": detail,
-    }
-    return Response(to_json(document), int(kind.status), dict(headers or {}), MEDIA_TYPE)

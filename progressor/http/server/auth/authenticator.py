@@ -22,7 +22,8 @@ from progressor.http.server.auth.principals import Principal, unknown
 from progressor.http.server.auth.rate_limit import Rate, RateLimit
 from progressor.http.server.auth.scopes import Caller, Scope, require
 from progressor.http.server.auth.tokens import TokenAuthenticator
-from progressor.http.wire.problems import FORBIDDEN, Refusal
+from progressor.http.server.problems import Refusal
+from progressor.http.wire.problems import FORBIDDEN
 from progressor.rights import EVERYTHING
 
 # Of ours; whatever else is shown is the provider's.

@@ -17,7 +17,8 @@ from starlette.datastructures import Headers
 
 from progressor.errors import InvalidRequest
 from progressor.http.server.auth.jwks import is_loopback
-from progressor.http.wire.problems import FORBIDDEN, Refusal
+from progressor.http.server.problems import Refusal
+from progressor.http.wire.problems import FORBIDDEN
 
 SETTING = "PROGRESSOR_HTTP_ALLOWED_HOSTS"
 _NAME = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_.-]*[A-Za-z0-9_])?")

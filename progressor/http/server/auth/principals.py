@@ -8,7 +8,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from progressor.http.server.auth.scopes import REALM, Scope
-from progressor.http.wire.problems import RETRY_AFTER_SECONDS, UNAUTHORIZED, UNVERIFIED, Refusal
+from progressor.http.server.problems import Refusal
+from progressor.http.wire.problems import RETRY_AFTER_SECONDS, UNAUTHORIZED, UNVERIFIED
 from progressor.rights import Rights
 
 

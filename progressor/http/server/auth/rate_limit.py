@@ -10,7 +10,8 @@ import time
 from collections import OrderedDict
 from typing import NamedTuple
 
-from progressor.http.wire.problems import TOO_MANY_REQUESTS, Refusal
+from progressor.http.server.problems import Refusal
+from progressor.http.wire.problems import TOO_MANY_REQUESTS
 
 _MOST_CALLERS = 10_000
 _POLICY, _STANDING = "RateLimit-Policy", "RateLimit"

@@ -10,8 +10,9 @@ from typing import Any, Literal, Protocol
 
 from fastapi import Depends, Request
 
+from progressor.http.server.problems import Refusal
 from progressor.http.wire.paths import text_of
-from progressor.http.wire.problems import FORBIDDEN, Refusal
+from progressor.http.wire.problems import FORBIDDEN
 
 Scope = Literal[
     "processes:read",

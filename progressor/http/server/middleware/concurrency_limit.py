@@ -12,14 +12,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from progressor.http.server.auth.rate_limit import RateStatus
 from progressor.http.server.memory import Memory
-from progressor.http.wire.problems import (
-    OVERLOADED,
-    RETRY_AFTER_SECONDS,
-    TOO_LARGE,
-    TOO_MANY_REQUESTS,
-    Refusal,
-    problem,
-)
+from progressor.http.server.problems import Refusal, problem
+from progressor.http.wire.problems import OVERLOADED, RETRY_AFTER_SECONDS, TOO_LARGE, TOO_MANY_REQUESTS
 
 
 class Place:

@@ -15,7 +15,7 @@ from starlette.responses import Response
 from progressor.bulks import Bulk, BulkPreview, BulkStatus
 from progressor.client.bulk_repairs import LEAST_RATE, LONGEST_PATTERN, MOST_RATE
 from progressor.errors import BulkNotFound
-from progressor.http.server import bodies, request_body
+from progressor.http.server import bodies, request_body, request_headers
 from progressor.http.server.auth.scopes import Caller, require, require_scope, seen_by
 from progressor.http.server.openapi.operations import ANY_TIME, KEYED, WITH_BODY, answers, takes
 from progressor.http.server.routing import TheServer, router
@@ -140,7 +140,7 @@ async def repair_all(
         **wanted,
         simple=given.simple,
         rate=given.rate,
-        idempotency_key=headers.idempotency_key_of(request.headers),
+        idempotency_key=request_headers.idempotency_key_of(request.headers),
     )
     return _shown(caller, made, 202, {"Location": f"/v1/bulk/{made.bulk_id}"})
 

@@ -16,7 +16,7 @@ from starlette.responses import Response
 from progressor.client.results import TraceEntry
 from progressor.errors import InvalidRequest, ReplyTimeout
 from progressor.handlers.codec import decode
-from progressor.http.server import bodies
+from progressor.http.server import bodies, request_headers
 from progressor.http.server.auth.scopes import Caller, require, require_scope, seen_by
 from progressor.http.server.bodies import (
     AcceptedBody,
@@ -149,9 +149,9 @@ async def _initialised(
     said: dict[str, str],
 ) -> Snapshot:
     """A process once its init is over; ReplyTimeout if it is not within the time that is preferred."""
-    wait = headers.preferences_of(request.headers).wait
+    wait = request_headers.preferences_of(request.headers).wait
     # A shorter wait may be over before the process was looked at once.
-    preferences = headers.Preferences(None if wait is None else max(wait, _SHORTEST_WAIT))
+    preferences = request_headers.Preferences(None if wait is None else max(wait, _SHORTEST_WAIT))
     request.state.said = said
     try:
         return await waited(
@@ -294,7 +294,7 @@ async def result(
         value = await waited(
             request,
             server,
-            headers.preferences_of(request.headers),
+            request_headers.preferences_of(request.headers),
             lambda seconds: server.client.result(
                 namespace, process_id, task_id, fingerprint=fingerprint, timeout=seconds
             ),

@@ -15,7 +15,7 @@ from starlette.responses import Response
 
 from progressor.client.results import Published, Receipt
 from progressor.errors import InvalidRequest, ProgressorError, ReplyTimeout
-from progressor.http.server import bodies, request_body
+from progressor.http.server import bodies, request_body, request_headers
 from progressor.http.server.auth.scopes import Caller, require_scope
 from progressor.http.server.bodies import AcceptedBody
 from progressor.http.server.correlation import facts_of
@@ -64,9 +64,9 @@ class ProcessRequest:
         self._published = published
         self._namespace = namespace
         self._process_id = process_id
-        self._preferences = headers.preferences_of(request.headers)
-        self.idempotency_key = headers.idempotency_key_of(request.headers)
-        self.context = headers.json_of(request.headers, headers.CONTEXT, "context")
+        self._preferences = request_headers.preferences_of(request.headers)
+        self.idempotency_key = request_headers.idempotency_key_of(request.headers)
+        self.context = request_headers.json_of(request.headers, headers.CONTEXT, "context")
 
     @classmethod
     async def read(
@@ -145,7 +145,7 @@ class ProcessRequest:
 async def waited(
     request: Request,
     server: RouteContext,
-    preferences: headers.Preferences,
+    preferences: request_headers.Preferences,
     answer: Callable[[float], Awaitable[T]],
     said: dict[str, str],
     *,
@@ -256,7 +256,7 @@ async def start(
 ) -> Response:
     """The body is what the init handler takes. Metadata stand as JSON in `Progressor-Metadata`."""
     asked = await ProcessRequest.read(request, server, namespace, process_id)
-    metadata = headers.json_of(request.headers, headers.METADATA, "metadata")
+    metadata = request_headers.json_of(request.headers, headers.METADATA, "metadata")
     submitted = server.client.submit_start(
         namespace,
         process_id,

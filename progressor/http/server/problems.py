@@ -1,0 +1,82 @@
+"""Problems as responses: the answer to every request that failed or was refused.
+
+Rule: the text of a handler's failure is for callers with the scope errors:read alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from http import HTTPStatus
+from typing import Any
+
+from pydantic_core import to_json
+from starlette.responses import Response
+
+from progressor.errors import (
+    HandlerFailed,
+    InvalidRequest,
+    ProcessBroken,
+    ProgressorError,
+)
+from progressor.http.wire.problems import MEDIA_TYPE, RETRY_AFTER_SECONDS, Kind, kind_of, members_of
+
+# The attributes of errors that say what a handler's failure said.
+_OF_FAILURES = ("error", "cause")
+
+
+class Refusal(Exception):
+    """A request that HTTP itself refuses: raised anywhere in here, answered as its kind of problem."""
+
+    def __init__(
+        self,
+        kind: Kind,
+        detail: str,
+        *,
+        headers: Mapping[str, str] | None = None,
+        members: Mapping[str, Any] | None = None,
+    ) -> None:
+        super().__init__(detail)
+        self.kind = kind
+        self.detail = detail
+        self.headers = dict(headers or {})
+        self.members = dict(members or {})
+
+
+def problem_of(error: ProgressorError, *, shows_failures: bool) -> Response:
+    """The problem of an error; without `shows_failures` it does not say what a handler's failure said."""
+    kind, members, detail = kind_of(error), members_of(error), str(error)
+    if not shows_failures and isinstance(error, HandlerFailed | ProcessBroken):
+        detail = f"{kind.title}; what failed is for those with the scope errors:read"
+        members = {name: value for name, value in members.items() if name not in _OF_FAILURES}
+    if not members.get("errors") and isinstance(error, InvalidRequest) and error.field is not None:
+        members["errors"] = [{"pointer": _pointer(error.field), "rule": detail}]
+    headers = {}
+    if kind.status is HTTPStatus.SERVICE_UNAVAILABLE:
+        headers["Retry-After"] = str(RETRY_AFTER_SECONDS)
+    return problem(kind, detail, members=members, headers=headers)
+
+
+def _pointer(field: str) -> str:
+    """A field as a JSON pointer: into the body, where it is of the arguments."""
+    parts = field.split(".")
+    if parts[0] == "args":
+        parts = parts[1:]
+    return "".join("/" + part.replace("~", "~0").replace("/", "~1") for part in parts)
+
+
+def problem(
+    kind: Kind,
+    detail: str,
+    *,
+    members: Mapping[str, Any] | None = None,
+    headers: Mapping[str, str] | None = None,
+) -> Response:
+    """A problem document of this kind, with further members."""
+    document = {
+        **(members or {}),
+        "type": kind.type,
+        "title": kind.title,
+        "status": int(kind.status),
+        "detail": detail,
+    }
+    return Response(to_json(document), int(kind.status), dict(headers or {}), MEDIA_TYPE)

@@ -1,0 +1,128 @@
+"""Headers of a request: its key, preferences, metadata and media types, read and checked.
+
+Rule: a header that cannot be understood is refused by name, but for preferences, which may be ignored.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any, NamedTuple
+from urllib.parse import unquote_to_bytes
+
+from starlette.datastructures import Headers
+
+from progressor.errors import InvalidRequest
+from progressor.handlers.codec import decode
+from progressor.http.wire.headers import CONTEXT, IDEMPOTENCY_KEY, METADATA, media_type_of_text
+
+# Of which a request has one at most, by the names of their fields.
+_SINGLE = {
+    "authorization": "authorization",
+    "content-type": "content_type",
+    IDEMPOTENCY_KEY.lower(): "idempotency_key",
+    METADATA.lower(): "metadata",
+    CONTEXT.lower(): "context",
+}
+
+_QUOTED = re.compile(r'"((?:[\x20-\x21\x23-\x5b\x5d-\x7e]|\\["\\])*)"')
+# RFC 9651: what is not ASCII stands percent-encoded between %" and ".
+_DISPLAYED = re.compile(r'%"([\x20-\x21\x23-\x7e]*)"')
+_BARE = re.compile(r"[\x21\x23-\x7e][\x20-\x7e]*")
+_NUMBER = re.compile(r"[0-9]{1,9}")
+
+
+def require_single(headers: Headers) -> None:
+    """InvalidRequest if a header stands twice of which only one can count."""
+    names = [name for name, _ in headers.raw]
+    if len(set(names)) == len(names):
+        return
+    for name, field in _SINGLE.items():
+        count = names.count(name.encode())
+        if count > 1:
+            raise InvalidRequest(f"the header {name} stands {count} times", field=field)
+
+
+def refuse_key(headers: Headers) -> None:
+    """InvalidRequest, if a request has a key that its route would ignore."""
+    if IDEMPOTENCY_KEY in headers:
+        raise InvalidRequest(
+            f"the header {IDEMPOTENCY_KEY} is not supported here, so nothing was done: ask without it",
+            field="idempotency_key",
+        )
+
+
+def idempotency_key_of(headers: Headers) -> str | None:
+    """The key: a string of structured fields, or bare."""
+    text = headers.get(IDEMPOTENCY_KEY)
+    if text is None:
+        return None
+    text = text.strip()
+    if found := _QUOTED.fullmatch(text):
+        return re.sub(r"\\(.)", r"\1", found[1])
+    try:
+        if found := _DISPLAYED.fullmatch(text):
+            return unquote_to_bytes(found[1]).decode()
+    except UnicodeDecodeError:
+        pass
+    else:
+        if _BARE.fullmatch(text):
+            return text
+    raise InvalidRequest(
+        f'the header {IDEMPOTENCY_KEY} must be a text in double quotes, as in "payment-17", or printable '
+        "ASCII without them",
+        field="idempotency_key",
+    )
+
+
+class Preferences(NamedTuple):
+    """What `Prefer` asks for: how long to wait, in seconds, or not at all."""
+
+    wait: int | None = None
+    respond_async: bool = False
+
+    def applied(self, longest: float) -> str | None:
+        """What is said back, if anything was asked for."""
+        if self.respond_async:
+            return "respond-async"
+        return None if self.wait is None else f"wait={min(self.wait, int(longest))}"
+
+
+def preferences_of(headers: Headers) -> Preferences:
+    """The preferences of a request; the first of a name counts, and what is not known is ignored."""
+    listed = headers.getlist("Prefer")
+    if not listed:
+        return Preferences()
+    asked: dict[str, str] = {}
+    for preference in ",".join(listed).split(","):
+        name, _, value = preference.partition(";")[0].partition("=")
+        asked.setdefault(name.strip().lower(), value.strip().strip('"'))
+    wait = asked.get("wait", "")
+    return Preferences(int(wait) if _NUMBER.fullmatch(wait) else None, "respond-async" in asked)
+
+
+def json_of(headers: Headers, name: str, field: str) -> Any:
+    """The JSON that stands in a header; None without it."""
+    text = headers.get(name)
+    if text is None:
+        return None
+    return decode(text.encode("latin-1"), field=field)
+
+
+def media_type_of(headers: Headers) -> str | None:
+    """The media type of the body, without parameters."""
+    return media_type_of_text(headers.get("Content-Type"))
+
+
+def accepts(headers: Headers, media_type: str) -> bool:
+    """Whether an answer of this type is welcome."""
+    listed = ",".join(headers.getlist("Accept"))
+    if not listed.strip():
+        return True
+    main = media_type.partition("/")[0]
+    best: tuple[int, bool] = (-1, False)
+    for each in listed.split(","):
+        span, *parameters = (part.strip().lower() for part in each.split(";"))
+        rank = {media_type: 2, f"{main}/*": 1, "*/*": 0}.get(span, -1)
+        if rank > best[0]:
+            best = (rank, not any(re.fullmatch(r"q=0(\.0*)?", each) for each in parameters))
+    return best[1]
