@@ -17,7 +17,7 @@ from rich.table import Table
 
 from benchmarks import documents, environment
 from benchmarks.contestants import BASELINES, PEERS, Target, beside, targets
-from progressor.bench.cases import GROUPS, Case, own_cases
+from progressor.bench.cases import GROUPS, BenchCase, own_cases
 from progressor.bench.databases import Server
 from progressor.bench.report import measure, show
 from progressor.bench.rows import QUICK, QUICK_SECONDS, Sizes
@@ -128,7 +128,7 @@ def _systems(only: list[str]) -> set[str]:
     return set(only) & {"progressor", *BASELINES, *PEERS}
 
 
-def _chosen(cases: Iterator[Case], only: list[str]) -> Iterator[Case]:
+def _chosen(cases: Iterator[BenchCase], only: list[str]) -> Iterator[BenchCase]:
     systems = _systems(only)
     wanted = set(only) - systems
     for case in cases:

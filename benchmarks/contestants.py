@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from progressor.bench.cases import OWN, Case
+from progressor.bench.cases import OWN, BenchCase
 from progressor.bench.databases import Kind
 from progressor.bench.samples import Results
 
@@ -23,7 +23,9 @@ _AT = {
 }
 
 
-def beside(cases: Iterable[Case], others: Sequence[str], peers_python: Path | None) -> Iterator[Case]:
+def beside(
+    cases: Iterable[BenchCase], others: Sequence[str], peers_python: Path | None
+) -> Iterator[BenchCase]:
     """The engine's cases, each with the others' right after it, so that both meet the same machine."""
     for case in cases:
         yield case
@@ -32,7 +34,7 @@ def beside(cases: Iterable[Case], others: Sequence[str], peers_python: Path | No
                 yield from _others(case, name, peers_python)
 
 
-def _others(case: Case, name: str, peers_python: Path | None) -> Iterator[Case]:
+def _others(case: BenchCase, name: str, peers_python: Path | None) -> Iterator[BenchCase]:
     if name in PEERS:
         if peers_python is not None:
             yield _as(case, name, "empty", (str(peers_python), "-m", f"benchmarks.peers.{name}_peer"))
@@ -49,9 +51,9 @@ def _others(case: Case, name: str, peers_python: Path | None) -> Iterator[Case]:
                 yield _as(case, contestant, "fresh", command, connections=connections)
 
 
-def _as(case: Case, name: str, database: Kind, command: tuple[str, ...], **more: int) -> Case:
+def _as(case: BenchCase, name: str, database: Kind, command: tuple[str, ...], **more: int) -> BenchCase:
     params = {**case.params, **more}
-    return Case(case.group, case.name, case.workload, params, database, name, command)
+    return BenchCase(case.group, case.name, case.workload, params, database, name, command)
 
 
 Where = tuple[str, str, str]

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.contestants import PEERS, Target
-from progressor.bench.cases import OWN, Case
+from progressor.bench.cases import OWN, BenchCase
 from progressor.bench.measure import Figures
 from progressor.bench.report import shown
 from progressor.bench.samples import Results
@@ -53,7 +53,7 @@ def read(path: Path) -> Results:
     """The results of a file."""
     told = json.loads(path.read_text(encoding="utf-8"))
     cases = [
-        Case("", each["name"], each["workload"], each["params"], contestant=each["contestant"])
+        BenchCase("", each["name"], each["workload"], each["params"], contestant=each["contestant"])
         for each in told["cases"]
     ]
     by_key = dict(zip((case.key for case in cases), told["cases"], strict=True))

@@ -1,126 +1,111 @@
 """Progressor: an Erlang-style process engine on PostgreSQL."""
 
-from progressor.bulks import BrokenGroup, Bulk, BulkPreview, BulkStatus
-from progressor.client.client import Client, ProcessHandle
-from progressor.client.failure_groups import FailureGroup
-from progressor.client.results import Health, Page, Published, Receipt, TraceEntry
-from progressor.client.sync import SyncClient
-from progressor.config import RetryPolicy
-from progressor.deployment.database import development_database
-from progressor.engine import Engine
-from progressor.errors import (
-    BulkNotFound,
-    CallCycle,
-    HandlerFailed,
-    IdempotencyConflict,
-    InvalidRequest,
-    InvalidState,
-    NamespaceInUse,
-    NamespaceNotFound,
-    NonRetryable,
-    ProcessAlreadyExists,
-    ProcessBroken,
-    ProcessNotBroken,
-    ProcessNotFound,
-    ProgressorError,
-    Reject,
-    Rejected,
-    RepairConflict,
-    ReplyTimeout,
-    RequestLost,
-    SchemaMismatch,
-    StorageUnavailable,
-    TaskCancelled,
-    TaskNotFound,
-)
-from progressor.handlers.codec import Codec
-from progressor.handlers.handler import Handler
-from progressor.handlers.namespace import Namespace
-from progressor.handlers.process import Process
-from progressor.model import (
-    Event,
-    HistoryRange,
-    Intent,
-    ProcessStatus,
-    Remove,
-    SetTimer,
-    Task,
-    TaskStatus,
-    TaskType,
-    Timer,
-    TimerStatus,
-    UnsetTimer,
-)
+from typing import TYPE_CHECKING
+
+from progressor.exports import exports
 from progressor.release import VERSION
-from progressor.storage import KnownNamespace, KnownWorker, Mailbox, NamespaceStatus, WaitingRequests
 
 __version__ = VERSION
 
-__all__ = [
-    # serving
-    "Engine",
-    "Namespace",
-    "Handler",
-    "Process",
-    "Task",
-    "TaskType",
-    "TaskStatus",
-    "ProcessStatus",
-    "Event",
-    "HistoryRange",
-    "Timer",
-    "TimerStatus",
-    "Intent",
-    "SetTimer",
-    "UnsetTimer",
-    "Remove",
-    "Reject",
-    "NonRetryable",
-    "RetryPolicy",
-    "Codec",
-    # asking
-    "Client",
-    "SyncClient",
-    "ProcessHandle",
-    "TraceEntry",
-    "Page",
-    "Health",
-    "Receipt",
-    "Published",
-    "KnownNamespace",
-    "KnownWorker",
-    "NamespaceStatus",
-    "WaitingRequests",
-    "Mailbox",
-    "FailureGroup",
-    "Bulk",
-    "BulkStatus",
-    "BulkPreview",
-    "BrokenGroup",
-    # trying things out
-    "development_database",
-    # errors
-    "ProgressorError",
-    "InvalidRequest",
-    "InvalidState",
-    "IdempotencyConflict",
-    "CallCycle",
-    "NamespaceNotFound",
-    "NamespaceInUse",
-    "ProcessNotFound",
-    "TaskCancelled",
-    "TaskNotFound",
-    "ProcessAlreadyExists",
-    "ProcessBroken",
-    "ProcessNotBroken",
-    "Rejected",
-    "RepairConflict",
-    "HandlerFailed",
-    "ReplyTimeout",
-    "RequestLost",
-    "BulkNotFound",
-    "StorageUnavailable",
-    "SchemaMismatch",
-    # which release this is
-    "__version__",
-]
+if TYPE_CHECKING:
+    from progressor.bulks import (
+        BrokenGroup as BrokenGroup,
+        Bulk as Bulk,
+        BulkPreview as BulkPreview,
+        BulkStatus as BulkStatus,
+    )
+    from progressor.client.client import Client as Client
+    from progressor.client.failure_groups import FailureGroup as FailureGroup
+    from progressor.client.handle import ProcessHandle as ProcessHandle
+    from progressor.client.results import (
+        Health as Health,
+        Page as Page,
+        Published as Published,
+        Receipt as Receipt,
+        TraceEntry as TraceEntry,
+    )
+    from progressor.client.sync import SyncClient as SyncClient
+    from progressor.config import RetryPolicy as RetryPolicy
+    from progressor.deployment.database import development_database as development_database
+    from progressor.engine import Engine as Engine
+    from progressor.errors import (
+        BulkNotFound as BulkNotFound,
+        CallCycle as CallCycle,
+        HandlerFailed as HandlerFailed,
+        IdempotencyConflict as IdempotencyConflict,
+        InvalidRequest as InvalidRequest,
+        InvalidState as InvalidState,
+        NamespaceInUse as NamespaceInUse,
+        NamespaceNotFound as NamespaceNotFound,
+        NonRetryable as NonRetryable,
+        ProcessAlreadyExists as ProcessAlreadyExists,
+        ProcessBroken as ProcessBroken,
+        ProcessNotBroken as ProcessNotBroken,
+        ProcessNotFound as ProcessNotFound,
+        ProgressorError as ProgressorError,
+        Reject as Reject,
+        Rejected as Rejected,
+        RepairConflict as RepairConflict,
+        ReplyTimeout as ReplyTimeout,
+        RequestLost as RequestLost,
+        SchemaMismatch as SchemaMismatch,
+        StorageUnavailable as StorageUnavailable,
+        TaskCancelled as TaskCancelled,
+        TaskNotFound as TaskNotFound,
+    )
+    from progressor.handlers.codec import Codec as Codec
+    from progressor.handlers.handler import Handler as Handler
+    from progressor.handlers.namespace import Namespace as Namespace
+    from progressor.handlers.process import Process as Process
+    from progressor.model import (
+        Event as Event,
+        HistoryRange as HistoryRange,
+        Intent as Intent,
+        ProcessStatus as ProcessStatus,
+        Remove as Remove,
+        SetTimer as SetTimer,
+        Task as Task,
+        TaskStatus as TaskStatus,
+        TaskType as TaskType,
+        Timer as Timer,
+        TimerStatus as TimerStatus,
+        UnsetTimer as UnsetTimer,
+    )
+    from progressor.monitoring import (
+        KnownNamespace as KnownNamespace,
+        KnownWorker as KnownWorker,
+        Mailbox as Mailbox,
+        NamespaceStatus as NamespaceStatus,
+        WaitingRequests as WaitingRequests,
+    )
+else:
+    __all__, __getattr__, __dir__ = exports(
+        __name__,
+        {
+            "bulks": "BrokenGroup Bulk BulkPreview BulkStatus",
+            "client.client": "Client",
+            "client.failure_groups": "FailureGroup",
+            "client.handle": "ProcessHandle",
+            "client.results": "Health Page Published Receipt TraceEntry",
+            "client.sync": "SyncClient",
+            "config": "RetryPolicy",
+            "deployment.database": "development_database",
+            "engine": "Engine",
+            "errors": (
+                "BulkNotFound CallCycle HandlerFailed IdempotencyConflict InvalidRequest InvalidState "
+                "NamespaceInUse NamespaceNotFound NonRetryable ProcessAlreadyExists ProcessBroken "
+                "ProcessNotBroken ProcessNotFound ProgressorError Reject Rejected RepairConflict "
+                "ReplyTimeout RequestLost SchemaMismatch StorageUnavailable TaskCancelled TaskNotFound"
+            ),
+            "handlers.codec": "Codec",
+            "handlers.handler": "Handler",
+            "handlers.namespace": "Namespace",
+            "handlers.process": "Process",
+            "model": (
+                "Event HistoryRange Intent ProcessStatus Remove SetTimer Task TaskStatus TaskType Timer "
+                "TimerStatus UnsetTimer"
+            ),
+            "monitoring": "KnownNamespace KnownWorker Mailbox NamespaceStatus WaitingRequests",
+        },
+    )
+    __all__ += ["__version__"]

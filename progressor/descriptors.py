@@ -1,4 +1,4 @@
-"""File descriptors of this OS process: how many it may have, and whether all of them are in use."""
+"""File descriptors of this OS process: their limit, and whether all are in use."""
 
 from __future__ import annotations
 

@@ -1,9 +1,12 @@
-"""What a user hands in, checked: it comes back as it is, or as InvalidRequest that names its field."""
+"""Checks of a user's input: a value comes back, or InvalidRequest names its field."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from datetime import datetime, timedelta
+from difflib import get_close_matches
+from itertools import islice
 
 from progressor.errors import InvalidRequest
 from progressor.model import MAX_ID_LENGTH, in_utc
@@ -12,6 +15,10 @@ from progressor.model import MAX_ID_LENGTH, in_utc
 _LONGEST_TIMEOUT = timedelta(days=3650)
 NAMESPACE_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9_.-]*$"
 _NAMESPACE = re.compile(NAMESPACE_PATTERN)
+# Of the known names in an error's text.
+_MOST_SHOWN = 10
+# Each costs some microseconds, and callers may send any number of names.
+_MOST_COMPARED = 300
 
 
 def check_namespace(name: object) -> str:
@@ -67,3 +74,17 @@ def check_moment(field: str, value: object) -> datetime:
     if moment is None:
         raise InvalidRequest(f"{field} must be an aware datetime (with tzinfo)", field=field)
     return moment
+
+
+def nearest_names(name: str, known: Iterable[str]) -> tuple[str, ...]:
+    """Return those of the known names that are like this one, the nearest first."""
+    return tuple(get_close_matches(name, list(islice(known, _MOST_COMPARED)), n=_MOST_COMPARED))
+
+
+def names_like(name: str, known: Iterable[str]) -> str:
+    """List the known names for an error's text, the nearest first, then others; "none" without any."""
+    names = sorted(known)
+    alike = nearest_names(name, names)
+    shown = [*alike, *(each for each in names if each not in alike)]
+    more = f" and {len(shown) - _MOST_SHOWN} more" if len(shown) > _MOST_SHOWN else ""
+    return ", ".join(shown[:_MOST_SHOWN]) + more or "none"

@@ -1,4 +1,4 @@
-"""Every metric of the engine; the only module that knows prometheus_client.
+"""Every metric; the only module that knows prometheus_client.
 
 Rule: durations are in milliseconds, and `prg_namespace` labels whatever belongs to a namespace. The eight
 histograms named in the reference keep their names, labels and bucket bounds; bounds were added below and

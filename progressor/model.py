@@ -1,4 +1,4 @@
-"""The nouns of the engine, as frozen values: what storage returns, handlers see and `decide` answers.
+"""The nouns of the engine, as frozen values.
 
 Rule: nothing in here talks to anything; the words are those of the glossary. What only the engine sees
 of each step is a named tuple, which is made in a third of a frozen dataclass's time; so are tasks.
@@ -6,6 +6,7 @@ of each step is a named tuple, which is made in a third of a frozen dataclass's 
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -368,3 +369,8 @@ def metadata_size(metadata: Metadata | None) -> int:
     if len(metadata) == 1 and isinstance(name, str) and len(name) <= MAX_ID_LENGTH:
         return 0
     return len(to_json(metadata))
+
+
+def new_lease() -> int:
+    """A number that no other claim has."""
+    return secrets.randbits(62)

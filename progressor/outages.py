@@ -1,4 +1,4 @@
-"""What fails again and again, as the log has it: when it begins, while it lasts, and when it is over.
+"""Outages as the log has them: how they begin, last and end.
 
 Rule: nobody has to count lines. However many operations fail and however often each is tried, an outage is
 a line at its beginning, one every half minute while it lasts, and one at its end, each with its cause or

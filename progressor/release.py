@@ -1,4 +1,4 @@
-"""Which release this is; the build reads it too."""
+"""The version of this release; the build reads it too."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who may do what: scopes, patterns of namespaces, and the tokens that carry both.
+"""Rights: scopes, patterns of namespaces, and the tokens that carry both.
 
 Rule: one model of rights for whatever lets others in. No scope contains another one, and what is not
 granted is refused.
@@ -17,8 +17,8 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from progressor.errors import InvalidRequest
+from progressor.inputs import names_like
 from progressor.model import MAX_ID_LENGTH
-from progressor.names import names_like
 
 MOST_PATTERNS = 100
 _PATTERN = re.compile(r"[A-Za-z0-9*][A-Za-z0-9_.*-]*")

@@ -1,4 +1,4 @@
-"""What runs in the background: none of it ends unseen.
+"""Background tasks and threads: none of them ends unseen.
 
 Rule: a task or a thread that nobody awaits is started here, and a callback is watched from here. What
 should run for good is begun again after a failure, a little later each time; every failure is logged with

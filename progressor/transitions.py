@@ -1,4 +1,4 @@
-"""Every change of a process's status: when, to what, and what becomes of its timer and its mailbox.
+"""Every change of a process's status, of its timer and its mailbox. Pure.
 
 Rule: a status changes by a step, as `TABLE` says, or by a verb of the API, as `VERBS` says, and in no other
 way: storage writes what is decided here, and chooses nothing. It is pure: no clock, no database, no

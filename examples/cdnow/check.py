@@ -15,8 +15,7 @@ from progressor import Client, Process
 from . import troubles
 from .purchases import Customer, Purchase
 from .replay import Progress, process_id
-from .shop import NAMESPACE
-from .shop import Customer as State
+from .shop import NAMESPACE, Customer as State
 
 READS_AT_ONCE = 2
 PAGE = 500

@@ -1,4 +1,4 @@
-"""The engine's own benchmark: workloads that measure it on any PostgreSQL.
+"""Benchmarks of the engine: the workloads of `progressor bench`.
 
 `progressor bench` runs them on a user's server, `benchmarks/` beside other systems. Rule: every figure is
 taken with durable commits, by the public API, from outside the handlers' hot path; and every workload

@@ -45,7 +45,7 @@ GROUPS: Mapping[str, str] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
+class BenchCase:
     """One thing to measure: a contestant at a workload of one size."""
 
     group: str
@@ -62,7 +62,7 @@ class Case:
         return f"{self.name} {self.contestant}"
 
 
-def own_cases(sizes: Sizes, *, seconds: float, only: Iterable[str] = ()) -> Iterator[Case]:
+def own_cases(sizes: Sizes, *, seconds: float, only: Iterable[str] = ()) -> Iterator[BenchCase]:
     """The engine's own workloads; `only` takes names of groups and of cases."""
     wanted = set(only)
     for case in _all(sizes, seconds):
@@ -70,56 +70,58 @@ def own_cases(sizes: Sizes, *, seconds: float, only: Iterable[str] = ()) -> Iter
             yield case
 
 
-def _all(sizes: Sizes, seconds: float) -> Iterator[Case]:
+def _all(sizes: Sizes, seconds: float) -> Iterator[BenchCase]:
     timed: dict[str, Any] = {"seconds": seconds, "warmup": min(1.0, seconds)}
     for n in (1, 50, 200, 1000):
-        yield Case("chain", f"chain-{n}", "chain", {"processes": n, **timed})
+        yield BenchCase("chain", f"chain-{n}", "chain", {"processes": n, **timed})
     for n in (1, 32, 200):
-        yield Case("start", f"start-{n}", "start", {"clients": n, **timed})
+        yield BenchCase("start", f"start-{n}", "start", {"clients": n, **timed})
     for n in (1, 32, 200):
-        yield Case("call", f"call-{n}", "call", {"clients": n, **timed})
+        yield BenchCase("call", f"call-{n}", "call", {"clients": n, **timed})
     for n in (1, 32):
-        yield Case("call", f"call-{n}-elsewhere", "call", {"clients": n, "where": "elsewhere", **timed})
-    yield Case("call", "call-32-one-process", "call", {"clients": 32, "processes": 1, **timed})
+        yield BenchCase(
+            "call", f"call-{n}-elsewhere", "call", {"clients": n, "where": "elsewhere", **timed}
+        )
+    yield BenchCase("call", "call-32-one-process", "call", {"clients": 32, "processes": 1, **timed})
     for how, fuse in (("", "learned"), ("-ordinary", "never")):
         params = {"clients": 32, "slow_ms": 50, "fuse": fuse, **timed}
-        yield Case("call", f"call-32-slow{how}", "slow", params)
-    yield Case("timers", "timers-drain", "drain", {"due": sizes.due})
+        yield BenchCase("call", f"call-32-slow{how}", "slow", params)
+    yield BenchCase("timers", "timers-drain", "drain", {"due": sizes.due})
     for by in ("worker", "others"):
         params = {"falling": sizes.falling, "seconds": max(2.0, 2 * seconds), "by": by}
-        yield Case("timers", f"timers-late-{by}", "late", params, "waiting")
+        yield BenchCase("timers", f"timers-late-{by}", "late", params, "waiting")
     claims = {"claims": max(10, sizes.falling // 5)}
-    yield Case("timers", "timers-claim", "claim", claims)
-    yield Case("timers", "timers-claim-waiting", "claim", claims, "waiting")
+    yield BenchCase("timers", "timers-claim", "claim", claims)
+    yield BenchCase("timers", "timers-claim-waiting", "claim", claims, "waiting")
     # The same histories in all three, but for their length.
     for events in sorted({10, sizes.history // 30, sizes.history}):
-        yield Case("age", f"age-{events}", "chain", {"processes": 8, "history": events, **timed})
-    yield Case("age", "age-tables", "chain", {"processes": 200, **timed}, "aged")
-    yield Case("age", "age-tables-empty", "chain", {"processes": 200, **timed})
+        yield BenchCase("age", f"age-{events}", "chain", {"processes": 8, "history": events, **timed})
+    yield BenchCase("age", "age-tables", "chain", {"processes": 200, **timed}, "aged")
+    yield BenchCase("age", "age-tables-empty", "chain", {"processes": 200, **timed})
     yield from _named(sizes, timed)
     yield from _mailboxes(sizes, timed)
     for what in ("start", "call"):
         params = {"what": what, "round_trip_ms": 1.0, **timed}
-        yield Case("distance", f"distance-{what}", "distance", params)
-    yield Case("memory", "memory", "memory", {"in_flight": sizes.in_flight})
+        yield BenchCase("distance", f"distance-{what}", "distance", params)
+    yield BenchCase("memory", "memory", "memory", {"in_flight": sizes.in_flight})
 
 
-def _named(sizes: Sizes, timed: Mapping[str, Any]) -> Iterator[Case]:
+def _named(sizes: Sizes, timed: Mapping[str, Any]) -> Iterator[BenchCase]:
     few = max(10, sizes.stored // 100)
     for style, stored, due in (("long", sizes.stored, sizes.stored), ("short", few, 4 * few)):
         base = {"names": style, "stored": stored, "count": sizes.window, **timed}
-        yield Case("names", f"names-{style}-call", "among", {"clients": 32, **base})
+        yield BenchCase("names", f"names-{style}-call", "among", {"clients": 32, **base})
         drain = {"names": style, "due": due, "warmup": due // 10}
-        yield Case("names", f"names-{style}-drain", "drain", drain)
-        yield Case(
+        yield BenchCase("names", f"names-{style}-drain", "drain", drain)
+        yield BenchCase(
             "names", f"names-{style}-chain", "chain", {"processes": 200, **base, "count": 3 * sizes.window}
         )
-        yield Case("names", f"names-{style}-start", "start", {"clients": 32, **base})
+        yield BenchCase("names", f"names-{style}-start", "start", {"clients": 32, **base})
 
 
-def _mailboxes(sizes: Sizes, timed: Mapping[str, Any]) -> Iterator[Case]:
+def _mailboxes(sizes: Sizes, timed: Mapping[str, Any]) -> Iterator[BenchCase]:
     beside = {"waiting": sizes.mailbox // 2, "processes": 50, **timed}
-    yield Case("mailbox", "mailbox-beside", "beside", beside)
+    yield BenchCase("mailbox", "mailbox-beside", "beside", beside)
     for waiting in (sizes.mailbox // 100, sizes.mailbox):
-        yield Case("mailbox", f"mailbox-{waiting}", "emptied", {"waiting": waiting})
-    yield Case("mailbox", f"mailbox-crowd-{sizes.crowd}", "crowd", {"processes": sizes.crowd})
+        yield BenchCase("mailbox", f"mailbox-{waiting}", "emptied", {"waiting": waiting})
+    yield BenchCase("mailbox", f"mailbox-crowd-{sizes.crowd}", "crowd", {"processes": sizes.crowd})

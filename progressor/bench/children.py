@@ -14,7 +14,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 
-class Child:
+class BenchChild:
     """A process that answers a line with a line of JSON."""
 
     def __init__(self, process: asyncio.subprocess.Process) -> None:
@@ -33,7 +33,7 @@ class Child:
 
 
 @asynccontextmanager
-async def child(module: str, first: Any) -> AsyncIterator[Child]:
+async def child(module: str, first: Any) -> AsyncIterator[BenchChild]:
     """Run `python -m module`; it is ready when it has answered its first line."""
     process = await asyncio.create_subprocess_exec(
         sys.executable,
@@ -44,7 +44,7 @@ async def child(module: str, first: Any) -> AsyncIterator[Child]:
         env=os.environ | {"PYTHONUNBUFFERED": "1"},
     )
     try:
-        one = Child(process)
+        one = BenchChild(process)
         await one.ask(first)
         yield one
     finally:

@@ -17,7 +17,7 @@ import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from progressor.bench.children import Child, child, heard, say
+from progressor.bench.children import BenchChild, child, heard, say
 from progressor.bench.databases import with_database
 from progressor.storage import migrations, parsed
 
@@ -28,7 +28,7 @@ _PINGS = 100
 class Line:
     """A DSN through the proxy, and what it really adds to a round trip."""
 
-    def __init__(self, dsn: str, proxy: Child, measured_ms: float) -> None:
+    def __init__(self, dsn: str, proxy: BenchChild, measured_ms: float) -> None:
         self.dsn = dsn
         self.measured_ms = measured_ms
         self._proxy = proxy

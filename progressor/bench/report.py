@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from progressor.bench import samples
-from progressor.bench.cases import Case
+from progressor.bench.cases import BenchCase
 from progressor.bench.databases import Server
 from progressor.bench.measure import Figures
 from progressor.bench.samples import Results
@@ -49,7 +49,7 @@ _ENDINGS = {
 _LEFT_OUT = {*_COLUMNS, "us", "count"}
 
 
-def measure(server: Server, cases: Sequence[Case], *, repeats: int, console: Console) -> Results:
+def measure(server: Server, cases: Sequence[BenchCase], *, repeats: int, console: Console) -> Results:
     """Run all cases with a progress bar; however it ends, it leaves no database behind."""
     columns = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("{task.description}"))
     try:
@@ -57,10 +57,10 @@ def measure(server: Server, cases: Sequence[Case], *, repeats: int, console: Con
         with Progress(*columns, console=console, transient=True) as bar:
             task = bar.add_task("", total=len(cases) * repeats)
 
-            def began(case: Case) -> None:
+            def began(case: BenchCase) -> None:
                 bar.update(task, description=f"{case.contestant}: {case.name}")
 
-            def heard(case: Case, answer: Figures | str) -> None:
+            def heard(case: BenchCase, answer: Figures | str) -> None:
                 bar.advance(task)
                 bar.console.print(_line(case, answer), style="dim", markup=False, soft_wrap=True)
 
@@ -69,7 +69,7 @@ def measure(server: Server, cases: Sequence[Case], *, repeats: int, console: Con
         server.close()
 
 
-def _line(case: Case, answer: Figures | str) -> str:
+def _line(case: BenchCase, answer: Figures | str) -> str:
     if isinstance(answer, str):
         return f"{case.name:24} {case.contestant:16} not measured: {answer}"
     said = [shown(name, value) for name, value in answer.items() if name in ("rate", "us")]
@@ -122,7 +122,7 @@ def show(results: Results, console: Console) -> None:
     )
 
 
-def _print_stacked(case: Case, median: Figures, results: Results, console: Console) -> None:
+def _print_stacked(case: BenchCase, median: Figures, results: Results, console: Console) -> None:
     """Print a case under its name: a table that is too wide would cut its numbers."""
     console.print(f"{case.name}  {case.contestant}", style="bold", markup=False)
     parts = [f"{_COLUMNS[name]} {shown(name, median[name])}" for name in _COLUMNS if name in median]

@@ -12,11 +12,11 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from progressor.bench.cases import OWN, Case
+from progressor.bench.cases import OWN, BenchCase
 from progressor.bench.databases import Server
 from progressor.bench.measure import Figures
 
-Heard = Callable[[Case, "Figures | str"], None]
+Heard = Callable[[BenchCase, "Figures | str"], None]
 
 _PATIENCE = 900.0
 
@@ -26,7 +26,7 @@ class Results:
     """All samples of a run, by case, in the order in which they were taken."""
 
     facts: dict[str, Any]
-    cases: list[Case]
+    cases: list[BenchCase]
     samples: dict[str, list[Figures]] = field(default_factory=dict)
     failures: dict[str, list[str]] = field(default_factory=dict)
 
@@ -73,7 +73,12 @@ class Results:
 
 
 def run(
-    server: Server, cases: Sequence[Case], *, repeats: int, began: Callable[[Case], None], heard: Heard
+    server: Server,
+    cases: Sequence[BenchCase],
+    *,
+    repeats: int,
+    began: Callable[[BenchCase], None],
+    heard: Heard,
 ) -> Results:
     """Run each case once, then each once more: so all meet the machine at its best and at its worst."""
     results = Results({**server.facts(), "repeats": repeats}, list(cases))
@@ -96,7 +101,7 @@ class SampleFailed(Exception):
     """A case that could not be measured, with the end of what it said."""
 
 
-def sample(case: Case, dsn: str) -> Figures:
+def sample(case: BenchCase, dsn: str) -> Figures:
     """Let a child process measure one case."""
     command = case.command or (sys.executable, "-m", "progressor.bench")
     told = {"workload": case.workload, "dsn": dsn, "params": dict(case.params)}

@@ -18,7 +18,7 @@ from progressor.deployment.database import existing_database
 from progressor.deployment.settings import Settings
 from progressor.errors import ProgressorError
 from progressor.loggers import Logger
-from progressor.storage import migrations, refuse_lent_sessions
+from progressor.storage import refuse_lent_sessions, schema_check
 from progressor.storage.doctor import Finding, Invariant, Report, examine
 
 log = Logger("progressor.cli")
@@ -54,7 +54,7 @@ def doctor(
     late = read_duration(slack, "--slack")
     try:
         with existing_database(settings) as found:
-            migrations.check_revision(found.dsn, schema=settings.database_schema)
+            schema_check.check_revision(found.dsn, schema=settings.database_schema)
             _look_at_sessions(found.dsn, settings)
             outcome = examine(
                 found.dsn,

@@ -12,13 +12,12 @@ from rich.table import Table
 from rich.text import Text
 from typer.core import TyperGroup
 
+from progressor.cli import commands
 from progressor.cli.failures import EXIT_STATUS, report
 from progressor.cli.options import MACHINE
 from progressor.cli.output import stdout
 from progressor.deployment.settings import Settings
 from progressor.errors import ProgressorError
-
-RUN, ASK, LOOK, MAINTAIN = "Run", "Ask", "Look", "Maintain"
 
 EXAMPLES = (
     "progressor dev billing.app:namespaces",
@@ -34,7 +33,22 @@ EXAMPLES = (
 
 
 class Commands(TyperGroup):
-    """All commands."""
+    """All commands, each loaded when it is asked for."""
+
+    def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002 - click passes it
+        return list(commands.NAMES)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        if cmd_name in commands.NAMES and cmd_name not in self.commands:
+            self.commands[cmd_name] = commands.load(cmd_name)
+        return super().get_command(ctx, cmd_name)
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        if args and args[0] not in commands.NAMES:
+            # It is likened to the names of those that are loaded.
+            for name in commands.NAMES:
+                self.get_command(ctx, name)
+        return super().resolve_command(ctx, args)
 
     def invoke(self, ctx: Any) -> Any:
         try:

@@ -1,4 +1,4 @@
-"""The command `progressor`: every command is registered here, by the group that its help shows it in."""
+"""The command `progressor`: every command is listed here, by the group that its help shows it in."""
 
 from __future__ import annotations
 
@@ -6,25 +6,9 @@ from typing import Annotated
 
 import typer
 
-from progressor import __version__
-from progressor.cli import (
-    api,
-    bench,
-    bulk,
-    change,
-    demo,
-    doctor,
-    errors,
-    maintain,
-    oversee,
-    read,
-    serve,
-    status,
-    timers,
-    token,
-)
-from progressor.cli.group import ASK, LOOK, MAINTAIN, RUN, Commands
+from progressor.cli.group import Commands
 from progressor.cli.streams import open_standard_streams
+from progressor.release import VERSION
 
 app = typer.Typer(
     cls=Commands,
@@ -32,55 +16,11 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for _panel, _commands in {
-    RUN: {
-        "demo": demo.demo,
-        "dev": serve.dev,
-        "worker": serve.worker,
-        "scanner": serve.scanner,
-        "zombie-collector": serve.zombie_collector,
-        "api": api.api,
-    },
-    ASK: {
-        "start": change.start,
-        "call": change.call,
-        "notify": change.notify,
-        "repair": change.repair,
-        "simple-repair": change.simple_repair,
-        "set-timer": timers.set_timer,
-        "unset-timer": timers.unset_timer,
-        "fire-timer": timers.fire_timer,
-        "stop-bulk": bulk.stop_bulk,
-        "put": change.put,
-        "remove": change.remove,
-    },
-    LOOK: {
-        "get": read.get,
-        "trace": read.trace,
-        "search": read.search,
-        "status": status.status,
-        "errors": errors.errors,
-        "workers": oversee.workers,
-        "bulk": bulk.bulk,
-        "bulks": bulk.bulks,
-    },
-    MAINTAIN: {
-        "pause": oversee.pause,
-        "resume": oversee.resume,
-        "retire": oversee.retire,
-        "migrate": maintain.migrate,
-        "doctor": doctor.doctor,
-        "bench": bench.bench,
-    },
-}.items():
-    for _name, _command in _commands.items():
-        app.command(_name, rich_help_panel=_panel)(_command)
-app.add_typer(token.app, name="token", rich_help_panel=MAINTAIN)
 
 
 def _print_version(wanted: bool) -> None:
     if wanted:
-        typer.echo(f"progressor {__version__}")
+        typer.echo(f"progressor {VERSION}")
         raise typer.Exit
 
 

@@ -16,7 +16,7 @@ from progressor.cli.output import clock, note, print_json, stdout, visible
 from progressor.cli.question import ask
 from progressor.cli.tables import Listing
 from progressor.deployment.settings import Settings
-from progressor.storage import KnownWorker
+from progressor.monitoring import KnownWorker
 
 
 @with_settings(ASKING)

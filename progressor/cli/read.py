@@ -25,7 +25,7 @@ from progressor.client.client import Client
 from progressor.deployment.settings import Settings
 from progressor.handlers.process import Process
 from progressor.model import HistoryRange
-from progressor.storage import Mailbox
+from progressor.monitoring import Mailbox
 
 # What a person reads of a history that has no end; machines get all unless they say how much.
 _SHOWN = 20

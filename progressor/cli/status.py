@@ -19,7 +19,7 @@ from progressor.cli.question import ask
 from progressor.cli.tables import Listing
 from progressor.client.client import Client
 from progressor.deployment.settings import Settings
-from progressor.storage import MOST_COUNTED, Mailbox, NamespaceStatus, Waiting, WaitingRequests
+from progressor.monitoring import MOST_COUNTED, Mailbox, NamespaceStatus, Waiting, WaitingRequests
 
 # In seconds: how often it is looked again.
 _EVERY = 2.0

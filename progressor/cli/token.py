@@ -22,6 +22,7 @@ from progressor.deployment.settings import Settings
 from progressor.rights import Scope, Token
 
 app = typer.Typer(
+    add_completion=False,
     no_args_is_help=True,
     help="The tokens with which callers come to the HTTP API.",
     epilog="progressor token create web-shop --scope processes:read,processes:call --namespace 'billing.*'",

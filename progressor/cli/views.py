@@ -19,7 +19,7 @@ from progressor.client.results import TraceEntry
 from progressor.handlers.members import members_for
 from progressor.handlers.process import Process
 from progressor.model import Event, ProcessStatus, TaskStatus, Timer, TimerStatus
-from progressor.storage import Mailbox
+from progressor.monitoring import Mailbox
 
 _STYLES = {
     ProcessStatus.INIT.value: "yellow",

@@ -1,1 +1,1 @@
-"""Asks: requests and their way to an answer."""
+"""Clients: requests, reads and administration, in Python."""

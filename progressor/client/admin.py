@@ -9,15 +9,13 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 
 from progressor.client.dispatch.dispatcher import namespace_not_found
-from progressor.client.failure_groups import FailureGroup, grouped
+from progressor.client.failure_groups import EVER, FailureGroup, grouped
 from progressor.client.results import Published
 from progressor.errors import InvalidRequest, NamespaceInUse
 from progressor.inputs import check_moment, check_namespace, check_text
+from progressor.monitoring import KnownNamespace, KnownWorker, NamespaceStatus
 from progressor.node.node import Node
-from progressor.storage import KINDS, KnownNamespace, KnownWorker, NamespaceStatus
-
-EVER = timedelta(days=365_000)
-"""Before that there was nothing, and PostgreSQL has no time for it."""
+from progressor.storage import KINDS
 
 
 class AdminMethods:
@@ -67,7 +65,7 @@ class AdminMethods:
         """What the workers that serve a namespace have written of it: options and JSON schemas."""
         check_namespace(namespace)
         await self._node.connected()
-        row = await self._node.reads.namespace(namespace)
+        row = await self._node.storage.namespace(namespace)
         if row is None:
             raise await namespace_not_found(self._node, namespace)
         return Published(row.name, row.paused, dict(row.options), dict(row.schemas))

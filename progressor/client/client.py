@@ -7,23 +7,22 @@ from __future__ import annotations
 
 import asyncio
 import functools
-import inspect
 import time
 import warnings
-from collections.abc import Callable, Coroutine, Iterable, Sequence, Sized
+from collections.abc import Iterable, Sequence, Sized
 from datetime import datetime
 from types import TracebackType
-from typing import Any, Concatenate, Literal, ParamSpec, Self, TypeVar
+from typing import Any, Literal, ParamSpec, Self, TypeVar
 
 from progressor import metrics
 from progressor.client.admin import AdminMethods
 from progressor.client.bulk_repairs import BulkRepairing
 from progressor.client.dispatch.dispatcher import Dispatcher, namespace_not_found
+from progressor.client.handle import ProcessClient, ProcessHandle
 from progressor.client.imports import import_of
 from progressor.client.reader import Reader
-from progressor.client.requests import Requesting, Timeout
+from progressor.client.requests import Timeout
 from progressor.client.results import Health, Page, TraceEntry
-from progressor.client.timers import Timing
 from progressor.client.tokens import Tokens
 from progressor.config import ConnectionOptions
 from progressor.errors import (
@@ -41,8 +40,9 @@ from progressor.model import (
     SetTimer,
     UnsetTimer,
 )
+from progressor.monitoring import Mailbox
 from progressor.node.node import Node
-from progressor.storage import Mailbox, TimerFilter, TraceRange
+from progressor.storage import TimerFilter, TraceRange
 from progressor.worker.pools import Pools
 
 _SHORT_HISTORY = 1000
@@ -51,7 +51,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
-class Client(Requesting, Timing, AdminMethods, BulkRepairing):
+class Client(ProcessClient, AdminMethods, BulkRepairing):
     """The processes of one database: `async with Client("postgresql://…") as client: …`.
 
     It connects when it is entered, or else at its first request, on the event loop of that request; `close`
@@ -253,52 +253,3 @@ class Client(Requesting, Timing, AdminMethods, BulkRepairing):
         except ProgressorError as error:
             return Health(False, str(error), 0, ())
         return Health(True, None, *serving)
-
-
-def _on(
-    method: Callable[Concatenate[Client, str, str, P], Coroutine[Any, Any, T]],
-) -> Callable[Concatenate[ProcessHandle, P], Coroutine[Any, Any, T]]:
-    @functools.wraps(method)
-    def on_this_process(
-        handle: ProcessHandle, /, *args: P.args, **kwargs: P.kwargs
-    ) -> Coroutine[Any, Any, T]:
-        # Of whichever client it is.
-        ask: Callable[..., Coroutine[Any, Any, T]] = getattr(handle.client, method.__name__)
-        return ask(handle.namespace, handle.process_id, *args, **kwargs)
-
-    # What help and editors show is without the two arguments that the handle fills in.
-    self, _, _, *rest = inspect.signature(method).parameters.values()
-    on_this_process.__signature__ = inspect.Signature([self, *rest])  # type: ignore[attr-defined] # for inspect
-    return on_this_process
-
-
-class ProcessHandle:
-    """A client's methods on one process, without their first two arguments.
-
-    The client is a Client, or another one that has these methods.
-    """
-
-    def __init__(self, client: Any, namespace: str, process_id: str) -> None:
-        self.client = client
-        self.namespace = check_namespace(namespace)
-        self.process_id = check_text("process_id", process_id)
-
-    start = _on(Client.start)
-    call = _on(Client.call)
-    notify = _on(Client.notify)
-    repair = _on(Client.repair)
-    submit_start = _on(Client.submit_start)
-    submit_call = _on(Client.submit_call)
-    submit_notify = _on(Client.submit_notify)
-    submit_repair = _on(Client.submit_repair)
-    submit_simple_repair = _on(Client.submit_simple_repair)
-    result = _on(Client.result)
-    simple_repair = _on(Client.simple_repair)
-    set_timer = _on(Client.set_timer)
-    unset_timer = _on(Client.unset_timer)
-    fire_timer = _on(Client.fire_timer)
-    get = _on(Client.get)
-    put = _on(Client.put)
-    trace = _on(Client.trace)
-    mailbox = _on(Client.mailbox)
-    remove = _on(Client.remove)

@@ -9,9 +9,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 
-from progressor.storage import Failed
+from progressor.monitoring import Failed
 
 # In this order: an id has digits, and may stand in quotes. An id of a worker is 16 hexadecimal digits, any
 # other one is known by having digits and letters.
@@ -23,6 +23,8 @@ _DIFFERS = (
     (re.compile(r"\d+(?:[.,]\d+)*"), "<n>"),
 )
 _LONGEST = 200
+EVER = timedelta(days=365_000)
+"""Before that there was nothing, and PostgreSQL has no time for it."""
 
 
 @dataclass(frozen=True, slots=True)

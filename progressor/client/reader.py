@@ -16,9 +16,8 @@ from progressor.errors import InvalidRequest, ProcessNotFound
 from progressor.handlers.codec import RAW, Wire, json_object
 from progressor.handlers.namespace import Namespace
 from progressor.handlers.process import Process
-from progressor.inputs import check_count, check_moment, check_namespace, check_text
+from progressor.inputs import check_count, check_moment, check_namespace, check_text, names_like
 from progressor.model import LAST_ID, Event, HistoryRange, Metadata, ProcessStatus, Snapshot
-from progressor.names import names_like
 from progressor.node.node import Node
 from progressor.storage import MOST_ITEMS, ROOM, TaskRef, TaskRow, TimerFilter, TraceRange, Wanted
 
@@ -83,7 +82,7 @@ class Reader:
         self, snapshot: Snapshot, wanted: HistoryRange, *, room: int | None = None
     ) -> tuple[Event, ...]:
         """A range of the history that a process had when it was read."""
-        reads, last = self._node.reads, snapshot.last_event_id
+        reads, last = await self._node.reads(), snapshot.last_event_id
         if room is None:
             return await reads.history(snapshot.life, wanted, last=last)
         return await reads.events(snapshot.life, wanted, last=last, room=room)
@@ -98,9 +97,9 @@ class Reader:
         if of.limit is not None and of.last is not None:
             raise InvalidRequest("give one of limit and last", field="last")
         await self._node.connected()
-        part = Part(*await self._node.reads.trace(of, room=room or ROOM))
+        part = Part(*await (await self._node.reads()).trace(of, room=room or ROOM))
         await self._dispatcher.check_namespace(of.namespace)
-        if not part.rows and await self._node.reads.process(of.namespace, of.process_id) is None:
+        if not part.rows and await (await self._node.reads()).process(of.namespace, of.process_id) is None:
             raise ProcessNotFound(of.namespace, of.process_id)
         while room is None and part.has_more and part.rows:
             part = await self._further(of, part.rows)
@@ -111,10 +110,10 @@ class Reader:
         if of.last is None:
             limit = None if of.limit is None else of.limit - len(found)
             rest = of._replace(after=found[-1].task_id, limit=limit)
-            rows, has_more = await self._node.reads.trace(rest, room=ROOM)
+            rows, has_more = await (await self._node.reads()).trace(rest, room=ROOM)
             return Part(found + rows, has_more)
         rest = of._replace(before=found[0].task_id, last=of.last - len(found))
-        rows, has_more = await self._node.reads.trace(rest, room=ROOM)
+        rows, has_more = await (await self._node.reads()).trace(rest, room=ROOM)
         return Part(rows + found, has_more)
 
     async def search(
@@ -155,7 +154,7 @@ class Reader:
             states=states,
             room=room,
         )
-        snapshots, following = await self._node.reads.search(wanted, limit=limit, cursor=cursor)
+        snapshots, following = await (await self._node.reads()).search(wanted, limit=limit, cursor=cursor)
         if not snapshots and namespace is not None:
             await self._dispatcher.check_namespace(namespace)
         return snapshots, following

@@ -16,7 +16,8 @@ from types import TracebackType
 from typing import Any, Concatenate, NamedTuple, ParamSpec, Self, TypeVar
 from weakref import WeakSet
 
-from progressor.client.client import Client, ProcessHandle
+from progressor.client.client import Client
+from progressor.client.handle import ProcessHandle
 from progressor.errors import StorageUnavailable
 from progressor.handlers.codec import Codec
 from progressor.handlers.namespace import Namespace

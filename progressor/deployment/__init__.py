@@ -1,1 +1,1 @@
-"""The edge: settings, logs, monitor, which database, services of their own."""
+"""Deployment: settings, logs, monitoring, supervised OS processes."""

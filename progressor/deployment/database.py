@@ -10,7 +10,7 @@ from urllib.parse import quote
 from progressor.deployment.settings import Settings
 from progressor.embedded import EmbeddedPostgres
 from progressor.errors import InvalidRequest
-from progressor.storage import migrations, parsed
+from progressor.storage import parsed
 
 
 class Database(NamedTuple):
@@ -55,6 +55,8 @@ def development_database() -> Iterator[str]:
 
     It is that of PROGRESSOR_DATABASE_URL or, if that is not set, an embedded PostgreSQL.
     """
+    from progressor.storage import migrations  # noqa: PLC0415 - with alembic, which few need
+
     settings = Settings()
     with database(settings) as (dsn, _):
         migrations.upgrade(dsn, schema=settings.database_schema)

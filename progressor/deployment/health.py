@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
-from concurrent.futures import CancelledError
-from concurrent.futures import TimeoutError as NoAnswer
+from concurrent.futures import CancelledError, TimeoutError as NoAnswer
 from contextlib import suppress
 from typing import Any, NamedTuple, TypeVar
 

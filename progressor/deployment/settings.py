@@ -20,7 +20,7 @@ from progressor.config import ConnectionOptions, EngineOptions
 from progressor.deployment.http_settings import HttpSettings
 from progressor.errors import InvalidRequest
 from progressor.handlers.codec import rule_of
-from progressor.names import nearest_names
+from progressor.inputs import nearest_names
 
 PREFIX = "PROGRESSOR_"
 _DURATION = "Input should be a duration: seconds (1.5), ISO 8601 (PT1.5S) or hh:mm:ss"

@@ -1,4 +1,4 @@
-"""PostgreSQL of our own for development and demos, so that the first run needs no database.
+"""An embedded PostgreSQL for development and demos: the first run needs no database.
 
 Each folder in which somebody works has data of its own, and many OS processes share their server. Who
 is alive is told by the kernel, never by a pid: each fact is a `flock` that vanishes with its holders,

@@ -1,1 +1,1 @@
-"""The user's side of a step: namespaces, decorated functions, and what runs them."""
+"""Handlers: namespaces, decorated functions, and the code that runs them."""

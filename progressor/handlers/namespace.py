@@ -20,9 +20,8 @@ from progressor.handlers.handler_profile import HandlerProfile
 from progressor.handlers.limits import checked
 from progressor.handlers.process import Process, WritableProcess
 from progressor.handlers.timer_calls import PREFIX, TIMER_CALLS, carry_out
-from progressor.inputs import check_namespace, check_text
+from progressor.inputs import check_namespace, check_text, names_like
 from progressor.model import Action, HistoryRange, Intent, SetTimer, Snapshot, Task, TaskType
-from progressor.names import names_like
 
 F = TypeVar("F", bound=Callable[..., Any])
 

@@ -1,5 +1,15 @@
-"""Processes over HTTP: the API as an ASGI application, and a client for it. Needs the extra `http`."""
+"""The HTTP API and its client. Needs the extra `http`."""
 
-from progressor.http.client.client import HttpClient
+from typing import TYPE_CHECKING
 
-__all__ = ["HttpClient"]
+from progressor.exports import exports
+
+if TYPE_CHECKING:
+    from progressor.http.client.client import HttpClient as HttpClient
+else:
+    __all__, __getattr__, __dir__ = exports(
+        __name__,
+        {
+            "client.client": "HttpClient",
+        },
+    )

@@ -1,1 +1,1 @@
-"""One OS process on one database: what it talks with, whom it wakes, who waits for which reply."""
+"""One OS process on one database: its connections, signals, and waiting callers."""

@@ -9,7 +9,8 @@ import asyncio
 import contextvars
 import secrets
 from collections.abc import Callable
-from typing import Any, TypeVar
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from progressor.config import ConnectionOptions
 from progressor.errors import InvalidRequest, StorageUnavailable
@@ -19,16 +20,18 @@ from progressor.release import VERSION
 from progressor.storage import (
     Batcher,
     Kind,
-    Reads,
     SessionPool,
     Signals,
     Storage,
     batch_steps,
-    migrations,
     place_of,
     refuse_lent_sessions,
+    schema_check,
     with_defaults,
 )
+
+if TYPE_CHECKING:
+    from progressor.storage import Reads
 
 B = TypeVar("B", bound=Batcher[Any, Any])
 
@@ -48,13 +51,7 @@ class Node:
         self.storage = Storage(self._connections, patience=options.patience)
         self._batchers: list[Batcher[Any, Any]] = []
         self.steps = self.stops(batch_steps(self.storage))
-        self.reads = Reads(
-            self.dsn,
-            patience=options.patience,
-            schema=schema,
-            session_state=options.session_state,
-            outage=self.storage.outage,
-        )
+        self._reads: Reads | None = None
         poll = options.reply_poll_interval
         self.replies = Replies(self.storage, poll_interval=poll, announce=self._announce, follows=self)
         self.ring = ring
@@ -87,6 +84,24 @@ class Node:
     def reply_to(self) -> int | None:
         """By which this process hears of replies; None with signals off."""
         return None if self.signals is None else self.node_id
+
+    async def reads(self) -> Reads:
+        """The reads of this process; with the first one SQLAlchemy is imported, in a thread."""
+        if self._reads is None:
+            await asyncio.to_thread(import_module, "progressor.storage.queries.reads")
+            self._reads = self._reads or self._made_reads()
+        return self._reads
+
+    def _made_reads(self) -> Reads:
+        from progressor.storage import Reads  # noqa: PLC0415 - imported by now; few need it
+
+        return Reads(
+            self.dsn,
+            patience=self.options.patience,
+            schema=self.options.database_schema,
+            session_state=self.options.session_state,
+            outage=self.storage.outage,
+        )
 
     async def connected(self) -> None:
         """Return once this is connected: the first who asks connects, for all who ask meanwhile.
@@ -133,7 +148,7 @@ class Node:
 
     async def _check(self) -> None:
         """Refuse a schema of another release, and a pooler whose sessions do not keep their state."""
-        await asyncio.to_thread(migrations.check, self.dsn, schema=self.options.database_schema)
+        await asyncio.to_thread(schema_check.check, self.dsn, schema=self.options.database_schema)
         if self.signals is not None:
             await refuse_lent_sessions(self.dsn, self._listens_at)
 
@@ -166,7 +181,8 @@ class Node:
         if self.signals is not None:
             await self.signals.stop()
         await self._connections.close()
-        await self.reads.close()
+        if self._reads is not None:
+            await self._reads.close()
 
     def stops(self, batcher: B) -> B:
         """This batcher, which ends when the node stops."""

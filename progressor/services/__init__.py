@@ -1,1 +1,1 @@
-"""What makes its rounds: the scanner and the zombie collector."""
+"""Background services: scanner, zombie collector, bulk runner."""

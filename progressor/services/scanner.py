@@ -9,17 +9,17 @@ from __future__ import annotations
 import math
 import random
 import time
-from collections.abc import Callable, Sequence
-from collections.abc import Set as AbstractSet
+from collections.abc import Callable, Sequence, Set as AbstractSet
 from datetime import timedelta
 
 from progressor import metrics
 from progressor.config import EngineOptions
 from progressor.errors import InvalidRequest
 from progressor.loggers import Logger
+from progressor.monitoring import Waiting
 from progressor.node.node import Node
 from progressor.services.service import PeriodicService
-from progressor.storage import Kind, Storage, Waiting
+from progressor.storage import Kind, Storage
 
 log = Logger("progressor.scanner")
 

@@ -1,120 +1,91 @@
-"""Everything that talks to PostgreSQL: tables, statements, operations, reads, signals.
+"""Storage: everything that talks to PostgreSQL.
 
-Rule: what stands here is what other rooms may use; how it is done is known in here alone. `migrations` and
-`doctor` are tools of their own, imported by their names.
+Rule: other rooms use the names that stand here, and no module of this room. `migrations`,
+`schema_check` and `doctor` are tools of their own, imported by their names.
 """
 
-from progressor.storage.admin.bulks import BulkRound, RunningBulks
-from progressor.storage.admin.mailboxes import Mailbox, WaitingRequests
-from progressor.storage.admin.monitoring import LiveWorker, Waiting
-from progressor.storage.admin.namespaces import (
-    MOST_COUNTED,
-    Failed,
-    KnownNamespace,
-    KnownWorker,
-    Left,
-    NamespaceStatus,
-)
-from progressor.storage.catalog import Difference
-from progressor.storage.group_commit import Batcher, batch_by_key, batch_by_process, batch_steps
-from progressor.storage.heartbeats import Beats
-from progressor.storage.notifications import KINDS, Kind, Signals
-from progressor.storage.operations import Storage
-from progressor.storage.postgres.dsn import parsed, with_defaults
-from progressor.storage.postgres.pool import SessionPool
-from progressor.storage.postgres.server_identity import place_of
-from progressor.storage.postgres.session_setup import refuse_lent_sessions
-from progressor.storage.postgres.sqlstates import BatchRefused, Unreadable
-from progressor.storage.queries.reads import Reads
-from progressor.storage.queries.searches import MOST_ITEMS, TimerFilter, Wanted
-from progressor.storage.queries.traces import TaskRow, TraceRange
-from progressor.storage.steps.fused import Doubtful, Fused, Run
-from progressor.storage.steps.zombies import FROM_THE_START
-from progressor.storage.values import (
-    ROOM,
-    Beat,
-    Claimed,
-    Continue,
-    Duplicate,
-    Evidence,
-    Finished,
-    Gone,
-    Import,
-    LostLease,
-    NewBulk,
-    NotPrepared,
-    Postpone,
-    Prepared,
-    Reason,
-    Request,
-    Saved,
-    Step,
-    TaskKey,
-    TaskOutcome,
-    TaskRef,
-    Zombie,
-)
+from typing import TYPE_CHECKING
 
-__all__ = [
-    "BatchRefused",
-    "Batcher",
-    "Beat",
-    "Beats",
-    "Claimed",
-    "SessionPool",
-    "Continue",
-    "Difference",
-    "Doubtful",
-    "Duplicate",
-    "Finished",
-    "Fused",
-    "Evidence",
-    "FROM_THE_START",
-    "Failed",
-    "Gone",
-    "Import",
-    "KINDS",
-    "Kind",
-    "KnownNamespace",
-    "KnownWorker",
-    "Left",
-    "LiveWorker",
-    "LostLease",
-    "MOST_COUNTED",
-    "MOST_ITEMS",
-    "Mailbox",
-    "NamespaceStatus",
-    "NewBulk",
-    "NotPrepared",
-    "Postpone",
-    "Prepared",
-    "ROOM",
-    "Reads",
-    "Reason",
-    "Request",
-    "BulkRound",
-    "RunningBulks",
-    "Run",
-    "Saved",
-    "Signals",
-    "TaskOutcome",
-    "Step",
-    "Storage",
-    "TaskKey",
-    "TaskRef",
-    "TaskRow",
-    "TimerFilter",
-    "TraceRange",
-    "Unreadable",
-    "Waiting",
-    "WaitingRequests",
-    "Wanted",
-    "Zombie",
-    "batch_by_key",
-    "batch_by_process",
-    "batch_steps",
-    "parsed",
-    "place_of",
-    "refuse_lent_sessions",
-    "with_defaults",
-]
+from progressor.exports import exports
+
+if TYPE_CHECKING:
+    from progressor.storage.admin.bulks import BulkRound as BulkRound, RunningBulks as RunningBulks
+    from progressor.storage.admin.monitoring import LiveWorker as LiveWorker
+    from progressor.storage.admin.namespaces import Left as Left
+    from progressor.storage.catalog import Difference as Difference
+    from progressor.storage.group_commit import (
+        Batcher as Batcher,
+        batch_by_key as batch_by_key,
+        batch_by_process as batch_by_process,
+        batch_steps as batch_steps,
+    )
+    from progressor.storage.heartbeats import Beats as Beats
+    from progressor.storage.notifications import KINDS as KINDS, Kind as Kind, Signals as Signals
+    from progressor.storage.operations import Storage as Storage
+    from progressor.storage.postgres.dsn import parsed as parsed, with_defaults as with_defaults
+    from progressor.storage.postgres.pool import SessionPool as SessionPool
+    from progressor.storage.postgres.server_identity import place_of as place_of
+    from progressor.storage.postgres.session_setup import refuse_lent_sessions as refuse_lent_sessions
+    from progressor.storage.postgres.sqlstates import BatchRefused as BatchRefused, Unreadable as Unreadable
+    from progressor.storage.queries.criteria import (
+        MOST_ITEMS as MOST_ITEMS,
+        TaskRow as TaskRow,
+        TimerFilter as TimerFilter,
+        TraceRange as TraceRange,
+        Wanted as Wanted,
+    )
+    from progressor.storage.queries.reads import Reads as Reads
+    from progressor.storage.steps.fused import Doubtful as Doubtful, Fused as Fused, Run as Run
+    from progressor.storage.steps.zombies import FROM_THE_START as FROM_THE_START
+    from progressor.storage.values import (
+        ROOM as ROOM,
+        Beat as Beat,
+        Claimed as Claimed,
+        Continue as Continue,
+        Duplicate as Duplicate,
+        Evidence as Evidence,
+        Finished as Finished,
+        Gone as Gone,
+        Import as Import,
+        LostLease as LostLease,
+        NewBulk as NewBulk,
+        NotPrepared as NotPrepared,
+        Postpone as Postpone,
+        Prepared as Prepared,
+        Reason as Reason,
+        Request as Request,
+        Saved as Saved,
+        Step as Step,
+        TaskKey as TaskKey,
+        TaskOutcome as TaskOutcome,
+        TaskRef as TaskRef,
+        Zombie as Zombie,
+    )
+else:
+    __all__, __getattr__, __dir__ = exports(
+        __name__,
+        {
+            "admin.bulks": "BulkRound RunningBulks",
+            "admin.monitoring": "LiveWorker",
+            "admin.namespaces": "Left",
+            "catalog": "Difference",
+            "group_commit": "Batcher batch_by_key batch_by_process batch_steps",
+            "heartbeats": "Beats",
+            "notifications": "KINDS Kind Signals",
+            "operations": "Storage",
+            "postgres.dsn": "parsed with_defaults",
+            "postgres.pool": "SessionPool",
+            "postgres.server_identity": "place_of",
+            "postgres.session_setup": "refuse_lent_sessions",
+            "postgres.sqlstates": "BatchRefused Unreadable",
+            "queries.reads": "Reads",
+            "queries.criteria": "MOST_ITEMS TaskRow TimerFilter TraceRange Wanted",
+            "steps.fused": "Doubtful Fused Run",
+            "steps.zombies": "FROM_THE_START",
+            "values": (
+                "Beat Claimed Continue Duplicate Evidence Finished Gone Import LostLease NewBulk "
+                "NotPrepared Postpone Prepared ROOM Reason Request Saved Step TaskKey TaskOutcome TaskRef "
+                "Zombie"
+            ),
+        },
+    )

@@ -4,10 +4,6 @@ The migrations stand in `alembic/` at the top of the source tree and inside the 
 `progressor/alembic`. All of an upgrade is one transaction under one advisory lock, so any number of
 processes may migrate at once: the first does the work, the others find it done.
 
-A migration that only adds says so (`additive`). Which is the oldest release that can work with the tables
-as they are, stands in the database, as a comment on the version table: so a release that has never heard of
-the newest migration can read it.
-
 Rule: all that is ours stands in one schema, the version table too. Other tables of the database, other
 migrations and their versions among them, are neither read nor touched.
 """
@@ -15,16 +11,13 @@ migrations and their versions among them, are neither read nor touched.
 from __future__ import annotations
 
 import io
-import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any, NamedTuple, cast
 
 import psycopg
 from alembic import command
 from alembic.config import Config
-from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, create_engine, event, func, inspect, select, table
 from sqlalchemy.exc import DBAPIError
@@ -32,43 +25,45 @@ from sqlalchemy.pool import NullPool
 from sqlalchemy.schema import CreateSchema
 
 from progressor.config import DEFAULT_SCHEMA
-from progressor.errors import InvalidRequest, ProgressorError, SchemaMismatch
-from progressor.loggers import Logger
-from progressor.storage.catalog import Difference, differences, entries
+from progressor.errors import InvalidRequest
 from progressor.storage.postgres import session_setup, sqlstates
+from progressor.storage.schema_check import (
+    OLDEST_RELEASE,
+    check,
+    check_revision,
+    compare,
+    folder,
+    head,
+    is_newer,
+    revision_of,
+    revisions,
+    translated,
+)
 from progressor.storage.statements import STATEMENTS
 
-log = Logger("progressor.migrations")
+__all__ = [
+    "MIGRATION_LOCK",
+    "check",
+    "check_revision",
+    "compare",
+    "connect",
+    "descent",
+    "head",
+    "oldest_served",
+    "sql",
+    "statement_of_oldest",
+    "upgrade",
+]
 
-# Releases that are older than the tables look for this: its words are never changed.
-_SAYS = "Revision {} works with releases from revision {} on."
-_SAID = re.compile(r"Revision (\w+) works with releases from revision (\w+) on\.")
 # Any constant will do; this one spells "prg".
 MIGRATION_LOCK = 0x707267
 
 
 def _config(output: io.StringIO | None = None) -> Config:
-    package = Path(__file__).resolve().parent.parent
-    inside = package / "alembic"
-    folder = inside if inside.is_dir() else package.parent / "alembic"
     config = Config(output_buffer=output)
     # The option is interpolated: a percent sign in the path stands for itself.
-    config.set_main_option("script_location", str(folder).replace("%", "%%"))
+    config.set_main_option("script_location", str(folder()).replace("%", "%%"))
     return config
-
-
-def _revisions() -> list[str]:
-    """All revisions that this release knows, oldest first."""
-    script = ScriptDirectory.from_config(_config())
-    return [each.revision for each in script.walk_revisions()][::-1]
-
-
-def head() -> str:
-    """The revision that this release needs."""
-    known = _revisions()
-    if not known:
-        raise SchemaMismatch("this installation of progressor has no migrations: reinstall it")
-    return known[-1]
 
 
 def oldest_served(revision: str) -> str:
@@ -84,7 +79,7 @@ def oldest_served(revision: str) -> str:
 
 def statement_of_oldest(revision: str, schema: str) -> str:
     """The SQL that writes into a database at this revision which releases can work with it."""
-    says = _SAYS.format(revision, oldest_served(revision))
+    says = OLDEST_RELEASE.format(revision, oldest_served(revision))
     return f"COMMENT ON TABLE \"{schema}\".alembic_version IS '{says}'"
 
 
@@ -117,7 +112,7 @@ def connect(dsn: str) -> Connection:
     try:
         return engine.connect()
     except (DBAPIError, psycopg.Error) as error:
-        raise _translated(error, role=None, needs=sqlstates.TO_LOOK) from None
+        raise translated(_cause(error), role=None, needs=sqlstates.TO_LOOK) from None
 
 
 @contextmanager
@@ -129,17 +124,18 @@ def _connected(dsn: str, *, needs: str) -> Iterator[Connection]:
     role = None
     try:
         with connect(dsn) as connection:
-            role = cast("psycopg.Connection[Any]", connection.connection.driver_connection).info.user
+            role = _driver(connection).info.user
             yield connection
     except (DBAPIError, psycopg.Error) as error:
-        told = _translated(error, role=role, needs=needs)
-        # Nobody's request: what stands in the database is in the way.
-        raise SchemaMismatch(str(told)) if isinstance(told, InvalidRequest) else told from None
+        raise translated(_cause(error), role=role, needs=needs) from None
 
 
-def _translated(error: DBAPIError | psycopg.Error, *, role: str | None, needs: str) -> ProgressorError:
-    said = error.orig if isinstance(error, DBAPIError) else error
-    return sqlstates.translated(cast("psycopg.Error", said), role=role, needs=needs)
+def _cause(error: DBAPIError | psycopg.Error) -> psycopg.Error:
+    return cast("psycopg.Error", error.orig) if isinstance(error, DBAPIError) else error
+
+
+def _driver(connection: Connection) -> psycopg.Connection[Any]:
+    return cast("psycopg.Connection[Any]", connection.connection.driver_connection)
 
 
 def upgrade(
@@ -153,8 +149,8 @@ def upgrade(
     order = _order(revision)
     with _connected(dsn, needs=sqlstates.TO_MIGRATE) as connection, connection.begin():
         connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({MIGRATION_LOCK})")
-        before = _revision(connection, schema)
-        if _is_newer(connection, before, schema, wanted=revision):
+        before = revision_of(_driver(connection), schema)
+        if is_newer(_driver(connection), before, schema, wanted=revision):
             # Whoever starts beside a newer release, and migrates first as always.
             return before, before
         if not inspect(connection).has_schema(schema):
@@ -165,12 +161,12 @@ def upgrade(
             command.downgrade(config, revision)
         else:
             command.upgrade(config, revision)
-        return before, _revision(connection, schema)
+        return before, revision_of(_driver(connection), schema)
 
 
 def _order(revision: str) -> list[str]:
     """All that may be migrated to, oldest first; the wanted one must be among them."""
-    order = ["base", *(known := _revisions()), "head"]
+    order = ["base", *(known := revisions()), "head"]
     if revision not in order:
         raise InvalidRequest(
             f"revision must be 'head', 'base' or one of {', '.join(known)}, not {revision!r}",
@@ -190,80 +186,10 @@ def descent(dsn: str, revision: str, *, schema: str = DEFAULT_SCHEMA) -> Descent
     """Whether a migration to this revision goes down, and with how many processes; None if it does not."""
     order = _order(revision)
     with _connected(dsn, needs=sqlstates.TO_LOOK) as connection:
-        before = _revision(connection, schema)
-        if _is_newer(connection, before, schema, wanted=revision):
+        before = revision_of(_driver(connection), schema)
+        if is_newer(_driver(connection), before, schema, wanted=revision):
             return None
         if before is None or order.index(revision) >= order.index(before):
             return None
         count = select(func.count()).select_from(table("processes", schema=schema))
         return Descent(before, connection.execute(count).scalar_one())
-
-
-def check(dsn: str, *, schema: str = DEFAULT_SCHEMA) -> str:
-    """The revision of the database; SchemaMismatch unless this release can work with its tables."""
-    with _connected(dsn, needs=sqlstates.TO_LOOK) as connection:
-        revision = _fit_revision(connection, schema)
-        found = _differences(connection, schema)
-    if needed := [str(each) for each in found if each.is_needed]:
-        raise SchemaMismatch(
-            f"the database is at revision {revision}, but {'; '.join(needed)}: make it as "
-            "`progressor migrate --sql` does, and see who changed it"
-        )
-    for each in found:
-        if not each.is_tuning:
-            log.warning("schema differs", extra={"difference": str(each), "wanted": each.wanted})
-    return revision
-
-
-def check_revision(dsn: str, *, schema: str = DEFAULT_SCHEMA) -> str:
-    """The same by the revision alone: for a look at what is wrong with the tables."""
-    with _connected(dsn, needs=sqlstates.TO_LOOK) as connection:
-        return _fit_revision(connection, schema)
-
-
-def compare(dsn: str, *, schema: str = DEFAULT_SCHEMA) -> tuple[Difference, ...]:
-    """All that is not as this release makes it, in a database whose revision is that of this release."""
-    with _connected(dsn, needs=sqlstates.TO_LOOK) as connection:
-        _fit_revision(connection, schema)
-        return _differences(connection, schema)
-
-
-def _differences(connection: Connection, schema: str) -> tuple[Difference, ...]:
-    rows = connection.exec_driver_sql(STATEMENTS["catalog"], {"schema": schema})
-    return differences(entries(rows, schema))
-
-
-def _fit_revision(connection: Connection, schema: str) -> str:
-    found = _revision(connection, schema)
-    is_newer = _is_newer(connection, found, schema, wanted="head")
-    if found is not None and is_newer:
-        log.info("schema is newer, and serves this release", extra={"revision": found, "needs": head()})
-        return found
-    if found != head():
-        says = f"has no progressor tables (schema {schema})" if found is None else f"is at revision {found}"
-        raise SchemaMismatch(f"the database {says}, this release needs {head()}: run `progressor migrate`")
-    return head()
-
-
-def _revision(connection: Connection, schema: str) -> str | None:
-    context = MigrationContext.configure(connection, opts={"version_table_schema": schema})
-    return context.get_current_revision()
-
-
-def _is_newer(connection: Connection, found: str | None, schema: str, *, wanted: str) -> bool:
-    """Whether a release after this one migrated the database, in a way that serves this one too.
-
-    SchemaMismatch if it does not, and for whoever wants another revision than the newest.
-    """
-    known = _revisions()
-    if found is None or found in known:
-        return False
-    comment = select(func.obj_description(func.to_regclass(f'"{schema}".alembic_version'), "pg_class"))
-    said = _SAID.search(connection.execute(comment).scalar_one() or "")
-    # What we know reaches up to our own revision: what is among it is not newer than that.
-    if wanted == "head" and said is not None and said[1] == found and said[2] in known:
-        return True
-    raise SchemaMismatch(
-        f"the database is at revision {found}, which this release does not know (it needs "
-        f"{head()}): upgrade the progressor package of this process"
-    )

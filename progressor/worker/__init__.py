@@ -1,1 +1,1 @@
-"""Runs the steps: slots, claims, the step itself, the sign of life."""
+"""Workers: they claim tasks, run steps in slots, and send heartbeats."""

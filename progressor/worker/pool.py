@@ -25,21 +25,13 @@ from progressor.handlers.step_task import StepTask
 from progressor.handlers.threads import NoThread
 from progressor.handlers.waits import call_in
 from progressor.loggers import Logger
-from progressor.model import Decision, Task, TaskType
+from progressor.model import Decision, Task, TaskType, new_lease
 from progressor.outages import Outage, Says, cause_of
 from progressor.storage import KINDS, ROOM, Claimed, Finished, Kind, Storage, TaskRef
 from progressor.supervision import Background, end_all, expect, report, watched
 from progressor.worker.alarm import Alarm
 from progressor.worker.result_budget import NoRoom, ResultBudget
-from progressor.worker.slot import (
-    Slot,
-    StartedStep,
-    log_not_begun,
-    new_lease,
-    said_of,
-    say_given_up,
-    say_hangs,
-)
+from progressor.worker.slot import Slot, StartedStep, log_not_begun, said_of, say_given_up, say_hangs
 from progressor.worker.worker import Worker
 
 log = Logger("progressor.pool")

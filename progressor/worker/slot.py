@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import secrets
 from concurrent.futures import Future
 from typing import Any, NamedTuple
 
@@ -18,11 +17,6 @@ log = Logger("progressor.pool")
 
 # How many of the processes whose steps are given up are named.
 _MOST_NAMED = 20
-
-
-def new_lease() -> int:
-    """A number that no other claim has."""
-    return secrets.randbits(62)
 
 
 class Slot:

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Awaitable, Callable
 from datetime import timedelta
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from progressor import metrics
 from progressor.config import EngineOptions
@@ -37,7 +38,6 @@ from progressor.storage import (
     Claimed,
     Finished,
     LostLease,
-    Reads,
     Saved,
     Step,
     TaskOutcome,
@@ -47,6 +47,9 @@ from progressor.storage import (
 from progressor.transitions import after, decide
 from progressor.worker.result_budget import ResultBudget
 from progressor.worker.slot import Slot
+
+if TYPE_CHECKING:
+    from progressor.storage import Reads
 
 log = Logger("progressor.worker")
 
@@ -70,7 +73,7 @@ class Worker:
         self,
         namespace: Namespace,
         steps: Batcher[Step, Saved | LostLease],
-        reads: Reads,
+        reads: Callable[[], Awaitable[Reads]],
         replies: Replies,
         *,
         lending: Lending,
@@ -145,7 +148,9 @@ class Worker:
     async def _with_history(self, process: Snapshot, wanted: HistoryRange) -> Snapshot:
         while True:
             try:
-                events = await self._reads.events(process.life, wanted, last=process.last_event_id)
+                events = await (await self._reads()).events(
+                    process.life, wanted, last=process.last_event_id
+                )
             except (StorageUnavailable, SchemaMismatch) as error:
                 # The task is in our hands: letting it go would leave it running with nobody to run it.
                 self._outage.failed(cause_of(error))

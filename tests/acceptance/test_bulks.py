@@ -18,7 +18,7 @@ from progressor import (
     ProcessStatus,
     SyncClient,
 )
-from progressor.client.client import ProcessHandle
+from progressor.client.handle import ProcessHandle
 from tests.acceptance.conftest import MakeClient, MakeEngine
 from tests.acceptance.support import NS, Act, Scripted, until
 

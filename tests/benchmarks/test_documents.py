@@ -10,7 +10,7 @@ import pytest
 
 from benchmarks import documents
 from benchmarks.contestants import PEERS, targets
-from progressor.bench.cases import OWN, Case
+from progressor.bench.cases import OWN, BenchCase
 from progressor.bench.samples import Results
 from tests.docs.pages import ROOT
 
@@ -30,9 +30,9 @@ FACTS = {
 
 def of_a_run() -> Results:
     """Two cases of the engine, of which the other systems have one."""
-    cases = [Case("", "chain-1", "chain", {}, contestant=name) for name in (OWN, *PEERS)]
+    cases = [BenchCase("", "chain-1", "chain", {}, contestant=name) for name in (OWN, *PEERS)]
     samples = {case.key: [{"rate": 1000.0 + place}] for place, case in enumerate(cases)}
-    cases.append(Case("", "call-1", "call", {}))
+    cases.append(BenchCase("", "call-1", "call", {}))
     samples["call-1 progressor"] = [{"rate": 7.0, "p50_ms": 2.5}]
     return Results(FACTS, cases, samples)
 

@@ -260,7 +260,7 @@ def test_a_run_measures_in_child_processes_and_drops_its_databases(durable: str)
     bench.require_durable()
     chosen = [
         *cases.own_cases(TINY, seconds=0.2, only=["chain-1", "timers-claim-waiting"]),
-        cases.Case("chain", "chain-1", "nothing", contestant="nobody"),
+        cases.BenchCase("chain", "chain-1", "nothing", contestant="nobody"),
     ]
     heard: list[str] = []
     try:

@@ -12,13 +12,13 @@ import pytest
 from rich.console import Console, RenderableType
 
 from progressor.bench import report
-from progressor.bench.cases import Case
+from progressor.bench.cases import BenchCase
 from progressor.bench.samples import Results
 from progressor.bulks import BrokenGroup, Bulk, BulkPreview, BulkStatus
 from progressor.cli import bulk, oversee, status, token, views
 from progressor.model import Event
+from progressor.monitoring import KnownWorker, Mailbox, NamespaceStatus, Waiting, WaitingRequests
 from progressor.rights import Rights, Token
-from progressor.storage import KnownWorker, Mailbox, NamespaceStatus, Waiting, WaitingRequests
 
 NAMESPACE = "billing.subscription.of-a-long-name-that-somebody-gave"
 PROCESS = "customer-0123456789-abcdef-0123456789-abcdef-0123456789-abcdef-of-germany"
@@ -111,7 +111,7 @@ TABLES: dict[str, tuple[Callable[[], RenderableType], list[str]]] = {
 
 def benched(width: int) -> str:
     """The figures of a run, in a terminal of this width."""
-    case = Case("steps", "steps of many processes at once", "steps")
+    case = BenchCase("steps", "steps of many processes at once", "steps")
     figures = {
         "rate": 12_345.0,
         "p50_ms": 1.25,

@@ -25,7 +25,7 @@ from progressor.http.wire.problems import OF_HTTP, TABLE
 from progressor.storage.doctor.checks import CHECKS
 from progressor.storage.postgres.sqlstates import TABLE as REJECTIONS
 from tests.deploy.manifests import rules
-from tests.docs import state_machine
+from tests.docs import architecture, state_machine
 from tests.docs.pages import ROOT, read
 from tests.docs.state_machine import table
 
@@ -127,6 +127,7 @@ def routes() -> str:
 
 
 DRAWN: dict[tuple[str, str], Callable[[], str]] = {
+    ("CONTRIBUTING.md", "rooms"): architecture.listing,
     ("docs/reference/configuration.md", "settings"): settings,
     ("docs/reference/metrics.md", "metrics"): all_metrics,
     ("docs/reference/schema.md", "invariants"): invariants,
@@ -143,7 +144,6 @@ DRAWN: dict[tuple[str, str], Callable[[], str]] = {
 }
 
 
-_RULE = ROOT / "deploy/kubernetes/monitoring/prometheus-rule.yaml"
 _RULE_BEGINS = """\
 # The alerts of ../../prometheus/alerts.yml for the Prometheus Operator, drawn from there.
 apiVersion: monitoring.coreos.com/v1
@@ -160,8 +160,16 @@ def prometheus_rule() -> str:
     return _RULE_BEGINS + indent(text[text.index("groups:") :], "  ")
 
 
+FILES: dict[Path, Callable[[], str]] = {
+    ROOT / "deploy/kubernetes/monitoring/prometheus-rule.yaml": prometheus_rule,
+    ROOT / "docs/explanation/architecture.svg": architecture.drawing,
+}
+"""Whole files that are drawn."""
+
+
 def main() -> None:
-    _RULE.write_text(prometheus_rule(), encoding="utf-8")
+    for path, draw in FILES.items():
+        path.write_text(draw(), encoding="utf-8")
     for (page, mark), draw in DRAWN.items():
         begin, end = f"<!-- begin: {mark} -->\n", f"<!-- end: {mark} -->"
         part = re.compile(f"{re.escape(begin)}.*?{re.escape(end)}", re.DOTALL)

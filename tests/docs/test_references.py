@@ -20,7 +20,7 @@ from progressor.services.bulk_runner import BulkRunner
 from progressor.services.scanner import Scanner
 from progressor.services.zombie_collector import ZombieCollector
 from progressor.storage.statements import STATEMENTS
-from tests.docs.drawn import DRAWN
+from tests.docs.drawn import DRAWN, FILES
 from tests.docs.pages import marked, read
 
 PUBLIC = """
@@ -57,6 +57,12 @@ def test_every_public_name_has_its_place(name: str) -> None:
 def test_what_is_drawn_is_up_to_date(page: str, mark: str) -> None:
     """`python -m tests.docs.drawn` writes these parts anew."""
     assert marked(page, mark) == DRAWN[page, mark]()
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
+def test_a_drawn_file_is_up_to_date(path: Path) -> None:
+    """`python -m tests.docs.drawn` writes it anew."""
+    assert path.read_text(encoding="utf-8") == FILES[path]()
 
 
 def _methods(of: type) -> list[str]:

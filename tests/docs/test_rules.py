@@ -11,8 +11,7 @@ from pathlib import Path
 from tests.docs.pages import ROOT, read
 
 _EXCEPTION = re.compile(r"#\s*(?:noqa: [A-Z0-9, ]+|type: ignore\[[\w, -]+\])(?P<reason>.*)$")
-# The rooms of which the listing has each file.
-_OPENED = ("client", "services", "worker", "node", "storage", "handlers")
+MOST_MODULES = 16
 _Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
@@ -32,19 +31,34 @@ def _length(function: _Function) -> int:
     return (function.end_lineno or 0) - function.body[said].lineno + 1
 
 
-def test_the_listing_is_that_of_the_tree() -> None:
-    """It has every room, and the way of a call names no file that is not there."""
-    page = read("CONTRIBUTING.md")
+def test_the_way_of_a_call_names_files_that_are_there() -> None:
+    """Its modules and statements exist, by these names."""
+    there = {path.name for path in (ROOT / "progressor").rglob("*.*")}
+    way = read("CONTRIBUTING.md").partition("## One call")[2].partition("\n## ")[0]
+    named = set(re.findall(r"\b\w+\.(?:py|sql)\b", way))
+    assert named
+    assert named <= there
+
+
+def test_no_folder_has_too_many_modules() -> None:
+    """Sixteen at most, to be read at a glance; the command line has a file for each command."""
     package = ROOT / "progressor"
-    listing = page.partition("```text\nprogressor/\n")[2].partition("\n```")[0]
-    rooms = [path for path in package.iterdir() if (path / "__init__.py").exists()]
-    assert [room.name for room in rooms if f"  {room.name}/" not in listing] == []
-    opened = [package, *(package / room for room in _OPENED)]
-    files = [path.name for room in opened for path in room.glob("*.py") if path.name[0] != "_"]
-    assert [name for name in files if not re.search(rf"\b{name}", listing)] == []
-    there = {path.name for path in package.rglob("*.*")}
-    way = page.partition("## One call")[2].partition("\n## ")[0]
-    assert set(re.findall(r"\b\w+\.(?:py|sql)\b", listing + way)) <= there
+    counts = {
+        folder.relative_to(ROOT).as_posix(): len(list(folder.glob("[!_]*.py")))
+        for folder in (package, *(path.parent for path in package.rglob("__init__.py")))
+        if folder.name != "cli"
+    }
+    assert {name: count for name, count in counts.items() if count > MOST_MODULES} == {}
+
+
+def test_a_class_has_a_name_of_its_own() -> None:
+    """No two classes of the package share a name: a reader of one file knows what the name means."""
+    named: dict[str, list[str]] = {}
+    for name, text in _files("progressor"):
+        for node in ast.walk(ast.parse(text)):
+            if isinstance(node, ast.ClassDef):
+                named.setdefault(node.name, []).append(name)
+    assert {name: files for name, files in named.items() if len(files) > 1} == {}
 
 
 def test_an_exception_from_a_lint_carries_its_reason() -> None:

@@ -7,6 +7,7 @@ that were there before: one that appears with the first failure has none.
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import re
 import time
@@ -22,6 +23,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from progressor import Namespace, Process, RetryPolicy, metrics
+from progressor.deployment.log_writer import LogWriter
 from progressor.errors import StorageUnavailable
 from progressor.handlers.waits import Lending
 from progressor.node.loop_lag import LoopLag
@@ -294,6 +296,16 @@ async def defect(world: World) -> None:
     await background.ended()
 
 
+async def unread_log(world: World) -> None:
+    reader, writer = os.pipe()
+    with os.fdopen(writer, "w") as stream:
+        os.close(reader)
+        handler = LogWriter(stream)
+        handler.emit(logging.makeLogRecord({"msg": "nobody reads this"}))
+        handler.flush()
+        handler.close()
+
+
 async def ended_child(world: World) -> None:
     metrics.BACKGROUND_FAILURES.labels("child").inc()
 
@@ -342,6 +354,7 @@ TROUBLES: dict[str, tuple[Trouble, float | None]] = {
     "PostgreSQL is away": (outage, 0),
     "PostgreSQL cannot read what it stored": (damage, None),
     "a defect in the background": (defect, None),
+    "log lines are dropped": (unread_log, None),
     "children of a worker end": (ended_child, None),
     "an old snapshot slows everything": (old_snapshot, 0),
     "a bulk stands still": (still_bulk, None),

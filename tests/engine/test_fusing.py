@@ -12,8 +12,16 @@ import psycopg
 import pytest
 from prometheus_client import REGISTRY
 
-from progressor import Engine, HandlerFailed, Namespace, Process, Reject, Rejected, StorageUnavailable
-from progressor import metrics as published
+from progressor import (
+    Engine,
+    HandlerFailed,
+    Namespace,
+    Process,
+    Reject,
+    Rejected,
+    StorageUnavailable,
+    metrics as published,
+)
 from progressor.client.dispatch import fused as fusing
 from progressor.handlers.handler_profile import MOST_COMPUTED
 from progressor.loggers import message_of

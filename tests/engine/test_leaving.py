@@ -120,15 +120,16 @@ async def test_an_init_that_was_seen_goes_on(
     """Its `get` says so, also if PostgreSQL is silent by then."""
     await hold(storage, init())
     async with Client(dsn) as client:
+        reads = await client._node.reads()
         getting = asyncio.create_task(client.get(NS, "p1", timeout=1))
-        read, seen = client._node.reads.process, asyncio.Event()
+        read, seen = reads.process, asyncio.Event()
 
         async def reading(*wanted: Any) -> Snapshot | None:
             snapshot = await read(*wanted)
             seen.set()
             return snapshot
 
-        monkeypatch.setattr(client._node.reads, "process", reading)
+        monkeypatch.setattr(reads, "process", reading)
         await asyncio.wait_for(seen.wait(), IN_TIME)
         with (
             silent(known, "processes"),

@@ -11,8 +11,7 @@ from typing import Any
 
 import pytest
 
-from progressor import Engine, Namespace, Process
-from progressor import metrics as published
+from progressor import Engine, Namespace, Process, metrics as published
 from progressor.loggers import message_of
 from progressor.node import watchdog
 from progressor.node.loop_lag import LoopLag

@@ -2,7 +2,7 @@
 
 import threading
 from datetime import timedelta
-from typing import Any
+from typing import Any, Self
 
 import pytest
 from prometheus_client import REGISTRY
@@ -35,10 +35,13 @@ from tests.support import (
 
 
 class Reads:
-    """Stands where Reads would: away at first, then back."""
+    """Stands where the reads of a node would: away at first, then back."""
 
     def __init__(self, failures: int) -> None:
         self.failures = failures
+
+    async def __call__(self) -> Self:
+        return self
 
     async def events(self, *_: Any, **__: Any) -> tuple[Event, ...]:
         if self.failures:

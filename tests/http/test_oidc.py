@@ -22,8 +22,7 @@ from progressor.http.server.auth import jwks
 from progressor.http.server.auth.authenticator import AccessOptions, Authenticator
 from progressor.http.server.auth.oidc import Provider as Trusted
 from progressor.rights import Scope
-from tests.http import provider as providers
-from tests.http import shop
+from tests.http import provider as providers, shop
 from tests.http.conftest import asking
 from tests.http.provider import AUDIENCE, Provider
 

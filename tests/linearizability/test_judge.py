@@ -5,8 +5,7 @@ from __future__ import annotations
 from itertools import combinations, permutations
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from benchmarks.linearizability.histories import Operation
 from benchmarks.linearizability.judge import Model, grow_only_set, judge, register

@@ -12,7 +12,7 @@ from alembic.runtime.migration import MigrationContext
 from sqlalchemy import text
 
 from progressor.errors import InvalidRequest, SchemaMismatch, StorageUnavailable
-from progressor.storage import migrations
+from progressor.storage import migrations, schema_check
 from progressor.storage.schema import metadata, process_status, task_status, task_type
 
 _CATALOG = """
@@ -147,7 +147,7 @@ def test_down_to_base_and_up_again(dsn: str) -> None:
 
 def test_every_revision_is_reached_and_left(empty_dsn: str) -> None:
     """Each revision can be upgraded to one by one, and downgraded from one by one."""
-    order = ["base", *migrations._revisions()]
+    order = ["base", *schema_check.revisions()]
     for revision in order[1:]:
         assert migrations.upgrade(empty_dsn, revision)[1] == revision
     for revision in order[-2::-1]:

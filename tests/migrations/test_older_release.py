@@ -9,11 +9,10 @@ from typing import LiteralString
 
 import psycopg
 import pytest
-from alembic.config import Config
 
 from progressor import Client, Engine, Namespace, Process
 from progressor.errors import SchemaMismatch
-from progressor.storage import migrations
+from progressor.storage import migrations, schema_check
 from tests.docs.pages import ROOT
 
 _REVISION = '''"""What a later release brings."""
@@ -49,10 +48,9 @@ def later(tmp_path: Path, dsn: str, monkeypatch: pytest.MonkeyPatch) -> Iterator
     folder = tmp_path / "alembic"
     shutil.copytree(ROOT / "alembic", folder, ignore=shutil.ignore_patterns("__pycache__"))
 
-    def config(output: object = None) -> Config:
-        made = Config(output_buffer=output)  # type: ignore[arg-type] # as the real one
-        made.set_main_option("script_location", str(folder).replace("%", "%%"))
-        return made
+    def release(patch: pytest.MonkeyPatch) -> None:
+        for module in (migrations, schema_check):
+            patch.setattr(module, "folder", lambda: folder)
 
     def upgrade(*migrations_say: str) -> None:
         before = migrations.head()
@@ -61,13 +59,13 @@ def later(tmp_path: Path, dsn: str, monkeypatch: pytest.MonkeyPatch) -> Iterator
             (folder / "versions" / f"{number}_later.py").write_text(text)
             before = str(number)
         with monkeypatch.context() as patch:
-            patch.setattr(migrations, "_config", config)
+            release(patch)
             assert migrations.upgrade(dsn)[1] == before
 
     yield upgrade
     # The doctor that looks at the end of each test is of this release, and may be.
     with monkeypatch.context() as patch:
-        patch.setattr(migrations, "_config", config)
+        release(patch)
         migrations.upgrade(dsn, "0001")
 
 

@@ -32,12 +32,12 @@ from progressor.model import (
     SetTimer,
     Snapshot,
     Success,
+    Task as TaskOfWorker,
     TaskStatus,
     TaskType,
     Timer,
     TimerStatus,
 )
-from progressor.model import Task as TaskOfWorker
 from progressor.storage.operations import Storage
 from progressor.storage.steps.fused import Doubtful, Fused
 from progressor.storage.values import (

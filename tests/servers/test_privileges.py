@@ -19,8 +19,7 @@ from progressor.storage import migrations
 from progressor.storage.doctor import examine
 from progressor.storage.operations import Storage
 from progressor.storage.postgres.pool import SessionPool
-from tests.acceptance.support import NS as BANK
-from tests.acceptance.support import Act, Scripted, until
+from tests.acceptance.support import NS as BANK, Act, Scripted, until
 from tests.support import (
     NS,
     SECOND,

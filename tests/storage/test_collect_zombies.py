@@ -31,6 +31,7 @@ from tests.support import (
     break_process,
     claim_calls,
     claim_timers,
+    collect as judge,
     eventually,
     evidence,
     fail,
@@ -46,7 +47,6 @@ from tests.support import (
     start,
     wait,
 )
-from tests.support import collect as judge
 
 AGE = timedelta(seconds=30)
 GRACE = timedelta(seconds=10)

@@ -17,8 +17,7 @@ import pytest
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from progressor.storage.operations import Storage
-from progressor.storage.postgres import pipeline as session
-from progressor.storage.postgres import pool as connections
+from progressor.storage.postgres import pipeline as session, pool as connections
 from progressor.storage.postgres.pool import SessionPool
 from progressor.storage.postgres.session_setup import refuse_lent_sessions
 from progressor.storage.queries.reads import Reads

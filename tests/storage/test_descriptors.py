@@ -43,8 +43,8 @@ async def test_the_error_and_the_log_name_the_descriptors(
     await asyncio.to_thread(os.getpid)
     reads = Reads(dsn, patience=timedelta(seconds=0.2))
     with no_descriptors(), pytest.raises(StorageUnavailable, match="no file descriptor left"):
-        await reads.namespace("x")
-    assert await reads.namespace("x") is None
+        await reads.process("x", "y")
+    assert await reads.process("x", "y") is None
     await reads.close()
     said = [message_of(each) for each in caplog.records if each.levelname == "WARNING"]
     assert said == ["no file descriptor left for PostgreSQL"]

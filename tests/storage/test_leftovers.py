@@ -6,8 +6,9 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from progressor.monitoring import Waiting
 from progressor.outages import Outage
-from progressor.storage.admin.monitoring import Backlog, Waiting
+from progressor.storage.admin.monitoring import Backlog
 from progressor.storage.heartbeats import Beats
 from progressor.storage.operations import Storage
 from tests.support import (

@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 
 from psycopg import sql
 
-from progressor.storage.admin.mailboxes import Mailbox
+from progressor.monitoring import Mailbox
 from progressor.storage.operations import Storage
 from tests.support import (
     NS,

@@ -10,7 +10,8 @@ import pytest
 
 from progressor.errors import StorageUnavailable
 from progressor.model import Decision, Disposition, Reply, shown_id
-from progressor.storage.admin.namespaces import KnownNamespace, Left
+from progressor.monitoring import KnownNamespace
+from progressor.storage.admin.namespaces import Left
 from progressor.storage.operations import Storage
 from progressor.storage.statements import STATEMENTS
 from progressor.storage.values import NotPrepared, Reason

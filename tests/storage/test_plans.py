@@ -61,6 +61,7 @@ OTHER_STATEMENTS = {
     "planner",
     "settings",
     "health",
+    "namespace",
     "namespace_names",
 } | {
     *("heartbeat", "deregister", "live_workers", "served_namespaces", "register_namespace"),

@@ -18,9 +18,8 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from progressor.errors import ProgressorError, SchemaMismatch
 from progressor.model import HistoryRange, Life
 from progressor.storage.operations import Storage
+from progressor.storage.queries.criteria import TimerFilter, TraceRange, Wanted
 from progressor.storage.queries.reads import Reads, task_statement
-from progressor.storage.queries.searches import TimerFilter, Wanted
-from progressor.storage.queries.traces import TraceRange
 from tests.support import NS, SECOND, Tables, resume, start
 
 

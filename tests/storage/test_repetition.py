@@ -12,8 +12,7 @@ from datetime import timedelta
 from typing import LiteralString
 
 import pytest
-from psycopg import errors as pg
-from psycopg import sql
+from psycopg import errors as pg, sql
 
 from progressor.errors import StorageUnavailable
 from progressor.model import Decision, Event, TaskStatus, TaskType

@@ -10,7 +10,8 @@ import pytest
 from sqlalchemy.dialects.postgresql.psycopg import PGDialect_psycopg
 
 from progressor.storage.queries import searches
-from progressor.storage.queries.searches import TimerFilter, Wanted
+from progressor.storage.queries.criteria import TimerFilter, Wanted
+from progressor.storage.queries.searches import Search
 from tests.conftest import Databases
 from tests.storage.test_plans import break_some, fill
 from tests.support import NS, Tables
@@ -63,9 +64,9 @@ def test_a_page_reads_what_it_hands_out(
 ) -> None:
     """Of a search by timer, with those that it looks at where no index says what is not there."""
     monkeypatch.setattr(searches, "MOST_LOOKED_AT", 200)
-    wanted, cursor = Wanted(namespace=namespace, namespaces=namespaces, timer=timer), None
+    search, cursor = Search(Wanted(namespace=namespace, namespaces=namespaces, timer=timer)), None
     for _ in range(3):
-        compiled = wanted.statement(LIMIT, cursor).compile(
+        compiled = search.statement(LIMIT, cursor).compile(
             dialect=PGDialect_psycopg(), compile_kwargs={"literal_binds": True}
         )
         (plan,) = filled.connection.execute(
@@ -73,7 +74,7 @@ def test_a_page_reads_what_it_hands_out(
         ).fetchone()  # type: ignore[misc]
         assert sum(read(plan[0]["Plan"])) < 900, plan
         rows = filled.execute(str(compiled))  # type: ignore[arg-type]
-        items, cursor = wanted.page(rows, LIMIT)
+        items, cursor = search.page(rows, LIMIT)
         assert len(items) == LIMIT
         assert cursor is not None
 
@@ -93,7 +94,7 @@ def test_a_page_of_the_broken_ones(
     if analyzed:
         tables.execute("ANALYZE")
     compiled = (
-        Wanted(namespace=NS, namespaces=namespaces, status="error")
+        Search(Wanted(namespace=NS, namespaces=namespaces, status="error"))
         .statement(LIMIT, None)
         .compile(dialect=PGDialect_psycopg(), compile_kwargs={"literal_binds": True})
     )

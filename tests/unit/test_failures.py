@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from progressor.client.failure_groups import FailureGroup, grouped, normalised
-from progressor.storage import Failed
+from progressor.monitoring import Failed
 
 T0 = datetime(2040, 1, 1, tzinfo=UTC)
 ONE = Failed("shop", "broken", "p1", "call pay", "KeyError: 'invoice-17'", T0, False)

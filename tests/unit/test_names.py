@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from progressor.errors import InvalidRequest, NamespaceNotFound
-from progressor.names import names_like, nearest_names
+from progressor.inputs import names_like, nearest_names
 from progressor.rights import Scope, check_scopes
 
 

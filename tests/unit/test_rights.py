@@ -6,8 +6,7 @@ import re
 from datetime import UTC, datetime
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from progressor.errors import InvalidRequest
 from progressor.loggers import without_passwords

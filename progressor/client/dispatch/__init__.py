@@ -1,1 +1,1 @@
-"""Requests on their way to an answer: accepted in batches, run here if a slot is free."""
+"""Requests on their way to an answer: accepted in batches, and run here if a slot is free."""

@@ -8,14 +8,12 @@ hands runs even if its caller is gone.
 from __future__ import annotations
 
 import asyncio
-import hashlib
-import secrets
 from collections.abc import Mapping
 from contextlib import suppress
-from datetime import timedelta
 from typing import Any, assert_never
 
 from progressor.client.dispatch.acceptor import Accepted, Acceptor
+from progressor.client.dispatch.request import request_of, seconds_of
 from progressor.client.requests import Timeout
 from progressor.client.results import Receipt, response_of
 from progressor.errors import (
@@ -27,64 +25,20 @@ from progressor.errors import (
     StorageUnavailable,
     TaskNotFound,
 )
-from progressor.handlers.codec import RAW, Wire, encode, json_object, require_in_range
+from progressor.handlers.codec import RAW, Wire, require_in_range
 from progressor.handlers.namespace import Namespace
 from progressor.handlers.waits import waiting_for
-from progressor.inputs import check_count, check_seconds, check_text
-from progressor.inputs import check_namespace as _check_name
-from progressor.model import LAST_ID, Metadata, ProcessStatus, Snapshot, TaskType
-from progressor.names import nearest_names
+from progressor.inputs import check_count, check_namespace as _check_name, check_text, nearest_names
+from progressor.model import LAST_ID, ProcessStatus, Snapshot, TaskType
 from progressor.node.node import Node
 from progressor.storage import Continue, Duplicate, Finished, Postpone, Request, TaskOutcome, TaskRef
 from progressor.worker.pools import Pools
-from progressor.worker.slot import new_lease
 
 _INIT_POLL, _LONGEST_INIT_POLL = 0.005, 0.25
 # How long who gave up waiting is kept to be told why.
 _WHY_SECONDS = 2.0
 # How long the look at a task may take, for who has less time than that.
 _LOOK_SECONDS = 2.0
-
-
-def request_of(
-    task_type: TaskType,
-    namespace: str,
-    process_id: str,
-    args: Any,
-    idempotency_key: str | None,
-    context: Any,
-    name: str | None = None,
-    metadata: Metadata | None = None,
-) -> Request:
-    """A checked request, in plain JSON; InvalidRequest names what is wrong."""
-    _check_name(namespace)
-    check_text("process_id", process_id)
-    if name is not None or task_type in (TaskType.CALL, TaskType.NOTIFY):
-        name = check_text("name", name)
-    if idempotency_key is None:
-        # 72 random bits are unique in one process; short, because each key stands in an index.
-        idempotency_key = secrets.token_urlsafe(9)
-    plain = encode(args, field="args")
-    return Request(
-        namespace=namespace,
-        process_id=process_id,
-        task_type=task_type,
-        idempotency_key=check_text("idempotency_key", idempotency_key),
-        # Of the plain bytes: a codec that encrypts never writes the same twice.
-        request_hash=_request_hash(task_type, name, plain),
-        lease=new_lease(),
-        name=name,
-        args=plain,
-        context=encode(context, field="context"),
-        process_metadata=None if metadata is None else json_object(metadata, field="metadata"),
-    )
-
-
-def _request_hash(task_type: TaskType, name: str | None, args: bytes | None) -> bytes:
-    parts = (task_type.value, name or "", "" if args is None else "args")
-    head = "\0".join(parts).encode()
-    # A part of it tells two requests of one key apart, and is stored with each.
-    return hashlib.sha256(head + b"\0" + (args or b"")).digest()[:12]
 
 
 class Dispatcher:
@@ -105,7 +59,7 @@ class Dispatcher:
     async def check_namespace(self, namespace: str) -> None:
         """NamespaceNotFound unless a worker ever served it."""
         if namespace not in self._known:
-            row = await self._node.reads.namespace(namespace)
+            row = await self._node.storage.namespace(namespace)
             if row is None:
                 raise await namespace_not_found(self._node, namespace)
             if namespace not in self._given:
@@ -259,7 +213,7 @@ class Dispatcher:
         try:
             async with asyncio.timeout_at(began + look):
                 await self._node.connected()
-                row = await self._node.reads.task(namespace, process_id, task_id)
+                row = await (await self._node.reads()).task(namespace, process_id, task_id)
                 if row is None or fingerprint not in (None, row.ref(namespace).key.fingerprint):
                     await self.found(namespace, process_id)
                     if fingerprint is None:
@@ -306,7 +260,7 @@ class Dispatcher:
 
     async def found(self, namespace: str, process_id: str) -> Snapshot:
         """The process as it is now; ProcessNotFound if there is none."""
-        snapshot = await self._node.reads.process(namespace, process_id)
+        snapshot = await (await self._node.reads()).process(namespace, process_id)
         if snapshot is None:
             await self.check_namespace(namespace)
             raise ProcessNotFound(namespace, process_id)
@@ -336,11 +290,6 @@ def standing_of(accepted: Accepted) -> tuple[TaskRef, TaskOutcome | None]:
             return ref, None
         case _:
             assert_never(accepted)
-
-
-def seconds_of(timeout: Timeout, default: timedelta) -> float:
-    """How long a caller waits, in seconds; InvalidRequest if that is no time."""
-    return check_seconds("timeout", default if timeout is None else timeout)
 
 
 def not_answered(seconds: float, cause: str | None) -> StorageUnavailable:

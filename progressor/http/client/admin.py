@@ -10,8 +10,7 @@ from pydantic import TypeAdapter
 from pydantic_core import to_json
 
 from progressor.bulks import Bulk, BulkPreview
-from progressor.client.admin import EVER
-from progressor.client.failure_groups import FailureGroup
+from progressor.client.failure_groups import EVER, FailureGroup
 from progressor.handlers.members import members_for
 from progressor.http.client.exchange import Answer
 from progressor.http.client.requests import process_url
@@ -19,7 +18,7 @@ from progressor.http.client.transport import RetryingTransport
 from progressor.http.wire import headers
 from progressor.inputs import check_count, check_namespace, check_text
 from progressor.model import LAST_ID
-from progressor.storage import KnownNamespace, KnownWorker, Mailbox, NamespaceStatus
+from progressor.monitoring import KnownNamespace, KnownWorker, Mailbox, NamespaceStatus
 
 T = TypeVar("T")
 

@@ -13,11 +13,10 @@ from typing import Any, Literal, Self
 
 import httpx
 
-from progressor.client.client import ProcessHandle
+from progressor.client.handle import ProcessClient, ProcessHandle
 from progressor.client.imports import check_import, event_parts
-from progressor.client.requests import Requesting, Timeout
+from progressor.client.requests import Timeout
 from progressor.client.results import Health, Page, Published, TraceEntry
-from progressor.client.timers import Timing
 from progressor.errors import InvalidRequest, StorageUnavailable
 from progressor.handlers.codec import decode, encode_json, json_object
 from progressor.handlers.members import members_for
@@ -33,7 +32,7 @@ from progressor.model import LAST_ID, HistoryRange, Metadata, SetTimer, UnsetTim
 from progressor.storage import MOST_ITEMS, TimerFilter
 
 
-class HttpClient(Requesting, Timing, HttpOperating):
+class HttpClient(HttpOperating, ProcessClient):
     """The processes of one API: `async with HttpClient("https://…", token="…") as client: …`.
 
     `timeout` is how long a request waits for its answer unless it says so itself; `transport` is httpx's.

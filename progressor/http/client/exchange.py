@@ -1,6 +1,6 @@
 """One request of HttpClient and its answer, and who carries them: connections, or a transport of httpx.
 
-Rule: a request is sent once; repeating it is up to Line.
+Rule: a request is sent once; RetryingTransport repeats it.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ from http import HTTPStatus
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
-from progressor.client.dispatch.dispatcher import request_of
+from progressor.client.dispatch.request import request_of
 from progressor.client.requests import SIMPLE_REPAIR, Timeout
 from progressor.client.results import Receipt
 from progressor.errors import InvalidRequest, ReplyTimeout

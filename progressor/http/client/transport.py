@@ -13,7 +13,7 @@ from urllib.parse import urlencode
 
 import httpx
 
-from progressor.client.dispatch.dispatcher import seconds_of
+from progressor.client.dispatch.request import seconds_of
 from progressor.client.requests import Timeout
 from progressor.errors import InvalidRequest, RequestLost, StorageUnavailable
 from progressor.http.client.decode import error_of, is_accepted

@@ -1,1 +1,1 @@
-"""The wire format of the API: headers, paths, problems. Needs neither FastAPI nor an HTTP client."""
+"""The wire format: headers, paths, problems. Needs no HTTP library."""

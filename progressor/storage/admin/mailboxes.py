@@ -6,9 +6,9 @@ Rule: every count has a bound, so a deep mailbox costs its look no more than a s
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from progressor.monitoring import Mailbox, WaitingRequests
 from progressor.storage.admin.monitoring import Overview
 from progressor.storage.postgres.arrays import bigints
 from progressor.storage.statements import Row
@@ -22,48 +22,6 @@ _DEEP = 100_000
 # A mailbox gets shorter as fast as its last so many requests ended, unless they ended longer ago.
 _STEPS = 100
 _SPAN = timedelta(minutes=10)
-
-
-@dataclass(frozen=True, slots=True)
-class Mailbox:
-    """The requests that wait on one process, counted up to 100,000; `at_least`: there are more.
-
-    `age` is how long the oldest has waited. `through_in` is how long they will take at the pace of the last
-    requests of the process, None if fewer than two of these ended within ten minutes.
-    """
-
-    process_id: str
-    requests: int
-    at_least: bool
-    age: timedelta
-    through_in: timedelta | None
-
-
-@dataclass(frozen=True, slots=True)
-class WaitingRequests:
-    """The requests that wait in a namespace; `at_least`: there are more.
-
-    `age` is how long the oldest has waited. `deepest` are the five mailboxes with the most of them, the
-    deepest first, and the one in which the oldest waits. Of more than five with a hundred or more, it is
-    those whose oldest has waited longest.
-    """
-
-    requests: int
-    at_least: bool
-    age: timedelta
-    deepest: tuple[Mailbox, ...]
-
-    def through_in(self, steps: int) -> timedelta | None:
-        """How long they will take at so many steps a minute, None if that is unknown.
-
-        The requests of a mailbox run one after the other, so it is no shorter than that of any mailbox.
-        """
-        if not self.requests:
-            return timedelta()
-        if steps <= 0 or any(each.through_in is None for each in self.deepest if each.requests > 1):
-            return None
-        alone = [each.through_in for each in self.deepest if each.through_in is not None]
-        return max(timedelta(minutes=self.requests / steps), *alone, timedelta())
 
 
 class Mailboxes(Overview):

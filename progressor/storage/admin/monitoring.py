@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
+from progressor.monitoring import Waiting
 from progressor.rights import check_patterns, fitting
 from progressor.storage.postgres.arrays import texts
 from progressor.storage.postgres.server_identity import place_of
@@ -21,19 +22,21 @@ class LiveWorker(NamedTuple):
     free_slots: int
 
 
+class NamespaceRow(NamedTuple):
+    """A namespace as the workers that serve it registered it."""
+
+    name: str
+    paused: bool
+    options: Mapping[str, Any]
+    schemas: Mapping[str, Any]
+
+
 class ServedNamespaces(NamedTuple):
     """How many workers live, what they serve, and which namespaces are paused."""
 
     workers: int
     namespaces: tuple[str, ...]
     paused: tuple[str, ...]
-
-
-class Waiting(NamedTuple):
-    """How many tasks could be claimed now, and for how long the oldest of them has waited."""
-
-    tasks: int
-    age: timedelta
 
 
 class Backlog(NamedTuple):
@@ -55,6 +58,11 @@ class Overview(Transactions):
         await self._rows(
             "register_namespace", name=name, options=json.dumps(options), schemas=json.dumps(schemas)
         )
+
+    async def namespace(self, name: str) -> NamespaceRow | None:
+        """A namespace by its name; None if no worker ever served it."""
+        rows = await self._rows("namespace", name=name)
+        return NamespaceRow(**rows[0]) if rows else None
 
     async def namespace_names(self) -> list[str]:
         """Every namespace that any worker ever served."""

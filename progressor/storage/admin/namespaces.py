@@ -11,102 +11,22 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from progressor.model import shown_id
-from progressor.storage.admin.mailboxes import Mailboxes, WaitingRequests
-from progressor.storage.admin.monitoring import Waiting
+from progressor.monitoring import (
+    MOST_COUNTED,
+    Failed,
+    KnownNamespace,
+    KnownWorker,
+    NamespaceStatus,
+)
+from progressor.storage.admin.mailboxes import Mailboxes
 from progressor.storage.postgres.pipeline import Session
 from progressor.storage.values import Standstill, TaskRef
 
-# How far people are told a count; of what is more they are told that it is.
-MOST_COUNTED = 1000
 _NEXT_TIMERS = 3
 # How many broken processes, and how many timers, of a namespace are looked at for what failed.
 MOST_FAILED = 5000
 # In seconds: each try may hold up, for a moment, whoever writes to processes.
 _RETIRING = 5.0
-
-
-@dataclass(frozen=True, slots=True)
-class KnownNamespace:
-    """A namespace that some worker served, and who serves it now; `pause_reason` is why it is paused.
-
-    `slots` are those of the live workers together, None if a worker of another kind registered it; how many
-    of them are free, and how many `steps` they performed within a minute, they said at their last sign of
-    life.
-    """
-
-    name: str
-    paused: bool
-    workers: int
-    slots: int | None
-    free_slots: int
-    steps: int
-    updated_at: datetime
-    pause_reason: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class KnownWorker:
-    """An OS process that has a heartbeat; one that serves no namespace is a zombie collector.
-
-    `silent_for` is the age of its last sign of life; longer than `lease_age`, it counts as dead.
-    """
-
-    worker_id: str
-    host: str
-    namespaces: tuple[str, ...]
-    free_slots: Mapping[str, int]
-    started_at: datetime
-    seen_at: datetime
-    silent_for: timedelta
-    lease_age: timedelta
-
-    @property
-    def is_live(self) -> bool:
-        """Whether its lease is not over."""
-        return self.silent_for < self.lease_age
-
-
-@dataclass(frozen=True, slots=True)
-class NamespaceStatus:
-    """How a namespace does. `calls`, `timers`, `broken` and `started` are counted up to 1,001.
-
-    `waiting` are all requests that wait, `through_in` is how long they will take at the pace of the last
-    minute, None if it is unknown. `calls` and `timers` wait and could run now; `started` are the processes
-    of the last minute, `steps` what its live workers performed in it; `next_timers` are the times of the
-    next ones to fall due.
-    """
-
-    name: str
-    paused: bool
-    workers: int
-    slots: int | None
-    free_slots: int
-    running: int
-    waiting: WaitingRequests
-    through_in: timedelta | None
-    calls: Waiting
-    timers: Waiting
-    broken: int
-    started: int
-    steps: int
-    next_timers: tuple[datetime, ...]
-    pause_reason: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Failed:
-    """A broken process, or a timer that failed and is tried again; `handler` is what failed, with its name.
-
-    `at_least`: there were more of its kind in its namespace than are looked at.
-    """
-
-    namespace: str
-    status: str
-    process_id: str
-    handler: str
-    error: str
-    at: datetime
-    at_least: bool
 
 
 @dataclass(frozen=True, slots=True)

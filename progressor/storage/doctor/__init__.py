@@ -1,4 +1,4 @@
-"""The doctor: looks whether everything that the engine promises of its tables is so, and changes nothing.
+"""The doctor: it checks the promises of the engine about its tables, and changes nothing.
 
 Rule: one snapshot, read-only. A finding is a defect of the engine, of the storage below it, or of a hand
 that wrote into the tables; never something that a busy system passes through.

@@ -1,1 +1,1 @@
-"""Connections to PostgreSQL: opened, pooled, pipelined, and retried by what an error means."""
+"""Connections to PostgreSQL: opened, pooled, pipelined, retried."""

@@ -6,7 +6,7 @@ Rule: every read is a range of an index. Histories are gapless, so a limit is ar
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -33,11 +33,12 @@ from progressor.storage.postgres import session_setup
 from progressor.storage.postgres.pool import ConnectionPool
 from progressor.storage.postgres.retry import Retry
 from progressor.storage.postgres.server_identity import outage_of
+from progressor.storage.queries.criteria import TaskRow, TraceRange, Wanted
 from progressor.storage.queries.pages import in_order, with_room
-from progressor.storage.queries.searches import PROCESS, Wanted, number_of, shown_timer, timer_of
-from progressor.storage.queries.traces import TaskRow, TraceRange, task_row, tasks_of
+from progressor.storage.queries.searches import PROCESS, Search, number_of, shown_timer, timer_of
+from progressor.storage.queries.traces import task_row, tasks_of
 from progressor.storage.rows import snapshot_of
-from progressor.storage.schema import events, kept_answers, namespaces, processes, removed_processes, tasks
+from progressor.storage.schema import events, kept_answers, processes, removed_processes, tasks
 from progressor.storage.statements import Row
 from progressor.storage.values import ROOM, TaskRef
 
@@ -73,16 +74,6 @@ class AnswerRow:
             self.idempotency_key,
             self.request_hash,
         )
-
-
-@dataclass(frozen=True, slots=True)
-class NamespaceRow:
-    """What the workers that serve a namespace wrote of it."""
-
-    name: str
-    paused: bool
-    options: Mapping[str, Any]
-    schemas: Mapping[str, Any]
 
 
 class Reads:
@@ -188,12 +179,6 @@ class Reads:
         rows = await self._rows(task_statement(namespace, process_id, task_id))
         return AnswerRow(**rows[0] | {"status": TaskStatus(rows[0]["status"])}) if rows else None
 
-    async def namespace(self, name: str) -> NamespaceRow | None:
-        """What is known of a namespace."""
-        columns = [namespaces.c[field] for field in NamespaceRow.__dataclass_fields__]
-        rows = await self._rows(select(*columns).where(namespaces.c.name == name))
-        return NamespaceRow(**rows[0]) if rows else None
-
     async def search(
         self, wanted: Wanted, *, limit: int, cursor: str | None
     ) -> tuple[list[Snapshot], str | None]:
@@ -201,7 +186,8 @@ class Reads:
 
         A page ends early where the states on it have no room together.
         """
-        return wanted.page(await self._rows(wanted.statement(limit, cursor)), limit)
+        search = Search(wanted)
+        return search.page(await self._rows(search.statement(limit, cursor)), limit)
 
 
 class _Reader:

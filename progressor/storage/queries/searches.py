@@ -10,7 +10,7 @@ import base64
 import json
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Literal
+from typing import Any
 
 from sqlalchemy import (
     ColumnElement,
@@ -33,16 +33,13 @@ from sqlalchemy import (
 
 from progressor.errors import InvalidRequest
 from progressor.inputs import check_count, check_moment
-from progressor.model import LAST_ID, Metadata, Snapshot, TaskType, Timer, TimerStatus
+from progressor.model import LAST_ID, Snapshot, TaskType, Timer, TimerStatus
+from progressor.storage.queries.criteria import Wanted
 from progressor.storage.queries.pages import in_order, with_room
 from progressor.storage.rows import snapshot_of
 from progressor.storage.schema import namespaces, processes, running, schedule, tasks
 from progressor.storage.statements import Row
-from progressor.storage.values import ROOM
 
-TimerFilter = Literal["none", "overdue", "held"]
-
-MOST_ITEMS = 1000
 # How many processes one page looks at that searches for those without a timer.
 MOST_LOOKED_AT = 10_000
 
@@ -73,26 +70,15 @@ _DUE = schedule.alias("due")
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
-    """Which processes a search is for; None: any."""
+class Search:
+    """The statements of a search, and what their rows become."""
 
-    namespace: str | None = None
-    namespaces: tuple[str, ...] | None = None
-    """Of these alone, whichever is wanted of them."""
-    status: str | None = None
-    metadata: Metadata | None = None
-    created_after: datetime | None = None
-    created_before: datetime | None = None
-    timer: TimerFilter | None = None
-    states: bool = True
-    """Whether the states are read, too."""
-    room: int = ROOM
-    """How many bytes of states, metadata and errors a page has; one process may have more."""
+    wanted: Wanted
 
     def statement(self, limit: int, cursor: str | None) -> Select[Any]:
         """A page of at most `limit`, and one more if there are more."""
         after = None if cursor is None else _read_cursor(cursor, self._order)
-        match self.timer:
+        match self.wanted.timer:
             case "overdue":
                 return self._with_timers(self._overdue(limit, after))
             case "none":
@@ -116,10 +102,12 @@ class Wanted:
 
     @property
     def _found(self) -> tuple[ColumnElement[Any], ...]:
-        return (*(PROCESS if self.states else _WITHOUT_STATE), processes.c.namespace_no)
+        return (*(PROCESS if self.wanted.states else _WITHOUT_STATE), processes.c.namespace_no)
 
     def _with_room(self, found: Select[Any]) -> FromClause:
-        return with_room(found, order=_IN_ORDER, sized=("aux_state", "metadata", "detail"), room=self.room)
+        return with_room(
+            found, order=_IN_ORDER, sized=("aux_state", "metadata", "detail"), room=self.wanted.room
+        )
 
     def _with_timers(self, found: Select[Any]) -> Select[Any]:
         """Asked for each row that is handed out: what was passed by is not looked at."""
@@ -133,35 +121,35 @@ class Wanted:
 
     @property
     def _order(self) -> str:
-        return "due" if self.timer == "overdue" else "created"
+        return "due" if self.wanted.timer == "overdue" else "created"
 
     def _conditions(self) -> list[ColumnElement[bool]]:
         # Each condition with the predicate of the index that serves it.
         wanted: list[ColumnElement[bool]] = [processes.c.created_at > text("'-infinity'")]
-        if self.status == "error" or self.timer == "held":
+        if self.wanted.status == "error" or self.wanted.timer == "held":
             # By the constraint that is who is broken. To ask for the status too would, before the first
             # ANALYZE, make them look so few that all of them are read and sorted for a page.
             wanted.append(processes.c.detail.is_not(None))
-        if self.status not in (None, "error"):
-            wanted.append(processes.c.status == self.status)
-        if self.timer == "held":
+        if self.wanted.status not in (None, "error"):
+            wanted.append(processes.c.status == self.wanted.status)
+        if self.wanted.timer == "held":
             wanted.append(_waiting_timer(processes).is_not(None))
-        if self.metadata:
-            wanted.append(processes.c.metadata.contains(self.metadata))
+        if self.wanted.metadata:
+            wanted.append(processes.c.metadata.contains(self.wanted.metadata))
             wanted.append(processes.c.metadata != text("'{}'::jsonb"))
-        if self.created_after is not None:
-            wanted.append(processes.c.created_at >= self.created_after)
-        if self.created_before is not None:
-            wanted.append(processes.c.created_at < self.created_before)
+        if self.wanted.created_after is not None:
+            wanted.append(processes.c.created_at >= self.wanted.created_after)
+        if self.wanted.created_before is not None:
+            wanted.append(processes.c.created_at < self.wanted.created_before)
         return wanted
 
     def _in_order(self, *columns: Any, after: tuple[Any, ...] | None, limit: int) -> Select[Any]:
-        if self.namespaces is not None:
+        if self.wanted.namespaces is not None:
             return self._of_each(*columns, after=after, limit=limit)
         wanted = self._conditions()
-        if self.namespace is not None:
-            wanted.append(processes.c.namespace_no == number_of(self.namespace))
-        if after is not None and self.namespace is None:
+        if self.wanted.namespace is not None:
+            wanted.append(processes.c.namespace_no == number_of(self.wanted.namespace))
+        if after is not None and self.wanted.namespace is None:
             wanted.append(tuple_(*_BY_CREATION) > tuple_(*after))
         elif after is not None:
             # A row that begins with a column of which only one value is wanted is no place to begin at.
@@ -187,12 +175,12 @@ class Wanted:
 
     def _wanted_namespaces(self, after: tuple[Any, ...] | None) -> list[ColumnElement[bool]]:
         wanted: list[ColumnElement[bool]] = []
-        if self.namespace is not None:
-            wanted.append(namespaces.c.name == self.namespace)
+        if self.wanted.namespace is not None:
+            wanted.append(namespaces.c.name == self.wanted.namespace)
         elif after is not None:
             wanted.append(namespaces.c.namespace_no >= after[0])
-        if self.namespaces is not None:
-            wanted.append(namespaces.c.name.in_(self.namespaces))
+        if self.wanted.namespaces is not None:
+            wanted.append(namespaces.c.name.in_(self.wanted.namespaces))
         return wanted
 
     def _by_creation(self, limit: int, after: tuple[Any, ...] | None) -> Select[Any]:
@@ -203,7 +191,7 @@ class Wanted:
         """Earliest due first, by the index that claims use: a page of each namespace at most."""
         wanted = self._conditions()
         key = (_DUE.c.namespace_no, _DUE.c.scheduled_time, _DUE.c.task_id)
-        if after is not None and self.namespace is None:
+        if after is not None and self.wanted.namespace is None:
             wanted.append(tuple_(*key) > tuple_(*after))
         elif after is not None:
             wanted.append(_DUE.c.namespace_no == after[0])

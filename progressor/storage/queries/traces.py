@@ -3,61 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from datetime import datetime, timedelta
-from typing import Any, NamedTuple
+from typing import Any
 
 from sqlalchemy import Select, and_, select
 
 from progressor.model import Event, TaskStatus, TaskType, shown_id
+from progressor.storage.queries.criteria import TaskRow, TraceRange
 from progressor.storage.queries.searches import number_of
 from progressor.storage.schema import processes, schedule, tasks
 from progressor.storage.statements import Row
-
-
-@dataclass(frozen=True, slots=True)
-class TaskRow:
-    """One task of a process's trace, as stored, with the events that it made."""
-
-    task_id: int
-    task_type: TaskType
-    status: TaskStatus
-    name: str | None
-    args: bytes | None
-    response: bytes | None
-    error: str | None
-    idempotency_key: str | None
-    context: bytes | None
-    scheduled_time: datetime
-    running_time: datetime | None
-    finished_time: datetime | None
-    attempts_count: int
-    last_retry_interval: timedelta | None
-    worker_id: str | None
-    events: tuple[Event, ...]
-
-    @property
-    def size(self) -> int:
-        """How many bytes its values have, and those of its events."""
-        own = (self.args, self.response, self.context, *(event.payload for event in self.events))
-        return sum(len(value or b"") for value in own)
-
-
-class TraceRange(NamedTuple):
-    """Tasks of one process between two ids: the first `limit` of them, or the `last` ones."""
-
-    namespace: str
-    process_id: str
-    after: int = 0
-    before: int | None = None
-    limit: int | None = None
-    last: int | None = None
-
-    @property
-    def order(self) -> str:
-        """The order in which pages of it are read."""
-        return "task_id" if self.last is None else "-task_id"
-
 
 _IS_BROKEN = (
     select(processes.c.status == "error")

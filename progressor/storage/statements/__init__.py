@@ -1,4 +1,4 @@
-"""The hot statements, one file each, as whole SQL.
+"""The SQL statements, one file each, with the rules that they keep.
 
 `STATEMENTS["save_result"]` is the text of `save_result.sql`; parameters are named, arrays travel as the
 types of `storage.arrays`. Every table, type and sequence is named with its schema, `progressor`;

@@ -78,7 +78,7 @@ Last = Annotated[int | None, Query(ge=0, le=MOST_ITEMS, description="How many of
 ShowState = Annotated[bool, Query(description="Whether to show the state; it needs state:read.")]
 
 
-class Search(BaseModel, extra="forbid"):
+class SearchQuery(BaseModel, extra="forbid"):
     """What a search is for; what is not known is refused, so that a slip does not find everything."""
 
     namespace: str | None = Field(None, json_schema_extra=text_schema(NAMESPACE_PATTERN))
@@ -319,7 +319,7 @@ async def search(
     request: Request,
     server: TheServer,
     caller: Annotated[Caller, require_scope("processes:read")],
-    wanted: Annotated[Search, Query()],
+    wanted: Annotated[SearchQuery, Query()],
 ) -> Response:
     """By namespace, then creation, a page at a time. The states are shown if `state` is true."""
     bodies.require_acceptable(request, headers.JSON)

@@ -1,0 +1,73 @@
+"""All commands: each is imported when it is run, or when its help is shown."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib import import_module
+from typing import Any
+
+import typer
+
+RUN, ASK, LOOK, MAINTAIN = "Run", "Ask", "Look", "Maintain"
+
+COMMANDS: Mapping[str, Mapping[str, str]] = {
+    RUN: {
+        "demo": "demo:demo",
+        "dev": "serve:dev",
+        "worker": "serve:worker",
+        "scanner": "serve:scanner",
+        "zombie-collector": "serve:zombie_collector",
+        "api": "api:api",
+    },
+    ASK: {
+        "start": "change:start",
+        "call": "change:call",
+        "notify": "change:notify",
+        "repair": "change:repair",
+        "simple-repair": "change:simple_repair",
+        "set-timer": "timers:set_timer",
+        "unset-timer": "timers:unset_timer",
+        "fire-timer": "timers:fire_timer",
+        "stop-bulk": "bulk:stop_bulk",
+        "put": "change:put",
+        "remove": "change:remove",
+    },
+    LOOK: {
+        "get": "read:get",
+        "trace": "read:trace",
+        "search": "read:search",
+        "status": "status:status",
+        "errors": "errors:errors",
+        "workers": "oversee:workers",
+        "bulk": "bulk:bulk",
+        "bulks": "bulk:bulks",
+    },
+    MAINTAIN: {
+        "pause": "oversee:pause",
+        "resume": "oversee:resume",
+        "retire": "oversee:retire",
+        "migrate": "maintain:migrate",
+        "doctor": "doctor:doctor",
+        "bench": "bench:bench",
+        "token": "token:app",
+    },
+}
+"""Every command by the panel of its help: the module of this room that has it, and its name there."""
+
+_PLACES = {name: (panel, place) for panel, names in COMMANDS.items() for name, place in names.items()}
+NAMES = tuple(_PLACES)
+"""All names, in the order of the help."""
+
+
+def load(name: str) -> Any:
+    """The click command of this name."""
+    panel, place = _PLACES[name]
+    module, _, attribute = place.partition(":")
+    found = getattr(import_module(f"progressor.cli.{module}"), attribute)
+    if not isinstance(found, typer.Typer):
+        alone = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+        alone.command(name)(found)
+        found = alone
+    command: Any = typer.main.get_command(found)
+    command.name, command.rich_help_panel = name, panel
+    return command

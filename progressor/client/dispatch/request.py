@@ -1,0 +1,60 @@
+"""A request as it is made: checked, in plain JSON, with its idempotency key and its lease."""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+from datetime import timedelta
+from typing import Any
+
+from progressor.client.requests import Timeout
+from progressor.handlers.codec import encode, json_object
+from progressor.inputs import check_namespace, check_seconds, check_text
+from progressor.model import Metadata, TaskType, new_lease
+from progressor.storage import Request
+
+
+def request_of(
+    task_type: TaskType,
+    namespace: str,
+    process_id: str,
+    args: Any,
+    idempotency_key: str | None,
+    context: Any,
+    name: str | None = None,
+    metadata: Metadata | None = None,
+) -> Request:
+    """A checked request, in plain JSON; InvalidRequest names what is wrong."""
+    check_namespace(namespace)
+    check_text("process_id", process_id)
+    if name is not None or task_type in (TaskType.CALL, TaskType.NOTIFY):
+        name = check_text("name", name)
+    if idempotency_key is None:
+        # 72 random bits are unique in one process; short, because each key stands in an index.
+        idempotency_key = secrets.token_urlsafe(9)
+    plain = encode(args, field="args")
+    return Request(
+        namespace=namespace,
+        process_id=process_id,
+        task_type=task_type,
+        idempotency_key=check_text("idempotency_key", idempotency_key),
+        # Of the plain bytes: a codec that encrypts never writes the same twice.
+        request_hash=_request_hash(task_type, name, plain),
+        lease=new_lease(),
+        name=name,
+        args=plain,
+        context=encode(context, field="context"),
+        process_metadata=None if metadata is None else json_object(metadata, field="metadata"),
+    )
+
+
+def _request_hash(task_type: TaskType, name: str | None, args: bytes | None) -> bytes:
+    parts = (task_type.value, name or "", "" if args is None else "args")
+    head = "\0".join(parts).encode()
+    # A part of it tells two requests of one key apart, and is stored with each.
+    return hashlib.sha256(head + b"\0" + (args or b"")).digest()[:12]
+
+
+def seconds_of(timeout: Timeout, default: timedelta) -> float:
+    """How long a caller waits, in seconds; InvalidRequest if that is no time."""
+    return check_seconds("timeout", default if timeout is None else timeout)

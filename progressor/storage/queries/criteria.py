@@ -1,0 +1,77 @@
+"""Criteria of reads, and the plain rows that they find: values, without SQLAlchemy."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Literal, NamedTuple
+
+from progressor.model import Event, Metadata, TaskStatus, TaskType
+from progressor.storage.values import ROOM
+
+TimerFilter = Literal["none", "overdue", "held"]
+
+MOST_ITEMS = 1000
+"""The most processes, tasks or events of one page."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """Which processes a search is for; None: any."""
+
+    namespace: str | None = None
+    namespaces: tuple[str, ...] | None = None
+    """Of these alone, whichever is wanted of them."""
+    status: str | None = None
+    metadata: Metadata | None = None
+    created_after: datetime | None = None
+    created_before: datetime | None = None
+    timer: TimerFilter | None = None
+    states: bool = True
+    """Whether the states are read, too."""
+    room: int = ROOM
+    """How many bytes of states, metadata and errors a page has; one process may have more."""
+
+
+class TraceRange(NamedTuple):
+    """Tasks of one process between two ids: the first `limit` of them, or the `last` ones."""
+
+    namespace: str
+    process_id: str
+    after: int = 0
+    before: int | None = None
+    limit: int | None = None
+    last: int | None = None
+
+    @property
+    def order(self) -> str:
+        """The order in which pages of it are read."""
+        return "task_id" if self.last is None else "-task_id"
+
+
+@dataclass(frozen=True, slots=True)
+class TaskRow:
+    """One task of a process's trace, as stored, with the events that it made."""
+
+    task_id: int
+    task_type: TaskType
+    status: TaskStatus
+    name: str | None
+    args: bytes | None
+    response: bytes | None
+    error: str | None
+    idempotency_key: str | None
+    context: bytes | None
+    scheduled_time: datetime
+    running_time: datetime | None
+    finished_time: datetime | None
+    attempts_count: int
+    last_retry_interval: timedelta | None
+    worker_id: str | None
+    events: tuple[Event, ...]
+
+    @property
+    def size(self) -> int:
+        """How many bytes its values have, and those of its events."""
+        own = (self.args, self.response, self.context, *(event.payload for event in self.events))
+        return sum(len(value or b"") for value in own)

@@ -1,0 +1,8 @@
+-- A namespace as its workers registered it.
+SELECT
+    n.name,
+    n.paused,
+    n.options,
+    n.schemas
+FROM progressor.namespaces AS n
+WHERE n.name = %(name)s::text
