@@ -1,6 +1,6 @@
 """The nouns of bulks: repairs of all processes that match.
 
-Rule: nothing in here talks to anything; the words are those of the glossary.
+Rule: this module does no I/O, and its words are those of the glossary.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from enum import StrEnum
 
 
 class BulkStatus(StrEnum):
-    """Where a bulk stands; the last two are final."""
+    """The statuses of a bulk; the last two are final."""
 
     RUNNING = "running"
     STOPPING = "stopping"
-    """It begins nothing more; what it began goes on."""
+    """The bulk begins no more repairs; those that it began go on."""
     STOPPED = "stopped"
     FINISHED = "finished"
 
@@ -28,11 +28,12 @@ class BulkStatus(StrEnum):
 class Bulk:
     """The repair of all processes that match a filter and were broken when it was made.
 
-    `looked_at` counts broken processes, `begun` the repairs of those that matched. `repaired`, `refused`
-    (by the handler, with `Reject`), `failed` and `removed` (with its process, by somebody) say how these
-    ended; the others are under way. `passed_by` counts those that matched and were left alone: repaired
-    or removed meanwhile, being repaired, broken anew. `left` is how many match and are to come, None
-    where it was not counted; there may be more if `has_more`.
+    `looked_at` counts broken processes, `begun` the repairs of those that matched. Of these repairs,
+    `repaired` succeeded, `refused` ended with the handler's `Reject`, `failed` failed, and `removed` ended
+    because somebody removed the process; the others are under way. `passed_by` counts processes that
+    matched and were left alone: repaired or removed meanwhile, in repair, or broken anew. `left` counts
+    those that match and are to come, None if they were not counted; there may be more if `has_more`.
+    `rate` is in repairs per second.
     """
 
     bulk_id: int
@@ -57,13 +58,13 @@ class Bulk:
 
     @property
     def under_way(self) -> int:
-        """How many repairs were begun and have not ended."""
+        """The number of repairs that were begun and have not ended."""
         return self.begun - self.repaired - self.refused - self.failed - self.removed
 
 
 @dataclass(frozen=True, slots=True)
 class BrokenGroup:
-    """Broken processes of one handler and one message; digits in it are shown as `#`."""
+    """The broken processes of one handler and one message; its digits are shown as `#`."""
 
     handler: str | None
     detail: str
@@ -75,7 +76,7 @@ class BrokenGroup:
 
 @dataclass(frozen=True, slots=True)
 class BulkPreview:
-    """What a bulk would repair: `processes` in all, out of `looked_at`; more if `has_more`."""
+    """The processes that a bulk would repair: `processes` of `looked_at`; maybe more if `has_more`."""
 
     processes: int
     looked_at: int

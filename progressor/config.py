@@ -23,7 +23,7 @@ from pydantic_core import to_json
 from progressor.errors import InvalidRequest
 from progressor.model import Event, HistoryRange, Metadata, metadata_size
 
-# Where the tables live unless a user says otherwise; the SQL files name it.
+# The schema of the tables unless a user names another one; the SQL files are written with this name.
 DEFAULT_SCHEMA = "progressor"
 _SCHEMA = re.compile(r"[a-z_][a-z0-9_]{0,62}")
 
@@ -46,7 +46,7 @@ def _schema_name(value: str) -> str:
 
 SchemaName = Annotated[str, AfterValidator(_schema_name)]
 ExceptionName = Annotated[str, BeforeValidator(_exception_name)]
-# Ten years: whatever is added to a moment or multiplied, clocks and PostgreSQL can count it.
+# Above 0, up to ten years: Python and PostgreSQL can still add such a duration to a moment, or multiply it.
 Positive = Annotated[timedelta, Field(gt=timedelta(0), le=timedelta(days=3650))]
 
 
@@ -63,11 +63,12 @@ class _Options(BaseModel):
 
 
 class RetryPolicy(_Options):
-    """When a failed timer is tried again.
+    """The retries of a failed timer: after which intervals, how many, and of which errors.
 
-    The n-th retry waits `initial_interval * backoff_coefficient ** (n - 1)`, at most `max_interval`.
-    `max_attempts` counts all attempts, the first included (None: no limit). `non_retryable` lists
-    exception classes or names of classes (a base class covers its subclasses).
+    The n-th retry waits `initial_interval * backoff_coefficient ** (n - 1)`, at most `max_interval`; both
+    intervals are timedeltas. `max_attempts` counts all attempts, the first included (None: no limit).
+    `non_retryable` lists exception classes, or names of classes, after which there is no retry; a base
+    class covers its subclasses. Raises InvalidRequest for a value out of range.
 
     The default outlives an outage of half a day: 59 retries, ten of them from 1 s to 512 s apart and the
     others 15 minutes, are 12 hours and 32 minutes.
@@ -80,7 +81,7 @@ class RetryPolicy(_Options):
     non_retryable: tuple[ExceptionName, ...] = ()
 
     def interval_after(self, attempts: int, last: timedelta | None) -> timedelta | None:
-        """How long to wait after so many attempts, `last` being the wait before; None: no more attempts."""
+        """Return the wait after so many attempts, `last` being the wait before; None: no more attempts."""
         if self.max_attempts is not None and attempts >= self.max_attempts:
             return None
         if last is None:
@@ -92,7 +93,7 @@ OnZombie = Literal["policy", "retry", "error"]
 
 
 class NamespaceOptions(_Options):
-    """How a namespace's steps run; written to the `namespaces` table by the workers that serve it."""
+    """The options of a namespace; the workers that serve it write them to the `namespaces` table."""
 
     retry_policy: RetryPolicy = RetryPolicy()
     step_timeout: Positive = timedelta(seconds=60)
@@ -103,7 +104,7 @@ class NamespaceOptions(_Options):
 
 
 class ConnectionOptions(_Options):
-    """How a client or an engine talks to PostgreSQL."""
+    """The options that a client and an engine share, for their work with PostgreSQL."""
 
     model_config = ConfigDict(use_attribute_docstrings=True)
 
@@ -111,8 +112,8 @@ class ConnectionOptions(_Options):
     """Use LISTEN, NOTIFY and other state of a session (prepared statements, SET). False suits a pooler
     in transaction mode; everything then works by scanning and polling."""
     listen_database_url: SecretStr | None = None
-    """Where to LISTEN, past a pooler in transaction mode: the same database, on a connection of its own.
-    All else goes through the pooler and leaves nothing in its sessions. Unset: where all else goes."""
+    """URL to LISTEN at, past a pooler in transaction mode: the same database, on a connection of its own.
+    All else goes through the pooler and leaves nothing in its sessions. Unset: the database's own URL."""
     database_schema: SchemaName = DEFAULT_SCHEMA
     """The PostgreSQL schema in which the tables live: lower-case letters, digits and underscores."""
     connections: int = Field(default=8, ge=2, le=1000)
@@ -120,17 +121,17 @@ class ConnectionOptions(_Options):
     patience: Positive = timedelta(seconds=30)
     """How long an operation is repeated while PostgreSQL cannot be reached."""
     reply_timeout: Positive = timedelta(seconds=60)
-    """How long a request waits for its answer unless it says so itself."""
+    """How long a request waits for its answer, unless it has a timeout of its own."""
     reply_poll_interval: Positive = timedelta(seconds=1)
-    """How often an awaited answer is looked for without a hint."""
+    """How often an awaited answer is looked up if no hint comes."""
     lease_age: Positive = timedelta(seconds=15)
     """A worker is dead when its heartbeat is older than this, or than its own lease_age if longer."""
     max_value_bytes: int = Field(default=8 << 20, ge=1, le=128 << 20)
-    """How large one value may be as it is stored: args, a context, a state, an answer, an event payload."""
+    """The size limit of one stored value: args, a context, a state, an answer, an event payload."""
     max_metadata_bytes: int = Field(default=64 << 10, ge=2, le=16 << 20)
-    """How large the metadata of a process or of an event may be, as JSON."""
+    """The size limit of the metadata of a process or of an event, as JSON."""
     max_events_bytes: int = Field(default=64 << 20, ge=1, le=256 << 20)
-    """How large all events of one step, or of one import, may be together."""
+    """The size limit of all events of one step, or of one import, together."""
 
     @field_validator("listen_database_url")
     @classmethod
@@ -141,29 +142,29 @@ class ConnectionOptions(_Options):
 
     @property
     def session_state(self) -> bool:
-        """Whether sessions may keep state from one transaction to the next: not those of a pooler."""
+        """True if sessions may keep state from one transaction to the next: a pooler's may not."""
         return self.signals and self.listen_database_url is None
 
     def check_value(self, field: str, value: bytes | None) -> bytes | None:
-        """A value that is not too large, or InvalidRequest."""
+        """Return the value; raise InvalidRequest if it has more than `max_value_bytes`."""
         if value is not None:
             _check_size(field, len(value), self.max_value_bytes, "max_value_bytes")
         return value
 
     def check_metadata(self, field: str, metadata: Metadata | None) -> Metadata | None:
-        """Metadata that is not too large, or InvalidRequest."""
+        """Return the metadata; raise InvalidRequest if their JSON has more than `max_metadata_bytes`."""
         if metadata:
             _check_size(field, len(to_json(metadata)), self.max_metadata_bytes, "max_metadata_bytes")
         return metadata
 
     def check_events(self, field: str, events: Sequence[Event]) -> Sequence[Event]:
-        """Events of which none is too large, nor all together, or InvalidRequest."""
+        """Return the events; raise InvalidRequest if one of them, or all together, are too large."""
         payloads = beside = 0
         for event in events:
             payloads += len(event.payload)
             beside += metadata_size(event.metadata)
         if payloads > self.max_value_bytes or beside > self.max_metadata_bytes:
-            # Perhaps by one of them.
+            # These are sums: look whether a single event is over the limit.
             for place, event in enumerate(events):
                 name, size = f"{field}[{place}]", metadata_size(event.metadata)
                 self.check_value(name, event.payload)
@@ -173,7 +174,7 @@ class ConnectionOptions(_Options):
 
 
 class EngineOptions(ConnectionOptions):
-    """How an engine runs its services; intervals have a jitter of a tenth."""
+    """The options of an engine, for its services and its steps; intervals have a jitter of a tenth."""
 
     scan_interval: Positive = timedelta(seconds=3)
     """How often timers are scanned; calls are scanned three times as often."""
@@ -184,13 +185,13 @@ class EngineOptions(ConnectionOptions):
     zombie_interval: Positive = timedelta(seconds=5)
     """How often zombies are collected."""
     zombie_grace: Positive = timedelta(seconds=10)
-    """A task is lost when it outlived its step_timeout by this much."""
+    """A running task is a zombie once it outlived its step_timeout by this much."""
     heartbeat_interval: Positive = Field(default=timedelta(seconds=3), validate_default=True)
     """How often a worker says that it lives, at least three times per lease_age."""
     stop_grace: Positive = timedelta(seconds=30)
-    """How long a worker that is told to stop lets its steps finish."""
+    """How long a worker that stops lets its steps finish."""
     fuse: Literal["learned", "always", "never"] = "learned"
-    """Which requests of this process are accepted, run and saved in one transaction, if they can be.
+    """The requests of this process that are accepted, run and saved in one transaction, if they can be.
 
     `learned`: those of functions that were seen to compute briefly and to wait for nothing; `always`: all
     but those of functions with `fused=False`; `never`: none.
@@ -211,7 +212,7 @@ class EngineOptions(ConnectionOptions):
 
 
 def _check_size(field: str, size: int, most: int, setting: str) -> None:
-    """InvalidRequest, if there are more bytes than the setting allows."""
+    """Raise InvalidRequest if there are more bytes than the setting allows."""
     if size > most:
         raise InvalidRequest(
             f"{field} must have at most {most:,} bytes ({setting}), not {size:,}", field=field

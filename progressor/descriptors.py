@@ -13,13 +13,13 @@ _ERRORS = (errno.EMFILE, errno.ENFILE)
 
 
 def most() -> int:
-    """How many descriptors this OS process may have open at once."""
+    """Return the number of descriptors that this OS process may have open at once."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return sys.maxsize if soft == resource.RLIM_INFINITY else soft
 
 
 def are_used_up() -> bool:
-    """Whether no further descriptor can be had just now."""
+    """Return whether the OS refuses another descriptor just now, to this process or to all."""
     try:
         os.close(os.open(os.devnull, os.O_RDONLY))
     except OSError as error:

@@ -33,18 +33,18 @@ from progressor.worker.worker import Worker
 
 log = Logger("progressor.engine")
 
-# How much slower a worker scans for itself while a scanner does it.
+# A factor of scan_interval: a pool polls so much more seldom, as the last net behind a scanner.
 _LAST_NET = 10
 
 
 def _step_in(workers: Sequence[Worker], running: asyncio.Task[Any]) -> Task | None:
-    """The step of these workers that runs in an asyncio task, if one does."""
+    """Return the step of these workers that runs in this asyncio task, if one does."""
     steps = (worker.deadlines.step_in(running) for worker in workers)
     return next((step for step in steps if step is not None), None)
 
 
 class _EngineParts(NamedTuple):
-    """What an engine is made of, anew each time it is entered."""
+    """The parts of an engine, built anew each time it is entered."""
 
     node: Node
     workers: Sequence[Worker]
@@ -57,10 +57,14 @@ class _EngineParts(NamedTuple):
 
 
 class Engine:
-    """Serves namespaces: `async with Engine("postgresql://…", [billing]) as engine: …`.
+    """Workers, services and a client in one OS process.
 
-    Further keywords are those of EngineOptions. `engine.client` runs its requests in this process where a
-    slot is free. Leaving the block finishes what runs (within `stop_grace`) and hands back the rest.
+    `async with Engine("postgresql://…", [billing]) as engine:` serves the namespace `billing`.
+
+    Further keywords are those of EngineOptions; InvalidRequest names a wrong one. Entering the block raises
+    StorageUnavailable or SchemaMismatch if the database cannot be used. `engine.client` runs its requests
+    in this process if a slot is free. Leaving the block lets running steps finish (for `stop_grace`, by
+    default 30 s) and hands back the rest.
     """
 
     def __init__(self, dsn: str, namespaces: Iterable[Namespace], **options: Any) -> None:
@@ -150,27 +154,27 @@ class Engine:
 
     @property
     def client(self) -> EngineClient:
-        """Asks, over the engine's own connections, from when the engine is entered."""
+        """A client on the engine's own connections; InvalidRequest unless the engine is entered."""
         return self._parts.client
 
     @property
     def node(self) -> Node:
-        """What it talks to the database with."""
+        """The engine's connections to the database, its signals and its id."""
         return self._parts.node
 
     @property
     def pools(self) -> Pools:
-        """The slots of each namespace."""
+        """The pools of the namespaces, with their slots."""
         return self._parts.pools
 
     @property
     def busy(self) -> int:
-        """How many chains of steps run."""
+        """The number of chains of steps that run."""
         return self.pools.busy
 
     @property
     def performed(self) -> int:
-        """How many handlers have run since it was entered."""
+        """The number of handlers that have run since the engine was entered."""
         return sum(worker.performed for worker in self._parts.workers)
 
     async def __aenter__(self) -> Self:
@@ -200,7 +204,7 @@ class Engine:
         options = namespace.options.model_dump(mode="json")
         options["raw"] = namespace.is_raw
         options["step_timeout"] = namespace.options.step_timeout.total_seconds()
-        # They only inform: what cannot be stored of them keeps nobody from serving.
+        # Schemas only inform: one that cannot be stored is left out, and the namespace is still served.
         schemas, left_out = namespace.storable_schemas()
         if left_out:
             log.warning(
@@ -217,7 +221,7 @@ class Engine:
         await self.stop()
 
     async def stop(self) -> None:
-        """Stop claiming, finish what runs (bounded), hand back the rest, deregister."""
+        """Stop claiming, let running steps finish (for `stop_grace`), hand back the rest, deregister."""
         for service in self._parts.services:
             await service.stop()
         pools_finished = await self.pools.stop(self.options.stop_grace)

@@ -18,11 +18,12 @@ ProgressorError
 ├── HandlerFailed           the handler raised, or ran out of time
 ├── ReplyTimeout            no answer in time; the task goes on
 ├── BulkNotFound            no bulk of this number
-├── StorageUnavailable      PostgreSQL cannot be reached, or does not let the role do it
+├── StorageUnavailable      PostgreSQL cannot be reached, or the role lacks a privilege
 │   └── RequestLost             a fail-over or a restore lost an accepted request
-└── SchemaMismatch          the database is none that this release can use
+└── SchemaMismatch          this release cannot use the database
 
-Rule: a caller decides by type and typed attributes, never by the text.
+Rule: a caller decides by type and typed attributes, never by the text. An error about one process has its
+`namespace` and `process_id`, and `detail`, a text or None.
 """
 
 from __future__ import annotations
@@ -57,16 +58,16 @@ __all__ = [
 ]
 
 
-# So many names are suggested by one text.
+# Names; the text of an error suggests no more than these.
 _MOST_MEANT = 3
 
 
 class ProgressorError(Exception):
-    """The root of the tree."""
+    """The root of the errors that Progressor raises on purpose."""
 
 
 class InvalidRequest(ProgressorError, ValueError):
-    """The request breaks a rule; the text names the field and the rule, and nothing was written."""
+    """The request breaks a rule: `field` is what is wrong, the text names the rule; nothing was written."""
 
     def __init__(self, message: str, *, field: str | None = None) -> None:
         super().__init__(message)
@@ -74,11 +75,11 @@ class InvalidRequest(ProgressorError, ValueError):
 
 
 class InvalidState(ProgressorError, ValueError):
-    """A state that is not of the type its namespace declares: stored so, or set so by a handler."""
+    """A state is not of the type that its namespace declares: it was stored so, or a handler set it so."""
 
 
 def named(namespace: str, process_id: str) -> str:
-    """A process as texts name it: in quotes as a whole, whatever characters its id has."""
+    """Return the name of a process for texts: quoted as a whole, whatever characters its id has."""
     return repr(f"{namespace}/{process_id}")
 
 
@@ -108,9 +109,10 @@ class IdempotencyConflict(InvalidRequest):
 
 
 class CallCycle(InvalidRequest):
-    """A handler asked a process that waits for it, or is its own; `processes` is the way round.
+    """A handler asked its own process, or one that waits for it; `processes` is the cycle, closed.
 
-    Nothing was sent. A handler that lets it pass refuses its own request, and its process stays as it was.
+    Nothing was sent. If the handler does not catch it, its request is refused and its process stays as it
+    was; a timer's step fails.
     """
 
     def __init__(self, processes: Sequence[str]) -> None:
@@ -123,7 +125,7 @@ class CallCycle(InvalidRequest):
 
 
 class NamespaceNotFound(ProgressorError):
-    """No worker ever registered this namespace in this database; `similar` may have been meant."""
+    """No worker ever registered this namespace in this database; `similar` are known names like it."""
 
     def __init__(self, namespace: str, similar: tuple[str, ...] = ()) -> None:
         meant = f" (did you mean {' or '.join(map(repr, similar[:_MOST_MEANT]))}?)" if similar else ""
@@ -136,7 +138,10 @@ class NamespaceNotFound(ProgressorError):
 
 
 class NamespaceInUse(ProgressorError):
-    """The namespace cannot be retired; `workers` serve it, `processes` (counted up to 1,001) are left."""
+    """The namespace cannot be retired: `workers` serve it, or `processes` (counted up to 1,001) are left.
+
+    With 0 of both, the lease of a worker that registered it a moment ago has not ended.
+    """
 
     def __init__(self, namespace: str, *, workers: int, processes: int) -> None:
         super().__init__(f"namespace {namespace!r} cannot be retired: {_in_use(workers, processes)}")
@@ -145,7 +150,7 @@ class NamespaceInUse(ProgressorError):
         self.processes = processes
 
 
-# It is counted no further.
+# Processes, or requests; above it texts say "more than 1,000".
 _COUNTED = 1000
 
 
@@ -169,7 +174,7 @@ class ProcessNotFound(_AboutProcess):
 
 
 class TaskNotFound(_AboutProcess):
-    """The process, as it lives now, has no task of this id."""
+    """The process has no task `task_id` in its present life."""
 
     _says = "process {process} has no such task"
 
@@ -201,7 +206,7 @@ class ProcessBroken(_AboutProcess):
 
 
 class ProcessNotBroken(_AboutProcess):
-    """Only a process in status error can be repaired."""
+    """The process is not in status error, and only such a process can be repaired."""
 
     _says = "process {process} is not broken"
 
@@ -209,15 +214,18 @@ class ProcessNotBroken(_AboutProcess):
 class RepairConflict(ProcessNotBroken):
     """The process is broken and takes no repair just now; `detail` says why. Ask again in a moment.
 
-    Another repair runs or waits, or requests that waited when it broke are still being cancelled: of very
-    many that takes a while.
+    Another repair runs or waits, or requests that waited when it broke are still being cancelled: very many
+    of them take a while.
     """
 
     _says = "process {process} takes no repair now"
 
 
 class Rejected(_AboutProcess):
-    """The handler refused the request with `Reject`; the process is as it was."""
+    """The handler refused the request with `Reject(reason, **details)`.
+
+    The process is as it was; one that `start` was to make does not exist.
+    """
 
     _says = "process {process} refused the request"
 
@@ -230,7 +238,7 @@ class Rejected(_AboutProcess):
 
 
 class HandlerFailed(_AboutProcess):
-    """The handler raised (`error` names type and text), or outlived its step_timeout."""
+    """The handler raised, outlived its step_timeout, or lost its worker; `error` says which."""
 
     _says = "the handler of process {process} failed"
 
@@ -240,10 +248,10 @@ class HandlerFailed(_AboutProcess):
 
 
 class ReplyTimeout(ProgressorError):
-    """No answer in time. The task goes on: ask again with the same `idempotency_key`.
+    """The reply did not come in time. The task goes on: ask again with the same `idempotency_key`.
 
-    What was found out when the time was over: its namespace is `paused` and goes on when an operator lets
-    it; no live worker `served` it; so many `requests_before` it wait on its process, counted up to 1,001.
+    When the time was over: `paused`: an operator has paused the namespace; `served`: a live worker serves
+    it; `requests_before`: how many requests wait before this one on its process, counted up to 1,001.
     """
 
     def __init__(
@@ -262,7 +270,7 @@ class ReplyTimeout(ProgressorError):
             why += f"; namespace {namespace!r} is paused until an operator resumes it"
         if requests_before:
             why += f"; requests that wait before it: {_counted(requests_before)}"
-        # Who waited for what others had asked for has none.
+        # A caller that waited for a request of somebody else has no key.
         key = "" if idempotency_key is None else f" with idempotency_key={idempotency_key!r}"
         super().__init__(
             f"no reply from process {named(namespace, process_id)} in time; the task goes on: "
@@ -286,10 +294,10 @@ class BulkNotFound(ProgressorError):
 
 
 class StorageUnavailable(ProgressorError):
-    """PostgreSQL cannot be reached, or the role lacks a privilege: the text says which.
+    """PostgreSQL cannot be reached, or the role lacks a privilege: the text names which.
 
-    With the same idempotency key the request is safe to repeat. `is_denied`: it is refused until somebody
-    grants the role what the text says.
+    With the same idempotency key the request is safe to repeat. `is_denied`: PostgreSQL refuses it until
+    somebody grants the role what the text names.
     """
 
     is_denied = False
@@ -299,7 +307,7 @@ class RequestLost(StorageUnavailable):
     """An accepted request is not in this database: ask again with the same `idempotency_key`.
 
     A fail-over to a standby that lagged, or a restore, lost it; its handler may have run before.
-    `is_certain` is False where nothing is known of its process: that may have been removed, over a day ago.
+    `is_certain` is False if nothing is known of its process, which may have been removed over a day ago.
     """
 
     def __init__(
@@ -327,14 +335,16 @@ class RequestLost(StorageUnavailable):
 
 
 class SchemaMismatch(ProgressorError):
-    """The tables are older or newer, the encoding is not UTF8, or PostgreSQL is too old."""
+    """This release cannot use the database: its tables are older or newer, its encoding is not UTF8, or
+    PostgreSQL is too old.
+    """
 
 
 class Reject(Exception):
-    """Raise in a handler to refuse a request: the caller gets `Rejected`, nothing is saved.
+    """Raise in a handler to refuse a request: the caller gets `Rejected`, nothing of the step is saved.
 
-    `reason` is a text for the caller; further keywords must be JSON values and arrive as
-    `Rejected.details`.
+    `reason` is a text for the caller. Further keywords must be JSON values; the caller finds them in
+    `Rejected.details`. In a timer's step it counts as a failure, for nobody asked.
     """
 
     def __init__(self, reason: str, /, **details: Any) -> None:

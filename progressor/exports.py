@@ -1,4 +1,4 @@
-"""Names that a package hands out, imported at their first use (PEP 562)."""
+"""Names that a package exports, imported at their first use (PEP 562)."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ _Exports = tuple[list[str], Callable[[str], Any], Callable[[], list[str]]]
 
 
 def exports(package: str, modules: Mapping[str, str]) -> _Exports:
-    """`__all__`, `__getattr__` and `__dir__` of a package, from the names that its modules give to it.
+    """Return `__all__`, `__getattr__` and `__dir__` of a package; `modules` maps modules to their names.
 
-    The module that has a name is imported when the name is first used. AttributeError for any other name.
+    The first use of a name imports its module. `__getattr__` raises AttributeError for any other name.
     """
     homes = {name: f"{package}.{module}" for module, names in modules.items() for name in names.split()}
 

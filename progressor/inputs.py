@@ -1,4 +1,4 @@
-"""Checks of a user's input: a value comes back, or InvalidRequest names its field."""
+"""Checks of a user's input: each returns the value, or raises InvalidRequest that names the field."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from itertools import islice
 from progressor.errors import InvalidRequest
 from progressor.model import MAX_ID_LENGTH, in_utc
 
-# As of options: every clock and timer holds it.
+# Ten years, as for options: every clock and timer can count it.
 _LONGEST_TIMEOUT = timedelta(days=3650)
 NAMESPACE_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9_.-]*$"
 _NAMESPACE = re.compile(NAMESPACE_PATTERN)
-# Of the known names in an error's text.
+# Names; the text of an error lists no more.
 _MOST_SHOWN = 10
-# Each costs some microseconds, and callers may send any number of names.
+# Names; each comparison costs some microseconds, and there may be any number of names.
 _MOST_COMPARED = 300
 
 
 def check_namespace(name: object) -> str:
-    """The namespace's name, or InvalidRequest."""
+    """Return the name of a namespace; InvalidRequest if it is none."""
     if not isinstance(name, str) or not _NAMESPACE.fullmatch(name) or len(name) > MAX_ID_LENGTH:
         raise InvalidRequest(
             f"namespace must match [A-Za-z0-9][A-Za-z0-9_.-]* in at most {MAX_ID_LENGTH} characters, "
@@ -33,7 +33,7 @@ def check_namespace(name: object) -> str:
 
 
 def check_text(field: str, value: object, *, limit: int = MAX_ID_LENGTH) -> str:
-    """A text of 1 to `limit` characters that PostgreSQL can store, or InvalidRequest."""
+    """Return a text of 1 to `limit` characters that PostgreSQL can store; InvalidRequest if it is none."""
     if not isinstance(value, str):
         raise InvalidRequest(f"{field} must be a text, not {type(value).__name__}", field=field)
     if not 1 <= len(value) <= limit:
@@ -49,7 +49,7 @@ def check_text(field: str, value: object, *, limit: int = MAX_ID_LENGTH) -> str:
 
 
 def check_count(field: str, value: object, *, least: int, most: int | None = None) -> int:
-    """A whole number within bounds, or InvalidRequest."""
+    """Return a whole number from `least` to `most`; InvalidRequest if it is none."""
     if not isinstance(value, int) or isinstance(value, bool):
         raise InvalidRequest(f"{field} must be a whole number, not {type(value).__name__}", field=field)
     if value < least or (most is not None and value > most):
@@ -59,7 +59,7 @@ def check_count(field: str, value: object, *, least: int, most: int | None = Non
 
 
 def check_seconds(field: str, value: object) -> float:
-    """A duration above 0 and up to ten years, in seconds, or InvalidRequest."""
+    """Return a duration above 0 and up to ten years, in seconds; InvalidRequest if it is none."""
     seconds = value.total_seconds() if isinstance(value, timedelta) else value
     if not isinstance(seconds, int | float) or isinstance(seconds, bool) or not seconds > 0:
         raise InvalidRequest(f"{field} must be a timedelta or a number of seconds above 0", field=field)
@@ -69,7 +69,7 @@ def check_seconds(field: str, value: object) -> float:
 
 
 def check_moment(field: str, value: object) -> datetime:
-    """An aware datetime, in UTC, or InvalidRequest."""
+    """Return an aware datetime in UTC; InvalidRequest if it is none."""
     moment = in_utc(value)
     if moment is None:
         raise InvalidRequest(f"{field} must be an aware datetime (with tzinfo)", field=field)
@@ -77,7 +77,7 @@ def check_moment(field: str, value: object) -> datetime:
 
 
 def nearest_names(name: str, known: Iterable[str]) -> tuple[str, ...]:
-    """Return those of the known names that are like this one, the nearest first."""
+    """Return the known names that are like this one, the nearest first; only the first 300 are compared."""
     return tuple(get_close_matches(name, list(islice(known, _MOST_COMPARED)), n=_MOST_COMPARED))
 
 

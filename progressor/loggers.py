@@ -1,8 +1,8 @@
 """The loggers of the package: those of the standard library, whose messages end with their fields.
 
-A program of a user prints messages alone, as `%(message)s` does: it too must show which process broke.
-The message of a record stays constant (`record.msg`); only a handler that prints it formats the fields.
-Rule: passwords are struck out, and no value can pass for another line.
+A user's program may print messages alone, as `%(message)s` does, and must still show which process broke.
+So the fields are an argument of the message, and only a handler that prints it formats them. Rule:
+passwords are struck out, and no value can look like another line.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ _PASSWORDS = re.compile(
     r"|(?P<token>\bprg_[0-9a-f]{16}_)[0-9a-f]+",
     re.IGNORECASE,
 )
-# One of them stands in whatever has a password; to look for them costs a fraction of the expression.
+# Each match of the expression contains one of these; to look for them costs a fraction of the expression.
 _HINTS = ("://", "password", "prg_")
 
 
 class Logger(logging.LoggerAdapter[logging.Logger]):
-    """The logger of a name; `extra` has the fields of a line."""
+    """The logger of one name; `extra` holds the fields of a line."""
 
     def __init__(self, name: str) -> None:
         super().__init__(logging.getLogger(name))
@@ -39,7 +39,7 @@ class Logger(logging.LoggerAdapter[logging.Logger]):
 
 
 class _Fields(NamedTuple):
-    """The argument of a message of ours, formatted only by handlers that print messages."""
+    """The fields of a line, as an argument of its message: formatted only by handlers that print it."""
 
     message: str
     values: Mapping[str, object]
@@ -58,7 +58,7 @@ def message_of(record: logging.LogRecord) -> str:
 
 
 def one_word(value: object) -> str:
-    """Return a value as it is, or in quotes where it would be misread or would move the cursor."""
+    """Return a value as it is, or in quotes if it would be misread or would move the cursor."""
     text = str(value)
     plain = text.isprintable() and " " not in text and text
     return text if plain else repr(text)

@@ -1,7 +1,7 @@
 """Every metric; the only module that knows prometheus_client.
 
-Rule: durations are in milliseconds, and `prg_namespace` labels whatever belongs to a namespace. The eight
-histograms named in the reference keep their names, labels and bucket bounds; bounds were added below and
+Rule: durations are in milliseconds, and `prg_namespace` labels all that belongs to a namespace. The eight
+histograms named in the reference keep their names, labels and bucket bounds; others were added below and
 above.
 """
 
@@ -20,7 +20,7 @@ from prometheus_client.exposition import choose_encoder
 from progressor.model import Disposition
 
 _FINE = (0.1, 0.25, 0.5, 1, 2, 5, 10, 20)
-# A provider that takes two seconds and one that takes a minute are told apart.
+# Milliseconds; long enough to tell a provider that takes two seconds from one that takes a minute.
 _LONG = (2500, 5000, 10_000, 30_000, 60_000)
 _BUCKETS = (*_FINE, 50, 150, 300, 500, 750, 1000, *_LONG)
 _NOTIFICATION_BUCKETS = (0.1, 0.25, 0.5, 1, 2, 5, 10, 50, 150, 300, 500, 1000, *_LONG)
@@ -57,12 +57,12 @@ HTTP_REQUEST = Histogram(
 
 @cache
 def child(metric: M, *labels: str) -> M:
-    """A labelled metric, found once: on the hot path the look-up costs more than the observation."""
+    """Return a labelled metric; cached, for on the hot path the look-up costs more than the observation."""
     return metric.labels(*labels)
 
 
 def took(histogram: Histogram, began: float, *labels: str) -> None:
-    """Observe how long that took which began at `began`, by `time.monotonic`, and is done now."""
+    """Observe the time from `began`, a value of `time.monotonic`, until now."""
     child(histogram, *labels).observe((time.monotonic() - began) * 1000)
 
 
@@ -184,12 +184,12 @@ LOOP_BLOCKS = Counter(
 )
 
 
-# Until somebody has looked, and where nobody may: no number, which no alert takes for a good one.
+# NaN until the age is measured, and for ever if the role may not: an alert must not take 0 for good news.
 OLDEST_SNAPSHOT.set(math.nan)
 
 
 def expect(namespace: str) -> None:
-    """Show the counters of a namespace from 0 on: an increase from nothing is none to Prometheus."""
+    """Show a namespace's counters from 0 on: Prometheus sees no increase in a series that begins above."""
     for counter in (
         LOST_LEASES,
         REMOVED_STEPS,
@@ -208,7 +208,7 @@ def expect(namespace: str) -> None:
 
 
 def publish_backlog(namespace: str, kind: str, *, waiting: int, oldest_age_ms: float) -> None:
-    """What a scanner found waiting."""
+    """Show the tasks of one kind that could run and wait, as a scanner found them."""
     BACKLOG.labels(namespace, kind).set(waiting)
     OLDEST_AGE.labels(namespace, kind).set(oldest_age_ms)
 
@@ -232,7 +232,7 @@ _OF_SCANNERS = (
 
 
 def forget_backlog(namespace: str) -> None:
-    """No longer show a namespace that nobody serves and that has nothing to do."""
+    """Drop the gauges of a namespace that nobody serves and that has nothing to do."""
     for gauge in _OF_SCANNERS:
         gauge.remove(namespace)
     for kind in ("calls", "timers"):
@@ -241,19 +241,19 @@ def forget_backlog(namespace: str) -> None:
 
 
 def publish_bulks(namespace: str, *, running: int, still: timedelta) -> None:
-    """What a bulk runner found."""
+    """Show the bulks of a namespace that have not ended, as a bulk runner found them."""
     BULKS_RUNNING.labels(namespace).set(running)
     BULK_STILL.labels(namespace).set(still.total_seconds() * 1000)
 
 
 def forget_bulks(namespace: str) -> None:
-    """No longer show a namespace whose bulks have all ended."""
+    """Drop the gauges of a namespace whose bulks have all ended."""
     BULKS_RUNNING.remove(namespace)
     BULK_STILL.remove(namespace)
 
 
 class Family(NamedTuple):
-    """One metric as it travels between OS processes: what it is, and all its samples."""
+    """One metric with all its samples, as it travels between OS processes."""
 
     name: str
     text: str
@@ -285,7 +285,7 @@ def families() -> list[Family]:
 
 
 def families_of(sees: Callable[[str], bool]) -> list[Family]:
-    """Gather what belongs to the namespaces that a caller sees, and what belongs to none."""
+    """Gather the samples of the namespaces that a caller sees, and those that belong to no namespace."""
     return [
         each._replace(
             samples=[
@@ -299,7 +299,7 @@ def families_of(sees: Callable[[str], bool]) -> list[Family]:
 
 
 def exposition(accept: str = "", shown: Iterable[Family] | None = None) -> tuple[bytes, str]:
-    """Write these metrics, or all of this OS process, for this Accept header; with the content type."""
+    """Write these metrics (None: all of this OS process) for an Accept header; return content type too."""
     encode, content_type = choose_encoder(accept)
     return encode(REGISTRY if shown is None else _Shown(shown)), content_type
 

@@ -1,7 +1,7 @@
 """The nouns of the engine, as frozen values.
 
-Rule: nothing in here talks to anything; the words are those of the glossary. What only the engine sees
-of each step is a named tuple, which is made in a third of a frozen dataclass's time; so are tasks.
+Rule: this module does no I/O, and its words are those of the glossary. Tasks, and values of a step that
+only the engine sees, are named tuples, which are made in a third of a frozen dataclass's time.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from progressor.errors import InvalidRequest
 Metadata = dict[str, Any]
 MAX_ID_LENGTH = 256
 
-# Years that PostgreSQL and Python both hold, in any time zone. A timer beyond them would fail not only its
-# own step but the whole batch that it is saved in.
+# Years. PostgreSQL and Python hold the moments between them in any time zone. A timer outside would fail
+# the whole batch in which its step is saved.
 _FIRST_YEAR, _LAST_YEAR = 1, 9999
 _LONGEST_DELAY = timedelta(days=365_000)
 LONGEST_SECONDS = _LONGEST_DELAY.total_seconds()
-# A bigint.
+# The largest bigint of PostgreSQL.
 LAST_ID = 2**63 - 1
 
 
 class TaskType(StrEnum):
-    """What a task asks of a process."""
+    """The types of tasks."""
 
     INIT = "init"
     CALL = "call"
@@ -41,12 +41,12 @@ class TaskType(StrEnum):
 
     @property
     def is_timer(self) -> bool:
-        """Timers wait for a time; all other tasks wait in the mailbox."""
+        """True of timers, which wait for their time; all other tasks wait in the mailbox."""
         return self is TaskType.TIMEOUT or self is TaskType.REMOVE
 
 
 class TaskStatus(StrEnum):
-    """Where a task stands; the last three are final. Only timers are blocked or held."""
+    """The statuses of a task; the last three are final. Only timers are blocked or held."""
 
     WAITING = "waiting"
     RUNNING = "running"
@@ -62,22 +62,22 @@ class TaskStatus(StrEnum):
 
 
 class TimerStatus(StrEnum):
-    """How the timer of a process stands."""
+    """The statuses of the timer of a process."""
 
     WAITING = "waiting"
     """Its time is to come."""
     OVERDUE = "overdue"
     """Its time has passed, and no worker has taken it yet."""
     BLOCKED = "blocked"
-    """A request runs or waits; it comes after that."""
+    """A request runs or waits on the process; the timer comes after it."""
     HELD = "held"
-    """The process is broken; it comes back with the repair."""
+    """The process is broken; the timer waits again after the repair."""
     RUNNING = "running"
     """Its step runs."""
 
 
 class Timer(NamedTuple):
-    """A process's timer: what it will do (`timeout` or `remove`), when, and how it stands."""
+    """The timer of a process: its type (`timeout` or `remove`), the time at which it is due, its status."""
 
     task_type: TaskType
     due: datetime
@@ -85,7 +85,7 @@ class Timer(NamedTuple):
 
 
 class ProcessStatus(StrEnum):
-    """`init` until the first step is saved, then `running`, or `error` once it broke."""
+    """The statuses of a process: `init` until its init is saved, then `running`; `error` once it broke."""
 
     INIT = "init"
     RUNNING = "running"
@@ -96,9 +96,9 @@ class ProcessStatus(StrEnum):
 class Event:
     """One entry of a process's history.
 
-    In an answer of a handler only `payload` and `metadata` count: `event_id` (gapless from 1 in each
-    process), `timestamp` and `task_id` are set when the step is saved. `payload` is bytes for a raw
-    handler and for storage, and the decoded JSON value for typed handlers and clients.
+    A handler gives only `payload` and `metadata`; `event_id` (gapless from 1 in each process), `timestamp`
+    and `task_id` are set when the step is saved. `payload` is bytes for a raw handler and for storage, and
+    the decoded JSON value for typed handlers and clients.
     """
 
     payload: Any = b""
@@ -116,11 +116,12 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class HistoryRange:
-    """Which events to load: at most `limit` (None: all), oldest (`forward`) or newest (`backward`) first.
+    """The events to load: at most `limit` (None: all), oldest (`forward`) or newest (`backward`) first.
 
     They begin behind the event whose id is `offset`: after it forward, before it backward; 0 begins with
     the first or the last one. So the last event id of a page is the offset of the next page, whatever is
-    appended meanwhile.
+    appended meanwhile. Raises InvalidRequest for an offset or limit outside a bigint or below 0, or for
+    another direction.
     """
 
     offset: int = 0
@@ -145,7 +146,7 @@ def _is_count(value: object) -> bool:
 
 
 def in_utc(value: object) -> datetime | None:
-    """An aware datetime in UTC; None for what is none, be it for an offset that cannot be."""
+    """Return an aware datetime in UTC; None for anything else, or if its tzinfo raises."""
     try:
         if not isinstance(value, datetime) or value.utcoffset() is None:
             return None
@@ -155,7 +156,7 @@ def in_utc(value: object) -> datetime | None:
 
 
 def can_be_stored(moment: datetime) -> bool:
-    """Whether PostgreSQL and Python hold a moment in UTC, and in any other time zone."""
+    """Return whether PostgreSQL and Python can hold a moment in UTC, in any time zone."""
     return _FIRST_YEAR < moment.year < _LAST_YEAR
 
 
@@ -163,7 +164,9 @@ def can_be_stored(moment: datetime) -> bool:
 class SetTimer:
     """Replace the process's timer: at a time (aware datetime), or after a delay from the commit.
 
-    With `remove=True` the process is removed at that time; otherwise its timeout handler runs.
+    With `remove=True` the process is removed at that time; otherwise its timeout handler runs. Raises
+    InvalidRequest unless exactly one of `at` and `after` is given, for a time without a zone or outside the
+    years 2 to 9998, and for a delay of more than 365,000 days.
     """
 
     at: datetime | None = None
@@ -204,7 +207,10 @@ Action = SetTimer | UnsetTimer | Remove
 
 @dataclass(frozen=True, slots=True)
 class Intent:
-    """A handler's answer: what to save and what to reply. `None` keeps what the process has."""
+    """A handler's answer: what to save and what to reply.
+
+    None for `action`, `aux_state` or `metadata` leaves the timer, the state or the metadata as they are.
+    """
 
     events: tuple[Event, ...] = ()
     action: Action | None = None
@@ -214,15 +220,15 @@ class Intent:
 
 
 def shown_id(node_id: int) -> str:
-    """The id of a worker or client process, a random number, as people see it: 16 hexadecimal digits."""
+    """Return the random id of a worker or a client as people see it: 16 hexadecimal digits."""
     return f"{node_id:016x}"
 
 
 class Life(NamedTuple):
     """One life of a process: its number, and the random `birth` that no other life has.
 
-    A server that is promoted or restored may hand out the number again. A process from before births were
-    kept has none.
+    A server that is promoted or restored may hand out the number again. A process that was made before
+    births were kept has none.
     """
 
     process_no: int
@@ -230,10 +236,10 @@ class Life(NamedTuple):
 
 
 class Task(NamedTuple):
-    """One unit of work on a process. `attempts_count` says how often it was tried before.
+    """One unit of work on a process. `attempts_count` counts its earlier tries.
 
-    `name` is the call's (`call` and `notify` only); `process_no` is the number of this life of the process;
-    `reply_to` is the client process that waits for the answer, if one does.
+    `name` is that of the call (`call` and `notify` only); `process_no` is the number of this life of the
+    process; `reply_to` is the id of the client process that waits for the answer, if one does.
     """
 
     namespace: str
@@ -256,7 +262,7 @@ class Task(NamedTuple):
 
 
 class Snapshot(NamedTuple):
-    """What the tables say of a process at one moment; the engine's side of `Process`."""
+    """A process as the tables had it at one moment; the engine's side of `Process`."""
 
     process_no: int
     namespace: str
@@ -276,7 +282,7 @@ class Snapshot(NamedTuple):
 
     @property
     def life(self) -> Life:
-        """The life of the process that this shows."""
+        """The life of the process that this snapshot shows."""
         return Life(self.process_no, self.birth)
 
 
@@ -309,7 +315,7 @@ Outcome = Success | Rejection | Failure
 
 
 class Disposition(StrEnum):
-    """What becomes of the process when a step ends, named by what it does to its timer, or to all of it."""
+    """The fates of a process when a step ends, named by what they do to its timer, or to all of it."""
 
     REPLACE = "replace"
     """A new timer replaces the old one."""
@@ -328,7 +334,7 @@ class Disposition(StrEnum):
 
 
 class Reply(NamedTuple):
-    """What the caller of a task gets: the response, or the rejection, or why it failed."""
+    """The answer for the caller of a task: the response, the rejection, or why it failed."""
 
     response: bytes | None = None
     rejection: Rejection | None = None
@@ -336,11 +342,11 @@ class Reply(NamedTuple):
 
 
 class Decision(NamedTuple):
-    """How a step ends: one row of the transition table, filled in.
+    """The end of a step: one row of the transition table, filled in.
 
-    `status` None leaves the process as it was (a rejection, a failed repair). `timer` belongs to
-    `replace`, and to `break` where a timer broke the process: it is the one that is held in its place.
-    `retry_interval` belongs to `retry`; None: at once.
+    `status` None leaves the status as it was (a rejection, a failed repair). `timer` belongs to `replace`,
+    and to `break` if a timer broke the process: it is held in place of that timer. `retry_interval`
+    belongs to `retry`; None: at once.
     """
 
     disposition: Disposition
@@ -354,7 +360,7 @@ class Decision(NamedTuple):
 
     @property
     def size(self) -> int:
-        """About how many bytes it has."""
+        """The approximate size in bytes of what it saves and replies."""
         size = len(self.aux_state or b"") + len(self.reply.response or b"")
         for event in self.events:
             size += len(event.payload) + metadata_size(event.metadata)
@@ -362,7 +368,7 @@ class Decision(NamedTuple):
 
 
 def metadata_size(metadata: Metadata | None) -> int:
-    """How large metadata are as JSON; 0 for a short name alone, which is all that most events have."""
+    """Return the size of metadata as JSON, in bytes; 0 for a short name alone, as most events have it."""
     if not metadata:
         return 0
     name = metadata.get("name")
@@ -372,5 +378,5 @@ def metadata_size(metadata: Metadata | None) -> int:
 
 
 def new_lease() -> int:
-    """A number that no other claim has."""
+    """Draw 62 random bits, which no other claim has."""
     return secrets.randbits(62)

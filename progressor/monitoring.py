@@ -1,6 +1,6 @@
 """The nouns of monitoring: namespaces, workers, mailboxes, failures.
 
-Rule: what is counted is counted up to a bound, and says so.
+Rule: every count has a bound, and shows if it reached it.
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
-# How far people are told a count; of what is more they are told that it is.
+# Rows; counts stop one above it, and the status shows 1,000+.
 MOST_COUNTED = 1000
 
 
 class Waiting(NamedTuple):
-    """How many tasks could be claimed now, and for how long the oldest of them has waited."""
+    """The number of tasks that could be claimed now, and the wait of the oldest of them."""
 
     tasks: int
     age: timedelta
@@ -25,8 +25,8 @@ class Waiting(NamedTuple):
 class Mailbox:
     """The requests that wait on one process, counted up to 100,000; `at_least`: there are more.
 
-    `age` is how long the oldest has waited. `through_in` is how long they will take at the pace of the last
-    requests of the process, None if fewer than two of these ended within ten minutes.
+    `age` is the wait of the oldest. `through_in` is the time they will take at the pace of the process's
+    last requests, None if fewer than two of these ended within ten minutes.
     """
 
     process_id: str
@@ -40,9 +40,9 @@ class Mailbox:
 class WaitingRequests:
     """The requests that wait in a namespace; `at_least`: there are more.
 
-    `age` is how long the oldest has waited. `deepest` are the five mailboxes with the most of them, the
-    deepest first, and the one in which the oldest waits. Of more than five with a hundred or more, it is
-    those whose oldest has waited longest.
+    `age` is the wait of the oldest. `deepest` are the five mailboxes with the most requests, the deepest
+    first, and the one in which the oldest request waits. If more than five have a hundred or more,
+    `deepest` are those of them whose oldest request has waited longest.
     """
 
     requests: int
@@ -51,9 +51,9 @@ class WaitingRequests:
     deepest: tuple[Mailbox, ...]
 
     def through_in(self, steps: int) -> timedelta | None:
-        """How long they will take at so many steps a minute, None if that is unknown.
+        """Return the time they will take at so many steps a minute, None if it is unknown.
 
-        The requests of a mailbox run one after the other, so it is no shorter than that of any mailbox.
+        It is never shorter than that of any mailbox, whose requests run one after the other.
         """
         if not self.requests:
             return timedelta()
@@ -65,11 +65,10 @@ class WaitingRequests:
 
 @dataclass(frozen=True, slots=True)
 class KnownNamespace:
-    """A namespace that some worker served, and who serves it now; `pause_reason` is why it is paused.
+    """A namespace that a worker has registered, and its live `workers`; `pause_reason` is an operator's.
 
-    `slots` are those of the live workers together, None if a worker of another kind registered it; how many
-    of them are free, and how many `steps` they performed within a minute, they said at their last sign of
-    life.
+    `slots` are those of the live workers together, None if a worker of another kind registered it.
+    `free_slots`, and the `steps` that they performed within a minute, are those of their last heartbeats.
     """
 
     name: str
@@ -86,7 +85,7 @@ class KnownNamespace:
 class KnownWorker:
     """An OS process that has a heartbeat; one that serves no namespace is a zombie collector.
 
-    `silent_for` is the age of its last sign of life; longer than `lease_age`, it counts as dead.
+    `silent_for` is the age of its last heartbeat; from `lease_age` on, it counts as dead.
     """
 
     worker_id: str
@@ -100,18 +99,18 @@ class KnownWorker:
 
     @property
     def is_live(self) -> bool:
-        """Whether its lease is not over."""
+        """True while its last heartbeat is younger than its lease_age."""
         return self.silent_for < self.lease_age
 
 
 @dataclass(frozen=True, slots=True)
 class NamespaceStatus:
-    """How a namespace does. `calls`, `timers`, `broken` and `started` are counted up to 1,001.
+    """The load of a namespace. `calls`, `timers`, `broken` and `started` are counted up to 1,001.
 
-    `waiting` are all requests that wait, `through_in` is how long they will take at the pace of the last
-    minute, None if it is unknown. `calls` and `timers` wait and could run now; `started` are the processes
-    of the last minute, `steps` what its live workers performed in it; `next_timers` are the times of the
-    next ones to fall due.
+    `waiting` are all requests that wait, `through_in` is the time they will take at the pace of the last
+    minute, None if it is unknown. `calls` and `timers` wait and could run now. `started` counts the
+    processes of the last minute, `steps` the steps that its live workers performed in it. `next_timers`
+    are the times of the next timers to fall due.
     """
 
     name: str
@@ -133,9 +132,9 @@ class NamespaceStatus:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """A broken process, or a timer that failed and is tried again; `handler` is what failed, with its name.
+    """A broken process, or a timer that failed and is tried again; `handler` names the handler that failed.
 
-    `at_least`: there were more of its kind in its namespace than are looked at.
+    `at_least`: its namespace has more of its kind than were looked at.
     """
 
     namespace: str

@@ -1,8 +1,8 @@
-"""Outages as the log has them: how they begin, last and end.
+"""Outages in the log: a line when one begins, while it lasts, and when it is over.
 
-Rule: nobody has to count lines. However many operations fail and however often each is tried, an outage is
-a line at its beginning, one every half minute while it lasts, and one at its end, each with its cause or
-its length.
+Rule: the lines do not grow with the failures. However many operations fail and however often each is tried,
+an outage has a line at its beginning, one every half minute while it lasts, and one at its end, each with
+its cause or its length.
 """
 
 from __future__ import annotations
@@ -13,10 +13,11 @@ from typing import NamedTuple
 
 from progressor.loggers import Logger
 
-# In seconds: how often an outage that lasts is said; how long nothing fails before it is over, because
-# some of what is tried may work while the rest does not.
+# Seconds: between two lines of an outage that lasts; and without a failure until it is over, because some
+# operations may work while others still fail.
 _AGAIN, _CALM = 30.0, 5.0
-# Where nothing has failed for so long nobody tries, and whether it lasts is not known. A try takes less.
+# Seconds; longer than any try takes. If nothing has failed for so long, nobody tries any more, and nobody
+# knows whether the outage lasts.
 _FORGOTTEN = 60.0
 _LONGEST_CAUSE = 300
 
@@ -30,15 +31,15 @@ class Says(NamedTuple):
 
 
 class Outage:
-    """Something that should work and at times does not; any thread may say how it went."""
+    """The outages of one thing that should work; any thread may report `failed` or `worked`."""
 
     def __init__(self, log: Logger, says: Says, **where: object) -> None:
         self._log = log
         self._says = says
         self._where = where
         self._lock = Lock()
-        # By the clock of durations: since when it lasts, if it does; the last failure, the first success
-        # after it, and the last line.
+        # Times of `time.monotonic`: the beginning of the present outage, if there is one; its last failure,
+        # the first success after that, and its last line.
         self._since: float | None = None
         self._failed_at = 0.0
         self._worked_at: float | None = None
@@ -46,7 +47,7 @@ class Outage:
         self._cause = ""
 
     def failed(self, cause: str, **fields: object) -> None:
-        """It did not work."""
+        """Report a failure: log if an outage begins, or has lasted half a minute since its last line."""
         now = time.monotonic()
         with self._lock:
             begins = self._since is None
@@ -62,7 +63,7 @@ class Outage:
             self._log.warning(self._says.lasts, extra={**facts, "seconds": round(now - since, 1)})
 
     def worked(self) -> None:
-        """It worked; where nothing failed lately, this costs nothing."""
+        """Report a success: log if the outage is over by it. Costs nothing if there is none."""
         if self._since is None:
             return
         now = time.monotonic()
@@ -78,7 +79,7 @@ class Outage:
 
     @property
     def seconds(self) -> float:
-        """For how long it has lasted by now; 0 if there is none."""
+        """The seconds that the outage has lasted; 0 if there is none, or something worked since."""
         with self._lock:
             now = time.monotonic()
             if self._since is None or self._worked_at is not None or now - self._failed_at > _FORGOTTEN:
@@ -87,12 +88,12 @@ class Outage:
 
     @property
     def cause(self) -> str | None:
-        """The cause of the last failure, while it lasts."""
+        """The cause of the last failure, while the outage lasts."""
         return self._cause if self.seconds else None
 
     @property
     def held_up(self) -> float:
-        """For how many seconds something has failed at times, until it is over; from any thread."""
+        """The seconds since the outage began, though something may work; 0 once it is over. Any thread."""
         with self._lock:
             now = time.monotonic()
             if self._since is None or now - self._failed_at > _FORGOTTEN:
@@ -101,12 +102,12 @@ class Outage:
 
 
 def cause_of(error: BaseException) -> str:
-    """An error's type and text in one bounded line."""
+    """Return an error's type and text in one bounded line."""
     text, name = str(error), type(error).__name__
     return in_one_line(f"{name}: {text}" if text else name)
 
 
 def in_one_line(text: str) -> str:
-    """A text that is fit for a line of a log, without line ends and bounded."""
+    """Return a text for a line of the log: without line ends, at most 300 characters."""
     text = " ".join(text.split())
     return text if len(text) <= _LONGEST_CAUSE else text[: _LONGEST_CAUSE - 1] + "…"

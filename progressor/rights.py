@@ -1,7 +1,7 @@
 """Rights: scopes, patterns of namespaces, and the tokens that carry both.
 
-Rule: one model of rights for whatever lets others in. No scope contains another one, and what is not
-granted is refused.
+Rule: one model of rights for every way in. No scope contains another one, and what is not granted is
+refused.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _TOKEN = re.compile(r"prg_([0-9a-f]{16})_([0-9a-f]{64})")
 
 
 class Scope(StrEnum):
-    """One thing that a caller may do in the namespaces that it may see."""
+    """The scopes: each is one thing that a caller may do in the namespaces that it may see."""
 
     PROCESSES_READ = "processes:read"
     STATE_READ = "state:read"
@@ -48,12 +48,12 @@ class Rights:
     namespaces: tuple[str, ...]
 
     def sees(self, namespace: str) -> bool:
-        """Whether one of the patterns fits the namespace's name."""
+        """Return whether one of the patterns fits the namespace's name."""
         return any(fits(pattern, namespace) for pattern in self.namespaces)
 
     @property
     def sees_all(self) -> bool:
-        """Whether no namespace is hidden."""
+        """True if no namespace is hidden."""
         return "*" in self.namespaces
 
 
@@ -62,9 +62,9 @@ EVERYTHING = Rights(frozenset(Scope), ("*",))
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """A bearer token as it is kept: of its secret only the hash.
+    """A bearer token as its row keeps it, with only the hash of its secret.
 
-    `left` is for how long it was still valid when it was read; None: it has no end.
+    `left` is the time for which it was still valid when it was read; None: it has no end.
     """
 
     token_id: str
@@ -78,7 +78,7 @@ class Token:
     secret_hash: bytes = field(repr=False)
 
     def has_secret(self, secret: str) -> bool:
-        """Whether this is its secret; the time that it takes tells nothing of it."""
+        """Return whether this is its secret, in constant time."""
         return hmac.compare_digest(self.secret_hash, hash_of(secret))
 
     @property
@@ -90,19 +90,19 @@ class Token:
 
 
 class Bearer(NamedTuple):
-    """The two parts of a token's text: by which it is found, and what proves it."""
+    """The two parts of a token's text: the public id, by which it is found, and the secret."""
 
     token_id: str
     secret: str
 
     @classmethod
     def drawn(cls) -> Bearer:
-        """A new one, at random: 64 bits of id, 256 bits of secret."""
+        """Draw a new one: 64 random bits of id, 256 of secret."""
         return cls(secrets.token_hex(8), secrets.token_hex(32))
 
     @classmethod
     def read(cls, text: str) -> Bearer | None:
-        """The parts of a token; None if that is none."""
+        """Return the parts of a token's text; None if it has not the form of one."""
         found = _TOKEN.fullmatch(text)
         return None if found is None else cls(found[1], found[2])
 
@@ -115,12 +115,12 @@ class Bearer(NamedTuple):
 
 
 def hash_of(secret: str) -> bytes:
-    """SHA-256: a secret of 256 random bits needs no slower one."""
+    """Return the SHA-256 of a secret: its 256 random bits need no slower hash."""
     return hashlib.sha256(secret.encode()).digest()
 
 
 def check_scopes(field: str, names: Iterable[str]) -> frozenset[Scope]:
-    """These scopes, or InvalidRequest; `all` stands for those that there are today."""
+    """Return the scopes of these names; `all` is every scope of today. InvalidRequest for other names."""
     found: set[Scope] = set()
     for name in names:
         if name == "all":
@@ -136,7 +136,7 @@ def check_scopes(field: str, names: Iterable[str]) -> frozenset[Scope]:
 
 
 def check_patterns(field: str, patterns: Iterable[str]) -> tuple[str, ...]:
-    """These patterns of namespaces, or InvalidRequest; a `*` stands for any characters."""
+    """Return 1 to 100 patterns of namespaces, or raise InvalidRequest; a `*` fits any characters."""
     listed = tuple(dict.fromkeys(patterns))
     for pattern in listed:
         if not isinstance(pattern, str) or not is_pattern(pattern):
@@ -151,18 +151,18 @@ def check_patterns(field: str, patterns: Iterable[str]) -> tuple[str, ...]:
 
 
 def is_pattern(pattern: str) -> bool:
-    """Whether this could fit a namespace."""
+    """Return whether this text is a pattern that could fit a namespace."""
     return len(pattern) <= MAX_ID_LENGTH and _PATTERN.fullmatch(pattern) is not None
 
 
 def fitting(patterns: Iterable[str], names: Iterable[str]) -> tuple[str, ...]:
-    """Those of the names that any of the patterns fits."""
+    """Return the names that one of the patterns fits."""
     listed = tuple(patterns)
     return tuple(name for name in names if any(fits(pattern, name) for pattern in listed))
 
 
 def fits(pattern: str, namespace: str) -> bool:
-    """Whether a namespace's name is what the pattern says; in one pass, however many stars it has."""
+    """Return whether a pattern fits a namespace's name; in one pass, however many stars it has."""
     first, *others = pattern.split("*")
     if not others:
         return namespace == first
@@ -179,5 +179,5 @@ def fits(pattern: str, namespace: str) -> bool:
 
 
 def like(pattern: str) -> str:
-    """The pattern of LIKE that fits the same namespaces."""
+    """Return the pattern of SQL's LIKE that fits the same namespaces."""
     return pattern.replace("_", r"\_").replace("*", "%")

@@ -1,8 +1,8 @@
 """Background tasks and threads: none of them ends unseen.
 
-Rule: a task or a thread that nobody awaits is started here, and a callback is watched from here. What
-should run for good is begun again after a failure, a little later each time; every failure is logged with
-its cause and counted. A cancellation that its owner did not ask for is a failure too.
+Rule: a task or a thread that nobody awaits is started here, and a callback is watched from here. A part
+that should run for good begins again after a failure, a little later each time; every failure is logged
+with its cause and counted. A cancellation that its owner did not ask for is a failure too.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ P = ParamSpec("P")
 
 log = Logger("progressor.supervision")
 
-# In seconds. What has worked for longer than the longest pause begins with the first one again.
+# Seconds; a part that has worked for twice the longest pause begins again with the first one.
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 5.0
-# How long what was cancelled may take to end before it is cancelled once more.
+# Seconds; tasks that have not ended so long after their cancellation are cancelled once more.
 _PROD = 1.0
 
 
@@ -36,7 +36,7 @@ class Background:
         self._where = where
         self._tasks: set[asyncio.Task[None]] = set()
         self._stopping = False
-        # Not that of whoever happens to ask first, for as long as it runs.
+        # The owner's context: a task must not keep that of the caller that happens to begin it.
         self._context = contextvars.copy_context()
 
     def keep(self, part: str, run: Callable[[], Coroutine[Any, Any, None]]) -> None:
@@ -44,7 +44,7 @@ class Background:
         self.begin(part, self._kept(part, run))
 
     def begin(self, part: str, work: Coroutine[Any, Any, None]) -> None:
-        """Run this once; after `stop` nothing begins."""
+        """Run this once; after `stop` it is closed and does not begin."""
         if self._stopping:
             work.close()
             return
@@ -74,22 +74,22 @@ class Background:
             await asyncio.sleep(pauses.next())
 
     async def ended(self) -> None:
-        """Wait until all of them have ended by themselves."""
+        """Wait until all tasks have ended by themselves."""
         while self._tasks:
             await asyncio.wait(self._tasks)
 
     async def stop(self) -> None:
-        """End all of them; what is under way is given up."""
+        """Cancel all tasks, and return when they have ended; none begins after that."""
         self._stopping = True
         await end_all(self._tasks)
 
 
 async def end_all(tasks: Collection[asyncio.Task[Any]]) -> None:
-    """Cancel these until all have ended: who ends leaves `tasks`, by a callback of its owner."""
+    """Cancel these until all have ended; a callback of their owner takes each that ends out of `tasks`."""
     while tasks:
         for task in tasks:
             task.cancel()
-        # What a task awaits may swallow a cancellation.
+        # A task, or what it awaits, may swallow a cancellation.
         await asyncio.wait(tasks, timeout=_PROD)
 
 
@@ -116,7 +116,7 @@ def keep_thread(part: str, run: Callable[[], None], *, until: threading.Event) -
 
 
 def watched(part: str, callback: Callable[P, object]) -> Callable[P, None]:
-    """A callback of an event loop or a thread, which has nobody to hand an error to: said and counted."""
+    """Return the callback with its errors logged and counted: a loop or a thread has no caller for them."""
 
     def run(*args: P.args, **kwargs: P.kwargs) -> None:
         try:
@@ -128,7 +128,7 @@ def watched(part: str, callback: Callable[P, object]) -> Callable[P, None]:
 
 
 class Pauses:
-    """How long to wait after each failure of one thing that should run for good."""
+    """The pauses after the failures of one part that should run for good, in seconds."""
 
     def __init__(self) -> None:
         self._pause = _FIRST_PAUSE
@@ -143,12 +143,12 @@ class Pauses:
 
 
 def expect(part: str) -> None:
-    """Show its failures from 0 on: an increase from nothing is none to Prometheus."""
+    """Show the part's failures from 0 on: Prometheus sees no increase in a series that begins above."""
     metrics.BACKGROUND_FAILURES.labels(part)
 
 
 def report(part: str, ended: asyncio.Task[Any], **where: object) -> None:
-    """Say how a task ended that nobody awaits, if it failed."""
+    """Log and count the failure of a task that nobody awaits, if it failed or others cancelled it."""
     if ended.cancelled():
         if not ended.cancelling():
             say_failed(part, asyncio.CancelledError("not by its owner"), **where)
@@ -157,7 +157,7 @@ def report(part: str, ended: asyncio.Task[Any], **where: object) -> None:
 
 
 def say_failed(part: str, error: BaseException, **where: object) -> None:
-    """Log and count a failure in the background."""
+    """Log and count the failure of a background part."""
     metrics.BACKGROUND_FAILURES.labels(part).inc()
     log.error("background task failed", exc_info=error, extra={"part": part, **where})
 

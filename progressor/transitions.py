@@ -1,8 +1,8 @@
 """Every change of a process's status, of its timer and its mailbox. Pure.
 
-Rule: a status changes by a step, as `TABLE` says, or by a verb of the API, as `VERBS` says, and in no other
-way: storage writes what is decided here, and chooses nothing. It is pure: no clock, no database, no
-handler. The docs are drawn from these tables, and tests hold the SQL to them.
+Rule: a status changes only by a step, as `TABLE` states, or by a verb of the API, as `VERBS` states.
+Storage writes what this module decides, and chooses nothing. Pure: no clock, no database, no handler. The
+docs are drawn from these tables, and tests hold the SQL to them.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ from progressor.model import (
 
 
 class Ending(StrEnum):
-    """How a step can end: in three ways of its handler, or with its worker.
+    """The endings of a step: three by its handler, and `lost` with its worker.
 
-    A timer has no rejection: nobody asked, so there is nobody to refuse. It counts as a failure.
+    A timer's step has no rejection, for it has no caller to refuse: a `Reject` there is a failure.
     """
 
     SUCCESS = "success"
@@ -48,7 +48,7 @@ class Ending(StrEnum):
 
 
 class Case(StrEnum):
-    """What a rule looks at, beyond task type and ending."""
+    """The cases of a rule, beyond task type and ending."""
 
     ALWAYS = "always"
     NO_ACTION = "no action"
@@ -60,7 +60,7 @@ class Case(StrEnum):
 
 
 class End(NamedTuple):
-    """What becomes of the process. `status` None leaves its status, detail and corrupted_by alone."""
+    """The end of one case. `status` None leaves status, detail and corrupted_by as they are."""
 
     disposition: Disposition
     status: ProcessStatus | None = None
@@ -68,7 +68,7 @@ class End(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Rule:
-    """What becomes of the process, case by case."""
+    """The ends of a step, case by case."""
 
     name: str
     ends: Mapping[Case, End]
@@ -132,7 +132,7 @@ TABLE: Mapping[tuple[TaskType, Ending], Rule] = {
     (TaskType.TIMEOUT, Ending.SUCCESS): BY_ACTION,
     (TaskType.TIMEOUT, Ending.FAILURE): RETRIED_OR_BREAKS,
     (TaskType.TIMEOUT, Ending.LOST): RETRIED_OR_BREAKS,
-    # No handler runs: it fails if PostgreSQL refuses to remove the process, and would again.
+    # No handler runs. It fails only if PostgreSQL refuses to remove the process, and it would refuse again.
     (TaskType.REMOVE, Ending.SUCCESS): IS_REMOVED,
     (TaskType.REMOVE, Ending.FAILURE): BREAKS,
     (TaskType.REMOVE, Ending.LOST): RETRIED_OR_BREAKS,
@@ -145,7 +145,7 @@ TABLE: Mapping[tuple[TaskType, Ending], Rule] = {
 BROKEN_IN_INIT: Mapping[tuple[TaskType, Ending], Rule] = {
     (TaskType.REPAIR, Ending.SUCCESS): BEGINS_ANEW,
 }
-"""The rules that hold instead where the init broke the process: none runs whose init has not succeeded."""
+"""The rules of a process that its init broke: no process may be running before its init succeeded."""
 
 RUNS_IN: Mapping[TaskType, ProcessStatus] = {
     TaskType.INIT: _INIT,
@@ -159,7 +159,7 @@ RUNS_IN: Mapping[TaskType, ProcessStatus] = {
 
 
 class Verb(StrEnum):
-    """What changes a status without a step."""
+    """The verbs of the API that change a status without a step."""
 
     START = "start"
     PUT = "put"
@@ -168,7 +168,7 @@ class Verb(StrEnum):
 
 
 class Change(NamedTuple):
-    """From any of these statuses to any of those; none is that of a process that is not there."""
+    """The change from any of the statuses `found` to any of `becomes`; None: there is no process."""
 
     found: tuple[ProcessStatus | None, ...]
     becomes: tuple[ProcessStatus | None, ...]
@@ -178,21 +178,21 @@ class Change(NamedTuple):
 VERBS: Mapping[Verb, Change] = {
     Verb.START: Change((None,), (_INIT,)),
     Verb.PUT: Change((None,), (_RUNNING, _ERROR)),
-    # To init where the init broke the process, else to running.
+    # To init if the init broke the process, else to running.
     Verb.SIMPLE_REPAIR: Change((_ERROR,), (_INIT, _RUNNING), Disposition.RESUME),
     Verb.REMOVE: Change(tuple(ProcessStatus), (None,), Disposition.REMOVE),
 }
 
 
 class OnTask(Enum):
-    """What a disposition does to the task."""
+    """The effects of a disposition on the task."""
 
     ENDS = "ends"
     WAITS_AGAIN = "waits again, until the interval is over if there is one"
 
 
 class OnTimer(Enum):
-    """What a disposition does to the timer of the process."""
+    """The effects of a disposition on the timer of the process."""
 
     REPLACED = "the old one is cancelled, the new one is set; it runs at once if it is due"
     RESUMED = "waits for its own time again, if it was blocked or held; it runs at once if it is due"
@@ -203,7 +203,7 @@ class OnTimer(Enum):
 
 
 class OnMailbox(Enum):
-    """What a disposition does to the requests that wait on the process."""
+    """The effects of a disposition on the requests that wait on the process."""
 
     GOES_ON = "its first request goes next, before any timer"
     CANCELLED = "its requests are cancelled, and their callers told"
@@ -212,7 +212,7 @@ class OnMailbox(Enum):
 
 
 class Effects(NamedTuple):
-    """What a disposition does."""
+    """The effects of a disposition on task, timer and mailbox."""
 
     task: OnTask
     timer: OnTimer
@@ -231,7 +231,7 @@ EFFECTS: Mapping[Disposition, Effects] = {
 
 
 def decide(process: Snapshot, task: Task, outcome: Outcome, policy: RetryPolicy) -> Decision:
-    """Decide on a task and its process, given how its handler ended."""
+    """Decide on a task and its process by the outcome of its handler; `policy` is for timers that fail."""
     match outcome:
         case Success(intent=intent):
             return _succeeded(process, task, intent)
@@ -247,19 +247,19 @@ def decide(process: Snapshot, task: Task, outcome: Outcome, policy: RetryPolicy)
 
 
 class Lost(NamedTuple):
-    """How a task lost its worker, and how many it had lost before."""
+    """The reason for which a task lost its worker, and how often that happened to it before."""
 
     reason: str
     before: int = 0
 
 
 def decide_lost(task: Task, lost: Lost, options: NamespaceOptions) -> Decision:
-    """What becomes of a task and its process, given that its worker was lost."""
+    """Decide on a task and its process after its worker was lost."""
     return _not_done(task, Ending.LOST, lost.reason, _retry_of_lost(task, lost, options))
 
 
 def was_broken_in_init(process: Snapshot) -> bool:
-    """Whether it is broken, and was never running: its init failed, or was lost."""
+    """Return whether the process broke in its init, which failed or was lost: it was never running."""
     return process.status is _ERROR and process.previous_status is _INIT
 
 
@@ -267,7 +267,7 @@ def _succeeded(process: Snapshot, task: Task, intent: Intent) -> Decision:
     key = task.task_type, Ending.SUCCESS
     rule = BROKEN_IN_INIT.get(key, TABLE[key]) if was_broken_in_init(process) else TABLE[key]
     end = rule.end(_case_of(intent.action))
-    # What is removed has no timer, whatever was said of one.
+    # The action of a removal sets no timer, even if it is a SetTimer.
     timer = intent.action if end.disposition is Disposition.REPLACE else None
     return Decision(
         disposition=end.disposition,
@@ -299,7 +299,7 @@ def _as_failure(rejection: Rejection) -> Failure:
 
 
 class _Retry(NamedTuple):
-    """Another try is allowed: after an interval, or at once."""
+    """The permission for another try: after an interval, or at once (None)."""
 
     interval: timedelta | None = None
 
@@ -327,12 +327,12 @@ def _not_done(task: Task, ending: Ending, error: str, retry: _Retry | None) -> D
 
 
 def _held(timer: Task) -> SetTimer:
-    """What a timer that breaks its process leaves in its place: the same, as due as it was."""
+    """Return the timer that replaces one that broke its process: the same, due when it was."""
     return SetTimer(at=timer.scheduled_time, remove=timer.task_type is TaskType.REMOVE)
 
 
 def retry_interval(task: Task, failure: Failure, policy: RetryPolicy) -> timedelta | None:
-    """How long to wait before the task is tried again; None: never again."""
+    """Return the wait before the task is tried again; None: it is not tried again."""
     if not failure.retryable or not set(policy.non_retryable).isdisjoint(failure.error_types):
         return None
     return policy.interval_after(task.attempts_count + 1, task.last_retry_interval)
@@ -354,7 +354,7 @@ def _retry_of_lost(task: Task, lost: Lost, options: NamespaceOptions) -> _Retry 
 def after(
     process: Snapshot, task: Task, decision: Decision, *, now: datetime, timer: Timer | None
 ) -> Snapshot:
-    """The process as this step left it, without reading it again."""
+    """Return the process as this step left it, without another read; its history is empty."""
     if decision.status is None:
         return process._replace(timer=timer, history=())
     changed = decision.status is not process.status

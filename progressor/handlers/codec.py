@@ -1,7 +1,7 @@
-"""How values become the bytes of the tables: JSON, and a codec over it if the namespace has one.
+"""Values and the bytes of the tables: JSON, and a codec over it if the namespace has one.
 
-Rule: what is written can be read back. NaN, Infinity and values that JSON has no word for are
-refused when they are written, by an error that names the field; nothing is ever pickled.
+Rule: what is written can be read back. NaN, Infinity and values that have no JSON form are refused when
+they are written, by an error that names the field; nothing is ever pickled.
 """
 
 from __future__ import annotations
@@ -22,42 +22,42 @@ from progressor.errors import InvalidRequest, InvalidState
 from progressor.model import Event, Metadata
 
 _MAX_DEPTH = 20
-# To be read again, JSON must not nest deeper, nor have a number of more digits.
+# Levels, and digits: JSON that nests deeper, or has a longer number, may not be readable again.
 _DEEPEST, _LONGEST_NUMBER = 200, 4300
 _SURELY_READABLE = 2 * _DEEPEST
 _MAX_FAULTS = 5
-# A number beyond a double's has three digits in its exponent, or so many before it.
+# Bytes; a number beyond a double's has three digits in its exponent, or so many before it.
 _SURELY_IN_RANGE = 200
 _MAY_OVERFLOW = re.compile(rb"[0-9][eE]\+?0*[1-9][0-9]{2}|[0-9]{200}")
 
 
 @runtime_checkable
 class Codec(Protocol):
-    """Stands between the JSON and the tables, for example to encrypt.
+    """A codec between the JSON and the tables, for example to encrypt.
 
-    It sees state, args, responses, contexts and event payloads, and never metadata, which is
-    searched. Workers and clients of a namespace must use the same one; `decode` must read whatever
-    `encode` ever wrote.
+    It sees state, args, responses, contexts and event payloads, but never metadata, which is searched.
+    Workers and clients of a namespace must use the same one; `decode` must read all that `encode` ever
+    wrote. If `decode` raises on a request, its caller gets InvalidRequest.
     """
 
     def encode(self, data: bytes, /) -> bytes:
-        """The bytes to store."""
+        """Return the bytes to store for some JSON; anything but bytes is a TypeError."""
         ...
 
     def decode(self, data: bytes, /) -> bytes:
-        """The JSON that was stored."""
+        """Return the JSON of stored bytes; anything but bytes is a TypeError."""
         ...
 
 
 def encode(value: Any, *, field: str = "value") -> bytes | None:
-    """JSON of any value; None stays None, and bytes are taken to be encoded already."""
+    """Return the JSON of any value; None stays None, and bytes count as encoded already."""
     if value is None or type(value) is bytes:
         return value
     return encode_json(value, field=field)
 
 
 def encode_json(value: Any, *, field: str = "value") -> bytes:
-    """JSON of any value, None included; InvalidRequest names the part that has none."""
+    """Return the JSON of any value, None included; InvalidRequest names the part that has none."""
     try:
         data = to_json(value)
     except (PydanticSerializationError, RecursionError) as error:
@@ -68,7 +68,7 @@ def encode_json(value: Any, *, field: str = "value") -> bytes:
 
 
 def decode(data: bytes | None, *, field: str = "value") -> Any:
-    """The value of JSON bytes; None stays None."""
+    """Return the value of JSON bytes; None stays None. InvalidRequest if they are not JSON."""
     if data is None:
         return None
     try:
@@ -78,7 +78,7 @@ def decode(data: bytes | None, *, field: str = "value") -> Any:
 
 
 def json_object(value: Any, *, field: str) -> Metadata:
-    """A mapping as plain JSON values that a jsonb column can hold (so without NUL characters)."""
+    """Return a mapping as plain JSON values for a jsonb column; InvalidRequest if it has NUL characters."""
     if not isinstance(value, Mapping):
         raise InvalidRequest(f"{field} must be a dict, not {type(value).__name__}", field=field)
     data = encode_json(value, field=field)
@@ -90,7 +90,7 @@ def json_object(value: Any, *, field: str) -> Metadata:
 
 
 def fits_jsonb(value: Any) -> bool:
-    """Whether a jsonb column can hold this JSON: no NaN or Infinity, no NUL, no half of a character."""
+    """Return whether a jsonb column can hold a value: no NaN, Infinity, NUL or lone surrogate."""
     try:
         json.dumps(value, allow_nan=False, ensure_ascii=False).encode()
     except (TypeError, ValueError, RecursionError):
@@ -99,10 +99,10 @@ def fits_jsonb(value: Any) -> bool:
 
 
 def require_finite(value: Any, data: bytes, *, field: str) -> None:
-    """InvalidRequest if `value`, whose JSON is `data`, holds NaN or Infinity.
+    """Raise InvalidRequest if `value`, whose JSON is `data`, holds NaN or Infinity.
 
     Pydantic writes them as NaN or Infinity, which is no JSON, and within models as null, which is
-    another value: so the value itself is looked through, but only if the JSON hints at one.
+    another value. So the value itself is searched, but only if the JSON hints at one.
     """
     if (b"null" in data or b"NaN" in data or b"Infinity" in data) and _has_non_finite(value):
         where = _locate(value, field, _has_non_finite)
@@ -110,7 +110,7 @@ def require_finite(value: Any, data: bytes, *, field: str) -> None:
 
 
 def require_readable(data: bytes, *, field: str) -> None:
-    """InvalidRequest for JSON that can be written but not read: too deep, or with too long a number."""
+    """Raise InvalidRequest for JSON that cannot be read again: too deep, or with too long a number."""
     if len(data) <= _SURELY_READABLE:
         return
     if len(data) > _LONGEST_NUMBER or data.count(b"[") + data.count(b"{") > _DEEPEST:
@@ -122,15 +122,15 @@ def require_readable(data: bytes, *, field: str) -> None:
 
 
 def require_in_range(data: bytes, *, field: str) -> None:
-    """InvalidRequest if JSON that somebody else wrote has a number that a double cannot hold (1e400).
+    """Raise InvalidRequest if JSON of somebody else has a number that a double cannot hold (1e400).
 
-    Whoever reads it would have an infinite one.
+    It would be read as Infinity.
     """
     if (b"e" in data or b"E" in data or len(data) > _SURELY_IN_RANGE) and _MAY_OVERFLOW.search(data):
         try:
             value = from_json(data)
         except ValueError:
-            # Whoever decodes it names what is wrong.
+            # The decoder raises an error that names what is wrong.
             return
         if _has_non_finite(value):
             where = _locate(value, field, _has_non_finite)
@@ -138,7 +138,7 @@ def require_in_range(data: bytes, *, field: str) -> None:
 
 
 class Wire:
-    """Values to and from the bytes of one namespace's rows."""
+    """The wire of one namespace: values to the bytes of its rows, and back."""
 
     __slots__ = ("_codec",)
 
@@ -149,28 +149,28 @@ class Wire:
 
     @property
     def is_coded(self) -> bool:
-        """Whether a codec stands between the JSON and the tables."""
+        """True if a codec stands between the JSON and the tables."""
         return self._codec is not None
 
     def seal(self, plain: bytes) -> bytes:
-        """JSON as it is stored."""
+        """Return JSON as it is stored; TypeError if the codec returns no bytes."""
         return plain if self._codec is None else _bytes(self._codec.encode(plain), "encode")
 
     def unseal(self, stored: bytes) -> bytes:
-        """What is stored as JSON."""
+        """Return the JSON of stored bytes; TypeError if the codec returns no bytes."""
         return stored if self._codec is None else _bytes(self._codec.decode(stored), "decode")
 
     def encode(self, value: Any, *, field: str = "value") -> bytes | None:
-        """A value as it is stored."""
+        """Return a value as it is stored; InvalidRequest if it has no JSON form."""
         plain = encode(value, field=field)
         return None if plain is None else self.seal(plain)
 
     def decode(self, stored: bytes | None, *, field: str = "value") -> Any:
-        """What is stored as a value; InvalidRequest if it is not JSON."""
+        """Return the value of stored bytes; InvalidRequest if they are not JSON."""
         return None if stored is None else decode(self.unseal(stored), field=field)
 
     def decode_any(self, stored: bytes | None) -> Any:
-        """What is stored as a value, or as bytes if it is not JSON (a raw handler wrote it)."""
+        """Return the value of stored bytes, or the bytes if they are no JSON (a raw handler wrote them)."""
         if stored is None:
             return None
         plain = self.unseal(stored)
@@ -180,12 +180,12 @@ class Wire:
             return plain
 
     def event(self, stored: Event) -> Event:
-        """An event with its payload as a value."""
+        """Return a stored event with its payload as a value."""
         return replace(stored, payload=self.decode_any(stored.payload))
 
 
 class RawWire(Wire):
-    """The bytes as they are, for raw handlers."""
+    """The wire of raw handlers: stored bytes stay bytes."""
 
     __slots__ = ()
 
@@ -222,7 +222,7 @@ class Shape:
             issubclass(declared, BaseModel) or is_dataclass(declared)
         )
         self._class = declared if modelled else object
-        # By name and by alias: what is dumped under the fields' names can always be read.
+        # By name and by alias: a state is dumped under the names of the fields, and must be readable.
         self.read: Callable[[bytes], Any] = partial(
             self._adapter.validator.validate_json, by_alias=True, by_name=True
         )
@@ -231,7 +231,7 @@ class Shape:
         )
 
     def write(self, value: Any, *, field: str) -> bytes:
-        """JSON of a value that need not fit (an answer): what doesn't is written as it is."""
+        """Return the JSON of an answer; a value that does not fit the type is written as it is."""
         try:
             data: bytes = self._adapter.serializer.to_json(value, warnings=False)
         except (PydanticSerializationError, RecursionError) as error:
@@ -241,7 +241,7 @@ class Shape:
         return data
 
     def write_changed(self, value: Any, *, before: bytes | None, field: str) -> bytes | None:
-        """JSON that `read` accepts, or None if it is as before; InvalidState if it does not fit."""
+        """Return JSON that `read` accepts, None if it is as before; InvalidState if it does not fit."""
         if not isinstance(value, self._class):
             raise InvalidState(f"{field} must be {self.name}, not {type(value).__name__}")
         try:
@@ -258,7 +258,7 @@ class Shape:
         return data
 
     def schema(self, mode: Literal["validation", "serialization"]) -> dict[str, Any] | None:
-        """The type's JSON schema; None if JSON schema has no word for it."""
+        """Return the type's JSON schema; None if it has none."""
         try:
             return self._adapter.json_schema(mode=mode)
         except (PydanticInvalidForJsonSchema, PydanticSerializationError):
@@ -266,7 +266,7 @@ class Shape:
 
 
 def faults(error: ValidationError, root: str) -> str:
-    """What is wrong and where, without the values."""
+    """Return the faults of a ValidationError, each with its place and without its value."""
     found = error.errors(include_url=False, include_context=False, include_input=False)
     texts = [f"{'.'.join([root, *map(str, fault['loc'])])}: {rule_of(fault)}" for fault in found]
     more = [f"and {len(texts) - _MAX_FAULTS} more"] if len(texts) > _MAX_FAULTS else []
@@ -274,13 +274,13 @@ def faults(error: ValidationError, root: str) -> str:
 
 
 def rule_of(fault: Mapping[str, Any]) -> str:
-    """The rule that a fault of a ValidationError breaks, in the words of whoever raised it."""
+    """Return the rule that a fault of a ValidationError breaks, in the validator's own words."""
     text: str = fault["msg"]
     return text.removeprefix("Value error, ").removeprefix("Assertion failed, ")
 
 
 def first_fault(error: ValidationError, root: str) -> str:
-    """The path of the first field that is wrong."""
+    """Return the path of the first field that is wrong."""
     return ".".join([root, *map(str, error.errors(include_url=False)[0]["loc"])])
 
 

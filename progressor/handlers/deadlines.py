@@ -1,9 +1,9 @@
-"""How long a step may run: one timer of the event loop for all steps, instead of one for each.
+"""Deadlines of steps: one timer of the event loop for all steps, instead of one for each.
 
-Rule: all steps that share a limit run out in the order in which they began, so only the oldest is watched.
-A step sets no timer and cancels none, which is a good part of what a small step costs. One whose time is
-over has a timer of its own: it is cancelled again until it ends, for it may swallow a cancellation, or wait
-in its clean-up.
+Rule: steps that share a limit run out in the order in which they began, so only the oldest is watched. A
+step sets no timer and cancels none, which would be a good part of the cost of a small step. A step whose
+time is over gets a timer of its own: it is cancelled again until it ends, for it may swallow a
+cancellation, or wait in its clean-up.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from progressor.supervision import watched
 
 log = Logger("progressor.deadlines")
 
-# How long what was cancelled may take to end before it is cancelled once more, in seconds.
+# Seconds; a step that has not ended so long after its cancellation is cancelled once more.
 _AGAIN = 5.0
 
 
@@ -36,13 +36,13 @@ class Deadlines:
 
     @property
     def loop(self) -> asyncio.AbstractEventLoop:
-        """That of the first step. To ask which one runs is a system call in Python 3.11."""
+        """The event loop of the first step; kept, because to ask for it is a system call in Python 3.11."""
         if self._loop is None:
             self._loop = asyncio.get_running_loop()
         return self._loop
 
     def begin(self, deadline: Deadline) -> None:
-        """Count the time of this step from now on."""
+        """Start the clock of this step."""
         loop = self.loop
         at = loop.time() + self.seconds
         self._running[deadline] = at
@@ -50,11 +50,11 @@ class Deadlines:
             self._timer = loop.call_at(at, self._on_time)
 
     def end(self, deadline: Deadline) -> None:
-        """Count it no more: the step has ended, or its time has."""
+        """Stop the clock of this step: the step, or its time, is over."""
         self._running.pop(deadline, None)
 
     def step_in(self, running: asyncio.Task[Any]) -> Task | None:
-        """The step that runs in an asyncio task, while it has time; from any thread."""
+        """Return the step that runs in an asyncio task, unless its time is over; from any thread."""
         steps = (deadline.of for deadline in tuple(self._running) if deadline.task is running)
         return next(steps, None)
 
@@ -72,7 +72,10 @@ class Deadlines:
 
 
 class Deadline:
-    """A scope of the present task like `asyncio.timeout`, with the limit of `deadlines`, `of` a step."""
+    """A scope of the present asyncio task, like `asyncio.timeout`; `of` is its step.
+
+    It raises TimeoutError if the limit of `deadlines` passes in it.
+    """
 
     # Only one that has expired has `_again` and `_cancels`.
     __slots__ = ("_again", "_cancelling", "_cancels", "_deadlines", "expired", "of", "task")
@@ -81,7 +84,7 @@ class Deadline:
         self._deadlines = deadlines
         self.of = of
         self.task: asyncio.Task[Any]
-        """The one that entered the scope."""
+        """The asyncio task that entered the scope."""
         self._cancelling = 0
         self.expired = False
 
@@ -97,7 +100,7 @@ class Deadline:
         self, kind: type[BaseException] | None, error: BaseException | None, _trace: TracebackType | None
     ) -> None:
         self._deadlines.end(self)
-        # As asyncio.timeout does: if somebody else cancelled the task too, it is a cancellation.
+        # Like asyncio.timeout: if somebody else cancelled the task too, the cancellation stays one.
         if self.expired:
             self._again.cancel()
             left = 0
@@ -109,11 +112,11 @@ class Deadline:
 
     @property
     def loop(self) -> asyncio.AbstractEventLoop:
-        """The loop in which the task runs."""
+        """The event loop in which the asyncio task runs."""
         return self._deadlines.loop
 
     def expire(self) -> None:
-        """Cancel what runs in the scope, again and again until it ends."""
+        """Cancel the code in the scope, again and again until it ends."""
         self.expired = True
         self._cancels = 0
         self._cancel()
@@ -122,8 +125,8 @@ class Deadline:
         if self._cancels == 1:
             about = {} if self.of is None else fields_of(self.of)
             log.warning("handler goes on after its time, cancelled again until it ends", extra=about)
-        # It is suspended in the scope, and so gets this there: never after it. A StepTask's own `cancel`
-        # asks whose code calls it, and this is nobody's.
+        # The task is suspended inside the scope, so the cancellation arrives there, never after it.
+        # StepTask.cancel is passed by: it would look for the step whose code calls it, and there is none.
         asyncio.Task.cancel(self.task)
         self._cancels += 1
         self._again = self.loop.call_later(_AGAIN, watched("deadlines", self._cancel))

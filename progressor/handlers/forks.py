@@ -1,14 +1,14 @@
-"""Children that a handler forks: none of them is a worker.
+"""Forked children of handlers: none of them is a worker.
 
-Rule: a child that comes back from the handler ends there. The connections and the event loop that it has
-are those of the worker, which goes on with them.
+Rule: a child that returns from the handler ends there. Its connections and its event loop are those of
+the worker, which goes on with them.
 """
 
 from __future__ import annotations
 
 import os
 
-# As sysexits.h has it for an error of software.
+# EX_SOFTWARE of sysexits.h.
 STATUS = 70
 _ENDS = b"progressor: a handler forked, and its child came back from it: the child ends here\n"
 _is_child = False

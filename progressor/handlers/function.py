@@ -1,7 +1,7 @@
-"""One decorated function of a namespace: its signature read once, so that a step reads nothing.
+"""One decorated function of a namespace: its signature is read once, so that a step reads nothing.
 
-Rule: whatever is wrong with a function is said when it is decorated; what is wrong with a request
-is an InvalidCall, which refuses it and leaves the process alone.
+Rule: a faulty function raises InvalidRequest when it is decorated. A faulty request raises InvalidCall,
+which refuses it and leaves the process alone.
 """
 
 from __future__ import annotations
@@ -28,7 +28,10 @@ _BY_VALUE = (_EMPTY, Any, None, type(None))
 
 
 class Function:
-    """A user's function with what is needed to call it."""
+    """A user's function with the shapes of its arguments and its answer.
+
+    InvalidRequest if it is no function, or its signature or an annotation cannot be used.
+    """
 
     __slots__ = ("_args", "_has_default", "_returns", "call", "name", "profile")
 
@@ -46,7 +49,7 @@ class Function:
         if not is_async and profile is not None and profile.stated:
             raise InvalidRequest(f"{name} is a plain function, which runs in a thread", field="fused")
         self.profile = profile if is_async else None
-        """How it has behaved, if it may be run at once; None: it may not."""
+        """The profile of an async function; None: a step of it cannot be fused."""
         self.call: Callable[..., Awaitable[Any]] = partial(run_in_thread, target)
         if is_async:
             self.call = target if profile is None else partial(_watched, profile, target)
@@ -64,7 +67,7 @@ class Function:
         )
 
     def read_args(self, plain: bytes | None) -> tuple[Any, ...]:
-        """What to call the function with after the process; InvalidCall if it does not fit."""
+        """Return the arguments of the function after the process; InvalidCall if they do not fit."""
         if self._args is None:
             if plain in (None, b"null", b"{}"):
                 return ()
@@ -77,7 +80,7 @@ class Function:
             raise _invalid_args(error) from None
 
     def write_answer(self, answer: Any) -> bytes:
-        """The JSON of what the function returned, None included."""
+        """Return the JSON of the function's answer, None included; bytes count as JSON already."""
         if type(answer) is bytes:
             return answer
         if answer is None:
@@ -88,17 +91,17 @@ class Function:
 
     @property
     def args_schema(self) -> dict[str, Any] | None:
-        """JSON schema of the arguments; None without any."""
+        """The JSON schema of the arguments; None if the function takes none."""
         return None if self._args is None else self._args.schema("validation")
 
     @property
     def returns_schema(self) -> dict[str, Any] | None:
-        """JSON schema of the answer; None if it is not annotated."""
+        """The JSON schema of the answer; None if it is not annotated."""
         return None if self._returns is None else self._returns.schema("serialization")
 
     @staticmethod
     def _read_nothing(shape: Shape) -> Any:
-        """No arguments are null, or an object in which everything has its default."""
+        """Return the value of absent arguments: null, or an object whose fields all have defaults."""
         try:
             return shape.read(b"null")
         except ValidationError:
@@ -143,12 +146,12 @@ def _signature(
 
 
 def _is_preset(parameter: inspect.Parameter) -> bool:
-    """A keyword with a default is not ours to give (functools.partial makes such)."""
+    """Return whether it is a keyword with a default, which we leave (functools.partial makes such)."""
     return parameter.kind is inspect.Parameter.KEYWORD_ONLY and parameter.default is not _EMPTY
 
 
 def _resolve(annotation: Any, *, target: Callable[..., Any], name: str, around: Mapping[str, Any]) -> Any:
-    """The type that an annotation means, also under `from __future__ import annotations`."""
+    """Return the type of an annotation, also under `from __future__ import annotations`."""
     if annotation is _EMPTY:
         return annotation
     plain = inspect.unwrap(target)
@@ -170,7 +173,7 @@ def _resolve(annotation: Any, *, target: Callable[..., Any], name: str, around: 
 
 
 def _closure(target: Callable[..., Any]) -> dict[str, Any]:
-    """What a function takes from the functions around it."""
+    """Return the variables that a function takes from the functions around it."""
     cells = getattr(target, "__closure__", None) or ()
     taken = {}
     for name, cell in zip(target.__code__.co_freevars if cells else (), cells, strict=True):
@@ -181,9 +184,9 @@ def _closure(target: Callable[..., Any]) -> dict[str, Any]:
 
 
 def names_around() -> dict[str, Any]:
-    """The local names of whoever calls the decorator that asks: types may be defined beside handlers."""
+    """Return the local names where a decorator is used, if it calls this itself: types may stand there."""
     frame = inspect.currentframe()
-    # Two frames up: from this function to the decorator, and to whoever uses it.
+    # Two frames up: from this function to the decorator, and to the code that uses it.
     for _ in range(2):
         frame = None if frame is None else frame.f_back
     return {} if frame is None else dict(frame.f_locals)

@@ -1,4 +1,4 @@
-"""What the engine asks of the user's code, in bytes: all else is sugar on it."""
+"""Handlers: the user's code as the engine calls it, in bytes. The typed layer is sugar on it."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from progressor.model import Intent, Task
 
 
 class Handler(Protocol):
-    """The user's code for a namespace. Everything else is sugar on this."""
+    """The user's code for a namespace, in bytes; Namespace builds one from decorated functions."""
 
     async def process(self, task: Task, process: Process[Any], /) -> Intent:
-        """Answer one task; raise Reject to refuse it."""
+        """Answer one task; raise Reject to refuse it, NonRetryable to break the process without retries."""
         ...
 
 
 def fields_of(task: Task) -> dict[str, object]:
-    """What a line of the log says of a task."""
+    """Return the fields of a task for a line of the log."""
     return {
         "namespace": task.namespace,
         "process_id": task.process_id,
@@ -28,12 +28,12 @@ def fields_of(task: Task) -> dict[str, object]:
 
 
 def handler_of(task: Task) -> str:
-    """The handler of a task, by the name of the call or the kind of the task."""
+    """Return the name of a task's handler: that of the call, or the type of the task."""
     return task.name or task.task_type.value
 
 
 class InvalidCall(InvalidRequest):
-    """The typed layer's word that the request itself is wrong: an unknown call, or bad arguments.
+    """The request itself is wrong: an unknown call, or bad arguments. Only the typed layer raises it.
 
-    A type of its own: an InvalidRequest that the user's code meets is a failure of that code.
+    A type of its own, because an InvalidRequest of the user's own code is a failure of that code.
     """

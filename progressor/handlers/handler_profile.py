@@ -1,7 +1,7 @@
-"""How a function has behaved so far: whether it ever waited for anything, and for how long it computes.
+"""Profiles of functions: does one wait for anything, and how long does it compute?
 
-Rule: it is learned from each run, at no cost that a step would feel. What never waited can be run while a
-transaction is open; what waits, or computes for long, is not.
+Rule: each run is measured, at no cost that a step would feel. A function that never waited may be run
+while a transaction is open; one that waits, or computes for long, may not.
 """
 
 from __future__ import annotations
@@ -14,26 +14,26 @@ from typing import Any, Literal
 
 Fuse = Literal["learned", "always", "never"]
 
-# Longer than this, in seconds, nobody computes behind a lock.
+# Seconds; the longest computation of a function that may be learned to run behind a lock.
 MOST_COMPUTED = 0.0005
-# How soon a long run is forgotten.
+# A factor for each run: how fast a long one is forgotten.
 _FADES = 0.9
 
 
 class HandlerProfile:
-    """What is known of one function."""
+    """The profile of one function: its author's word, and the measurements of its runs."""
 
     __slots__ = ("seconds", "stated", "waits", "was_run")
 
     def __init__(self, *, stated: bool | None = None) -> None:
         self.stated = stated
-        """Whether its author lets it run behind a lock; None: that is learned."""
+        """True if its author lets it run behind a lock, False if not; None: that is learned."""
         self.was_run = False
         self.waits = False
         self.seconds = 0.0
 
     def computes(self, fuse: Fuse) -> float | None:
-        """For how many seconds it is expected to compute, if it may be run behind a lock; else None."""
+        """Return the seconds it is expected to compute, if it may be run behind a lock; else None."""
         if fuse == "never" or self.stated is False:
             return None
         if fuse == "always" or self.stated:
@@ -41,13 +41,13 @@ class HandlerProfile:
         return self.seconds if self.was_run and not self.waits and self.seconds <= MOST_COMPUTED else None
 
     def bar(self) -> None:
-        """Run it behind a lock never again, whatever its author says."""
+        """Never run it behind a lock again, whatever its author allows."""
         self.stated = False
 
     async def watched(self, running: Awaitable[Any]) -> Any:
-        """Run it to its end, and learn from it."""
+        """Run an awaitable of the function to its end, and measure it."""
         if not inspect.iscoroutine(running):
-            # Made by other means than `async def`: it can be awaited, and nothing else is known of it.
+            # Not of an `async def`: it can only be awaited, so it counts as one that waits.
             self.waits = True
             return await running
         began = time.perf_counter()
@@ -64,7 +64,7 @@ class HandlerProfile:
 
 @types.coroutine
 def _rest(running: Coroutine[Any, Any, Any], waited_for: Any) -> Generator[Any, Any, Any]:
-    """What `await running` would go on with, now that it has begun and waits."""
+    """Go on as `await running` would, after the coroutine has begun and waits."""
     try:
         while True:
             try:

@@ -1,6 +1,6 @@
-"""What a handler's result must be to be saved: of the right types, and not too large.
+"""Limits of a handler's result: it must have the right types, and must not be too large.
 
-Rule: a result that cannot be saved fails its own step, and never the batch that it would travel in.
+Rule: a result that cannot be saved fails its own step, and never the batch in which it would travel.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from progressor.model import (
 
 
 def bounded(outcome: Outcome, options: EngineOptions) -> Outcome:
-    """The outcome, or the failure of a handler whose result is larger than the options allow."""
+    """Return the outcome, or a Failure if the result is larger than the options allow."""
     try:
         match outcome:
             case Success(intent=intent):
@@ -37,7 +37,7 @@ def bounded(outcome: Outcome, options: EngineOptions) -> Outcome:
             case _:
                 assert_never(outcome)
     except InvalidRequest as error:
-        # Tried again it would be as large.
+        # Another try would give as large a result.
         return Failure(f"ResultTooLarge: {error}", error_types=("ResultTooLarge",), retryable=False)
     return outcome
 
@@ -56,14 +56,17 @@ def _check_intent(intent: Intent, options: EngineOptions) -> None:
 
 
 def an_intent(intent: Any) -> Intent:
-    """What a handler returned, if that is what it must return."""
+    """Return the Intent that a handler returned; TypeError if it returned anything else."""
     if not isinstance(intent, Intent):
         raise TypeError(f"a handler must return an Intent, not {type(intent).__name__}")
     return intent
 
 
 def checked(intent: Any) -> Intent:
-    """A raw handler's intent, fit to be saved: a wrong one must fail alone, not in its batch."""
+    """Return a raw handler's intent, fit to be saved; TypeError or InvalidRequest if it is not.
+
+    A wrong one must fail its own step, not the batch in which it would be saved.
+    """
     given = an_intent(intent)
     if not isinstance(given.action, (SetTimer, UnsetTimer, Remove, type(None))):
         raise TypeError("Intent.action must be SetTimer, UnsetTimer, Remove or None")

@@ -1,7 +1,7 @@
-"""The typed layer: a namespace, its functions, and the models of what they exchange.
+"""The typed layer: a namespace, its functions, and the types of their arguments, answers and state.
 
-Rule: everything is read and built when a function is decorated. A step only looks up, decodes,
-calls and encodes. A Namespace is a Handler.
+Rule: signatures and types are read when a function is decorated. A step only looks up, decodes, calls and
+encodes. A Namespace is a Handler.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _BY_NAME = (TaskType.CALL, TaskType.NOTIFY)
 
 
 class _Inherit(Enum):
-    """Stands for what the namespace says, where None means something of its own."""
+    """The option of the namespace, where None has a meaning of its own."""
 
     INHERIT = "inherit"
 
@@ -41,15 +41,21 @@ _History = HistoryRange | None | _Inherit
 
 
 class MissingHandler(Exception):
-    """A timer was set or fired in a namespace without a timeout handler."""
+    """A handler set a timer, or one is due, in a namespace without a timeout handler."""
 
 
 class Namespace:
     """A kind of process: its name, its options, and the functions that serve it.
 
-    `state` is the type of the state (a pydantic model or any type pydantic knows; none: any JSON).
-    `handler` is a raw Handler instead of decorated functions. `history` says which events handlers
-    get (None: none). `codec` stands between JSON and the tables; clients must use the same one.
+    `state` is the type of the state (a pydantic model, or any type that pydantic knows; None: any JSON).
+    `handler` is a raw Handler instead of decorated functions. `step_timeout` (60 s) limits each run of a
+    handler, `concurrency` (100) the steps of the namespace in one worker. `history` is the range of events
+    that handlers get (None: none). `codec` stands between JSON and the tables; clients must use the same
+    one. InvalidRequest, here and in the decorators, names an argument that cannot be used.
+
+    `on_zombie` decides on a task that lost its worker. `policy`: a timer is tried again by `retry_policy`,
+    a request breaks the process; `retry`: either is tried again, up to `zombie_attempts` (3) times;
+    `error`: either breaks the process.
     """
 
     def __init__(
@@ -82,7 +88,7 @@ class Namespace:
         self._singles: dict[TaskType, Function] = {}
         self._calls: dict[str, Function] = {}
         self._histories: dict[Function, HistoryRange | None] = {}
-        # Of a raw handler, which is one function for all.
+        # The profile of a raw handler, which is one function for all tasks.
         self._profile = HandlerProfile()
 
     def __repr__(self) -> str:
@@ -90,7 +96,7 @@ class Namespace:
 
     @property
     def is_raw(self) -> bool:
-        """Whether a raw Handler serves it, in bytes."""
+        """True if a raw Handler serves it, in bytes."""
         return self._handler is not None
 
     @overload
@@ -102,8 +108,10 @@ class Namespace:
     ) -> Any:
         """Serve `start` with `(process)` or `(process, args)`.
 
-        `fused` says whether it may be run behind the lock of its process, so that a request of the worker's
-        own process costs one commit: for what waits for nothing. None: that is learned.
+        `history` is the range of events to load (default: the namespace's; None: none). `fused`: True lets
+        it run behind the lock of its process, so that a request of the worker's own OS process costs one
+        commit: for a function that waits for nothing. False forbids that, None learns it. InvalidRequest
+        for a function that cannot serve, or a second one.
         """
         return self._decorate(TaskType.INIT, function, names_around(), history=history, fused=fused)
 
@@ -122,9 +130,9 @@ class Namespace:
         history: _History = _INHERIT,
         fused: bool | None = None,
     ) -> Any:
-        """Serve `call` and `notify` of this name (the function's own) with `(process[, args])`.
+        """Serve `call` and `notify` of this name (default: the function's), with `(process[, args])`.
 
-        `fused` as for `init`.
+        `history`, `fused` and InvalidRequest as for `init`; a name must not begin with `progressor:`.
         """
         around = names_around()
         return self._decorate(TaskType.CALL, function, around, name=name, history=history, fused=fused)
@@ -134,7 +142,7 @@ class Namespace:
     @overload
     def timeout(self, /, *, history: _History = ...) -> Callable[[F], F]: ...
     def timeout(self, function: Any = None, /, *, history: _History = _INHERIT) -> Any:
-        """Serve the process's timer with `(process)`."""
+        """Serve the process's timer with `(process)`; `history` and InvalidRequest as for `init`."""
         return self._decorate(TaskType.TIMEOUT, function, names_around(), history=history)
 
     @overload
@@ -142,11 +150,15 @@ class Namespace:
     @overload
     def repair(self, /, *, history: _History = ...) -> Callable[[F], F]: ...
     def repair(self, function: Any = None, /, *, history: _History = _INHERIT) -> Any:
-        """Serve `repair` with `(process)` or `(process, args)`."""
+        """Serve `repair` with `(process[, args])`; `history` and InvalidRequest as for `init`."""
         return self._decorate(TaskType.REPAIR, function, names_around(), history=history)
 
     async def process(self, task: Task, process: Process[Any], /) -> Intent:
-        """Run the function that serves the task; this is what makes a namespace a Handler."""
+        """Run the function that serves the task, as a Handler does.
+
+        InvalidCall if there is no such call, or its arguments do not fit; MissingHandler for a timer
+        without a timeout handler; InvalidState if the state is not of its type; any error of the function.
+        """
         if task.name in TIMER_CALLS:
             intent = carry_out(task, process.snapshot, self.wire)
             if self._lacks_handler_for(intent.action):
@@ -177,14 +189,14 @@ class Namespace:
         )
 
     def view(self, snapshot: Snapshot) -> Process[Any]:
-        """A snapshot as `client.get` shows it, its state of the declared type."""
+        """Return a snapshot as `client.get` shows it, with its state of the declared type."""
         shape = None if self.is_raw else self._state
         return Process(snapshot, wire=self.wire, shape=shape)
 
     def profile_of(self, task_type: TaskType, name: str | None) -> HandlerProfile | None:
-        """What is known of the function that serves such a task; None: it cannot be run at once.
+        """Return the profile of the function that serves such a task; None: the task cannot be fused.
 
-        Where there is no function there is nothing to run, and with a history to load first it waits.
+        It cannot without a function, or with a history, which must be loaded first.
         """
         if self._handler is not None:
             return self._profile if self.options.history is None else None
@@ -194,13 +206,13 @@ class Namespace:
         return function.profile
 
     def history_for(self, task: Task) -> HistoryRange | None:
-        """Which events to load before this task runs."""
+        """Return the range of events to load before this task runs; None: no events."""
         function = self._find(task)
         default = self.options.history
         return default if function is None else self._histories.get(function, default)
 
     def schemas(self) -> dict[str, Any]:
-        """JSON schemas of the state, and of what start, calls and repair take and return."""
+        """Return the JSON schemas of the state, of arguments of start, calls and repair, and of answers."""
         init = self._singles.get(TaskType.INIT)
         repair = self._singles.get(TaskType.REPAIR)
         return {
@@ -214,7 +226,7 @@ class Namespace:
         }
 
     def storable_schemas(self) -> tuple[dict[str, Any], list[str]]:
-        """The same, with None for what a jsonb column cannot hold; and of what these are."""
+        """Return `schemas()` with None for each that jsonb cannot hold, and the names of these."""
         schemas = self.schemas()
         places = [(schemas, each, each) for each in ("state", "init", "repair")]
         for name, call in schemas["calls"].items():
@@ -266,7 +278,7 @@ class Namespace:
             raise InvalidRequest(f"write @call(name={target!r})", field="name")
         label = getattr(target, "__name__", None) or type(target).__name__
         takes_args = task_type is not TaskType.TIMEOUT
-        # Only requests are run at once.
+        # Steps of other types are never fused.
         profile = HandlerProfile(stated=fused) if task_type in (TaskType.INIT, TaskType.CALL) else None
         function = Function(target, name=label, takes_args=takes_args, around=around, profile=profile)
         if task_type is TaskType.CALL:
@@ -315,7 +327,7 @@ class Namespace:
 
 
 def check_namespaces(given: object) -> tuple[Namespace, ...]:
-    """The namespaces of an engine or a client, or InvalidRequest."""
+    """Return the namespaces of an engine or a client; InvalidRequest unless it is an iterable of them."""
     namespaces = tuple(given) if isinstance(given, Iterable) else (given,)
     found = tuple(each for each in namespaces if isinstance(each, Namespace))
     if not isinstance(given, Iterable) or len(found) < len(namespaces):

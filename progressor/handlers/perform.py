@@ -1,8 +1,7 @@
 """The seam between the engine and the user's code: any return or raise becomes an Outcome.
 
-Rule: nothing that a handler does can break the worker that runs it, or hold its process longer than the
-handler runs. Only what is meant for the worker passes through: a stop, Ctrl-C, and NoThread, with which the
-handler did not begin.
+Rule: a handler cannot break the worker that runs it, or hold its process longer than it runs. Only
+exceptions for the worker pass through: a stop, Ctrl-C, and NoThread, after which no handler has begun.
 """
 
 from __future__ import annotations
@@ -38,7 +37,10 @@ async def perform(
     task: Task,
     deadlines: Deadlines,
 ) -> Outcome:
-    """Run the handler for as long as `deadlines` allow, and say how it ended; NoThread: it did not."""
+    """Run the handler for as long as `deadlines` allow, and return its outcome.
+
+    NoThread: it did not begin. CancelledError and KeyboardInterrupt pass if they stop the worker.
+    """
     if task.task_type is TaskType.REMOVE:
         return _REMOVED
     deadline = Deadline(deadlines, task)
@@ -49,7 +51,7 @@ async def perform(
                 intent = await handler.process(task, Process(process, task, wire=RAW, shape=None))
             finally:
                 end_child()
-        # Running out of time is an outcome, not an error.
+        # A handler may swallow the cancellation at its deadline and return: it timed out all the same.
         outcome = _timed_out(deadlines.seconds) if deadline.expired else Success(an_intent(intent))
     except BaseException as error:
         if _is_for_worker(error, deadline):
@@ -62,7 +64,7 @@ async def perform(
 
 
 def _outcome(error: BaseException, task: Task, *, seconds: float | None) -> Outcome:
-    """`seconds` is set if the handler had run out of time."""
+    """Return the outcome of an error; `seconds` is the limit, if the handler had run out of time."""
     if seconds is None:
         match error:
             case Reject():
@@ -74,7 +76,7 @@ def _outcome(error: BaseException, task: Task, *, seconds: float | None) -> Outc
                     _log.warning("request cannot be decoded", extra=fields_of(task) | {"cause": cause})
                 return _invalid(error)
             case CallCycle():
-                # Two steps would wait for each other. Neither is broken, but the developer should know.
+                # Steps would wait for each other. None breaks its process, but the developer should know.
                 _log_failure(task)
                 return _invalid(error)
     _log_failure(task)
@@ -119,7 +121,7 @@ def _timed_out(seconds: float) -> Failure:
 
 
 def _is_for_worker(error: BaseException, deadline: Deadline) -> bool:
-    """Whether an error is not the handler's, but meant for those who run it, or theirs."""
+    """Return whether an error is not the handler's, but one of the worker, or meant for it."""
     running = deadline.task
     match error:
         case NoThread():
@@ -135,7 +137,7 @@ def _is_for_worker(error: BaseException, deadline: Deadline) -> bool:
 
 
 def _is_of_signal(error: KeyboardInterrupt) -> bool:
-    """Whether Ctrl-C raised it; under Python's own SIGINT handler every one is taken for that."""
+    """Return whether Ctrl-C raised it; under Python's own SIGINT handler every one counts as such."""
     on_interrupt: Any = signal.getsignal(signal.SIGINT)
     while isinstance(on_interrupt, partial):
         on_interrupt = on_interrupt.func
@@ -146,7 +148,7 @@ def _is_of_signal(error: KeyboardInterrupt) -> bool:
 
 
 def clean(text: str) -> str:
-    """A text that PostgreSQL can store: bounded, without NUL characters and lone surrogates."""
+    """Return a text that PostgreSQL can store: bounded, without NUL characters and lone surrogates."""
     if len(text) > MAX_ERROR_LENGTH:
         text = text[: MAX_ERROR_LENGTH - 1] + "…"
     return text.replace("\x00", "\N{REPLACEMENT CHARACTER}").encode(errors="replace").decode()

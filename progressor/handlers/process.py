@@ -1,7 +1,6 @@
-"""The user's view of a process: what a handler and `client.get` hand out over a snapshot.
+"""Views of a process, over a snapshot: for a handler, and from `client.get`.
 
-Rule: the snapshot is never changed. What a handler asks for gathers in the view and becomes one
-Intent.
+Rule: the snapshot is never changed. The wishes of a handler gather in its view, and become one Intent.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ _UNREAD: Final = object()
 
 
 class Draft:
-    """What a typed handler has asked for so far."""
+    """The draft of an Intent: the timer action and the events that a typed handler has asked for so far."""
 
     __slots__ = ("action", "events")
 
@@ -50,7 +49,12 @@ class InvalidContext(InvalidRequest):
 
 
 class Process(Generic[StateT]):
-    """A process as it was when the step began, or when `client.get` read it."""
+    """A process as it was when the step began, or when `client.get` read it.
+
+    In a handler, changes of `state` and `metadata`, `emit`, timers and `remove` are saved with the step.
+    Elsewhere `task`, `now`, `context` and all that changes a process raise InvalidRequest; so do `emit`,
+    timers and `remove` in a raw handler, which returns an Intent instead.
+    """
 
     __slots__ = (
         "_draft",
@@ -109,44 +113,44 @@ class Process(Generic[StateT]):
 
     @property
     def status_changed_at(self) -> datetime:
-        """Since when it has its status."""
+        """The time at which it came into its status."""
         return self.snapshot.status_changed_at
 
     @property
     def created_at(self) -> datetime:
-        """When it was started."""
+        """The time at which it was started or put."""
         return self.snapshot.created_at
 
     @property
     def detail(self) -> str | None:
-        """Why it broke."""
+        """The error that broke it; None unless its status is `error`."""
         return self.snapshot.detail
 
     @property
     def corrupted_by(self) -> int | None:
-        """The task that broke it."""
+        """The id of the task that broke it; None unless its status is `error`."""
         return self.snapshot.corrupted_by
 
     @property
     def timer(self) -> Timer | None:
-        """Its timer, as it stands; None if it has none."""
+        """Its timer with its status; None if it has none."""
         return self.snapshot.timer
 
     @property
     def last_event_id(self) -> int:
-        """The number of its events, whether loaded or not."""
+        """The number of its events, loaded or not."""
         return self.snapshot.last_event_id
 
     @property
     def aux_state(self) -> bytes | None:
-        """The state as it is stored."""
+        """The state as it is stored, in bytes."""
         return self.snapshot.aux_state
 
     @property
     def state(self) -> StateT:
-        """The state, of the type the namespace declares; None before the first is set.
+        """The state, of the type that the namespace declares; None before the first is set.
 
-        A handler assigns it or changes it in place.
+        A handler assigns it or changes it in place. InvalidState if the stored one is not of that type.
         """
         if self._state is _UNREAD:
             self._state = self._read_state()
@@ -159,14 +163,14 @@ class Process(Generic[StateT]):
 
     @property
     def metadata(self) -> Metadata:
-        """What `search` finds it by; a handler changes the dict in place."""
+        """The metadata by which `search` finds it; a handler changes the dict in place."""
         if self._metadata is None:
             self._metadata = _copy(self.snapshot.metadata)
         return self._metadata
 
     @property
     def history(self) -> tuple[Event, ...]:
-        """The events that were loaded, their payloads decoded."""
+        """The events that were loaded, with their payloads decoded."""
         if self._history is None:
             decode = self._wire.decode_any
             self._history = tuple(
@@ -177,12 +181,12 @@ class Process(Generic[StateT]):
 
     @property
     def task(self) -> Task:
-        """The task that runs now."""
+        """The task that runs now; InvalidRequest outside of handlers."""
         return self._task if self._task is not None else self._only_in_handlers("task")
 
     @property
     def now(self) -> datetime:
-        """When this step began, by PostgreSQL's clock."""
+        """The time at which this step began, by PostgreSQL's clock; InvalidRequest outside of handlers."""
         now = self.task.running_time if self._task is not None else self._only_in_handlers("now")
         if now is None:
             raise InvalidRequest("the task does not run, so there is no now", field="now")
@@ -190,7 +194,7 @@ class Process(Generic[StateT]):
 
     @property
     def context(self) -> Any:
-        """What the caller gave as `context=`; None if nothing."""
+        """The `context=` of the caller, None without one; InvalidRequest if it cannot be decoded."""
         stored = self.task.context if self._task is not None else self._only_in_handlers("context")
         try:
             return self._wire.decode(stored, field="context")
@@ -202,7 +206,10 @@ class Process(Generic[StateT]):
             ) from error
 
     def emit(self, event: str | BaseModel | object, /, **payload: Any) -> None:
-        """Append an event: `emit("paid", amount=10)`, or a model, named after its class."""
+        """Append an event: `emit("paid", amount=10)`, or a model, named after its class.
+
+        InvalidRequest for a name that is no text of 1 to 256 characters, or values that have no JSON form.
+        """
         draft = self._drafted("emit()")
         name, body = _named(event, payload)
         sealed = self._wire.seal(encode_json(body, field=f"event {name}"))
@@ -215,7 +222,11 @@ class Process(Generic[StateT]):
         at: datetime | None = None,
         remove: bool = False,
     ) -> None:
-        """Run the timeout handler (or remove the process) at a time; the last call counts."""
+        """Run the timeout handler (or remove the process) at a time; the last call counts.
+
+        Exactly one of `after`, which counts from the commit, and `at` (with a zone), else InvalidRequest.
+        The step fails if the namespace has no timeout handler, unless `remove`.
+        """
         self._drafted("set_timer()").action = SetTimer(at=at, after=after, remove=remove)
 
     def unset_timer(self) -> None:
@@ -223,7 +234,7 @@ class Process(Generic[StateT]):
         self._drafted("unset_timer()").action = UnsetTimer()
 
     def remove(self) -> None:
-        """Remove the process with all it has, when this step is saved."""
+        """Remove the process with all its rows when this step is saved."""
         self._drafted("remove()").action = Remove()
 
     def _drafted(self, what: str) -> Draft:
@@ -255,7 +266,7 @@ class Process(Generic[StateT]):
 
 
 class WritableProcess(Process[StateT]):
-    """The view that a typed handler gets; `intent` is what came of it."""
+    """The view that a typed handler gets; `intent` gathers its changes."""
 
     __slots__ = ()
 
@@ -263,7 +274,7 @@ class WritableProcess(Process[StateT]):
         super().__init__(snapshot, task, wire=wire, shape=shape, draft=Draft())
 
     def intent(self, response: bytes | None) -> Intent:
-        """Gather everything that the handler asked for."""
+        """Gather the changes of the handler; InvalidState or InvalidRequest if one cannot be saved."""
         draft = self._drafted("intent()")
         return Intent(
             events=tuple(draft.events),
@@ -286,7 +297,7 @@ class WritableProcess(Process[StateT]):
             return None
         before = self.snapshot.metadata
         after = json_object(self._metadata, field="metadata")
-        # As JSON, because Python takes 1, 1.0 and True for the same.
+        # Compared as JSON, because in Python 1, 1.0 and True are equal.
         return None if encode_json(after) == encode_json(before) else after
 
 
@@ -301,7 +312,7 @@ def _named(event: object, payload: dict[str, Any]) -> tuple[str, object]:
 
 
 def _copy(value: Any) -> Any:
-    """A copy of a JSON value, so that no change in place reaches the snapshot."""
+    """Return a copy of a JSON value, so that no change in place reaches the snapshot."""
     if isinstance(value, Mapping):
         return {key: _copy(part) for key, part in value.items()}
     if isinstance(value, list):

@@ -1,7 +1,8 @@
-"""The asyncio task in which steps run: it tells the cancellations of a handler from those of its worker.
+"""The asyncio task in which steps run: it tells cancellations by a handler from those by its worker.
 
-Rule: code that belongs to a running step cancels that step, and the step has failed. Everybody else stops
-the task. Code that a handler left behind cancels nothing: its step is over, and another one may run.
+Rule: a cancellation by code of a running step cancels that step, which has then failed. One by code of no
+step stops the task. One by code that a handler left behind does nothing: its step is over, and another
+may run.
 """
 
 from __future__ import annotations
@@ -15,13 +16,13 @@ T = TypeVar("T")
 
 
 class StepTask(asyncio.Task[T]):
-    """Runs steps, one after the other."""
+    """An asyncio task that runs steps, one after the other."""
 
     is_stopped = False
-    """Whether somebody other than a handler cancelled it."""
+    """True once other code than a handler's has cancelled the task."""
 
     def cancel(self, msg: Any = None) -> bool:
-        """Cancel the handler, if its own code asks for it; else stop the task."""
+        """Cancel the handler if its own code calls this; stop the task if code of no step does."""
         if not self.is_stopped:
             step = calling_step()
             if step is None:
@@ -31,16 +32,16 @@ class StepTask(asyncio.Task[T]):
         return super().cancel(msg)
 
     def stop(self) -> None:
-        """Cancel it, whoever's code this is."""
+        """Stop the task, also if code of a step calls this."""
         self.is_stopped = True
         self.cancel()
 
     async def settle(self) -> None:
-        """Take back the cancellations that a handler left: the step after it begins without any."""
+        """Take back the cancellations that a handler left, so that the next step begins without any."""
         while self.cancelling():
             self.uncancel()
         try:
-            # One that was not raised yet is raised here; before Python 3.13 `uncancel` does not drop it.
+            # A cancellation still to be raised is raised here: only from Python 3.13 `uncancel` drops it.
             await asyncio.sleep(0)
         except asyncio.CancelledError:
             if self.is_stopped:

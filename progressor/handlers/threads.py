@@ -1,8 +1,8 @@
-"""Where sync handlers run: in a thread each, at once.
+"""Threads of sync handlers: each handler has one, at once.
 
-Rule: nothing waits for a thread. How many there are is bounded by the slots of the namespaces, which a
-handler keeps until it returns. A handler that blocks for ever delays neither the event loop nor the exit of
-the process: the threads are daemons, which those of `ThreadPoolExecutor` are not.
+Rule: no handler waits for a thread. The slots of the namespaces, which a handler keeps until it returns,
+bound their number. A handler that blocks for ever delays neither the event loop nor the exit of the OS
+process: the threads are daemons, which those of `ThreadPoolExecutor` are not.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from typing import Any
 from progressor.handlers.forks import end_child
 from progressor.handlers.waits import running_step
 
-# After so many idle seconds a thread ends, with what belongs to it: a connection, say.
+# Seconds; a thread that was idle for so long ends, and with it what belongs to it, such as a connection.
 _IDLE = 60.0
 
 _Work = tuple[Future[Any], Callable[..., Any], tuple[Any, ...]]
 
 
 class NoThread(Exception):
-    """The operating system gives no more threads: what should have run in one was not begun."""
+    """The operating system gives no more threads; the function that needed one was not begun."""
 
 
 class Threads:
-    """As many threads as there is work at once; the one that was used last is used first."""
+    """Daemon threads, as many as there are functions at once; the one used last is used first."""
 
     def __init__(self, *, idle: float = _IDLE) -> None:
         self._idle_for = idle
@@ -39,7 +39,7 @@ class Threads:
         self._lock = Lock()
 
     def submit(self, function: Callable[..., Any], /, *args: Any) -> Future[Any]:
-        """Begin to run a function; NoThread if it cannot begin now."""
+        """Begin to run a function in a thread; NoThread if there is none."""
         future: Future[Any] = Future()
         with self._lock:
             inbox = self._idle.pop() if self._idle else None
@@ -56,7 +56,7 @@ class Threads:
             pass
 
     def _run_one(self, inbox: SimpleQueue[_Work]) -> bool:
-        """Wait for work and do it; False if there was none for long."""
+        """Wait for a function and run it; return False if none came for the idle time."""
         try:
             future, function, args = inbox.get(timeout=self._idle_for)
         except Empty:
@@ -64,11 +64,11 @@ class Threads:
                 if inbox in self._idle:
                     self._idle.remove(inbox)
                     return False
-            # It was taken for work meanwhile, which is on its way.
+            # `submit` took this thread meanwhile, and its function is on the way.
             future, function, args = inbox.get()
         begun = future.set_running_or_notify_cancel()
         result, error = _outcome(function, args) if begun else (None, None)
-        # Before the result is known: whoever goes on with it finds this thread idle.
+        # Before the result is set: the caller that goes on with it may find this thread idle.
         with self._lock:
             self._idle.append(inbox)
         if error is not None:
@@ -89,7 +89,7 @@ def _outcome(function: Callable[..., Any], args: tuple[Any, ...]) -> tuple[Any, 
     try:
         return function(*args), None
     except (StopIteration, GeneratorExit) as error:
-        # A future cannot carry the one; the other would close the coroutines of whoever awaits it.
+        # A future cannot carry a StopIteration; a GeneratorExit would close the coroutines that await it.
         return None, RuntimeError(f"the handler raised {error!r}")
     except BaseException as error:  # noqa: BLE001  # it belongs to whoever waits
         return None, error

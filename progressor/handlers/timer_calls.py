@@ -1,7 +1,7 @@
-"""The calls that every namespace has: what a client does to the timer of a process.
+"""The calls that every namespace has: a client changes the timer of a process by them.
 
-Rule: they are steps as all others, in the mailbox, behind the lock and in the history of tasks. So a timer
-is changed in one place, and a client that changes it waits for a step that might do so too.
+Rule: they are steps like all others, in the mailbox, behind the lock and in the trace. So a timer changes
+in one place, and a client that changes it waits for a step that might do so too.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from progressor.handlers.handler import InvalidCall
 from progressor.model import Action, Intent, SetTimer, Snapshot, Task, TaskType, UnsetTimer
 
 PREFIX: Final = "progressor:"
-"""What the names of these calls begin with, and those of no user's function."""
+"""The beginning of the names of these calls, and of no user's function."""
 SET_TIMER: Final = f"{PREFIX}set_timer"
 UNSET_TIMER: Final = f"{PREFIX}unset_timer"
 FIRE_TIMER: Final = f"{PREFIX}fire_timer"
@@ -35,7 +35,10 @@ class TimerArgs(BaseModel):
 
 
 def carry_out(task: Task, process: Snapshot, wire: Wire) -> Intent:
-    """What becomes of a task whose name is in TIMER_CALLS; InvalidCall or Reject if nothing does."""
+    """Return the intent of a task whose name is in TIMER_CALLS.
+
+    InvalidCall for wrong arguments; Reject to fire a timer that the process does not have.
+    """
     args = None if task.args is None else _plain(task.args, wire)
     return Intent(action=TIMER_CALLS[task.name or ""](process, task, args))
 
@@ -54,7 +57,7 @@ def _set(_process: Snapshot, _task: Task, args: bytes | None) -> Action:
     except ValidationError as error:
         raise InvalidCall(faults(error, "args"), field=first_fault(error, "args")) from None
     except InvalidRequest as error:
-        # Of the request, not of the handler: the process lives on.
+        # The request is wrong, not a handler: the process lives on.
         raise InvalidCall(f"args: {error}", field=f"args.{error.field}") from None
 
 

@@ -1,9 +1,8 @@
-"""Steps that wait for other processes: which code belongs to which step, who waits for whom, and whose
-slot runs what is waited for.
+"""Steps that wait for other processes: their code, their waits, and the slots that they lend.
 
-Rule: a wait that only its own end could end is refused. A step that waits lends its slot to the process
-for which it waits, so nobody waits for a slot that only waiting steps hold. Steps that wait for nobody pay
-nothing for it.
+Rule: a wait that would close a cycle is refused, for it could never end. A step that waits lends its slot
+to the process for which it waits, so no step waits for a slot that only waiting steps hold. Steps that do
+not wait pay nothing for it.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from progressor.errors import CallCycle, named
 from progressor.handlers.forks import note_child
 from progressor.supervision import Background, watched
 
-# How soon a step that waits looks whether its slot is needed, and how seldom in the end, in seconds.
+# Seconds between two looks whether the slot of a waiting step is needed: at first, and at the longest.
 _LOOK_AGAIN, _LOOK_AT_LAST = 0.05, 1.0
 
 Place = tuple[str, ...]
@@ -31,7 +30,7 @@ RunNext = Callable[[str, int], Awaitable[bool]]
 
 
 class Address(NamedTuple):
-    """Where a process is; `place` names the database, as far as its URL does."""
+    """The address of a process; `place` names the database, as far as its URL does."""
 
     place: Place
     namespace: str
@@ -42,7 +41,10 @@ class Address(NamedTuple):
 
 
 class RunningStep:
-    """A step whose handler runs. The handler's code finds it, also in its thread and in tasks it makes."""
+    """A step whose handler runs. The handler's code finds it, also in its thread and in tasks it makes.
+
+    `ended` is True once the step is over.
+    """
 
     __slots__ = ("_slot", "_token", "ended", "lending", "namespace", "process_id", "thread")
 
@@ -51,7 +53,7 @@ class RunningStep:
         self.namespace = namespace
         self.process_id = process_id
         self.thread: Future[Any] | None = None
-        """Where a sync handler runs."""
+        """The run of a sync handler in its thread."""
         self.ended = False
         self._slot: asyncio.Lock | None = None
         self._token: Token[RunningStep | None]
@@ -68,19 +70,19 @@ class RunningStep:
 
     @property
     def address(self) -> Address:
-        """Of the step's process."""
+        """The address of the step's process."""
         return Address(self.lending.place, self.namespace, self.process_id)
 
     @property
     def slot(self) -> asyncio.Lock:
-        """Who holds it, runs in the slot that the waiting step lends."""
+        """The lock of the slot that the waiting step lends: one chain at a time runs in it."""
         if self._slot is None:
             self._slot = asyncio.Lock()
         return self._slot
 
     @property
     def left_behind(self) -> Future[Any] | None:
-        """The thread in which the handler still runs although its step is over."""
+        """The thread's run of a sync handler that has not ended, if there is one."""
         return None if self.thread is None or self.thread.done() else self.thread
 
 
@@ -88,24 +90,24 @@ _step: ContextVar[RunningStep | None] = ContextVar("progressor_step", default=No
 
 
 def calling_step() -> RunningStep | None:
-    """The step to which this code belongs, also when that is over."""
+    """Return the step to which this code belongs, also when the step is over."""
     return _step.get()
 
 
 def running_step() -> RunningStep | None:
-    """The step to which this code belongs, while it runs."""
+    """Return the step to which this code belongs, None when the step is over."""
     step = _step.get()
     return None if step is None or step.ended else step
 
 
 class Wait:
-    """A scope in which a step waits for a process; CallCycle if that could never end."""
+    """A scope in which a step waits for a process; CallCycle on entering if it could never end."""
 
     def __init__(self, step: RunningStep, target: Address) -> None:
         self.step = step
         self.target = target
         self.over = asyncio.Event()
-        """Belongs to the engine's loop; a client may have another one."""
+        """Set at the end of the wait. Belongs to the engine's loop; a client may have another one."""
         self._lends = False
 
     def __enter__(self) -> Self:
@@ -128,13 +130,13 @@ class Wait:
             self.step.lending.end(self)
 
     def lend(self, process_no: int) -> None:
-        """Let the slot of the step that waits run this process, if no other slot is free."""
+        """Let this process run in the slot of the step that waits, if no other slot is free."""
         self._lends = True
         self.step.lending.begin(self, process_no)
 
 
 class NoWait:
-    """What a caller outside of all steps waits for concerns nobody."""
+    """The scope of a caller outside of all steps: its wait has no slot to lend and closes no cycle."""
 
     def __enter__(self) -> Self:
         return self
@@ -150,26 +152,26 @@ class NoWait:
 
 _NO_WAIT = NoWait()
 
-# Of the whole OS process: its engines and clients may each have a thread and a loop of their own.
+# For the whole OS process: its engines and clients may each have a thread and a loop of their own.
 _waits: dict[Address, list[Wait]] = {}
 _lock = Lock()
 
 
 def waiting_for(place: Place, namespace: str, process_id: str) -> Wait | NoWait:
-    """The scope in which the code of a step, if this is such, waits for a process."""
+    """Return the scope in which this code waits for a process: a Wait in a step, else a NoWait."""
     step = running_step()
     return _NO_WAIT if step is None else Wait(step, Address(place, namespace, process_id))
 
 
 def _way(start: Address, end: Address) -> list[Address] | None:
-    """From a process that is waited for to the one that waits, if a chain of waits leads there."""
+    """Return the processes of a chain of waits from `start` to `end`; None if there is no such chain."""
     ways, seen = [[start]], {start}
     while ways:
         way = ways.pop()
         if way[-1] == end:
             return way
         for wait in _waits.get(way[-1], ()):
-            # Of a step that is over, something that it left behind may still ask: nobody waits for that.
+            # Code that an ended step left behind may still wait, but no step depends on it.
             if not wait.step.ended and wait.target not in seen:
                 seen.add(wait.target)
                 ways.append([*way, wait.target])
@@ -179,8 +181,8 @@ def _way(start: Address, end: Address) -> list[Address] | None:
 class Lending:
     """The slots that the waiting steps of an engine lend, each to one process at a time.
 
-    `run_next` runs the step that waits first on a process of a `served` namespace, if no other slot is free
-    for it, and returns when that is over, with False if there was nothing to run.
+    `run_next` runs the first waiting task of a process of a `served` namespace, if no other slot is free
+    for it. It returns when that is over, with False if there was nothing to run.
     """
 
     def __init__(self, place: Place, served: Container[str], run_next: RunNext) -> None:
@@ -191,12 +193,12 @@ class Lending:
         self._background = Background()
 
     def begin(self, wait: Wait, process_no: int) -> None:
-        """Lend a slot to this process, from any thread: what runs it may end this wait."""
+        """Lend the slot to this process, whose run may end the wait; from any thread."""
         if wait.target.place == self.place and wait.target.namespace in self._served:
             call_in(self._loop, watched("lending", self._begin), wait, process_no)
 
     def end(self, wait: Wait) -> None:
-        """Take the slot back, from any thread: the wait is over."""
+        """Take the slot back, because the wait is over; from any thread."""
         call_in(self._loop, wait.over.set)
 
     def _begin(self, wait: Wait, process_no: int) -> None:
@@ -214,7 +216,7 @@ class Lending:
                 pause = min(pause * 2, _LOOK_AT_LAST)
 
     async def stop(self) -> bool:
-        """Wait for the loans of steps that are over; False if one had to be given up."""
+        """Wait up to two seconds for the loans to end; False if some did not, and were cancelled."""
         try:
             async with asyncio.timeout(2 * _LOOK_AT_LAST):
                 await self._background.ended()
@@ -237,7 +239,7 @@ os.register_at_fork(after_in_child=_forget_steps_of_parent)
 
 
 def call_in(loop: asyncio.AbstractEventLoop, function: Callable[..., object], *args: object) -> None:
-    """Call a function in an event loop from any thread; a loop that has ended needs to hear nothing."""
+    """Call a function in an event loop, from any thread; do nothing if the loop is closed."""
     try:
         loop.call_soon_threadsafe(function, *args)
     except RuntimeError:
