@@ -1,7 +1,7 @@
-"""What an operator asks of a client: pause and resume a namespace, retire it, see who serves what.
+"""The operator's methods of a client: pause, resume and retire a namespace, see who serves what.
 
-Rule: what it changes is one row of `namespaces`, for all workers at once; a wake after a resume is a hint,
-as every other one.
+Rule: a change is made in one row of `namespaces`, for all workers at once; the wake after a resume is a
+hint, as every other one.
 """
 
 from __future__ import annotations
@@ -19,21 +19,24 @@ from progressor.storage import KINDS
 
 
 class AdminMethods:
-    """The operator's part of Client."""
+    """The operator's methods of Client."""
 
     _node: Node
 
     async def pause(self, namespace: str, reason: str | None = None) -> None:
         """Begin no more steps of a namespace; what runs finishes, requests are still accepted and wait.
 
-        `reason` is for whoever finds it paused.
+        `reason` is shown to operators. Raise NamespaceNotFound if the namespace is not known.
         """
         if reason is not None:
             check_text("reason", reason)
         await self._set_paused(namespace, True, reason)
 
     async def resume(self, namespace: str) -> None:
-        """Let a paused namespace go on; its workers hear at once of what waits."""
+        """Let a paused namespace go on, and wake its workers at once for what waits.
+
+        Raise NamespaceNotFound if the namespace is not known.
+        """
         await self._set_paused(namespace, False)
         lease_age = self._node.options.lease_age
         for worker in await self._node.storage.live_workers(namespace, lease_age):
@@ -47,7 +50,11 @@ class AdminMethods:
             raise await namespace_not_found(self._node, namespace)
 
     async def retire(self, namespace: str) -> None:
-        """Forget a namespace that nobody serves and that has no processes, or raise NamespaceInUse."""
+        """Forget a namespace that nobody serves and that has no processes.
+
+        Raise NamespaceInUse if it is served, was registered within the last `lease_age`, or has processes,
+        and NamespaceNotFound if it is not known.
+        """
         check_namespace(namespace)
         await self._node.connected()
         left = await self._node.storage.retire(namespace, lease_age=self._node.options.lease_age)
@@ -57,12 +64,15 @@ class AdminMethods:
             raise NamespaceInUse(namespace, workers=left.workers, processes=left.processes)
 
     async def namespaces(self) -> list[KnownNamespace]:
-        """Every namespace that was ever served and is not retired, by name."""
+        """Return every namespace that was ever served and is not retired, by name."""
         await self._node.connected()
         return await self._node.storage.known_namespaces()
 
     async def published(self, namespace: str) -> Published:
-        """What the workers that serve a namespace have written of it: options and JSON schemas."""
+        """Return the options and JSON schemas that the workers of a namespace have published.
+
+        Raise NamespaceNotFound if the namespace is not known.
+        """
         check_namespace(namespace)
         await self._node.connected()
         row = await self._node.storage.namespace(namespace)
@@ -71,12 +81,15 @@ class AdminMethods:
         return Published(row.name, row.paused, dict(row.options), dict(row.schemas))
 
     async def workers(self) -> list[KnownWorker]:
-        """Every OS process that has a heartbeat, by host: workers and zombie collectors."""
+        """Return every OS process that has a heartbeat, by host: workers and zombie collectors."""
         await self._node.connected()
         return await self._node.storage.all_workers()
 
     async def status(self, namespace: str | None = None) -> list[NamespaceStatus]:
-        """How each namespace does, or this one: what waits and runs, what is broken, who serves it."""
+        """Return what waits, runs and is broken in each namespace, or in this one, and who serves it.
+
+        Raise NamespaceNotFound if this one is not known.
+        """
         if namespace is not None:
             check_namespace(namespace)
         await self._node.connected()
@@ -88,7 +101,11 @@ class AdminMethods:
     async def errors(
         self, *, namespace: str | None = None, since: datetime | timedelta | None = None
     ) -> list[FailureGroup]:
-        """What fails, in groups, the largest first: since a time, in this last time, or ever."""
+        """Return failures in groups, the largest first: since a time, within a duration up to now, or ever.
+
+        Raise InvalidRequest if `since` is a negative duration or a time without tzinfo, NamespaceNotFound
+        if the namespace is not known.
+        """
         ago = since if isinstance(since, timedelta) else None
         if ago is not None and ago < timedelta():
             raise InvalidRequest("since must not lie ahead", field="since")

@@ -1,6 +1,6 @@
-"""What a client asks of bulks: checked, and stored as its namespace has it.
+"""The methods of a client on bulks: they check a bulk and store it, its args sealed for its namespace.
 
-Rule: nothing is repaired here. What is stored is repaired in the background, by who collects zombies.
+Rule: nothing is repaired here. A bulk runner repairs in the background, wherever zombies are collected.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from progressor.storage import NewBulk
 MOST_BULKS = 1000
 LEAST_RATE, MOST_RATE = 1 / 3600, 1000.0
 LONGEST_PATTERN = 1000
-# A backslash that escapes nothing: LIKE takes no such pattern.
+# A backslash at the end that escapes nothing: LIKE refuses such a pattern.
 _ENDS_ESCAPING = re.compile(r"(?<!\\)(?:\\\\)*\\\Z")
 
 
 class BulkRepairing:
-    """The methods on bulks: of a client."""
+    """The methods of Client on bulks."""
 
     _node: Node
     _dispatcher: Dispatcher
@@ -47,16 +47,17 @@ class BulkRepairing:
         rate: float = 50.0,
         idempotency_key: str | None = None,
     ) -> Bulk:
-        """Repair all processes that are broken now and match, in the background, so many a second.
+        """Repair all processes that are broken now and match, in the background, `rate` a second.
 
-        With a key that was used before for the same, the bulk of then.
+        A key that was used before for the same bulk returns that bulk. Raise InvalidRequest if the key was
+        used for another bulk, or if `simple` has args, and NamespaceNotFound.
         """
         _check_filter(detail_like, handler)
         if simple and args is not None:
             raise InvalidRequest("a simple repair runs no handler, so it takes no args", field="args")
         pace = _pace(rate)
         name = SIMPLE_REPAIR if simple else None
-        # Of no process: what each of them is asked is made of it.
+        # A request to no process: the bulk runner makes the one to each process from it.
         request = self._dispatcher.make(
             TaskType.REPAIR, namespace, "bulk", None if simple else args, idempotency_key, None, name
         )
@@ -86,7 +87,10 @@ class BulkRepairing:
     async def preview_repair_all(
         self, namespace: str, *, detail_like: str | None = None, handler: str | None = None
     ) -> BulkPreview:
-        """How many processes `repair_all` would repair, in groups, with examples; writes nothing."""
+        """Return how many processes `repair_all` would repair, in groups, with examples; write nothing.
+
+        Raise NamespaceNotFound if the namespace is not known.
+        """
         check_namespace(namespace)
         _check_filter(detail_like, handler)
         await self._node.connected()
@@ -94,7 +98,7 @@ class BulkRepairing:
         return await self._node.storage.preview_bulk(namespace, detail_like=detail_like, handler=handler)
 
     async def bulk(self, bulk_id: int) -> Bulk:
-        """How a bulk stands, with what is left."""
+        """Return a bulk as it is now, with what is left; raise BulkNotFound if there is none."""
         check_count("bulk_id", bulk_id, least=1, most=LAST_ID)
         await self._node.connected()
         bulk = await self._node.storage.bulk(bulk_id)
@@ -103,9 +107,9 @@ class BulkRepairing:
         return bulk
 
     async def bulks(self, *, limit: int = 100, namespaces: Sequence[str] | None = None) -> list[Bulk]:
-        """The newest bulks, without what is left of them.
+        """Return the newest bulks, without what is left of them.
 
-        `namespaces` are patterns, in which * stands for any characters: those of others are left out.
+        `namespaces` are patterns, in which * stands for any characters: bulks of others are left out.
         """
         check_count("limit", limit, least=1, most=MOST_BULKS)
         patterns = None if namespaces is None else check_patterns("namespaces", namespaces)
@@ -113,7 +117,10 @@ class BulkRepairing:
         return await self._node.storage.bulks(limit=limit, namespaces=patterns)
 
     async def stop_bulk(self, bulk_id: int) -> Bulk:
-        """Begin no more repairs of a bulk, from when this returns; those under way go on."""
+        """Begin no more repairs of a bulk, from when this returns; those under way go on.
+
+        Return the bulk as it is then; raise BulkNotFound if there is none.
+        """
         check_count("bulk_id", bulk_id, least=1, most=LAST_ID)
         await self._node.connected()
         await self._node.storage.stop_bulk(bulk_id)

@@ -54,9 +54,17 @@ T = TypeVar("T")
 class Client(ProcessClient, AdminMethods, BulkRepairing):
     """The processes of one database: `async with Client("postgresql://…") as client: …`.
 
-    It connects when it is entered, or else at its first request, on the event loop of that request; `close`
-    ends it. Further keywords are those of ConnectionOptions. `namespaces` gives `get` the types of states;
-    `codec` must be the one that the namespaces of other processes use.
+    A client connects when it is entered, or else at its first request, on the event loop of that request;
+    `close` ends it. Further keywords are those of ConnectionOptions. `namespaces` gives `get` the types of
+    states; `codec` must be the one that the namespaces of other processes use.
+
+    `timeout` is a timedelta or seconds, above 0 and at most ten years; None means `reply_timeout` (60 s by
+    default). A method without it repeats each operation for at most `patience` (30 s by default).
+
+    Every method raises InvalidRequest for bad input or on another event loop, StorageUnavailable if
+    PostgreSQL cannot be reached or refuses the role, or the client is closed, SchemaMismatch if this
+    release cannot use the database, and NamespaceNotFound for a namespace that is not known in it. `health`
+    raises none of them.
     """
 
     _dispatcher: Dispatcher
@@ -91,7 +99,7 @@ class Client(ProcessClient, AdminMethods, BulkRepairing):
         try:
             await self._node.connected()
         except asyncio.CancelledError:
-            # Nobody will leave what was not entered.
+            # Without an __aenter__ that returns there is no __aexit__: close here.
             await self.close()
             raise
         return self
@@ -105,7 +113,10 @@ class Client(ProcessClient, AdminMethods, BulkRepairing):
         await self.close()
 
     async def close(self) -> None:
-        """Close the connections, for good; requests that were accepted go on."""
+        """Close the connections, for good; requests that were accepted go on.
+
+        Raise InvalidRequest on another event loop than the client's.
+        """
         await self._node.stop()
 
     def __del__(self) -> None:
@@ -114,7 +125,10 @@ class Client(ProcessClient, AdminMethods, BulkRepairing):
             warnings.warn(f"unclosed {self!r}", ResourceWarning, stacklevel=2, source=self)
 
     def process(self, namespace: str, process_id: str) -> ProcessHandle:
-        """One process, for methods without the first two arguments."""
+        """Return a handle on one process, whose methods lack the first two arguments.
+
+        Raise InvalidRequest if these two break a rule; ask nothing of the database.
+        """
         return ProcessHandle(self, namespace, process_id)
 
     async def get(
@@ -125,9 +139,10 @@ class Client(ProcessClient, AdminMethods, BulkRepairing):
         range: HistoryRange | None = HistoryRange(),  # noqa: A002, B008 - pinned name; frozen
         timeout: Timeout = None,
     ) -> Process[Any]:
-        """A process with a range of its history (`range=None`: none); waits for a running init.
+        """Return a process with a range of its history (`range=None`: none); wait for a running init.
 
-        ReplyTimeout if the init takes longer, StorageUnavailable if it is PostgreSQL that does.
+        Raise ProcessNotFound if there is none, ReplyTimeout if its init takes longer than `timeout`,
+        StorageUnavailable if PostgreSQL does, and CallCycle if a handler would wait for itself.
         """
         seconds = self._dispatcher.seconds(timeout)
         snapshot = await self.reader.process(namespace, process_id, wanted=range, seconds=seconds)
@@ -144,7 +159,10 @@ class Client(ProcessClient, AdminMethods, BulkRepairing):
         metadata: Metadata | None = None,
         status: Literal["running", "error"] = "running",
     ) -> None:
-        """Import a process as it is, with its history (dicts or models, numbered from 1) and timer."""
+        """Import a process as it is, with its history (dicts or models, numbered from 1) and timer.
+
+        Raise ProcessAlreadyExists if the id is taken, and InvalidRequest if a value is none to import.
+        """
         check_namespace(namespace)
         check_text("process_id", process_id)
         await self._node.connected()
@@ -182,13 +200,19 @@ class Client(ProcessClient, AdminMethods, BulkRepairing):
         limit: int | None = None,
         last: int | None = None,
     ) -> list[TraceEntry]:
-        """The tasks of a process in order, behind id `after`: the first `limit`, or the `last` ones."""
+        """Return the tasks of a process in order, behind id `after`: all, the first `limit`, or the `last`.
+
+        Raise ProcessNotFound if there is no such process, and InvalidRequest for both `limit` and `last`.
+        """
         part = await self.reader.trace(TraceRange(namespace, process_id, after, None, limit, last))
         wire = await self._dispatcher.wire_of(namespace)
         return [TraceEntry.of(row, wire) for row in part.rows]
 
     async def mailbox(self, namespace: str, process_id: str) -> Mailbox:
-        """The requests that wait on a process: how many, for how long, and when they will be through."""
+        """Return how many requests wait on a process, for how long, and when they will be through.
+
+        Raise ProcessNotFound if there is no such process.
+        """
         check_namespace(namespace)
         check_text("process_id", process_id)
         await self._node.connected()
@@ -211,12 +235,14 @@ class Client(ProcessClient, AdminMethods, BulkRepairing):
         limit: int = 100,
         cursor: str | None = None,
     ) -> Page:
-        """Processes by namespace, then creation. `metadata` matches what contains all of it.
-        `namespaces` are patterns, in which * stands for any characters: what others have is not found.
+        """Return a page of processes, by namespace, then creation.
 
-        `timer="overdue"` and `"held"` find those whose timer is so, the overdue ones by namespace, then due
-        time; `"none"` those that have none: of that, a page may be short, or empty, before the end.
-        Raises NamespaceNotFound if a namespace is named that no worker ever served.
+        `metadata` matches processes whose metadata contain all of it. `namespaces` are patterns, in which *
+        stands for any characters; processes of other namespaces are not found. `timer="overdue"` and
+        `"held"` find processes with such a timer, the overdue ones by namespace, then due time. `"none"`
+        finds processes without a timer; its pages may be short, or empty, before the end.
+
+        Raise NamespaceNotFound if `namespace` is not known, and InvalidRequest for a bad filter or cursor.
         """
         snapshots, following = await self.reader.search(
             namespace=namespace,
@@ -232,7 +258,10 @@ class Client(ProcessClient, AdminMethods, BulkRepairing):
         return Page([await self.reader.view(snapshot) for snapshot in snapshots], following)
 
     async def remove(self, namespace: str, process_id: str) -> None:
-        """Remove a process with all its rows now, whatever it does; its callers get ProcessNotFound."""
+        """Remove a process with all its rows now, whatever it does; its callers get ProcessNotFound.
+
+        Raise ProcessNotFound if there is no such process.
+        """
         check_namespace(namespace)
         check_text("process_id", process_id)
         await self._node.connected()
@@ -246,7 +275,10 @@ class Client(ProcessClient, AdminMethods, BulkRepairing):
             self._node.replies.look(ref)
 
     async def health(self) -> Health:
-        """Whether the database answers, with the right schema, and who serves what."""
+        """Return whether the database answers with the right schema, and who serves what; raise no error.
+
+        If it does not, `detail` has the text of the error.
+        """
         try:
             await self._node.connected()
             serving = await self._node.storage.health(self._node.options.lease_age)

@@ -21,4 +21,4 @@ class EngineClient(Client):
         return self
 
     async def close(self) -> None:
-        """Nothing of its own to close: the engine closes what it lives on."""
+        """Do nothing: the connections are the engine's, which closes them."""

@@ -1,4 +1,4 @@
-"""What fails, in groups: broken processes and retried timers that failed in the same way.
+"""Failures in groups: broken processes and retried timers that failed in the same way.
 
 Rule: a group is a namespace, a handler and a message without what differs from one failure to the next:
 numbers, ids, quoted values.
@@ -13,8 +13,8 @@ from datetime import datetime, timedelta
 
 from progressor.monitoring import Failed
 
-# In this order: an id has digits, and may stand in quotes. An id of a worker is 16 hexadecimal digits, any
-# other one is known by having digits and letters.
+# The order matters: an id has digits, and may stand in quotes. A worker's id is 16 hexadecimal digits; any
+# other id is recognised by having both digits and letters.
 _DIFFERS = (
     (re.compile(r"\b[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}\b"), "<id>"),
     (re.compile(r"\b(?:[0-9a-f]{16}|(?=[a-f]*\d)(?=\d*[a-f])[0-9a-f]{8,})\b"), "<id>"),
@@ -24,15 +24,15 @@ _DIFFERS = (
 )
 _LONGEST = 200
 EVER = timedelta(days=365_000)
-"""Before that there was nothing, and PostgreSQL has no time for it."""
+"""The longest time to look back: nothing is older, and PostgreSQL cannot subtract every timedelta."""
 
 
 @dataclass(frozen=True, slots=True)
 class FailureGroup:
-    """Failures of one handler with one message; `process_id` is the one of the last.
+    """Failures of one handler with one message; `process_id` is that of the last failure.
 
-    `status` is `broken`, or `retrying` for timers that failed and are tried again. `at_least`: there were
-    too many to look at all.
+    `status` is `broken`, or `retrying` for timers that failed and are tried again. `at_least`: there are
+    more failures than were looked at.
     """
 
     namespace: str
@@ -47,7 +47,7 @@ class FailureGroup:
 
 
 def normalised(error: str) -> str:
-    """A message without what differs from one failure to the next."""
+    """Return a message without what differs from one failure to the next: ids, numbers, quoted values."""
     text = " ".join(error.split())
     for pattern, instead in _DIFFERS:
         text = pattern.sub(instead, text)
@@ -55,7 +55,7 @@ def normalised(error: str) -> str:
 
 
 def grouped(failures: Iterable[Failed]) -> list[FailureGroup]:
-    """Failures in their groups, the largest first."""
+    """Return failures in their groups, the largest first."""
     groups: dict[tuple[str, str, str, str], FailureGroup] = {}
     for each in failures:
         key = (each.namespace, each.status, each.handler, normalised(each.error))

@@ -1,4 +1,4 @@
-"""Processes by their handles: a client's methods on one process, without their first two arguments."""
+"""Handles of processes: a client's methods on one process, without their first two arguments."""
 
 from __future__ import annotations
 
@@ -21,7 +21,12 @@ T = TypeVar("T")
 
 
 class ProcessClient(Requesting, Timing, ABC):
-    """The methods on one process that every client has, over PostgreSQL or over HTTP."""
+    """The methods on one process that every client has, over PostgreSQL or over HTTP.
+
+    `timeout` is a timedelta or seconds; None means `reply_timeout` of a Client, `timeout` of an HttpClient
+    (both 60 s by default). Every method raises InvalidRequest for bad input, NamespaceNotFound for a
+    namespace that is not known, and StorageUnavailable if PostgreSQL or the API cannot be reached.
+    """
 
     @abstractmethod
     async def get(
@@ -32,7 +37,10 @@ class ProcessClient(Requesting, Timing, ABC):
         range: HistoryRange | None = HistoryRange(),  # noqa: A002, B008 - pinned name; frozen
         timeout: Timeout = None,
     ) -> Process[Any]:
-        """A process with a range of its history (`range=None`: none); waits for a running init."""
+        """Return a process with a range of its history (`range=None`: none); wait for a running init.
+
+        Raise ProcessNotFound if there is none, and ReplyTimeout if its init takes longer than `timeout`.
+        """
 
     @abstractmethod
     async def put(
@@ -46,7 +54,10 @@ class ProcessClient(Requesting, Timing, ABC):
         metadata: Metadata | None = None,
         status: Literal["running", "error"] = "running",
     ) -> None:
-        """Import a process as it is, with its history (dicts or models, numbered from 1) and timer."""
+        """Import a process as it is, with its history (dicts or models, numbered from 1) and timer.
+
+        Raise ProcessAlreadyExists if the id is taken, and InvalidRequest if a value is none to import.
+        """
 
     @abstractmethod
     async def trace(
@@ -58,15 +69,24 @@ class ProcessClient(Requesting, Timing, ABC):
         limit: int | None = None,
         last: int | None = None,
     ) -> list[TraceEntry]:
-        """The tasks of a process in order, behind id `after`: the first `limit`, or the `last` ones."""
+        """Return the tasks of a process in order, behind id `after`: all, the first `limit`, or the `last`.
+
+        Raise ProcessNotFound if there is no such process, and InvalidRequest for both `limit` and `last`.
+        """
 
     @abstractmethod
     async def mailbox(self, namespace: str, process_id: str) -> Mailbox:
-        """The requests that wait on a process: how many, for how long, and when they will be through."""
+        """Return how many requests wait on a process, for how long, and when they will be through.
+
+        Raise ProcessNotFound if there is no such process.
+        """
 
     @abstractmethod
     async def remove(self, namespace: str, process_id: str) -> None:
-        """Remove a process with all its rows now, whatever it does; its callers get ProcessNotFound."""
+        """Remove a process with all its rows now, whatever it does; its callers get ProcessNotFound.
+
+        Raise ProcessNotFound if there is no such process.
+        """
 
 
 def _on(
@@ -76,11 +96,11 @@ def _on(
     def on_this_process(
         handle: ProcessHandle, /, *args: P.args, **kwargs: P.kwargs
     ) -> Coroutine[Any, Any, T]:
-        # Of whichever client it is.
+        # A Client and an HttpClient have methods of their own under this name.
         ask: Callable[..., Coroutine[Any, Any, T]] = getattr(handle.client, method.__name__)
         return ask(handle.namespace, handle.process_id, *args, **kwargs)
 
-    # What help and editors show is without the two arguments that the handle fills in.
+    # Help and editors show the signature without the two arguments that the handle fills in.
     self, _, _, *rest = inspect.signature(method).parameters.values()
     on_this_process.__signature__ = inspect.Signature([self, *rest])  # type: ignore[attr-defined] # for inspect
     return on_this_process
@@ -89,7 +109,8 @@ def _on(
 class ProcessHandle:
     """A client's methods on one process, without their first two arguments.
 
-    The client is a Client or an HttpClient.
+    The client is a Client or an HttpClient. Errors are those of its methods; `timeout=None` means its own
+    time-out (60 s by default).
     """
 
     def __init__(self, client: ProcessClient, namespace: str, process_id: str) -> None:

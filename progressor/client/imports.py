@@ -1,4 +1,4 @@
-"""What `put` imports: a process in its bytes, checked before anything is written."""
+"""Imports of `put`: a process in the bytes of its namespace, checked before anything is written."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def import_of(
     metadata: Metadata | None,
     status: Literal["running", "error"],
 ) -> Import:
-    """The item for Storage.put; InvalidRequest names what is wrong."""
+    """Return the item for Storage.put; raise InvalidRequest, which names what is wrong."""
     check_import(events, action, status)
     return Import(
         namespace=namespace,
@@ -50,7 +50,7 @@ def import_of(
 
 
 def check_import(events: object, action: object, status: object) -> None:
-    """InvalidRequest, if these are not of their types."""
+    """Raise InvalidRequest if these are not of their types."""
     if status not in ("running", "error"):
         raise InvalidRequest("status must be running or error", field="status")
     if action is not None and not isinstance(action, SetTimer | UnsetTimer):
@@ -60,8 +60,10 @@ def check_import(events: object, action: object, status: object) -> None:
 
 
 def event_parts(event: Any, field: str) -> tuple[Any, Metadata, datetime | None]:
-    """Payload, metadata and time of an event: a dict (`{"name": …, "payload": …}`, or a name among its
-    payload), a model, or an Event.
+    """Return payload, metadata and time of an event; raise InvalidRequest if it is none.
+
+    An event is a dict (`{"name": …, "payload": …}`, or a payload with a name in it), a model, a dataclass,
+    or an Event.
     """
     timestamp: Any = None
     metadata: Metadata = {}
@@ -97,7 +99,7 @@ def _event(event: Any, wire: Wire, field: str) -> Event:
 
 
 def _moment(timestamp: Any, *, field: str) -> datetime | None:
-    """When an event was, such that it can be read again."""
+    """Return the time of an event in UTC; raise InvalidRequest if it could not be read again."""
     if timestamp is None:
         return None
     moment = in_utc(timestamp)

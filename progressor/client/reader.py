@@ -1,7 +1,7 @@
-"""What a client reads of processes: one with its history, its trace, pages of a search.
+"""Reads of processes for a client: one with its history, its trace, pages of a search.
 
-Rule: with a `room` in bytes a reader returns as much as has room, and one entry at least; without one all
-that was asked for, in parts that have room.
+Rule: with a `room` in bytes a read returns as much as fits, and one entry at least; without one it returns
+all that was asked for, read in parts that fit.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from progressor.storage import MOST_ITEMS, ROOM, TaskRef, TaskRow, TimerFilter, 
 
 
 class Part(NamedTuple):
-    """Tasks of a trace, as they are stored, and whether the range has more."""
+    """Tasks of a trace as they are stored, and a flag: the range has more."""
 
     rows: list[TaskRow]
     has_more: bool
@@ -38,11 +38,11 @@ class Reader:
         self._namespaces = namespaces
 
     async def wire_of(self, namespace: str) -> Wire:
-        """How values of this namespace are stored."""
+        """Return the wire of a namespace: how its values are stored. Raise NamespaceNotFound."""
         return await self._dispatcher.wire_of(namespace)
 
     async def view(self, snapshot: Snapshot) -> Process[Any]:
-        """A process that was read, with its state of its type, if that is known here."""
+        """Return a process that was read; its state is typed if the client was given the namespace."""
         known = self._namespaces.get(snapshot.namespace)
         if known is not None:
             return known.view(snapshot)
@@ -57,7 +57,11 @@ class Reader:
         wanted: HistoryRange | None,
         seconds: float,
     ) -> Snapshot:
-        """A process with a range of its history, once its init is over."""
+        """Return a process with a range of its history, once its init is over.
+
+        Raise ProcessNotFound, ReplyTimeout if the init is not over within `seconds`, and StorageUnavailable
+        if PostgreSQL does not answer within them.
+        """
         check_namespace(namespace)
         check_text("process_id", process_id)
         if wanted is not None and not isinstance(wanted, HistoryRange):
@@ -81,14 +85,14 @@ class Reader:
     async def events(
         self, snapshot: Snapshot, wanted: HistoryRange, *, room: int | None = None
     ) -> tuple[Event, ...]:
-        """A range of the history that a process had when it was read."""
+        """Return a range of the history that a process had when it was read."""
         reads, last = await self._node.reads(), snapshot.last_event_id
         if room is None:
             return await reads.history(snapshot.life, wanted, last=last)
         return await reads.events(snapshot.life, wanted, last=last, room=room)
 
     async def trace(self, of: TraceRange, *, room: int | None = None) -> Part:
-        """Tasks of a process, in their order."""
+        """Return tasks of a process, in their order; raise ProcessNotFound if there is no such process."""
         check_namespace(of.namespace)
         check_text("process_id", of.process_id)
         for name in ("after", "before", "limit", "last"):
@@ -106,7 +110,7 @@ class Reader:
         return part
 
     async def _further(self, of: TraceRange, found: list[TaskRow]) -> Part:
-        """What was found of a range, and the next part of it."""
+        """Return the tasks that were found of a range, with the next part of it."""
         if of.last is None:
             limit = None if of.limit is None else of.limit - len(found)
             rest = of._replace(after=found[-1].task_id, limit=limit)
@@ -131,7 +135,7 @@ class Reader:
         states: bool = True,
         room: int = ROOM,
     ) -> tuple[list[Snapshot], str | None]:
-        """A page of processes, with their states or without, and the cursor of the next one."""
+        """Return a page of processes, with their states or without, and the cursor of the next page."""
         if namespace is not None:
             check_namespace(namespace)
         if status is not None and status not in tuple(ProcessStatus):

@@ -1,8 +1,8 @@
 """The requests of a client: start, call, notify and repair, answered now, or accepted and answered later.
 
-Rule: no second implementation. A client over PostgreSQL and one over HTTP differ in their asker alone. What
-has a receipt is committed: whoever holds the id and the fingerprint of its task gets the answer, from any
-client, or RequestLost.
+Rule: no second implementation. A client over PostgreSQL and one over HTTP differ in their dispatcher alone.
+A request with a receipt is committed: any client gets its answer, or RequestLost, by the id and the
+fingerprint of its task.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ SIMPLE_REPAIR = "simple_repair"
 
 
 class Asks(Protocol):
-    """Has requests accepted, and gets their answers."""
+    """The dispatcher of a client: it has requests accepted, and waits for their answers."""
 
     def make(
         self,
@@ -33,19 +33,19 @@ class Asks(Protocol):
         name: str | None = None,
         metadata: Metadata | None = None,
     ) -> Any:
-        """A checked request; InvalidRequest names what is wrong."""
+        """Return a checked request; raise InvalidRequest, which names what is wrong."""
         ...
 
     async def ask(self, request: Any, timeout: Timeout) -> Any:
-        """Have it accepted and wait for its answer: the response, or its error raised."""
+        """Have a request accepted, wait for its answer, and return the response or raise its error."""
         ...
 
     async def submit(self, request: Any, timeout: Timeout) -> Receipt:
-        """Have it accepted, and do not wait for its answer."""
+        """Have a request accepted, and return its receipt without waiting for its answer."""
         ...
 
     async def answer(self, receipt: Receipt, timeout: Timeout) -> Any:
-        """The answer of what was submitted."""
+        """Wait for the answer of a submitted request, and return it or raise its error."""
         ...
 
     async def result(
@@ -57,12 +57,23 @@ class Asks(Protocol):
         *,
         fingerprint: str | None = None,
     ) -> Any:
-        """The answer of any task."""
+        """Wait for the answer of any task, and return it or raise its error."""
         ...
 
 
 class Requesting:
-    """The part of a client that asks processes."""
+    """The methods of a client that send requests to processes.
+
+    `timeout` is a timedelta or seconds; None means `reply_timeout` of a Client, `timeout` of an HttpClient
+    (both 60 s by default). Every method raises InvalidRequest for bad input and NamespaceNotFound.
+
+    A method that sends a request raises IdempotencyConflict if its key was used for another request, and
+    StorageUnavailable if it is not known to be accepted in time: repeat it with the same key. A method that
+    waits for an answer raises ReplyTimeout after `timeout` (the task goes on), Rejected if the handler
+    refused the request and HandlerFailed if it failed, InvalidRequest if the handler takes no such
+    arguments, ProcessNotFound if the process was removed meanwhile, RequestLost if a fail-over or a restore
+    lost the request, and CallCycle if a handler would wait for itself.
+    """
 
     _dispatcher: Asks
 
@@ -77,7 +88,11 @@ class Requesting:
         metadata: Metadata | None = None,
         timeout: Timeout = None,
     ) -> Any:
-        """Create a process and run its init; the init handler's answer."""
+        """Create a process, run its init, and return the init handler's answer.
+
+        Raise ProcessAlreadyExists if the id is taken, Rejected, HandlerFailed (the process is broken then),
+        and ReplyTimeout; further errors as of `call`.
+        """
         request = self._dispatcher.make(
             TaskType.INIT, namespace, process_id, args, idempotency_key, context, metadata=metadata
         )
@@ -94,7 +109,13 @@ class Requesting:
         context: Any = None,
         timeout: Timeout = None,
     ) -> Any:
-        """Run a call on a process, after those accepted before it; the handler's answer."""
+        """Run a call on a process, after those accepted before it, and return the handler's answer.
+
+        Raise ProcessNotFound, ProcessBroken if the process is broken or breaks before the call runs,
+        Rejected, HandlerFailed, ReplyTimeout after `timeout` (the call still runs), CallCycle if a handler
+        would wait for itself, IdempotencyConflict, RequestLost, InvalidRequest, NamespaceNotFound, and
+        StorageUnavailable.
+        """
         request = self._dispatcher.make(
             TaskType.CALL, namespace, process_id, args, idempotency_key, context, name
         )
@@ -111,7 +132,11 @@ class Requesting:
         context: Any = None,
         timeout: Timeout = None,
     ) -> None:
-        """Put a call into the mailbox and return once it is accepted."""
+        """Put a call into the mailbox and return once it is accepted.
+
+        `timeout` bounds that alone. Raise ProcessNotFound, ProcessBroken, IdempotencyConflict, and
+        StorageUnavailable if the call is not accepted in time.
+        """
         request = self._dispatcher.make(
             TaskType.NOTIFY, namespace, process_id, args, idempotency_key, context, name
         )
@@ -127,7 +152,11 @@ class Requesting:
         context: Any = None,
         timeout: Timeout = None,
     ) -> Any:
-        """Run the repair handler of a broken process; its answer."""
+        """Run the repair handler of a broken process, and return its answer.
+
+        Raise ProcessNotFound, ProcessNotBroken, RepairConflict if the process takes no repair just now,
+        Rejected, HandlerFailed, and ReplyTimeout; further errors as of `call`.
+        """
         request = self._dispatcher.make(
             TaskType.REPAIR, namespace, process_id, args, idempotency_key, context
         )
@@ -144,7 +173,9 @@ class Requesting:
     ) -> None:
         """Put a broken process back to running; its timer comes back, at once if its time is over.
 
-        If its init broke it, the process is back in init, and the init runs anew.
+        If its init broke it, the process is back in init, and the init runs anew. `timeout` bounds the
+        acceptance alone. Raise ProcessNotFound, ProcessNotBroken, RepairConflict if the process takes no
+        repair just now, IdempotencyConflict, and StorageUnavailable if it is not accepted in time.
         """
         request = self._dispatcher.make(
             TaskType.REPAIR, namespace, process_id, None, idempotency_key, context, SIMPLE_REPAIR
@@ -162,7 +193,11 @@ class Requesting:
         metadata: Metadata | None = None,
         timeout: Timeout = None,
     ) -> Receipt:
-        """As `start`, and return once it is accepted."""
+        """Submit what `start` sends, and return its receipt once it is accepted.
+
+        `timeout` bounds that alone. Raise ProcessAlreadyExists if the id is taken, IdempotencyConflict, and
+        StorageUnavailable if it is not accepted in time.
+        """
         request = self._dispatcher.make(
             TaskType.INIT, namespace, process_id, args, idempotency_key, context, metadata=metadata
         )
@@ -179,7 +214,11 @@ class Requesting:
         context: Any = None,
         timeout: Timeout = None,
     ) -> Receipt:
-        """As `call`, and return once it is accepted."""
+        """Submit what `call` sends, and return its receipt once it is accepted.
+
+        `timeout` bounds that alone. Raise ProcessNotFound, ProcessBroken, IdempotencyConflict, and
+        StorageUnavailable if it is not accepted in time.
+        """
         request = self._dispatcher.make(
             TaskType.CALL, namespace, process_id, args, idempotency_key, context, name
         )
@@ -196,7 +235,7 @@ class Requesting:
         context: Any = None,
         timeout: Timeout = None,
     ) -> Receipt:
-        """As `notify`, with a receipt."""
+        """Do as `notify`, with the same errors, and return a receipt."""
         request = self._dispatcher.make(
             TaskType.NOTIFY, namespace, process_id, args, idempotency_key, context, name
         )
@@ -212,7 +251,11 @@ class Requesting:
         context: Any = None,
         timeout: Timeout = None,
     ) -> Receipt:
-        """As `repair`, and return once it is accepted."""
+        """Submit what `repair` sends, and return its receipt once it is accepted.
+
+        `timeout` bounds that alone. Raise ProcessNotFound, ProcessNotBroken, RepairConflict if the process
+        takes no repair just now, IdempotencyConflict, and StorageUnavailable if it is not accepted in time.
+        """
         request = self._dispatcher.make(
             TaskType.REPAIR, namespace, process_id, args, idempotency_key, context
         )
@@ -227,16 +270,17 @@ class Requesting:
         context: Any = None,
         timeout: Timeout = None,
     ) -> Receipt:
-        """As `simple_repair`, with a receipt."""
+        """Do as `simple_repair`, with the same errors, and return a receipt."""
         request = self._dispatcher.make(
             TaskType.REPAIR, namespace, process_id, None, idempotency_key, context, SIMPLE_REPAIR
         )
         return await self._dispatcher.submit(request, timeout)
 
     async def answer(self, receipt: Receipt, *, timeout: Timeout = None) -> Any:
-        """The answer of what was submitted, waited for: what `start`, `call` and `repair` return.
+        """Wait for the answer of a submitted request, and return what `start`, `call` or `repair` returns.
 
-        ReplyTimeout if it takes longer; its task goes on.
+        Raise ReplyTimeout after `timeout` (the task goes on), RequestLost, and the errors with which
+        `start`, `call` or `repair` answers: ProcessNotFound, ProcessBroken, Rejected, HandlerFailed.
         """
         return await self._dispatcher.answer(receipt, timeout)
 
@@ -249,12 +293,13 @@ class Requesting:
         fingerprint: str | None = None,
         timeout: Timeout = None,
     ) -> Any:
-        """The answer of a task of this process, waited for, whoever asked for it.
+        """Wait for the answer of any task of this process, and return it or raise its error.
 
-        TaskNotFound if the process has no such task, ReplyTimeout if it takes longer; the task goes on.
-        TaskCancelled if it is a timer that was replaced, unset or fired. With its receipt's `fingerprint`,
-        RequestLost if the task of this number is another one. Without it the number is bare: a server that
-        was promoted or restored may have given it to another task.
+        Raise TaskNotFound if the process has no such task, ReplyTimeout after `timeout` (the task goes on),
+        TaskCancelled if it is a timer that was replaced, unset or fired, ProcessNotFound, ProcessBroken,
+        Rejected, and HandlerFailed. With its receipt's `fingerprint`, raise RequestLost if the task of this
+        number is another one. Without it the number is bare: a server that was promoted or restored may
+        have given it to another task.
         """
         return await self._dispatcher.result(
             namespace, process_id, task_id, timeout, fingerprint=fingerprint

@@ -1,4 +1,4 @@
-"""What a client hands back: receipts, answers or the errors that stand for them, traces, pages, health."""
+"""Results of a client: receipts, answers or the errors that stand for them, traces, pages, health."""
 
 from __future__ import annotations
 
@@ -28,11 +28,12 @@ from progressor.storage import Gone, NotPrepared, Reason, Request, TaskOutcome, 
 
 
 class Receipt(NamedTuple):
-    """A request that was accepted: its task, and the key under which it was.
+    """A request that was accepted: its task, and its idempotency key.
 
-    `replayed`: the key had been used before for the same request, whose task this is. `fingerprint` tells
-    the task from another that a promoted or restored server gives its number: keep both. `task` and
-    `standing` are what the client that made it knows besides; any other one does without.
+    `replayed`: the key had been used before for the same request, and this is the task of then.
+    `fingerprint` tells the task from another one to which a promoted or restored server gives its number:
+    keep both. `task` and `standing` spare the client that made the receipt a read; any other client does
+    without. `answer` and `result` of a client name the errors that a receipt may lead to.
     """
 
     namespace: str
@@ -47,7 +48,7 @@ class Receipt(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class TraceEntry:
-    """One task of a process, in the words of its namespace. `name` is the call's."""
+    """One task of a trace, its values decoded as its namespace has them. `name` is the call's."""
 
     task_id: int
     task_type: TaskType
@@ -101,7 +102,10 @@ class Page:
 
 @dataclass(frozen=True, slots=True)
 class Health:
-    """Whether the database answers with the right schema, who serves what on it, and what is paused."""
+    """The health of a database: does it answer, with the right schema; who serves what, what is paused.
+
+    `detail` is the error if it is not `ok`.
+    """
 
     ok: bool
     detail: str | None
@@ -112,7 +116,7 @@ class Health:
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """What the workers that serve a namespace have written of it, for whoever has not its code."""
+    """The options and schemas that a namespace's workers have written, for clients without its code."""
 
     name: str
     paused: bool
@@ -121,12 +125,12 @@ class Published:
 
     @property
     def is_raw(self) -> bool:
-        """Whether a raw handler serves it, in bytes."""
+        """Return whether a raw handler serves the namespace, in bytes."""
         return bool(self.options.get("raw"))
 
 
 def not_prepared(request: Request, outcome: NotPrepared) -> ProgressorError:
-    """The error of a request that was not accepted."""
+    """Return the error of a request that was not accepted."""
     namespace, process_id = request.namespace, request.process_id
     match outcome.reason:
         case Reason.EXISTS:
@@ -152,7 +156,7 @@ def not_prepared(request: Request, outcome: NotPrepared) -> ProgressorError:
 
 
 def not_there(process_id: str, task: TaskRef, gone: Gone | None) -> ProgressorError:
-    """The error of a task that was accepted and has no row."""
+    """Return the error of a task that was accepted and has no row."""
     if gone is Gone.REMOVED:
         return ProcessNotFound(
             task.namespace, process_id, detail="it was removed before this request was answered"
@@ -167,7 +171,7 @@ def not_there(process_id: str, task: TaskRef, gone: Gone | None) -> ProgressorEr
 
 
 def response_of(process_id: str, task: TaskRef, answer: TaskOutcome, wire: Wire) -> Any:
-    """The response of a final task of this process, or its error raised."""
+    """Return the response of a final task of this process, or raise its error."""
     namespace = task.namespace
     if answer.status is None:
         raise not_there(process_id, task, answer.gone)
@@ -175,7 +179,7 @@ def response_of(process_id: str, task: TaskRef, answer: TaskOutcome, wire: Wire)
         return wire.decode_any(answer.response)
     if answer.status is TaskStatus.CANCELLED:
         if task.idempotency_key is None:
-            # A timer, which survives that its process breaks.
+            # Only timers have no key. A break does not cancel them, so the process may not be broken.
             raise TaskCancelled(namespace, process_id, task_id=task.task_id, detail=answer.error)
         raise ProcessBroken(namespace, process_id, detail=answer.error)
     rejection = answer.rejection()

@@ -60,7 +60,11 @@ class _Background(NamedTuple):
 
 
 class SyncClient:
-    """Client's methods, blocking. It connects at the first use, and anew in a forked child."""
+    """Client's methods, blocking. It connects at the first use, and anew in a forked child.
+
+    Errors and `timeout` are those of Client: seconds or a timedelta, None for `reply_timeout` (60 s by
+    default). A method that is under way when another thread closes the client raises StorageUnavailable.
+    """
 
     def __init__(
         self,
@@ -75,7 +79,7 @@ class SyncClient:
         def make() -> Client:
             return Client(dsn, listed, codec=codec, **options)
 
-        make()  # what is wrong with the arguments is said here, not at the first use
+        make()  # bad arguments raise here, not at the first use
         self._make = make
         self._inherited: list[_Background | None] = []
         self._closed = False
@@ -84,17 +88,20 @@ class SyncClient:
         _CLIENTS.add(self)
 
     def _begin_anew(self) -> None:
-        """In a forked child: whoever held the lock and served the loop is not in this process.
+        """Begin anew in a forked child, where no thread runs the loop or will release the lock.
 
-        What the parent has is kept and never touched: to close it would disturb the parent.
+        The parent's client is kept and never touched: closing it here would disturb the parent.
         """
         self._inherited.append(self._background)
         self._background = None
         self._lock = threading.Lock()
 
     def run(self, ask: Callable[[Client], Coroutine[Any, Any, T]]) -> T:
-        """Run one of Client's coroutines on the background loop."""
-        # Behind the lock nobody closes the loop between these two: what is given to it, it runs.
+        """Run one of Client's coroutines on the background loop, and return its result or raise its error.
+
+        Raise StorageUnavailable if the client is closed, before or meanwhile.
+        """
+        # Under the lock `close` cannot end the loop between these two lines, so the coroutine will run.
         with self._lock:
             background = self._started()
             future = asyncio.run_coroutine_threadsafe(ask(background.client), background.loop)
@@ -103,7 +110,7 @@ class SyncClient:
         except CancelledError:
             raise StorageUnavailable("the client was closed while this was under way") from None
         except BaseException:
-            # Ctrl-C in the waiting thread: the request itself goes on.
+            # Ctrl-C in the waiting thread ends the wait; a request that was accepted goes on.
             future.cancel()
             raise
 
@@ -143,7 +150,10 @@ class SyncClient:
             _end(background)
 
     def process(self, namespace: str, process_id: str) -> SyncProcessHandle:
-        """One process, for methods without the first two arguments."""
+        """Return a handle on one process, whose methods lack the first two arguments.
+
+        The handle's methods raise InvalidRequest if these two break a rule.
+        """
         return SyncProcessHandle(self, namespace, process_id)
 
     start = _blocking(Client.start)
@@ -184,7 +194,7 @@ class SyncClient:
 
 
 class SyncProcessHandle:
-    """SyncClient's methods on one process, without their first two arguments."""
+    """SyncClient's methods on one process, without their first two arguments; errors are the same."""
 
     def __init__(self, client: SyncClient, namespace: str, process_id: str) -> None:
         self.client = client
@@ -213,7 +223,7 @@ class SyncProcessHandle:
 
 
 def _end(background: _Background) -> None:
-    # Whoever still waits in another thread must not wait for a loop that has ended.
+    # A thread that still waited for a task would wait for ever once the loop has ended.
     asyncio.run_coroutine_threadsafe(_cancel_all(), background.loop).result()
     background.ended.set()
     background.loop.call_soon_threadsafe(background.loop.stop)

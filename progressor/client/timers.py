@@ -1,7 +1,7 @@
-"""What a client does to the timer of a process, from outside of its handlers.
+"""The methods of a client on the timer of a process, from outside of its handlers.
 
-Rule: each is a call that every namespace has, so it comes after the requests before it and is repeated
-under its key as any other.
+Rule: each is a call that every namespace has, so it runs after the requests before it and is repeated under
+its key as any other.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from progressor.model import SetTimer, TaskType
 
 
 class Timing:
-    """The part of Client that changes timers."""
+    """The methods of a client that change timers. Errors and `timeout` are those of `call`."""
 
     _dispatcher: Asks
 
@@ -32,7 +32,9 @@ class Timing:
     ) -> None:
         """Set the timer of a process, in place of the one that it has: give one of `after` and `at`.
 
-        `after` counts from the commit of the step that does it. With `remove` the process is removed then.
+        `after` counts from the commit of the step that does it. With `remove` the process is removed at
+        that time. Raise InvalidRequest if not exactly one is given, else as `call`: ProcessNotFound,
+        ProcessBroken, ReplyTimeout.
         """
         timer = SetTimer(at=at, after=after, remove=remove)
         args = {"at": timer.at, "after": timer.after, "remove": timer.remove}
@@ -46,7 +48,10 @@ class Timing:
         idempotency_key: str | None = None,
         timeout: Timeout = None,
     ) -> None:
-        """Cancel the timer of a process, if it has one."""
+        """Cancel the timer of a process, if it has one.
+
+        Raise as `call`: ProcessNotFound, ProcessBroken, ReplyTimeout.
+        """
         await self._change(namespace, process_id, UNSET_TIMER, None, idempotency_key, timeout)
 
     async def fire_timer(
@@ -57,7 +62,11 @@ class Timing:
         idempotency_key: str | None = None,
         timeout: Timeout = None,
     ) -> None:
-        """Make the timer of a process due now; Rejected if it has none. Its step comes after this one."""
+        """Make the timer of a process due now; its step comes after this one.
+
+        Raise Rejected if the process has no timer, else as `call`: ProcessNotFound, ProcessBroken,
+        ReplyTimeout.
+        """
         await self._change(namespace, process_id, FIRE_TIMER, None, idempotency_key, timeout)
 
     async def _change(

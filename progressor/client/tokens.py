@@ -1,4 +1,4 @@
-"""The tokens of a database, for who administers it and for the server that lets their bearers in.
+"""The tokens of a database, for operators and for the server that admits their bearers.
 
 Rule: a secret is handed out once, when it is made, and kept nowhere.
 """
@@ -25,7 +25,10 @@ class NewToken(NamedTuple):
 
 
 class Tokens:
-    """Bearer tokens of the HTTP API."""
+    """Bearer tokens of the HTTP API: made, listed, revoked and looked up in the database.
+
+    Every method raises StorageUnavailable if PostgreSQL cannot be reached.
+    """
 
     def __init__(self, node: Node) -> None:
         self._node = node
@@ -38,7 +41,10 @@ class Tokens:
         namespaces: Iterable[str],
         lifetime: timedelta | None,
     ) -> NewToken:
-        """Make a token; `namespaces` are patterns in which * stands for any characters."""
+        """Make a token; `namespaces` are patterns in which * stands for any characters.
+
+        Raise InvalidRequest for a bad name, scope or pattern, or a lifetime over ten years. None: no end.
+        """
         check_text("name", name)
         rights = Rights(check_scopes("scopes", scopes), check_patterns("namespaces", namespaces))
         if lifetime is not None and not timedelta() < lifetime <= LONGEST:
@@ -54,14 +60,17 @@ class Tokens:
                 return NewToken(token, bearer)
 
     async def listed(self) -> Sequence[Token]:
-        """All tokens, oldest first, those that hold no more among them."""
+        """Return all tokens, oldest first, ended and revoked ones among them."""
         await self._node.connected()
         return await self._node.storage.tokens()
 
     async def revoke(self, token_id: str) -> Token:
-        """End a token now; a server may let it in for as long as it keeps what it has read."""
+        """End a token now, and return it; a server may admit it for as long as it keeps what it has read.
+
+        Raise InvalidRequest if there is no such token.
+        """
         check_text("token_id", token_id)
-        # Whoever hands in the whole token means it; what it was is not repeated, for it may be a secret.
+        # A whole token counts as its id. No error repeats the text: it may hold the secret.
         whole = Bearer.read(token_id)
         await self._node.connected()
         token = await self._node.storage.revoke_token(token_id if whole is None else whole.token_id)
@@ -70,16 +79,16 @@ class Tokens:
         return token
 
     async def find(self, token_id: str) -> Token | None:
-        """A token as it stands now."""
+        """Return a token as it is now; None if there is none."""
         await self._node.connected()
         return await self._node.storage.find_token(token_id)
 
     async def note_use(self, token_id: str) -> None:
-        """Say that a token is in use; most of the time that writes nothing."""
+        """Note that a token is in use; most of the time that writes nothing."""
         await self._node.connected()
         await self._node.storage.use_token(token_id)
 
     async def exist(self) -> bool:
-        """Whether any token was ever made in this database."""
+        """Return whether any token was ever made in this database."""
         await self._node.connected()
         return await self._node.storage.tokens_exist()

@@ -1,4 +1,4 @@
-"""How requests become tasks: those of one moment fly together, and each runs here or is left to others.
+"""Requests become tasks here: those of one moment fly together, and each runs here or waits for a worker.
 
 Rule: one coroutine carries a flight from its slots over the commit to the steps that it begins. A caller
 who gives up meanwhile stops nothing of it.
@@ -36,13 +36,13 @@ from progressor.storage import (
 from progressor.worker.pool import Pool
 from progressor.worker.pools import Pools
 
-# With Prepared of each request, or with Fused too.
+# Results are Prepared; of a fused batcher, Fused or Prepared.
 _Way = Batcher[Request, Any]
 Accepted = Continue | Postpone | Duplicate | Finished
 
 
 class Acceptor:
-    """The requests of one client; those of namespaces in `pools` run in this process if a slot is free."""
+    """The acceptor of a client: it persists requests, and runs those of `pools` here if a slot is free."""
 
     def __init__(self, node: Node, pools: Pools) -> None:
         self._node = node
@@ -79,7 +79,7 @@ class Acceptor:
         )
 
     async def accept(self, request: Request) -> Accepted:
-        """Persist a request; its error if it is refused, or there is no room for it.
+        """Persist a request; raise its error if it is refused, or StorageUnavailable if too many wait.
 
         If its handler can be run behind the lock, it is run and saved in the same transaction. A simple
         repair has no handler: it is done when it is accepted.
@@ -94,8 +94,8 @@ class Acceptor:
             try:
                 outcome: Fused | Prepared = await sent
             except asyncio.CancelledError:
-                # Out of patience, or gone: what was not sent yet must not run later on. But for the end of
-                # a notify nobody waits in any case.
+                # The caller is out of patience, or gone: a request that was not sent must not run later. A
+                # notify is sent all the same, for nobody waits for its end in any case.
                 if request.task_type is not TaskType.NOTIFY:
                     way.withdraw(request, sent)
                 raise
@@ -104,14 +104,14 @@ class Acceptor:
                 raise not_prepared(request, outcome)
             if outcome is not None:
                 return outcome
-            # It did not go behind the lock; nothing of it was written.
+            # It could not run behind the lock and nothing of it was written: prepare it.
             way = self._flights[request.task_type]
 
     async def _fly(self, prepare: Prepare, requests: Sequence[Request]) -> Sequence[Prepared]:
         return await self._carry(prepare, requests, [self._slot_for(request) for request in requests])
 
     async def _fly_again(self, prepare: Prepare, requests: Sequence[Request]) -> Sequence[Prepared]:
-        """Of what a flight before may have committed: that is run here, be a slot free for it or not."""
+        """Repeat a flight that may have been committed: its tasks run here, even if no slot is free."""
         slots = [self._pools.get(request.namespace) for request in requests]
         for slot in slots:
             if slot is not None:
@@ -142,7 +142,7 @@ class Acceptor:
         return pool if pool is not None and pool.reserve() else None
 
     def _go_on(self, request: Request, slot: Pool | None, outcome: Prepared) -> None:
-        """It runs in its slot, or who has one hears of it."""
+        """Run a task that continues in its slot; of one that waits, wake a pool or worker with a slot."""
         if slot is not None and isinstance(outcome, Continue):
             slot.run(Claimed(outcome.task, outcome.process))
         elif slot is not None:
@@ -156,7 +156,7 @@ class Acceptor:
         outcomes = await prepare(requests)
         for request, outcome in zip(requests, outcomes, strict=True):
             if isinstance(outcome, Duplicate):
-                # Its timer is back, and may be due.
+                # A repaired process has its timer back, which may be due.
                 self._wake(request.namespace, "timers")
         return outcomes
 

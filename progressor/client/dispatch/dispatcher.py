@@ -1,8 +1,8 @@
 """The way of a request: made, accepted under its key, and answered.
 
-Rule: a request is repeated under one idempotency key until it is known to be accepted; then its answer is
-waited for, by its task, for as long as the caller has patience. What was accepted into this process's
-hands runs even if its caller is gone.
+Rule: a request is repeated under one idempotency key until it is known to be accepted; then the dispatcher
+waits for the answer of its task, for as long as the caller has patience. A request that this OS process
+runs goes on even if its caller is gone.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ from progressor.storage import Continue, Duplicate, Finished, Postpone, Request,
 from progressor.worker.pools import Pools
 
 _INIT_POLL, _LONGEST_INIT_POLL = 0.005, 0.25
-# How long who gave up waiting is kept to be told why.
+# Seconds that a caller whose time is over is kept longer, to find out why there is no answer.
 _WHY_SECONDS = 2.0
-# How long the look at a task may take, for who has less time than that.
+# Seconds that `result` may take for the look at a task, even if the caller's timeout is shorter.
 _LOOK_SECONDS = 2.0
 
 
@@ -52,12 +52,12 @@ class Dispatcher:
         self._known = set(pools)
         self._given = frozenset(namespaces)
         self._wire = wire
-        # Of the namespaces that are known: what stands in their rows.
+        # The wires of known namespaces: how values stand in their rows.
         self._wires = {name: namespace.wire for name, namespace in namespaces.items()}
         self._patience = node.options.patience.total_seconds()
 
     async def check_namespace(self, namespace: str) -> None:
-        """NamespaceNotFound unless a worker ever served it."""
+        """Raise NamespaceNotFound if a namespace is not known in the database."""
         if namespace not in self._known:
             row = await self._node.storage.namespace(namespace)
             if row is None:
@@ -67,13 +67,16 @@ class Dispatcher:
             self._known.add(namespace)
 
     def forget_namespace(self, namespace: str) -> None:
-        """It was retired: who serves it next, and how, is looked up anew."""
+        """Forget a namespace that was retired: the next request looks it up anew."""
         self._known.discard(namespace)
 
     async def no_reply(self, task: TaskRef, process_id: str, *, key: str | None = None) -> ReplyTimeout:
-        """The error of a caller whose time is over, with what a moment can find out; task 0: none."""
+        """Return the error of a caller whose time is over, with why, if two seconds suffice to find out.
+
+        Task 0 stands for a request without one.
+        """
         found = None
-        # The error is raised in any case.
+        # The caller gets its error in any case.
         with suppress(TimeoutError, ProgressorError):
             async with asyncio.timeout(_WHY_SECONDS):
                 found = await self._node.storage.standstill(task)
@@ -86,13 +89,16 @@ class Dispatcher:
         )
 
     async def wire_of(self, namespace: str) -> Wire:
-        """How values stand in this namespace's rows; NamespaceNotFound if neither we nor they know it."""
+        """Return how values stand in a namespace's rows; raise NamespaceNotFound if it is not known."""
         if namespace not in self._wires:
             await self.check_namespace(namespace)
         return self._wires[namespace]
 
     async def sealed(self, request: Request) -> Request:
-        """The request as it is stored: only its namespace says how."""
+        """Return the request as it is stored, sealed with the codec of its namespace.
+
+        Raise NamespaceNotFound, and InvalidRequest if a value is too large.
+        """
         await self._node.connected()
         await self.check_namespace(request.namespace)
         wire, options = self._wires[request.namespace], self._node.options
@@ -109,13 +115,14 @@ class Dispatcher:
         return request._replace(args=args, context=context, reply_to=reply_to)
 
     def seconds(self, timeout: Timeout) -> float:
-        """How long a caller waits."""
+        """Return how many seconds a caller waits; raise InvalidRequest if `timeout` is no time."""
         return seconds_of(timeout, self._node.options.reply_timeout)
 
     async def ask(self, request: Request, timeout: Timeout) -> Any:
-        """Accept the request and wait for its answer: the response, or its error raised.
+        """Have the request accepted, wait for its answer, and return the response or raise its error.
 
-        CallCycle if a handler would wait for itself.
+        Raise CallCycle if a handler would wait for itself, ReplyTimeout if it is accepted and not answered
+        in time, and StorageUnavailable if it is not known to be accepted.
         """
         seconds = self.seconds(timeout)
         began = asyncio.get_running_loop().time()
@@ -135,7 +142,7 @@ class Dispatcher:
                         answer = await self._node.replies.wait(ref)
             except (TimeoutError, StorageUnavailable) as error:
                 if ref is not None:
-                    # Out of patience, or closed meanwhile: either way it was accepted and goes on.
+                    # The time is over, or the client was closed: the request was accepted and goes on.
                     raise await self._no_reply(ref, request.process_id, error) from None
                 if isinstance(error, TimeoutError):
                     raise _not_accepted(request, patience, self._node.storage.outage.cause) from None
@@ -147,11 +154,14 @@ class Dispatcher:
         key = task.idempotency_key
         if isinstance(error, TimeoutError):
             return await self.no_reply(task, process_id, key=key)
-        # Closed meanwhile: there is nobody to ask.
+        # The client was closed meanwhile: it cannot ask why.
         return ReplyTimeout(task.namespace, process_id, idempotency_key=key, task_id=task.task_id)
 
     async def accept(self, request: Request, timeout: Timeout) -> Accepted:
-        """Accept the request, and do not wait for its answer."""
+        """Have the request accepted, and do not wait for its answer.
+
+        Raise StorageUnavailable if it is not known to be accepted in time.
+        """
         patience = min(self.seconds(timeout), self._patience)
         try:
             async with asyncio.timeout(patience):
@@ -160,7 +170,7 @@ class Dispatcher:
             raise _not_accepted(request, patience, self._node.storage.outage.cause) from None
 
     async def submit(self, request: Request, timeout: Timeout) -> Receipt:
-        """Accept the request, and hand out its receipt."""
+        """Have the request accepted, and return its receipt."""
         accepted = await self.accept(request, timeout)
         task, standing = standing_of(accepted)
         return Receipt(
@@ -175,7 +185,7 @@ class Dispatcher:
         )
 
     async def answer(self, receipt: Receipt, timeout: Timeout) -> Any:
-        """The answer of what was submitted, or its error raised."""
+        """Wait for the answer of a submitted request, and return it or raise its error."""
         if receipt.task is None:
             return await self.result(
                 receipt.namespace,
@@ -198,10 +208,11 @@ class Dispatcher:
         fingerprint: str | None = None,
         idempotency_key: str | None = None,
     ) -> Any:
-        """The answer of a task of this process, or its error raised.
+        """Wait for the answer of a task of this process, and return it or raise its error.
 
-        Also of a life of it that has removed itself, for as long as its answers are kept. A look at what is
-        there may take a moment, even if the time is shorter: who does not want to wait wants to look.
+        The task may be one of a life that has removed itself, for as long as its answers are kept. The look
+        at the task may take two seconds, even if `timeout` is shorter: a caller who does not want to wait
+        wants to look.
         """
         _check_name(namespace)
         check_text("process_id", process_id)
@@ -218,7 +229,7 @@ class Dispatcher:
                     await self.found(namespace, process_id)
                     if fingerprint is None:
                         raise TaskNotFound(namespace, process_id, task_id=task_id)
-                    # Of the process that is there, or of one before it, which was removed with its tasks.
+                    # The task was lost, or it was one of an earlier life that was removed with its tasks.
                     raise RequestLost(
                         namespace,
                         process_id,
@@ -226,7 +237,7 @@ class Dispatcher:
                         task_id=task_id,
                         is_certain=False,
                     )
-                # Now, and not when the answer is there: this too may be a read.
+                # This may be a read too: it belongs to the look, not to the end of the wait.
                 await self.wire_of(namespace)
         except TimeoutError:
             raise not_answered(look, self._node.storage.outage.cause) from None
@@ -247,7 +258,10 @@ class Dispatcher:
         return response_of(process_id, task, standing, await self.wire_of(task.namespace))
 
     async def initialised(self, snapshot: Snapshot) -> Snapshot:
-        """The process once its init, which runs, is over; CallCycle if a handler would wait for itself."""
+        """Wait until the init of a process is over, and return the process.
+
+        Raise CallCycle if a handler would wait for itself, and ProcessNotFound if the process goes.
+        """
         namespace, process_id = snapshot.namespace, snapshot.process_id
         with waiting_for(self._node.place, namespace, process_id) as wait:
             wait.lend(snapshot.process_no)
@@ -259,7 +273,7 @@ class Dispatcher:
         return snapshot
 
     async def found(self, namespace: str, process_id: str) -> Snapshot:
-        """The process as it is now; ProcessNotFound if there is none."""
+        """Return a process as it is now; raise ProcessNotFound if there is none."""
         snapshot = await (await self._node.reads()).process(namespace, process_id)
         if snapshot is None:
             await self.check_namespace(namespace)
@@ -268,16 +282,16 @@ class Dispatcher:
 
 
 async def namespace_not_found(node: Node, namespace: str) -> NamespaceNotFound:
-    """The error of a namespace that is not known, with those that may have been meant."""
+    """Return the error of a namespace that is not known, with those that may have been meant."""
     names: list[str] = []
-    # The error is raised in any case.
+    # The caller gets its error in any case.
     with suppress(ProgressorError):
         names = await node.storage.namespace_names()
     return NamespaceNotFound(namespace, nearest_names(namespace, names))
 
 
 def standing_of(accepted: Accepted) -> tuple[TaskRef, TaskOutcome | None]:
-    """The task of an accepted request, and how it stands if it needs not be waited for."""
+    """Return the task of an accepted request; and how it stands, or None if its answer is to come."""
     match accepted:
         case Finished(answer=answer):
             return accepted.task, answer
@@ -293,7 +307,7 @@ def standing_of(accepted: Accepted) -> tuple[TaskRef, TaskOutcome | None]:
 
 
 def not_answered(seconds: float, cause: str | None) -> StorageUnavailable:
-    """The error of who only reads, and whose time was over before anything was seen to go on."""
+    """Return the error of a read to which PostgreSQL gave no answer in time."""
     return StorageUnavailable(
         f"PostgreSQL did not answer within {seconds:g} s{_for(cause)}: nothing was changed, read again"
     )
@@ -307,5 +321,5 @@ def _not_accepted(request: Request, seconds: float, cause: str | None) -> Storag
 
 
 def _for(cause: str | None) -> str:
-    """What PostgreSQL says while it is not available, a lack of connections for one."""
+    """Return, in brackets, why PostgreSQL is not available, for one a lack of connections."""
     return "" if cause is None else f" ({cause})"

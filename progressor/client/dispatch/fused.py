@@ -1,10 +1,10 @@
 """A flight of requests whose handlers run while their transaction is open.
 
-Rule: each has a slot before it is sent, and its handler one turn of the loop behind the lock. What came to
-its end is committed as finished, what goes on as running, in the same transaction. If that fails, or its
-answer is lost, the flight prepares its requests, whether or not somebody still waits for them: what was
-committed is found, and its handler goes on. Of what was not, a handler that has ended is not run again, if
-it would see the same process; any other begins anew when the first one has ended.
+Rule: each request has a slot before it is sent, and its handler has one turn of the loop behind the lock. A
+step that has ended is committed as finished, one that goes on as running, in the same transaction. If that
+fails, or its answer is lost, the flight prepares its requests, even if nobody waits for them any more. A
+task that was committed is found, and its handler goes on. Where nothing was committed, a handler that has
+ended is not run again if it would see the same process; any other begins anew when the first one has ended.
 """
 
 from __future__ import annotations
@@ -41,33 +41,33 @@ Fuse = Callable[[Sequence[Request], Run], Awaitable[Sequence[Fused]]]
 Prepare = Callable[[Sequence[Request]], Awaitable[Sequence[Prepared]]]
 Wake = Callable[[str, Kind], None]
 
-# How long the handlers of a flight may compute together, by what is known of them, in seconds: for so long
-# the others who want the same processes, and the connection, wait.
+# Seconds that the handlers of a flight may compute together, as expected from earlier runs: for so long
+# other requests to the same processes, and to the connection, wait.
 MOST_TOGETHER = 0.002
-# A transaction that was lost while a handler held the event loop for longer, in seconds, was lost by that:
-# PostgreSQL ends it after 15 s, a pooler perhaps sooner.
+# Seconds; a handler that held the event loop for longer is to blame if its transaction was lost. PostgreSQL
+# ends a transaction after 15 s, a pooler perhaps sooner.
 LOSES_TRANSACTIONS = 1.0
 
 log = Logger("progressor.fusing")
 
 
 class FusedBatch:
-    """The first requests of a batch: as many as there are slots, and may compute together."""
+    """The first requests of a batch: as many as there are slots for, and as may compute together."""
 
     def __init__(self, pools: Pools, wake: Wake) -> None:
         self._pools = pools
         self._wake = wake
-        # By lease, which a request has before there is a task, and its task after.
+        # Keyed by lease, which a request has before its task exists, and its task afterwards.
         self._begun: dict[int, StartedStep] = {}
         self._began_at = self._decided_at = 0.0
-        # By the places of the requests: their slots, of those that are still under way.
+        # Keyed by the places of the requests: the slots that are still to be used or given back.
         self._slots: dict[int, Pool] = {}
         self._requests: dict[int, Request] = {}
 
     async def fly(
         self, fuse: Fuse, prepare: Prepare, requests: Sequence[Request]
     ) -> Sequence[Fused | Prepared]:
-        """What became of each; None: nothing, it is to be prepared."""
+        """Send the requests, and return the outcome of each; None: nothing was done, prepare it."""
         results: list[Fused | Prepared] = [None] * len(requests)
         together = 0.0
         for place, request in enumerate(requests):
@@ -75,7 +75,7 @@ class FusedBatch:
             seconds = pool.computes(request.task_type, request.name)
             if seconds is None:
                 continue
-            # One that computes for longer, by its author's will, flies alone.
+            # A handler that computes for longer, as its author allows, flies alone.
             if (not self._slots or together + seconds <= MOST_TOGETHER) and pool.reserve():
                 together += seconds
                 self._slots[place] = pool
@@ -88,7 +88,7 @@ class FusedBatch:
                 self._go_on(place, outcome)
                 results[place] = outcome
         except (Doubtful, InvalidRequest):
-            # Invalid: PostgreSQL never takes one of the results. By itself, that one breaks its process.
+            # InvalidRequest: PostgreSQL refuses one of the results. Saved alone, it breaks its process.
             self._bar()
             for place, accepted in zip(places, await prepare(sent), strict=True):
                 self._find(place, accepted)
@@ -98,7 +98,7 @@ class FusedBatch:
         return results
 
     async def _run(self, claimed: Sequence[Claimed]) -> Sequence[Decision | None]:
-        """Begin the handlers: what becomes of each that is done after its first turn."""
+        """Begin the handlers, and return the decision of each that is done after one turn, else None."""
         tasks = [held.task for held in claimed]
         self._began_at = time.monotonic()
         for held in claimed:
@@ -108,7 +108,7 @@ class FusedBatch:
         return [self._begun[task.lease].decided() for task in tasks]
 
     def _go_on(self, place: int, outcome: Fused) -> None:
-        """It is committed: it goes on in its slot, or the slot is free."""
+        """Go on with a request that is committed: in its slot, or the slot is free."""
         match outcome:
             case Finished():
                 begun = self._begun.pop(outcome.step.task.lease)
@@ -121,7 +121,10 @@ class FusedBatch:
                 assert_never(outcome)
 
     def _find(self, place: int, outcome: Prepared) -> None:
-        """What a try had committed is found, or it was prepared anew: whose handler may still run."""
+        """Go on with a request that was prepared after a lost try, whose handler may still run.
+
+        Its task is the one that the try committed, or a new one.
+        """
         match outcome:
             case Continue(task, process):
                 pool, begun = self._slots.pop(place), self._begun.pop(task.lease, None)
@@ -145,7 +148,7 @@ class FusedBatch:
                 assert_never(outcome)
 
     def _bar(self) -> None:
-        """Never again run behind a lock the handlers that held the event loop until it was lost."""
+        """Never again run behind a lock a handler that held the event loop until the lock was lost."""
         if self._decided_at - self._began_at < LOSES_TRANSACTIONS:
             return
         for begun in self._begun.values():
@@ -161,7 +164,7 @@ class FusedBatch:
             )
 
     def _end(self) -> None:
-        """Give back the slots that are left, with what was begun in them for nothing."""
+        """Give back the slots that are left, and give up the steps that were begun in them for nothing."""
         for place, pool in self._slots.items():
             begun = self._begun.get(self._requests[place].lease)
             if begun is None:

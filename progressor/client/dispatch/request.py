@@ -1,4 +1,4 @@
-"""A request as it is made: checked, in plain JSON, with its idempotency key and its lease."""
+"""Requests as they are made: checked, in plain JSON, with an idempotency key and a lease."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def request_of(
     name: str | None = None,
     metadata: Metadata | None = None,
 ) -> Request:
-    """A checked request, in plain JSON; InvalidRequest names what is wrong."""
+    """Return a checked request, in plain JSON; raise InvalidRequest, which names what is wrong."""
     check_namespace(namespace)
     check_text("process_id", process_id)
     if name is not None or task_type in (TaskType.CALL, TaskType.NOTIFY):
@@ -38,7 +38,7 @@ def request_of(
         process_id=process_id,
         task_type=task_type,
         idempotency_key=check_text("idempotency_key", idempotency_key),
-        # Of the plain bytes: a codec that encrypts never writes the same twice.
+        # Hash the plain bytes: a codec that encrypts never writes the same bytes twice.
         request_hash=_request_hash(task_type, name, plain),
         lease=new_lease(),
         name=name,
@@ -51,10 +51,10 @@ def request_of(
 def _request_hash(task_type: TaskType, name: str | None, args: bytes | None) -> bytes:
     parts = (task_type.value, name or "", "" if args is None else "args")
     head = "\0".join(parts).encode()
-    # A part of it tells two requests of one key apart, and is stored with each.
+    # 12 bytes are enough to tell two requests of one key apart; they are stored with each request.
     return hashlib.sha256(head + b"\0" + (args or b"")).digest()[:12]
 
 
 def seconds_of(timeout: Timeout, default: timedelta) -> float:
-    """How long a caller waits, in seconds; InvalidRequest if that is no time."""
+    """Return how many seconds a caller waits; raise InvalidRequest if `timeout` is no time."""
     return check_seconds("timeout", default if timeout is None else timeout)

@@ -1,4 +1,4 @@
-"""The methods of HttpClient for operators: whole namespaces, what fails in them, who serves them, bulks."""
+"""The operator's methods of HttpClient: whole namespaces, failures in them, who serves them, bulks."""
 
 from __future__ import annotations
 
@@ -33,44 +33,54 @@ _GROUPS = TypeAdapter(list[FailureGroup])
 
 
 class HttpOperating:
-    """The part of HttpClient that concerns more than one process."""
+    """The methods of HttpClient that concern more than one process.
+
+    Each is tried again until the client's `timeout` is over, `retire` excepted. Errors are those of Client
+    and HttpClient; each method raises NamespaceNotFound for a namespace that is not known.
+    """
 
     _line: RetryingTransport
 
     async def pause(self, namespace: str, reason: str | None = None) -> None:
-        """As Client.pause."""
+        """Pause a namespace, as Client.pause; raise NamespaceNotFound."""
         params = {} if reason is None else {"reason": check_text("reason", reason)}
         await self._line.send("POST", f"/v1/namespaces/{check_namespace(namespace)}/pause", params=params)
 
     async def resume(self, namespace: str) -> None:
-        """As Client.resume."""
+        """Let a paused namespace go on, as Client.resume; raise NamespaceNotFound."""
         await self._line.send("POST", f"/v1/namespaces/{check_namespace(namespace)}/resume")
 
     async def retire(self, namespace: str) -> None:
-        """As Client.retire."""
+        """Forget a namespace, as Client.retire; sent once. Raise NamespaceInUse, NamespaceNotFound."""
         await self._line.once("POST", f"/v1/namespaces/{check_namespace(namespace)}/retire")
 
     async def namespaces(self) -> list[KnownNamespace]:
-        """As Client.namespaces, of those that the token shows."""
+        """Return the namespaces that the token may see, as Client.namespaces."""
         return await self._listed(_NAMESPACES, "/v1/namespaces", "namespaces")
 
     async def workers(self) -> list[KnownWorker]:
-        """As Client.workers."""
+        """Return the OS processes that have a heartbeat, as Client.workers."""
         return await self._listed(_WORKERS, "/v1/workers", "workers")
 
     async def status(self, namespace: str | None = None) -> list[NamespaceStatus]:
-        """As Client.status, of the namespaces that the token shows."""
+        """Return the status of the namespaces that the token may see, as Client.status.
+
+        Raise NamespaceNotFound if this one is not known.
+        """
         return await self._listed(_STATUSES, "/v1/status", "namespaces", namespace=_checked(namespace))
 
     async def mailbox(self, namespace: str, process_id: str) -> Mailbox:
-        """As Client.mailbox."""
+        """Return the mailbox of a process, as Client.mailbox; raise ProcessNotFound."""
         answer = await self._line.send("GET", f"{process_url(namespace, process_id)}/mailbox")
         return _MAILBOX.validate_json(answer.content)
 
     async def errors(
         self, *, namespace: str | None = None, since: datetime | timedelta | None = None
     ) -> list[FailureGroup]:
-        """As Client.errors, of the namespaces that the token shows."""
+        """Return failures in groups, of the namespaces that the token may see, as Client.errors.
+
+        Raise InvalidRequest if `since` is no time up to now, NamespaceNotFound if the one is not known.
+        """
         begin = since.isoformat() if isinstance(since, datetime) else since
         if isinstance(begin, timedelta):
             begin = f"{min(begin, EVER).total_seconds():f}"
@@ -93,7 +103,7 @@ class HttpOperating:
         rate: float = 50.0,
         idempotency_key: str | None = None,
     ) -> Bulk:
-        """As Client.repair_all."""
+        """Make a bulk, as Client.repair_all; raise InvalidRequest and NamespaceNotFound as it does."""
         key = secrets.token_urlsafe(9) if idempotency_key is None else idempotency_key
         wanted = {"detail_like": detail_like, "handler": handler, "simple": simple, "rate": rate}
         answer = await self._make(
@@ -105,21 +115,21 @@ class HttpOperating:
     async def preview_repair_all(
         self, namespace: str, *, detail_like: str | None = None, handler: str | None = None
     ) -> BulkPreview:
-        """As Client.preview_repair_all."""
+        """Return what a bulk would repair, as Client.preview_repair_all; raise NamespaceNotFound."""
         wanted = {"detail_like": detail_like, "handler": handler, "dry_run": True}
         answer = await self._make({"namespace": check_namespace(namespace), **wanted}, {})
         return _PREVIEW.validate_json(answer.content)
 
     async def bulk(self, bulk_id: int) -> Bulk:
-        """As Client.bulk."""
+        """Return a bulk as it is now, as Client.bulk; raise BulkNotFound."""
         return _BULK.validate_json((await self._line.send("GET", _url(bulk_id))).content)
 
     async def bulks(self, *, limit: int = 100) -> list[Bulk]:
-        """As Client.bulks."""
+        """Return the newest bulks that the token may see, as Client.bulks."""
         return await self._listed(_BULKS, "/v1/bulk", "bulks", limit=str(limit))
 
     async def stop_bulk(self, bulk_id: int) -> Bulk:
-        """As Client.stop_bulk."""
+        """Stop a bulk, as Client.stop_bulk; raise BulkNotFound."""
         return _BULK.validate_json((await self._line.send("POST", f"{_url(bulk_id)}/stop")).content)
 
     async def _make(self, asked: dict[str, Any], said: dict[str, str]) -> Answer:

@@ -1,7 +1,7 @@
 """The Client's methods over HTTP, for services that must not reach the database.
 
-Rule: requests are made by the Client's own code, over another asker. Errors are those of the Client, with
-their attributes.
+Rule: requests are made by the Client's own code, over another dispatcher. Errors are those of the Client,
+with their attributes.
 """
 
 from __future__ import annotations
@@ -35,7 +35,13 @@ from progressor.storage import MOST_ITEMS, TimerFilter
 class HttpClient(HttpOperating, ProcessClient):
     """The processes of one API: `async with HttpClient("https://…", token="…") as client: …`.
 
-    `timeout` is how long a request waits for its answer unless it says so itself; `transport` is httpx's.
+    `timeout` is a timedelta or seconds (60 s by default): how long a method tries, and waits for an answer.
+    A method's `timeout=None` means that one. `put`, `remove` and `retire` are sent once, all else again
+    until then. `transport` is httpx's.
+
+    Errors are those of Client. InvalidRequest is raised for a bad `url` too, and for a token that does not
+    hold, or lacks a scope or a namespace. StorageUnavailable is raised for an API that cannot be reached or
+    cannot answer now, too, and for a client that is closed.
     """
 
     def __init__(
@@ -61,11 +67,14 @@ class HttpClient(HttpOperating, ProcessClient):
         await self.close()
 
     async def close(self) -> None:
-        """Close the connections; requests that were accepted go on."""
+        """Close the connections, for good; requests that were accepted go on."""
         await self._line.close()
 
     def process(self, namespace: str, process_id: str) -> ProcessHandle:
-        """One process, for methods without the first two arguments."""
+        """Return a handle on one process, whose methods lack the first two arguments.
+
+        Raise InvalidRequest if these two break a rule; ask nothing of the API.
+        """
         return ProcessHandle(self, namespace, process_id)
 
     async def get(
@@ -76,7 +85,10 @@ class HttpClient(HttpOperating, ProcessClient):
         range: HistoryRange | None = HistoryRange(),  # noqa: A002, B008 - the Client's name; frozen
         timeout: Timeout = None,
     ) -> Process[Any]:
-        """A process with a range of its history (`range=None`: none); waits for a running init."""
+        """Return a process with a range of its history (`range=None`: none); wait for a running init.
+
+        Raise ProcessNotFound if there is none, and ReplyTimeout if its init takes longer than `timeout`.
+        """
         url = process_url(namespace, process_id)
         if range is not None and not isinstance(range, HistoryRange):
             raise InvalidRequest("range must be a HistoryRange or None", field="range")
@@ -88,7 +100,7 @@ class HttpClient(HttpOperating, ProcessClient):
     async def _events(
         self, url: str, wanted: HistoryRange, last: int, patience: RetryBudget
     ) -> list[Mapping[str, Any]]:
-        """A range of a history as long as it was when the process was read."""
+        """Return a range of the history as it was when the process was read: up to the event `last`."""
         offset, found = wanted.offset, list[Mapping[str, Any]]()
         if wanted.direction == "backward" and (offset == 0 or offset > last):
             offset = last + 1
@@ -115,11 +127,15 @@ class HttpClient(HttpOperating, ProcessClient):
         metadata: Metadata | None = None,
         status: Literal["running", "error"] = "running",
     ) -> None:
-        """Import a process as it is, with its history (dicts or models, numbered from 1) and timer."""
+        """Import a process as it is, with its history (dicts or models, numbered from 1) and timer.
+
+        It is sent once. Raise ProcessAlreadyExists if the id is taken, and InvalidRequest if a value is
+        none to import.
+        """
         check_import(events, action, status)
         parts = [event_parts(each, f"events[{place}]") for place, each in enumerate(events)]
         has_bytes = any(isinstance(each, bytes) for each in (state, *(part[0] for part in parts)))
-        # Bytes are those of a raw namespace, or JSON already.
+        # Bytes are raw in a raw namespace, and encoded JSON in any other.
         is_raw = has_bytes and (await self.published(namespace)).is_raw
         given: dict[str, Any] = {
             **_members("state", state, raw=is_raw),
@@ -145,7 +161,10 @@ class HttpClient(HttpOperating, ProcessClient):
         limit: int | None = None,
         last: int | None = None,
     ) -> list[TraceEntry]:
-        """The tasks of a process in order, behind id `after`: the first `limit`, or the `last` ones."""
+        """Return the tasks of a process in order, behind id `after`: all, the first `limit`, or the `last`.
+
+        Raise ProcessNotFound if there is no such process, and InvalidRequest for both `limit` and `last`.
+        """
         url = f"{process_url(namespace, process_id)}/trace"
         check_count("after", after, least=0, most=LAST_ID)
         if limit is not None:
@@ -194,7 +213,10 @@ class HttpClient(HttpOperating, ProcessClient):
         limit: int = 100,
         cursor: str | None = None,
     ) -> Page:
-        """Processes by namespace, then creation, with their states."""
+        """Return a page of processes, by namespace, then creation, with their states; as Client.search.
+
+        Raise NamespaceNotFound if `namespace` is not known, and InvalidRequest for a bad filter or cursor.
+        """
         plain = None if metadata is None else encode_json(json_object(metadata, field="metadata"))
         asked: dict[str, Any] = {
             "namespace": namespace,
@@ -212,16 +234,25 @@ class HttpClient(HttpOperating, ProcessClient):
         return Page([process_of(each, []) for each in page["processes"]], page["cursor"])
 
     async def remove(self, namespace: str, process_id: str) -> None:
-        """Remove a process with all its rows now, whatever it does; its callers get ProcessNotFound."""
+        """Remove a process with all its rows now, whatever it does; its callers get ProcessNotFound.
+
+        It is sent once. Raise ProcessNotFound if there is no such process.
+        """
         await self._line.once("DELETE", process_url(namespace, process_id))
 
     async def published(self, namespace: str) -> Published:
-        """What the workers that serve a namespace have written of it: options and JSON schemas."""
+        """Return the options and JSON schemas that the workers of a namespace have published.
+
+        Raise NamespaceNotFound if the namespace is not known.
+        """
         answer = await self._line.send("GET", f"/v1/namespaces/{check_namespace(namespace)}")
         return Published(**answer.json())
 
     async def health(self) -> Health:
-        """Whether the API and its database answer, and who serves what."""
+        """Return whether the API and its database answer, and who serves what; raise no error.
+
+        If they do not within 10 s, `detail` has the text of the error.
+        """
         try:
             return health_of(await self._line.exchange("GET", "/health", 10.0, within=10.0))
         except StorageUnavailable as error:

@@ -15,19 +15,19 @@ from yarl import URL
 from progressor.http.client.exchange import Answer, Asking, NoAnswer
 
 _CONNECT_SECONDS = 10.0
-# Less than servers and balancers keep an idle connection open.
+# Seconds; shorter than servers and balancers keep an idle connection open.
 _KEEP_ALIVE_SECONDS = 30.0
 
 
 class AiohttpTransport:
-    """As many connections as there are requests under way, each kept for a while."""
+    """A transport with as many connections as there are requests under way, each kept for a while."""
 
     def __init__(self, url: str) -> None:
         self._url = url
         self._session: aiohttp.ClientSession | None = None
 
     async def exchange(self, asking: Asking) -> Answer:
-        """As Transport."""
+        """Send one request, and return its answer; raise NoAnswer if there is none."""
         session = self._session
         if session is None:
             session = self._session = _session(self._url)
@@ -46,7 +46,7 @@ class AiohttpTransport:
             raise NoAnswer(type(error).__name__) from error
 
     async def aclose(self) -> None:
-        """As Transport."""
+        """Close all connections."""
         if self._session is not None:
             await self._session.close()
 
@@ -58,13 +58,13 @@ def _session(url: str) -> aiohttp.ClientSession:
         proxy=_proxy_for(url),
         cookie_jar=aiohttp.DummyCookieJar(),
     )
-    # aiohttp repeats a DELETE or PUT whose connection is lost, which must not be, and has no option for it.
+    # aiohttp would repeat a DELETE or PUT whose connection is lost. It must not, and has no option for it.
     session._retry_connection = False  # noqa: SLF001 - see above
     return session
 
 
 def _proxy_for(url: str) -> str | None:
-    """The proxy that the environment names for this URL."""
+    """Return the proxy that the environment names for this URL; None for no proxy."""
     parts, proxies = urlsplit(url), getproxies()
     if proxy_bypass(parts.netloc):
         return None

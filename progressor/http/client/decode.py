@@ -1,6 +1,6 @@
-"""Answers of the API as the values and errors that the Client gives for the same.
+"""Answers of the API become the values and errors that the Client gives for the same.
 
-Rule: a problem's type says which error it is, its members are that error's attributes.
+Rule: a problem's type names the error, and its members are that error's attributes.
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ _CLASSES[problems.INVALID_ARGS.type] = InvalidRequest
 
 
 def is_accepted(answer: Answer) -> bool:
-    """Whether this is the answer of a request that was accepted, be it a problem."""
+    """Return whether this answers a request that was accepted, be it with a problem."""
     return headers.TASK in answer.headers
 
 
 def task_of(answer: Answer) -> tuple[int, str | None]:
-    """The task of a request that was accepted, and its fingerprint."""
+    """Return the task id of a request that was accepted, and its fingerprint."""
     path, _, query = answer.headers[headers.TASK].partition("?")
     return int(path.rpartition("/")[2]), dict(parse_qsl(query)).get("fingerprint")
 
 
 def value_of(answer: Answer) -> Any:
-    """A handler's answer, or its error raised."""
+    """Return a handler's answer, or raise its error."""
     if not answer.is_success:
         raise error_of(answer)
     if headers.media_type_of_text(answer.headers.get("Content-Type")) == headers.BYTES:
@@ -50,12 +50,12 @@ def value_of(answer: Answer) -> Any:
 
 
 def error_of(answer: Answer) -> ProgressorError:
-    """The error that a problem stands for."""
+    """Return the error that a problem stands for."""
     try:
         document = answer.json()
         kind, detail = document["type"], document["detail"]
     except (ValueError, KeyError, TypeError):
-        # Not the API's words, but those of a proxy in front of it, or of who else is at this address.
+        # Not a problem of the API: a proxy in front of it answers, or another server at this address.
         return _without_class(
             answer.status_code, f"the API answered {answer.status_code}, and does not say why"
         )
@@ -76,12 +76,12 @@ def error_of(answer: Answer) -> ProgressorError:
     return made
 
 
-# What a problem has beside the attributes of its error.
+# The members of a problem that are no attributes of its error.
 _OF_PROBLEMS = frozenset({"type", "title", "status", "detail", "errors"})
 
 
 class NotAllowed(InvalidRequest):
-    """The token lacks a scope or a namespace, which the text names."""
+    """Error 403: the token lacks a scope or a namespace, which the text names."""
 
 
 def _without_class(status: int, detail: str) -> ProgressorError:
@@ -94,7 +94,7 @@ def _without_class(status: int, detail: str) -> ProgressorError:
 
 
 def health_of(answer: Answer) -> Health:
-    """What the API says of itself and its database."""
+    """Return the health of the API and its database; not ok if the answer is none of the API's."""
     try:
         facts = answer.json()
         return Health(
@@ -111,10 +111,10 @@ def health_of(answer: Answer) -> Health:
 
 
 def process_of(facts: Mapping[str, Any], history: Sequence[Mapping[str, Any]]) -> Process[Any]:
-    """A process as `Client.get` shows it without the namespace's type."""
+    """Return a process as `Client.get` does without the namespace's type."""
     state = value_in(facts, "state")
     is_readable = not isinstance(state, bytes)
-    # Every value of a raw namespace is bytes; of another one those that cannot be read.
+    # Every value of a raw namespace is bytes; in any other only a value that cannot be decoded is.
     raw = all(holds_bytes(each, "payload") for each in history) and not (is_readable and state is not None)
     timer, before = facts["timer"], facts["previous_status"]
     snapshot = Snapshot(
@@ -142,7 +142,7 @@ def _timer(facts: Mapping[str, Any]) -> Timer:
 
 
 def event_of(facts: Mapping[str, Any], *, stored: bool = False) -> Event:
-    """An event; `stored`: with its payload in bytes, as a snapshot holds it."""
+    """Return an event; `stored`: with its payload in bytes, as a snapshot holds it."""
     at = facts["timestamp"]
     payload = value_in(facts, "payload")
     if stored and not isinstance(payload, bytes):
@@ -157,7 +157,7 @@ def event_of(facts: Mapping[str, Any], *, stored: bool = False) -> Event:
 
 
 def entry_of(facts: Mapping[str, Any]) -> TraceEntry:
-    """A task of a trace."""
+    """Return a task of a trace."""
     interval = facts["last_retry_interval"]
     moments = {
         name: None if facts[name] is None else _MOMENT.validate_python(facts[name])

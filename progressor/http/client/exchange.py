@@ -1,6 +1,6 @@
-"""One request of HttpClient and its answer, and who carries them: connections, or a transport of httpx.
+"""One request of HttpClient, its answer, and the transports that carry them: connections, or one of httpx.
 
-Rule: a request is sent once; RetryingTransport repeats it.
+Rule: a transport sends a request once; RetryingTransport repeats it.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ import httpx
 
 
 class NoAnswer(Exception):
-    """Nothing came back, or not all of it; the text is the name of the reason's class."""
+    """Error: no answer came back, or not all of it; the text is the class name of the cause."""
 
 
 class Asking(NamedTuple):
-    """A request; `silence` is how many seconds the server may say nothing."""
+    """A request; `silence` is in seconds: how long the server may send nothing."""
 
     method: str
     url: str
@@ -39,19 +39,19 @@ class Answer:
 
     @property
     def is_success(self) -> bool:
-        """Whether the status is one of 2xx."""
+        """Return whether the status is one of 2xx."""
         return HTTPStatus.OK <= self.status_code < HTTPStatus.MULTIPLE_CHOICES
 
     def json(self) -> Any:
-        """The value that the content is JSON of; ValueError if it is none."""
+        """Return the value of the content, which is JSON; raise ValueError if it is not."""
         return json.loads(self.content)
 
 
 class Transport(Protocol):
-    """Sends requests."""
+    """A transport of requests."""
 
     async def exchange(self, asking: Asking) -> Answer:
-        """The answer of one request; NoAnswer if there is none."""
+        """Send one request, and return its answer; raise NoAnswer if there is none."""
         ...
 
     async def aclose(self) -> None:
@@ -66,7 +66,7 @@ class HttpxTransport:
         self._inner = inner
 
     async def exchange(self, asking: Asking) -> Answer:
-        """As Transport."""
+        """Send one request, and return its answer; raise NoAnswer if there is none."""
         limits = dict.fromkeys(("connect", "read", "write", "pool"), asking.silence)
         request = httpx.Request(
             asking.method,
@@ -82,5 +82,5 @@ class HttpxTransport:
             raise NoAnswer(type(error).__name__) from error
 
     async def aclose(self) -> None:
-        """As Transport."""
+        """Close the transport of httpx."""
         await self._inner.aclose()

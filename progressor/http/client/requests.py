@@ -1,7 +1,7 @@
-"""How HttpClient has requests accepted and answered: an asker as that of a Client, over HTTP.
+"""The dispatcher of HttpClient: it has requests accepted and answered over HTTP, as that of a Client.
 
-Rule: a request is repeated under one idempotency key for as long as there is patience, and what was
-accepted is asked for by its task.
+Rule: a request is repeated under one idempotency key for as long as there is patience; once it is accepted,
+its answer is asked for by its task.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from progressor.inputs import check_count, check_namespace, check_text
 from progressor.model import LAST_ID, Metadata, TaskType
 
 _TIMER = "/timers/default"
-# The calls that every namespace has are addresses of their own.
+# The calls that every namespace has are sent to addresses of their own.
 _TIMERS = {
     SET_TIMER: ("PATCH", _TIMER),
     UNSET_TIMER: ("DELETE", _TIMER),
@@ -47,7 +47,7 @@ class SentRequest(NamedTuple):
 
 
 class HttpDispatcher:
-    """The requests of one HttpClient."""
+    """The dispatcher of one HttpClient."""
 
     def __init__(self, line: RetryingTransport) -> None:
         self._line = line
@@ -63,7 +63,7 @@ class HttpDispatcher:
         name: str | None = None,
         metadata: Metadata | None = None,
     ) -> SentRequest:
-        """A checked request; InvalidRequest names what is wrong."""
+        """Return a checked request; raise InvalidRequest, which names what is wrong."""
         request = request_of(
             task_type, namespace, process_id, args, idempotency_key, context, name, metadata
         )
@@ -81,7 +81,7 @@ class HttpDispatcher:
         )
 
     async def ask(self, request: SentRequest, timeout: Timeout) -> Any:
-        """The answer, waited for, or its error raised."""
+        """Have a request accepted, wait for its answer, and return it or raise its error."""
         patience = self._line.patience(timeout)
         answer = await self._line.send(
             request.method,
@@ -94,7 +94,7 @@ class HttpDispatcher:
         return await self._answered(answer, request.namespace, request.process_id, patience)
 
     async def submit(self, request: SentRequest, timeout: Timeout) -> Receipt:
-        """The receipt, once it is accepted."""
+        """Have a request accepted, and return its receipt."""
         answer = await self._line.send(
             request.method,
             request.url,
@@ -113,7 +113,7 @@ class HttpDispatcher:
         )
 
     async def answer(self, receipt: Receipt, timeout: Timeout) -> Any:
-        """The answer of what was submitted, or its error raised."""
+        """Wait for the answer of a submitted request, and return it or raise its error."""
         return await self.result(
             receipt.namespace,
             receipt.process_id,
@@ -131,7 +131,7 @@ class HttpDispatcher:
         *,
         fingerprint: str | None = None,
     ) -> Any:
-        """The answer of a task of this process, or its error raised."""
+        """Wait for the answer of a task of this process, and return it or raise its error."""
         check_count("task_id", task_id, least=1, most=LAST_ID)
         url = f"{process_url(namespace, process_id)}/tasks/{task_id}"
         if fingerprint is not None:
@@ -159,13 +159,13 @@ class HttpDispatcher:
             try:
                 answer = await self._line.send("GET", answer.headers["Location"], patience, waits=True)
             except NotAllowed as error:
-                # It is under way all the same, and the cause says what the token lacks.
+                # The token may start the request and not read its task: the task goes on all the same.
                 raise late from error
         return value_of(answer)
 
 
 def _place(task_type: TaskType, name: str | None) -> tuple[str, str]:
-    """The method, and the path behind that of the process."""
+    """Return the method of a request, and its path behind that of the process."""
     match task_type:
         case TaskType.INIT:
             return "POST", ""
@@ -178,13 +178,13 @@ def _place(task_type: TaskType, name: str | None) -> tuple[str, str]:
 
 
 def process_url(namespace: str, process_id: str) -> str:
-    """Where a process is."""
+    """Return the path of a process; raise InvalidRequest if namespace or id break a rule."""
     check_namespace(namespace)
     return f"/v1/namespaces/{namespace}/processes/{segment_of(check_text('process_id', process_id))}"
 
 
 def in_ascii(data: bytes, field: str) -> str:
-    """JSON as a header can hold it."""
+    """Return JSON as a header can hold it, in ASCII; raise InvalidRequest if `data` is no text."""
     try:
         return "".join(c if c.isascii() else _escaped(c) for c in data.decode())
     except UnicodeDecodeError:
@@ -192,6 +192,6 @@ def in_ascii(data: bytes, field: str) -> str:
 
 
 def _escaped(character: str) -> str:
-    """As JSON escapes it: in UTF-16."""
+    """Return a character as JSON escapes it: in UTF-16."""
     code = character.encode("utf-16-be")
     return "".join(f"\\u{code[i : i + 2].hex()}" for i in (0, 2) if i < len(code))

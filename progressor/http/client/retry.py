@@ -1,4 +1,4 @@
-"""How long a client of the API tries, and how it waits between two tries."""
+"""The retries of a client of the API: how long it tries, and how it waits between two tries."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _LONGEST_WAIT = 30
 
 
 class RetryBudget:
-    """How long something is still worth trying."""
+    """The seconds that are left for the tries of one request."""
 
     def __init__(self, seconds: float) -> None:
         self._clock = asyncio.get_running_loop().time
@@ -27,11 +27,11 @@ class RetryBudget:
 
     @property
     def wait(self) -> int:
-        """How many whole seconds the server may wait: at least one, while there is patience at all."""
+        """Return how many whole seconds the server may wait for an answer: 1 to 30."""
         return min(_LONGEST_WAIT, max(1, int(self.left)))
 
     async def pause(self) -> bool:
-        """Wait a little, a random part of it, before the next try; False: there is no patience left."""
+        """Sleep before the next try, for at least half a pause; return False if too little time is left."""
         if self.left < self._pause:
             return False
         await asyncio.sleep(self._pause * (0.5 + secrets.randbelow(500) / 1000))

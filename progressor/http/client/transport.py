@@ -1,7 +1,7 @@
 """The way of HttpClient to its API: a request is sent until there is an answer, or no patience left.
 
-Rule: what did not get through, and what the API cannot take just now, is sent again. What must not be
-repeated is sent once.
+Rule: a request that did not get through, or that the API cannot take just now, is sent again. A request
+that must not be repeated is sent once.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from progressor.http.client.decode import error_of, is_accepted
 from progressor.http.client.exchange import Answer, Asking, HttpxTransport, NoAnswer, Transport
 from progressor.http.client.retry import RetryBudget
 
-# Beyond what the server was asked to wait.
+# Seconds of silence that a server may have, beyond those that it was asked to wait.
 _TRANSPORT_SECONDS = 10.0
-# The answer of a server that waited as long as it was asked to is still on its way.
+# Seconds beyond the patience; the answer of a server that waited as long as it was asked to is on its way.
 _BEYOND_SECONDS = 2.0
-# Not now, or not whole; what was asked is safe to repeat.
+# Statuses of an API that cannot answer now; such a request is safe to repeat.
 _NOT_NOW = frozenset({408, 429, 502, 503, 504})
 
 
 class RetryingTransport:
-    """To one API, with one token."""
+    """The way to one API, with one token; it repeats requests."""
 
     def __init__(
         self,
@@ -51,11 +51,11 @@ class RetryingTransport:
         await self._transport.aclose()
 
     def patience(self, timeout: Timeout = None) -> RetryBudget:
-        """That of a request which begins now."""
+        """Return the patience of a request that begins now; None: that of the client."""
         return RetryBudget(seconds_of(timeout, self._patience))
 
     async def once(self, method: str, url: str, **request: Any) -> Answer:
-        """The answer, of what cannot be repeated safely; its error raised."""
+        """Send a request that cannot be repeated safely, once, and return its answer or raise its error."""
         seconds = self._patience.total_seconds()
         answer = await self.exchange(method, url, seconds, within=seconds, **request)
         if not answer.is_success:
@@ -72,9 +72,10 @@ class RetryingTransport:
         headers: dict[str, str] | None = None,
         **request: Any,
     ) -> Answer:
-        """The answer; its error raised, but for the answer of a request that was accepted.
+        """Send a request until it is answered, and return the answer; raise the error of a problem.
 
-        `waits`: the API is to wait for it.
+        The answer of a request that was accepted is returned even if it is a problem. `waits`: ask the API
+        to wait for the answer, with `Prefer: wait`.
         """
         patience = patience or self.patience()
         while True:
@@ -92,7 +93,7 @@ class RetryingTransport:
                 if answer.is_success:
                     return answer
                 why = error_of(answer)
-                # What was lost stays lost, until it is asked again: that is for the caller.
+                # A lost request stays lost until it is sent anew, and its caller decides about that.
                 may_change = answer.status_code in _NOT_NOW and not isinstance(why, RequestLost)
                 if is_accepted(answer) and not may_change:
                     return answer
@@ -112,9 +113,9 @@ class RetryingTransport:
         params: dict[str, Any] | None = None,
         content: bytes | None = None,
     ) -> Answer:
-        """One request and its answer; StorageUnavailable if there is none `within` so many seconds.
+        """Send one request, and return its answer; raise StorageUnavailable if there is none in time.
 
-        `silence`: how long the API may say nothing.
+        `within` bounds all of it; the API may send nothing for at most `silence`. Both are in seconds.
         """
         if self._is_closed:
             raise StorageUnavailable("the client is closed")
@@ -130,14 +131,14 @@ class RetryingTransport:
 
 
 def _own_transport(url: str) -> Transport:
-    # A server imports this module and asks nobody.
+    # A client with a transport of httpx never loads aiohttp.
     from progressor.http.client.connections import AiohttpTransport  # noqa: PLC0415 - see above
 
     return AiohttpTransport(url)
 
 
 def _checked(url: str) -> str:
-    """The address of an API, without a slash at its end."""
+    """Return the address of an API without a slash at its end; raise InvalidRequest if it is none."""
     try:
         found = httpx.URL(url)
     except (httpx.InvalidURL, TypeError) as error:

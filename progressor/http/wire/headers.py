@@ -1,4 +1,4 @@
-"""Header fields of the API: their names, keys as they are written, media types."""
+"""Headers of the API: their names, idempotency keys as they are written, media types."""
 
 from __future__ import annotations
 
@@ -8,26 +8,26 @@ IDEMPOTENCY_KEY = "Idempotency-Key"
 REPLAYED = "Idempotent-Replayed"
 METADATA = "Progressor-Metadata"
 CONTEXT = "Progressor-Context"
-# Of what is answered: the address of the task whose answer it is.
+# Names the address of the task whose answer this is.
 TASK = "Content-Location"
 
 JSON, BYTES = "application/json", "application/octet-stream"
 
 
 def shown_key(key: str) -> str:
-    """A key as a header says it."""
+    """Return an idempotency key as it is written in a header."""
     if key.isascii() and key.isprintable():
         return '"' + key.replace("\\", "\\\\").replace('"', '\\"') + '"'
     return f'%"{quote(key, safe=" !#$&()*+,-./:;<=>?@[]^_`{|}~").lower()}"'
 
 
 def media_type_of_text(text: str | None) -> str | None:
-    """The media type that a Content-Type says, without parameters."""
+    """Return the media type of a Content-Type, without parameters."""
     return None if text is None else text.partition(";")[0].strip().lower()
 
 
 def is_json(media_type: str | None) -> bool:
-    """Whether a media type says that the body is JSON."""
+    """Return whether a media type is one of JSON."""
     return media_type == JSON or (
         media_type is not None and media_type.startswith("application/") and media_type.endswith("+json")
     )

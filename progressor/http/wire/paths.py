@@ -1,8 +1,8 @@
 """Namespaces, ids and names of calls as segments of a path.
 
 Rule: a segment is percent-encoded UTF-8, read before anything decodes it, so a slash may stand in it as
-%2F. Proxies decode and normalise some of that; `~` and base64url pass through all of them, and are what
-clients of ours write for whatever is not plain.
+%2F. Proxies decode and normalise some of that. `~` and base64url pass through all of them: our clients
+write them for any text that is not plain.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ _PLAIN = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]*")
 
 
 def segment_of(text: str) -> str:
-    """A text as a segment that every proxy leaves as it is."""
+    """Return a text as a segment that every proxy leaves as it is."""
     if _PLAIN.fullmatch(text):
         return text
     return _MARK + base64.urlsafe_b64encode(text.encode()).decode().rstrip("=")
 
 
 def text_of(segment: str, field: str) -> str:
-    """The text that a raw segment stands for; InvalidRequest if it stands for none."""
+    """Return the text that a raw segment stands for; raise InvalidRequest if it stands for none."""
     data = unquote_to_bytes(segment)
     if data.startswith(_MARK.encode()):
         data = _decoded(data[len(_MARK) :], field)

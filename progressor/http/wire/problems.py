@@ -1,6 +1,6 @@
 """Problems (RFC 9457): one table of their kinds for errors, docs and OpenAPI.
 
-Rule: a problem's type names a class of errors, and its members are the attributes of that class, so a
+Rule: a problem's type names a class of errors, and its members are the attributes of that class, so that a
 client can raise the same error.
 """
 
@@ -35,7 +35,7 @@ from progressor.errors import (
 )
 
 MEDIA_TYPE = "application/problem+json"
-# Stable: clients tell problems apart by it. It is a name, and need not be a page.
+# Stable, because clients tell problems apart by it. A URN names, and need not lead to a page.
 TYPES = "urn:progressor:problem:"
 RETRY_AFTER_SECONDS = 1
 
@@ -49,11 +49,11 @@ class Kind(NamedTuple):
 
     @property
     def type(self) -> str:
-        """The URI by which clients know it."""
+        """Return the URI by which clients know this kind."""
         return TYPES + self.name
 
 
-# Of the error's own class, or of the nearest one above it.
+# An error has the kind of its own class, or of the nearest one above it.
 TABLE: Mapping[type[ProgressorError], Kind] = {
     ProgressorError: Kind("error", HTTPStatus.INTERNAL_SERVER_ERROR, "The request failed"),
     InvalidRequest: Kind("invalid-request", HTTPStatus.BAD_REQUEST, "The request breaks a rule"),
@@ -103,7 +103,7 @@ TABLE: Mapping[type[ProgressorError], Kind] = {
         "The database is none that this release can use",
     ),
 }
-# What has no error of the engine: it is about HTTP alone.
+# Kinds without an error of the engine: they concern HTTP alone.
 INVALID_ARGS = Kind(
     "invalid-args", HTTPStatus.UNPROCESSABLE_ENTITY, "The arguments are not what the namespace takes"
 )
@@ -158,7 +158,7 @@ OF_HTTP = (
 
 
 def kind_of(error: ProgressorError) -> Kind:
-    """The kind of an error: of its class, or of the nearest one above it."""
+    """Return the kind of an error: that of its class, or of the nearest one above it."""
     if isinstance(error, InvalidRequest) and type(error) is InvalidRequest and _is_of_args(error.field):
         return INVALID_ARGS
     return next(TABLE[each] for each in type(error).__mro__ if each in TABLE)
@@ -169,7 +169,7 @@ def _is_of_args(field: str | None) -> bool:
 
 
 def members_of(error: ProgressorError) -> dict[str, Any]:
-    """What an error carries: its attributes. `detail` is the text of a problem, so it is `cause` here."""
+    """Return the attributes of an error; `detail` as `cause`, for a problem's `detail` is its text."""
     facts = {name: value for name, value in vars(error).items() if not name.startswith("_")}
     if "detail" in facts:
         facts["cause"] = facts.pop("detail")
