@@ -1,6 +1,6 @@
-"""How late the event loop runs what is due: a handler that blocks it shows here.
+"""The lag of the event loop: how late it runs what is due. A handler that blocks it shows here.
 
-Rule: looked at so often that no block of a tenth of a second is missed, and by whoever scrapes even while
+Rule: it is sampled so often that no block of a tenth of a second is missed, and can be scraped even while
 the loop is blocked. A watchdog names the handler that blocks it for a second or longer.
 """
 
@@ -15,17 +15,21 @@ from progressor import metrics
 from progressor.node.watchdog import Running, Watchdog
 from progressor.supervision import Background
 
-# In seconds: between two looks; how long the longest lag is remembered, which is more than a scrape takes.
+# Seconds: between two samples; how long the longest lag is remembered, longer than from scrape to scrape.
 _INTERVAL, _REMEMBERED = 0.05, 60.0
 
 
 class LoopLag:
-    """Samples the lag of the running event loop; `running` finds the step that runs in an asyncio task."""
+    """The sampler of the running event loop's lag.
+
+    `running` finds the step that runs in an asyncio task.
+    """
 
     def __init__(self, running: Running = lambda _: None) -> None:
         self._background = Background()
         self._lock = Lock()
-        # When each lag was seen, those only that no later one exceeds: the first is the longest.
+        # Times and lags, in seconds and milliseconds; only lags that no later one exceeds: the first is the
+        # longest.
         self._seen: deque[tuple[float, float]] = deque()
         self._due: float | None = None
         self._watchdog = Watchdog(running, self._late)
@@ -61,12 +65,15 @@ class LoopLag:
                 self._seen.popleft()
 
     def longest(self) -> float:
-        """The longest lag of the last minute in milliseconds, also while it lasts; from any thread."""
+        """Return the longest lag of the last minute in milliseconds, even if it still lasts.
+
+        Any thread may call this.
+        """
         _, late = self._late()
         with self._lock:
             return max(late * 1000, self._seen[0][1] if self._seen else 0.0)
 
     def _late(self) -> tuple[float, float]:
-        """When the next sample is due, and how late it is by now, in seconds; from any thread."""
+        """Return when the next sample is due and how late it is by now, in seconds; from any thread."""
         now, due = time.monotonic(), self._due
         return (now, 0.0) if due is None else (due, max(0.0, now - due))

@@ -1,6 +1,6 @@
-"""What a client or an engine needs to talk to one database: storage, reads, replies, signals and wakes.
+"""The node: storage, reads, replies, signals and wakes of one OS process on one database.
 
-Rule: built in one place, started and stopped in one order, shared by everything in the process.
+Rule: it is built in one place, started and stopped in one order, and shared by everything in the process.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ B = TypeVar("B", bound=Batcher[Any, Any])
 
 
 class Node:
-    """One OS process on one database; `node_id` is random per start. `ring` hears of work for it."""
+    """One OS process on one database; `node_id` is random per start. `ring` is called for work here."""
 
     def __init__(self, dsn: str, options: ConnectionOptions, *, ring: Callable[[str, Kind], None]) -> None:
         self.dsn = with_defaults(dsn)
@@ -63,7 +63,7 @@ class Node:
         self._wakes = Wakes(self.storage, self.signals, options.lease_age)
         self.is_connected = False
         self._closed = False
-        # The loop that everything lives on, from the first who connects.
+        # The event loop of the caller that connected first; all others must use it.
         self._loop: asyncio.AbstractEventLoop | None = None
         self._connecting: asyncio.Task[None] | None = None
         self._context = contextvars.copy_context()
@@ -82,11 +82,11 @@ class Node:
 
     @property
     def reply_to(self) -> int | None:
-        """By which this process hears of replies; None with signals off."""
+        """The id to which replies are hinted, for the requests of this process; None with signals off."""
         return None if self.signals is None else self.node_id
 
     async def reads(self) -> Reads:
-        """The reads of this process; with the first one SQLAlchemy is imported, in a thread."""
+        """Return the reads of this process; the first call imports SQLAlchemy, in a thread."""
         if self._reads is None:
             await asyncio.to_thread(import_module, "progressor.storage.queries.reads")
             self._reads = self._reads or self._made_reads()
@@ -104,9 +104,10 @@ class Node:
         )
 
     async def connected(self) -> None:
-        """Return once this is connected: the first who asks connects, for all who ask meanwhile.
+        """Connect, or wait while another caller connects; return once connected.
 
-        They all hear of a failure, and the next one tries again.
+        A failure is raised to all callers that wait; the next call tries again. InvalidRequest on another
+        event loop than the first caller's.
         """
         loop = asyncio.get_running_loop()
         if self._loop is not loop or not self.is_connected:
@@ -122,19 +123,20 @@ class Node:
             self._connecting = loop.create_task(self._connect(), name="progressor connect", context=context)
             self._connecting.add_done_callback(_take_note)
         connecting = self._connecting
-        # Not the task itself: who gives up waiting must not take the connection from the others.
+        # `asyncio.wait`, not the task itself: a caller that is cancelled must not cancel it for the others.
         await asyncio.wait((connecting,))
         if connecting.cancelled():
             raise _closed()
         connecting.result()
 
     async def _connect(self) -> None:
-        """Check what this relies on, then start listening."""
+        """Check schema and pooler, then start replies and signals."""
         try:
             try:
                 await self._check()
             except StorageUnavailable as error:
-                # Perhaps a connection was lost amid the check. A server that is away refuses the next one.
+                # A connection may have been lost amid the check: try once more. If the server is away, that
+                # fails too.
                 if error.is_denied:
                     raise
                 await self._check()
@@ -147,7 +149,11 @@ class Node:
         self.is_connected = True
 
     async def _check(self) -> None:
-        """Refuse a schema of another release, and a pooler whose sessions do not keep their state."""
+        """Check what this relies on.
+
+        SchemaMismatch if the schema does not fit this release, InvalidRequest if signals are on and a
+        pooler lends out sessions.
+        """
         await asyncio.to_thread(schema_check.check, self.dsn, schema=self.options.database_schema)
         if self.signals is not None:
             await refuse_lent_sessions(self.dsn, self._listens_at)
@@ -161,7 +167,7 @@ class Node:
             )
 
     async def facts(self) -> dict[str, object]:
-        """What the first line of a log names: who talks to which server, where."""
+        """Return the fields of a log's first line: this release, and the server and its place."""
         return {"version": VERSION, **await self.storage.server()}
 
     async def stop(self) -> None:
@@ -172,8 +178,8 @@ class Node:
         if self._connecting is not None:
             self._connecting.cancel()
             await asyncio.wait((self._connecting,))
-        # First who is still being accepted, then whose steps are saved: what either sets off finds the
-        # rest still there.
+        # First the batchers of requests, then that of steps: what they still start finds the rest in
+        # place.
         for batcher in reversed(self._batchers):
             await batcher.stop()
         await self._wakes.stop()
@@ -185,12 +191,12 @@ class Node:
             await self._reads.close()
 
     def stops(self, batcher: B) -> B:
-        """This batcher, which ends when the node stops."""
+        """Have this batcher stopped with the node; return it."""
         self._batchers.append(batcher)
         return batcher
 
     def wake(self, namespace: str, kind: Kind = "calls") -> None:
-        """A call of this namespace waits, or a timer is due: tell one worker."""
+        """Wake one worker of a namespace in which a call waits or a timer is due."""
         self._wakes.wake(namespace, kind)
 
     def wake_worker(self, worker_id: int, namespace: str, kind: Kind) -> None:
@@ -201,17 +207,17 @@ class Node:
             self.signals.wake(worker_id, namespace, kind)
 
     def follow(self, node_id: int, task_id: int) -> None:
-        """Hear of the end of a task that another process asked for first."""
+        """Listen for the end of a task that another process asked for first."""
         if self.signals is not None:
             self.signals.follow(node_id, task_id)
 
     def unfollow(self, node_id: int, task_id: int) -> None:
-        """Nobody here waits for it any more."""
+        """Stop listening for the end of a task."""
         if self.signals is not None:
             self.signals.unfollow(node_id, task_id)
 
     def ended(self, task_id: int) -> None:
-        """Hint to the processes that wait for a task which was asked for here first."""
+        """Hint to other processes that wait for a task asked for here first: it may have ended."""
         if self.signals is not None:
             self.signals.ended(task_id)
 
@@ -221,7 +227,7 @@ class Node:
 
 
 def _take_note(connecting: asyncio.Task[None]) -> None:
-    """An error is seen, even if everyone who asked has given up meanwhile."""
+    """Retrieve an error, so that asyncio does not log it if every caller has given up."""
     if not connecting.cancelled():
         connecting.exception()
 

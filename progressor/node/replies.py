@@ -1,7 +1,7 @@
-"""Who waits for which task, and how they learn that it ended.
+"""The callers in this process that wait for tasks, and the replies that reach them.
 
-Rule: an answer is read from the tables or comes from a step of this process that has committed; a hint
-only says where to look. Every waiter is looked after by a slow poll, so no hint is needed.
+Rule: an answer is read from the tables or comes from a committed step of this process; a hint only says
+where to look. A slow poll looks for every waiter, so no hint is needed.
 """
 
 from __future__ import annotations
@@ -22,29 +22,32 @@ log = Logger("progressor.replies")
 
 _SAYS = Says("replies not read, a poll will", "replies still not read", "replies are read again")
 
-# Of task ids that are kept for who may come: of each kind.
+# Task ids: the most early hints, and the most followed tasks, that are kept.
 _MOST_EARLY = 10_000
 _MOST_LOOKED_AT = 500
 
 
 class Follows(Protocol):
-    """Hints to waiters beside the first asker, whose channel they listen on meanwhile."""
+    """Hints to the followers of a task, which listen on the channel of its first asker."""
 
     def follow(self, node_id: int, task_id: int) -> None:
-        """Listen for the end of a task that this process asked for first."""
+        """Listen for the end of a task that the process `node_id` asked for first."""
         ...
 
     def unfollow(self, node_id: int, task_id: int) -> None:
-        """Nobody here waits for it any more."""
+        """Stop listening for the end of a task."""
         ...
 
     def ended(self, task_id: int) -> None:
-        """Hint to the followers of a task that was asked for here: it may have ended."""
+        """Hint to the followers of a task that was asked for here first: it may have ended."""
         ...
 
 
 class Replies:
-    """The waiters of one process. `announce` tells a client of another process where to look."""
+    """The waiters of one process.
+
+    `announce` hints to a client of another process that its task has ended.
+    """
 
     def __init__(
         self,
@@ -60,9 +63,10 @@ class Replies:
         self._follows = follows
         # The callers of each task, each with a future of its own.
         self._waiters: dict[TaskKey, list[asyncio.Future[TaskOutcome]]] = {}
-        # A number of before a promotion may stand beside that of another task.
+        # Several keys for one id: a promoted server may draw the number of another task again.
         self._by_id: dict[int, list[TaskKey]] = {}
-        # Who asked first for what is waited for here, and the tasks of here that others wait for too.
+        # The first asker of each task that is waited for here; the tasks of this process that others
+        # follow.
         self._first_askers: dict[TaskKey, int] = {}
         self._followed: OrderedDict[int, bool] = OrderedDict()
         # Hints that came before their waiter: a task can end before its request's answer is back.
@@ -78,7 +82,10 @@ class Replies:
         self._background.keep("replies poll", self._poll)
 
     async def stop(self) -> None:
-        """Those who still wait are told that this process stops waiting, not that their task failed."""
+        """Stop waiting.
+
+        Callers that still wait get StorageUnavailable, because their tasks have not failed.
+        """
         self._stopped = True
         for key in list(self._waiters):
             for answer in self._forget(key):
@@ -87,7 +94,10 @@ class Replies:
         await self._background.stop()
 
     async def wait(self, ref: TaskRef) -> TaskOutcome:
-        """The answer of a task, once it is final; any number of callers may wait for one task."""
+        """Return the outcome of a task once it is final; any number of callers may wait for one task.
+
+        StorageUnavailable if this process stops first.
+        """
         if self._stopped:
             raise _closed()
         key = ref.key
@@ -111,7 +121,7 @@ class Replies:
             raise
 
     def _forget(self, key: TaskKey) -> list[asyncio.Future[TaskOutcome]]:
-        """Those who waited for this task: they are told now, or there is none left."""
+        """Drop and return the callers that wait for a task."""
         callers = self._waiters.pop(key, None)
         if callers is None:
             return []
@@ -125,19 +135,20 @@ class Replies:
         return callers
 
     def resolve(self, ref: TaskRef, answer: TaskOutcome) -> None:
-        """Hand out an answer that is committed, here or, by a hint, in the caller's process."""
+        """Hand a committed answer to the callers here, or hint to the process of its caller."""
         if not self._hand_out(ref.key, answer) and ref.reply_to is not None:
             self._announce(ref.reply_to, ref.namespace, ref.task_id)
         if ref.task_id in self._followed:
             self._tell_followers(ref.task_id)
 
     def followed(self, task_id: int) -> None:
-        """Somebody elsewhere waits for a task that was asked for here first."""
+        """Remember that another process waits for a task that was asked for here first."""
         self._followed[task_id] = True
         while len(self._followed) > _MOST_EARLY:
             self._followed.popitem(last=False)
         if task_id not in self._by_id and self._follows is not None:
-            # Who followed late looks now; what still runs in this process is resolved later.
+            # The task may have ended before: its follower looks now. If it still runs here, `resolve` hints
+            # again.
             self._follows.ended(task_id)
 
     def _tell_followers(self, task_id: int) -> None:
@@ -154,7 +165,7 @@ class Replies:
         return True
 
     def hint(self, task_ids: Iterable[int]) -> None:
-        """Some tasks are said to have ended: look."""
+        """Look at tasks that a hint says have ended; remember those that nobody waits for yet."""
         keys: list[TaskKey] = []
         for task_id in task_ids:
             found = self._by_id.get(task_id)
@@ -167,7 +178,7 @@ class Replies:
         self._look(keys)
 
     def look(self, ref: TaskRef) -> None:
-        """A task may have ended: look, here or, by a hint, in its caller's process."""
+        """Look at a task that may have ended, and hint to the process of its caller."""
         self._look(self._by_id.get(ref.task_id, ()))
         if ref.reply_to is not None:
             self._announce(ref.reply_to, ref.namespace, ref.task_id)
@@ -175,7 +186,7 @@ class Replies:
             self._tell_followers(ref.task_id)
 
     def look_at_all(self) -> None:
-        """Hints may have been missed: look for every waiter."""
+        """Look at every task that is waited for, because hints may have been missed."""
         self._look(self._waiters)
 
     def _look(self, keys: Iterable[TaskKey]) -> None:
@@ -187,7 +198,7 @@ class Replies:
         while True:
             await self._asked.wait()
             self._asked.clear()
-            # What is asked for meanwhile goes together in the next round.
+            # Tasks that are asked for meanwhile go together in the next round.
             wanted, self._wanted = list(self._wanted), set()
             for start in range(0, len(wanted), _MOST_LOOKED_AT):
                 await self._look_at(wanted[start : start + _MOST_LOOKED_AT])
@@ -202,7 +213,7 @@ class Replies:
             self._outage.failed(cause_of(error))
             return
         self._outage.worked()
-        # There may have been no room for the answers of all.
+        # The answers of the rest had no room: ask again.
         self._look(keys[len(answers) :])
         for key, answer in zip(keys, answers, strict=False):
             if answer.status is None or answer.status.is_final:
@@ -211,7 +222,7 @@ class Replies:
                     self._tell_followers(key.task_id)
 
     async def _look_apart(self, keys: list[TaskKey], error: BatchRefused) -> None:
-        """One of these answers cannot be read: whoever waits for it hears so, and the others get theirs."""
+        """Look at tasks one by one, as one answer cannot be read: StorageUnavailable for its callers."""
         if len(keys) > 1:
             for key in keys:
                 await self._look_at([key])

@@ -1,4 +1,4 @@
-"""Which worker hears that a call waits or a timer is due.
+"""Wakes: hints to the worker that is chosen for a call that waits or a timer that is due.
 
 Rule: a wake is a hint, sent after the commit; one piece of work wakes one worker, by its free slots.
 """
@@ -17,12 +17,13 @@ from progressor.supervision import Background
 
 log = Logger("progressor.wakes")
 
+# Seconds; after this the live workers of a namespace are read again.
 _WORKERS_AGE = 2.0
 _SAYS = Says("nobody woken, a scan will", "still nobody woken", "workers are woken again")
 
 
 class Wakes:
-    """Chooses which worker hears of new work: one with room, so that one call wakes one worker."""
+    """The choice of the one worker to wake for new work: by chance, weighted by free slots."""
 
     def __init__(self, storage: Storage, signals: Signals | None, lease_age: timedelta) -> None:
         self._storage = storage

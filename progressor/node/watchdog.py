@@ -1,7 +1,7 @@
-"""Names the handler that blocks the event loop while it does: from a thread, which no handler can block.
+"""The watchdog: it logs which handler blocks the event loop, from a thread that no handler can block.
 
-Rule: a line has ids and places in the code, never the value of a variable. A loop that waits for events is
-blocked by nobody, however late it is.
+Rule: a log line has ids and places in the code, never the value of a variable. A loop that waits for events
+is not blocked, however late it is.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ log = Logger("progressor.watchdog")
 Running = Callable[[asyncio.Task[Any]], Task | None]
 """Finds the step that runs in an asyncio task."""
 
-# In seconds: for how long a handler may block the loop unnamed; between two looks.
+# Seconds: a handler that blocks the loop for so long is logged; between two looks.
 LONGEST, _LOOK = 1.0, 0.2
 _MOST_FRAMES = 8
-# The code of the engine and of the loop, under which that of a handler stands.
+# The files of the engine and of the loop, from which a handler's code is called.
 _ENGINE = (
     *(f"{Path(each.__file__ or '').parent}{os.sep}" for each in (metrics, asyncio)),
     selectors.__file__,
@@ -38,7 +38,7 @@ _ENGINE = (
 
 
 class _Block(NamedTuple):
-    """One time that the loop was blocked: what it waited for, and what a line of the log says of it."""
+    """One block of the loop: the time of its late sample, the task that blocks it, and its log fields."""
 
     due: float
     task: Task | None
@@ -46,7 +46,10 @@ class _Block(NamedTuple):
 
 
 class Watchdog:
-    """Watches the running event loop; `late`: when it is due, and its lag by now in seconds."""
+    """The thread that watches the running event loop.
+
+    `late` returns its due time and its lag, in seconds.
+    """
 
     def __init__(self, running: Running, late: Callable[[], tuple[float, float]]) -> None:
         self._running = running
@@ -64,7 +67,10 @@ class Watchdog:
         self._stopped.set()
 
     def over(self, due: float, seconds: float) -> None:
-        """Log the end of a block, on the loop: it did what was due, so late."""
+        """Log the end of a block, if one was logged: the sample due at `due` came `seconds` late.
+
+        On the loop.
+        """
         block = self._block
         if block is not None and block.due == due:
             self._block = None
@@ -96,11 +102,11 @@ class Watchdog:
         log.warning(message, extra=about | {"seconds": round(seconds, 1)})
 
     def _places(self) -> list[str]:
-        """The lines at which the code of a handler is, the outermost first; none if other code runs."""
+        """Return the lines at which a handler's code stands, outermost first; none if other code runs."""
         places: list[str] = []
         for frame, line in walk_stack(sys._current_frames().get(self._thread_id)):  # noqa: SLF001 - for this
             if frame.f_code.co_filename.startswith(_ENGINE):
                 return places[::-1]
             places.append(f"{frame.f_code.co_filename}:{line} in {frame.f_code.co_qualname}")
-        # Nothing of the loop is below it: it waits for events, in code that has no frames.
+        # No frame of the loop below: the loop waits for events, in code without Python frames.
         return []

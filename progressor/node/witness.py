@@ -1,8 +1,8 @@
-"""Whether writes get through: what a zombie collector must have seen before it calls anybody dead.
+"""The witness: it gathers evidence that writes get through, without which no worker is judged dead.
 
 Rule: a process that renews its own row in `workers`, again and again and each time committed, has seen that
-all others could renew theirs. A gap, a renewal that the server has no more, a clock that was set, and its
-evidence begins anew: whatever happened there, it may have happened to the workers too.
+all others could renew theirs. After a gap, a renewal that the server has lost, or a clock that was set, its
+evidence begins anew: whatever happened there may have happened to the workers too.
 """
 
 from __future__ import annotations
@@ -16,16 +16,17 @@ STARTED = "it has just begun to look"
 
 
 class Witness:
-    """Gathers the evidence of one process; `saw` is called from its heartbeat thread.
+    """The evidence of one process; its heartbeat thread calls `saw`.
 
-    `longest_gap` is how long writes may have been held up unnoticed: half of a lease, so that who renews
-    three times a lease has not lost it meanwhile.
+    Writes may be held up for half a lease unnoticed: a worker, which renews its row three times a lease,
+    has not lost its own by then.
     """
 
     def __init__(self, worker_id: int, *, lease_age: timedelta) -> None:
         self._worker_id = worker_id
         self._longest_gap = lease_age.total_seconds() / 2
-        # A clock is set by steps; what it drifts between two renewals is a thousandth of this.
+        # Seconds; a larger jump means a clock that was set. Drift between two renewals is a thousandth of
+        # this.
         self._clock_step = lease_age.total_seconds() / 20
         self._lock = threading.Lock()
         self._last: Beat | None = None
@@ -34,31 +35,32 @@ class Witness:
 
     @property
     def evidence(self) -> Evidence | None:
-        """What was seen up to the last renewal; None before there is any."""
+        """The evidence up to the last renewal; None before the first."""
         return self._evidence
 
     def saw(self, beat: Beat) -> None:
-        """This process's row was renewed, and the commit was heard of."""
+        """Add a renewal of this process's row, whose commit was acknowledged."""
         with self._lock:
             last, known = self._last, self._evidence
             self._last = beat
             if last is not None and (reason := self._break_between(last, beat)):
                 known, self._because = None, reason
-            # The commit came later than the time that the row bears: ages count from the commit.
+            # The commit came later than the row's own time: ages count from the commit.
             since = known.since if known else beat.at + timedelta(seconds=beat.done - beat.sent)
             self._evidence = Evidence(self._worker_id, beat.number, since, beat.at, self._because)
 
     def forget(self, reason: str) -> None:
-        """Writes do not get through, somebody else saw: the evidence begins anew with the next renewal."""
+        """Drop the evidence, because writes failed elsewhere; it begins anew with the next renewal."""
         with self._lock:
             self._last = self._evidence = None
             self._because = reason
 
     def _break_between(self, last: Beat, beat: Beat) -> str | None:
-        """Why one renewal is no sign that all went well since the one before it; None if it is."""
+        """Return why writes may have failed between two renewals; None if they got through."""
         if beat.number <= last.number:
             return "the server has lost its last write"
-        # The commit was at some time between sending and hearing of it: the widest and the narrowest.
+        # Each commit was between `sent` and `done`: the longest and the shortest time from one to the
+        # other.
         most, least = beat.done - last.sent, beat.sent - last.done
         if most > self._longest_gap:
             return f"no write got through for {most:.1f} s"

@@ -1,7 +1,7 @@
-"""Carries out bulks: begins their repairs, at their rate, and counts what became of them.
+"""The bulk runner: it begins the repairs of bulks, at their rate, and counts what became of them.
 
-Rule: it keeps nothing. A round begins and ends with what is stored, so that any runner goes on where
-another one was stopped or killed; what it shows of bulks is stored, too. Any number of them may run;
+Rule: it keeps no state. A round begins and ends with what is stored, so that any runner goes on where
+another one was stopped or killed; its metrics come from the tables too. Any number of runners may run;
 workers do the repairs.
 """
 
@@ -20,12 +20,12 @@ from progressor.storage import BulkRound, Kind, RunningBulks
 
 log = Logger("progressor.bulk_runner")
 
-# How often it looks for new bulks, at least.
+# The longest time between two looks for new bulks.
 _LONGEST_INTERVAL = timedelta(seconds=1)
 
 
 class BulkRunner(PeriodicService):
-    """A round of the bulk that is due first, and the next when one is due."""
+    """The service that runs a round of the bulk that is due first, then sleeps until the next is due."""
 
     name = "bulk runner"
 
@@ -36,22 +36,22 @@ class BulkRunner(PeriodicService):
         self._shown: set[str] = set()
 
     async def run_once(self) -> timedelta | None:
-        """One round, if one is due; the time until the next is."""
+        """Run a round if one is due; return the time until the next one, None for a whole interval."""
         due_in = await self._storage.next_bulk()
-        # Before the round: a bulk whose rounds fail stands still, and is to be seen.
+        # Shown before the round: a bulk whose rounds fail must be seen to stand still.
         self._show([] if due_in is None else await self._storage.running_bulks())
         if due_in is None or due_in > timedelta():
             return due_in
         done = await self._storage.run_bulk()
         if done is None:
-            # Somebody else runs it.
+            # Another runner runs it.
             return None
         self._tell(done)
         return await self._storage.next_bulk()
 
     async def stop(self) -> None:
         await super().stop()
-        # What nobody looks at any more must not stand there as if somebody did.
+        # A gauge that nobody updates any more must not keep its last value.
         self._show([])
 
     def _show(self, running: Sequence[RunningBulks]) -> None:
@@ -67,7 +67,7 @@ class BulkRunner(PeriodicService):
         for outcome in metrics.BULK_OUTCOMES:
             metrics.BULK_REPAIRS.labels(bulk.namespace, outcome).inc(new[outcome])
         if new["begun"]:
-            # Those repairs wait; of a simple one it is the timer that is back.
+            # Repairs wait as requests; a simple repair needs none, and brings back the timer.
             kind: Kind = "timers" if bulk.simple else "calls"
             self._node.ring(bulk.namespace, kind)
             self._node.wake(bulk.namespace, kind)
@@ -86,5 +86,5 @@ def _facts(bulk: Bulk) -> dict[str, object]:
 
 
 def bulk_runner_on(node: Node, options: EngineOptions) -> BulkRunner:
-    """A runner of all bulks."""
+    """Return a runner of all bulks."""
     return BulkRunner(node, interval=min(options.zombie_interval, _LONGEST_INTERVAL))

@@ -1,6 +1,6 @@
-"""Watches the schedule: wakes workers when calls wait or timers fall due, and publishes what it sees.
+"""The scanner: it wakes workers when calls wait or timers fall due, and publishes what waits.
 
-Rule: it is the net behind every lost hint, and it changes nothing: any number of scanners may run. It
+Rule: it finds the work of every lost hint, and changes nothing: any number of scanners may run. It
 sleeps until the next timer is due, at most one interval, and wakes no more workers than there is work.
 """
 
@@ -25,17 +25,18 @@ log = Logger("progressor.scanner")
 
 Wake = Callable[[int, str, Kind], None]
 
-# How far a round counts: enough for a gauge and for the spreading of wakes.
+# Tasks; a round counts no further: enough for a gauge and for spreading the wakes.
 _MOST = 1000
-# In seconds: how often the age of the oldest snapshot is looked at, and what wakes nobody: deep mailboxes,
-# broken processes.
+# Seconds between two looks at what wakes no worker: the age of the oldest snapshot, deep mailboxes, broken
+# processes.
 _PAUSE = 60.0
-# Many scanners wait for the same timer: a little apart, the first one's wake is enough.
+# Seconds; scanners that wait for the same timer look a little apart, so that the first one's wake is
+# enough.
 _SPREAD = 0.010
 
 
 class Scanner(PeriodicService):
-    """`wake(worker_id, namespace, kind)` sends one hint; `names` lists the namespaces to watch."""
+    """The service that watches `namespaces`, or all; `wake(worker_id, namespace, kind)` sends one hint."""
 
     name = "scanner"
 
@@ -48,23 +49,26 @@ class Scanner(PeriodicService):
         wake: Wake,
         namespaces: Sequence[str] | None = None,
     ) -> None:
-        # Calls are looked at three times as often as timers are: each round looks at both, and
-        # timers have their own alarm.
+        # Calls need a look three times as often as timers, which have an alarm of their own; each round
+        # looks at both.
         super().__init__(interval / 3)
         self._storage = storage
         self._lease_age = lease_age
         self._wake = wake
         self._namespaces = namespaces
         self._published: set[str] = set()
-        # Whose broken processes are shown: also where nobody serves them.
+        # Namespaces whose broken processes are published, even if no worker serves them.
         self._broken: set[str] = set()
         self._paused: set[str] = set()
         self._snapshots_at = 0.0
-        # When each namespace is to be looked at next.
+        # The time of the next look at each namespace.
         self._looks_at: dict[str, float] = {}
 
     async def run_once(self) -> timedelta | None:
-        """Look at every namespace once; the time until the next timer is due."""
+        """Look at every namespace once; return the time until the next timer is due, None if there is none.
+
+        InvalidRequest, at the end of the round, if the rows of a namespace cannot be read.
+        """
         workers = await self._storage.served_namespaces(self._lease_age)
         names = self._namespaces
         if names is None:
@@ -75,7 +79,7 @@ class Scanner(PeriodicService):
             try:
                 due_in = await self._scan(name, workers.get(name, 0))
             except InvalidRequest as error:
-                # What stands there cannot be read. The others are looked at all the same; then it is told.
+                # Rows of this namespace cannot be read: look at the others first, then raise.
                 failure = failure or error
                 continue
             if due_in is not None and (soonest is None or due_in < soonest):
@@ -98,7 +102,7 @@ class Scanner(PeriodicService):
         is_idle = not any(each.tasks for each in waiting.values())
         is_quiet = is_idle and backlog.next_due is None and not backlog.paused
         if self._namespaces is None and not workers and is_quiet:
-            # It was served once, and has nothing to do. What is broken there waits for a repair.
+            # No worker serves it and nothing waits there; broken processes may still wait for a repair.
             self._forget({namespace})
             await self._look(namespace)
             return None
@@ -127,7 +131,7 @@ class Scanner(PeriodicService):
             log.warning("namespace paused", extra={"namespace": namespace, "reason": each.pause_reason})
 
     async def _look(self, namespace: str) -> None:
-        """Publish, once in a while, what costs more than a round may."""
+        """Publish what is too costly for every round, if the last time is long enough ago."""
         now = time.monotonic()
         if now < self._looks_at.get(namespace, 0.0):
             return
@@ -150,7 +154,7 @@ class Scanner(PeriodicService):
 
     async def stop(self) -> None:
         await super().stop()
-        # What nobody looks at any more must not stand there as if somebody did.
+        # A gauge that nobody updates any more must not keep its last value.
         self._forget(self._published)
         self._forget_broken(self._broken)
 
@@ -176,7 +180,7 @@ class Scanner(PeriodicService):
     async def _wake_workers(self, namespace: str, waiting: dict[Kind, Waiting]) -> None:
         workers = await self._storage.live_workers(namespace, self._lease_age)
         random.shuffle(workers)
-        # Those who said last that they have room first; the others may have room by now.
+        # First the workers with free slots at their last heartbeat; the others may have some by now.
         workers.sort(key=lambda worker: worker.free_slots == 0)
         for kind, (tasks, _) in waiting.items():
             left = tasks
@@ -188,7 +192,7 @@ class Scanner(PeriodicService):
 
 
 def scanner_on(node: Node, options: EngineOptions, namespaces: Sequence[str] | None = None) -> Scanner:
-    """A scanner of these namespaces, or of all."""
+    """Return a scanner of these namespaces, or of all."""
     return Scanner(
         node.storage,
         interval=options.scan_interval,

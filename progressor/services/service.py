@@ -1,4 +1,4 @@
-"""A service that does one thing again and again: started, stopped, jittered, and deaf to outages."""
+"""Services that repeat one round: started, stopped, jittered, and not ended by outages."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ _SAYS = Says("service round failed, going on", "service rounds still fail", "ser
 
 
 class PeriodicService(ABC):
-    """Calls `run_once` every interval, give or take a tenth, until stopped.
+    """A service that calls `run_once` every interval, give or take a tenth, until it is stopped.
 
-    An error of a round ends that round alone: one of ours is an outage, any other a defect.
+    An error ends its round alone: a ProgressorError is logged as an outage, any other as a defect.
     """
 
     name: str
@@ -32,7 +32,7 @@ class PeriodicService(ABC):
 
     @abstractmethod
     async def run_once(self) -> timedelta | None:
-        """Do one round; a time until the next one, if it should come sooner than the interval."""
+        """Run one round; return the time until the next if it should come sooner than the interval."""
 
     def start(self) -> None:
         self._background.keep(self.name, self._run)

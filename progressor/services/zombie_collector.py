@@ -1,8 +1,8 @@
-"""Takes tasks from workers that died or froze, and from handlers that ran for too long.
+"""The zombie collector: it takes tasks from workers that died or froze, or whose handlers run too long.
 
 Rule: a worker is dead when its heartbeat is too old, never because its work takes long; a task is lost
-when it outlived its step_timeout and a grace. Nobody is judged before this process has seen for a whole
-lease that writes get through: by renewing a row as the workers do. Any number of collectors may run.
+when it outlived its step_timeout and a grace. No worker is judged before this process has seen for a whole
+lease that writes get through: it renews a row as the workers do. Any number of collectors may run.
 """
 
 from __future__ import annotations
@@ -24,15 +24,17 @@ from progressor.storage import FROM_THE_START, Evidence, Storage, Zombie
 
 log = Logger("progressor.zombie_collector")
 
+# Zombies that one round takes.
 _MOST = 1000
-# Nobody is in a hurry for what is left over.
+# Seconds; between two looks at leftovers and at other workers, neither of which is urgent.
 _RARELY = 60.0
 
 
 class ZombieCollector(PeriodicService):
-    """Collects every `interval` what is older than `lease_age`, or than step_timeout + `grace`.
+    """The service that collects tasks of silent workers, and tasks that run too long, every `interval`.
 
-    A worker that keeps a longer lease is judged by its own.
+    Silent: for longer than `lease_age`, or the longer lease that the worker keeps itself. Too long: longer
+    than step_timeout + `grace`.
     """
 
     name = "zombie collector"
@@ -59,7 +61,7 @@ class ZombieCollector(PeriodicService):
         self._longest_lease = lease_age
 
     async def run_once(self) -> timedelta | None:
-        """One round; the next one follows at once if there may be more."""
+        """Run one round; return zero if there may be more to collect."""
         began = time.monotonic()
         if began >= self._looks_around_at:
             await self._look_around()
@@ -73,7 +75,7 @@ class ZombieCollector(PeriodicService):
                 evidence, lease_age=self._lease_age, grace=self._grace, limit=_MOST
             )
         except ProgressorError as error:
-            # It may be that steps could not be saved either.
+            # Steps may not have been saved, for the same reason.
             self._witness.forget(f"a round failed: {error}")
             raise
         for namespace in {zombie.task.namespace for zombie in zombies}:
@@ -82,7 +84,7 @@ class ZombieCollector(PeriodicService):
             self._report(zombie)
         more = await self._cancel_stranded() or len(zombies) == _MOST
         if began >= self._leftovers_at:
-            # One that fails would take as long again at once, and zombies wait for it.
+            # Set first: a failing clean-up, if repeated at once, would hold up the next zombies.
             self._leftovers_at = began + _RARELY
             await self._storage.drop_workers(evidence, lease_age=self._lease_age)
             if await self._storage.drop_leftovers():
@@ -90,7 +92,7 @@ class ZombieCollector(PeriodicService):
         return timedelta(0) if more else None
 
     async def _cancel_stranded(self) -> bool:
-        """Go on with what many requests waited for when their process broke; True if there may be more."""
+        """Cancel the next piece of stranded requests; return True if there may be more."""
         stranded = await self._storage.cancel_stranded(self._place)
         for ref in stranded.cancelled:
             self._replies.look(ref)
@@ -98,11 +100,11 @@ class ZombieCollector(PeriodicService):
         return stranded.more
 
     def _note(self, evidence: Evidence | None) -> None:
-        """Say when judging ends and begins again, and why."""
+        """Log when judging begins and ends, and why."""
         judges = evidence is not None and evidence.covers(self._lease_age)
         metrics.JUDGING.set(judges)
         if judges is not self._judges and evidence is not None:
-            # At its start that is as it should be.
+            # At the start this is expected.
             level = logging.INFO if self._judges is None else logging.WARNING
             self._judges = judges
             if judges:
@@ -111,8 +113,8 @@ class ZombieCollector(PeriodicService):
                 log.log(level, "no zombies are collected for a lease", extra={"reason": evidence.because})
 
     async def _look_around(self) -> None:
-        """What others serve, and which lease they keep."""
-        # Where it runs apart, no pool shows them.
+        """Look up the namespaces that are served, and log a lease that is longer than this collector's."""
+        # A collector that runs apart has no pools, so it announces the metrics of these namespaces itself.
         for served in await self._storage.served_namespaces(self._lease_age):
             metrics.expect(served)
         longest = await self._storage.longest_lease()
@@ -146,7 +148,7 @@ class ZombieCollector(PeriodicService):
 
 
 def zombie_collector_on(node: Node, options: EngineOptions, witness: Witness) -> ZombieCollector:
-    """A zombie collector of all namespaces, judging by what `witness` has seen."""
+    """Return a zombie collector of all namespaces, which judges by the evidence of `witness`."""
     return ZombieCollector(
         node.storage,
         node.replies,

@@ -1,7 +1,7 @@
 """Storage: everything that talks to PostgreSQL.
 
-Rule: other rooms use the names that stand here, and no module of this room. `migrations`,
-`schema_check` and `doctor` are tools of their own, imported by their names.
+Rule: other rooms use the names listed here, and no module of this room. `migrations`, `schema_check` and
+`doctor` are tools of their own, imported as modules.
 """
 
 from typing import TYPE_CHECKING

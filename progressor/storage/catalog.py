@@ -1,7 +1,7 @@
 """The catalogue of a database's schema, and how it differs from the one of this release.
 
 Rule: `catalog.txt` lists what the migrations make, one line each; a test holds it to a database that was
-just migrated. Compared is all that is listed. What an operator added, an index say, is nobody's business.
+just migrated. Only what is listed is compared: what an operator added, an index say, is left alone.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ Entry = tuple[str, str, str]
 """Kind, name and definition."""
 _Listed = Mapping[tuple[str, str], str]
 
-# Without these a statement fails, or a promise is broken: nothing starts.
+# Kinds of which a missing part fails a statement or breaks a promise: nothing starts without it.
 _NEEDED = ("table", "type", "column", "key")
 _STORAGE_PARAMETER = "storage parameter"
 _KINDS = (*_NEEDED, "constraint", "index", "view", _STORAGE_PARAMETER)
@@ -32,12 +32,12 @@ class Difference(NamedTuple):
 
     @property
     def is_needed(self) -> bool:
-        """Whether this release cannot work without it."""
+        """Return whether this release cannot work without it."""
         return self.kind in _NEEDED
 
     @property
     def is_tuning(self) -> bool:
-        """Whether an operator may have meant it: a storage parameter changes no answer."""
+        """Return whether an operator may have chosen it: a storage parameter, which changes no answer."""
         return self.kind == _STORAGE_PARAMETER
 
     def __str__(self) -> str:
@@ -47,13 +47,13 @@ class Difference(NamedTuple):
 
 
 def entries(rows: Iterable[Sequence[str]], schema: str) -> list[Entry]:
-    """The rows of `catalog.sql` in their order, without the name of the schema."""
+    """Return the rows of `catalog.sql`, sorted, without the name of the schema."""
     qualified = re.compile(rf'"?\b{re.escape(schema)}"?\.')
     return sorted((kind, name, qualified.sub("", definition)) for kind, name, definition in rows)
 
 
 def differences(found: Iterable[Entry]) -> tuple[Difference, ...]:
-    """All that is listed and not there, or not so; the worst first."""
+    """Return the listed parts that are missing or different, the worst first."""
     there = {(kind, name): definition for kind, name, definition in found}
     different = [
         Difference(*key, wanted, there.get(key))
@@ -71,5 +71,5 @@ def _listed() -> _Listed:
 
 
 def listing(found: Iterable[Entry]) -> str:
-    """The text of `catalog.txt` for a database that was just migrated."""
+    """Return the text of `catalog.txt` for a database that was just migrated."""
     return "".join(f"{' | '.join(entry)}\n" for entry in found)

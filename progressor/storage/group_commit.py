@@ -3,7 +3,7 @@
 Rule: no timer. A lone item leaves at once; what arrives while a transaction is in flight leaves with the
 next one. Two flights at most, so that Python prepares one batch while PostgreSQL commits the other.
 A bad item fails alone: a batch that PostgreSQL refuses is run again item by item. What waits to leave is
-bounded in number and in bytes; what nobody waits for any more never leaves.
+bounded in number and in bytes; an item that is withdrawn in time never leaves.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ _Batch = list[tuple[Item, asyncio.Future[Result]]]
 
 MAX_FLIGHTS = 2
 MAX_BATCH = 128
-# What waits is shared out over the flights that are free. Otherwise a crowd that asks all at once stays
-# together, batch after batch, with Python idle while PostgreSQL works and the other way round. Smaller
-# shares than this cost more in transactions than they win.
+# Items; what waits is shared out over the free flights. Otherwise a crowd that asks at once stays together,
+# batch after batch, with Python idle while PostgreSQL works and the other way round. Smaller shares cost
+# more in transactions than they win.
 LEAST_SHARE = 16
-# A batch travels in one message, of which PostgreSQL takes less than 1 GB: large items go in small company.
+# A batch travels in one message, which PostgreSQL takes only below 1 GB.
 MAX_BATCH_BYTES = 32 << 20
 
 
 class Room(NamedTuple):
-    """How much may wait to leave; what comes beyond it is refused."""
+    """The most items and bytes that may wait to leave; more are refused."""
 
     items: float
     size: float
@@ -52,10 +52,10 @@ REQUESTS = Room(20_000, 256 << 20)
 
 
 class Batcher(Generic[Item, Result]):
-    """Coalesces the items of one verb; `conflict(item)` names what may stand in a batch only once.
+    """The batches of one verb; in a batch no two items have the same `conflict(item)`.
 
-    `size(item)` is about how many bytes it carries. `run_again` runs one item that may have been in
-    a transaction which got through.
+    `size(item)` is about how many bytes an item carries. `run_again` runs one item that an earlier
+    transaction may have committed.
     """
 
     def __init__(
@@ -75,32 +75,32 @@ class Batcher(Generic[Item, Result]):
         self._conflict = conflict
         self._size = size
         self._room = room
-        # What waits, with its size, by who waits for it. What conflicts (it has one number; what does not,
-        # hardly ever) stands in one line, and only the first of a line can leave. How many all of them are,
-        # and of how many bytes.
+        # Waiting items and their sizes, by the futures of their callers. Items with the same hash of
+        # `conflict` stand in one line, of which only the first can leave; a hash that two conflicts share
+        # by chance only delays the second. Then the number and the bytes of all that wait.
         self._lines: OrderedDict[int, OrderedDict[asyncio.Future[Result], tuple[Item, int]]] = OrderedDict()
         self._waiting = self._waiting_bytes = 0
         self._flights: set[asyncio.Task[None]] = set()
-        # Items of refused batches, each by itself.
+        # Items of refused batches, each run alone.
         self._alone: set[asyncio.Task[None]] = set()
         # The flight that has not chosen its items yet.
         self._planned: asyncio.Task[None] | None = None
         self._stopped = False
         self._loop: asyncio.AbstractEventLoop | None = None
-        # What it runs must not see the context variables of whoever happened to ask first.
+        # A flight must not see the context variables of the caller that happened to be first.
         self._context = contextvars.copy_context()
         # Callbacks of the loop, made once.
         self._on_landing = watched("batch", self._land)
         self._on_arrival = watched("batch", self._came_alone)
 
     def submit(self, item: Item) -> asyncio.Future[Result]:
-        """The item's own result, or StorageUnavailable if there is no room.
+        """Return the future of the item's result; StorageUnavailable if there is no room, or after `stop`.
 
-        Once the item has left, it is carried through, even if whoever awaits it goes away.
+        Once the item has left, it is carried through, even if its caller goes away.
         """
         loop = self._loop
         if loop is None:
-            # Of the first item: to ask for it each time costs as much as all else in here.
+            # Kept from the first item on: to ask for it each time costs as much as the rest of this method.
             loop = self._loop = asyncio.get_running_loop()
         answer: asyncio.Future[Result] = loop.create_future()
         if self._stopped:
@@ -122,7 +122,7 @@ class Batcher(Generic[Item, Result]):
         return answer
 
     def withdraw(self, item: Item, answer: asyncio.Future[Result]) -> None:
-        """Drop this item, for whose answer nobody waits; if it has left already, it goes on."""
+        """Drop an item whose answer nobody awaits; one that has left already goes on."""
         conflict = hash(self._conflict(item))
         line = self._lines.get(conflict)
         if line is None or answer not in line:
@@ -147,10 +147,10 @@ class Batcher(Generic[Item, Result]):
         )
 
     def _plan(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Have a flight begin at the end of this turn of the loop, with all items of the turn."""
-        # Where so many items were refused, it is not for the sake of one: first those, then others.
+        """Begin a flight at the end of this turn of the loop, with all items of the turn."""
+        # So many refused items are not the fault of one of them: other items wait until these are through.
         if self._planned is None and len(self._flights) < MAX_FLIGHTS and len(self._alone) < MAX_BATCH:
-            # Not by the loop's factory, which may begin it before the turn is over: an eager one does.
+            # Not by the loop's task factory: an eager one would begin the flight before the turn is over.
             self._planned = flight = asyncio.Task(self._fly(), loop=loop, context=self._context.copy())
             self._flights.add(flight)
             flight.add_done_callback(self._on_landing)
@@ -168,12 +168,12 @@ class Batcher(Generic[Item, Result]):
             self._go_on()
             await self._carry(batch)
         except asyncio.CancelledError:
-            # Stopped on its way, or while its items flew apart.
+            # The batcher was stopped while the batch, or its items one by one, were under way.
             for _, answer in batch:
                 _fail(answer, _closed())
             raise
         except BaseException as error:
-            # A defect of ours: nobody must wait for what will not come.
+            # A defect: no caller must wait for an answer that will not come.
             say_failed("batch", error, verb=self._verb)
             for _, answer in batch:
                 _fail(answer, error)
@@ -190,7 +190,7 @@ class Batcher(Generic[Item, Result]):
     def _next_batch(self) -> _Batch[Item, Result]:
         batch: _Batch[Item, Result] = []
         bytes_ = 0
-        # With this one, which stands among the flights already.
+        # Flights that are free, with this one, which is in `_flights` already.
         free = MAX_FLIGHTS - len(self._flights) + 1
         share = math.ceil(len(self._lines) / free)
         most = min(MAX_BATCH, max(LEAST_SHARE, share))
@@ -198,7 +198,7 @@ class Batcher(Generic[Item, Result]):
             conflict, line = self._lines.popitem(last=False)
             answer, (_, size) = next(iter(line.items()))
             if batch and bytes_ + size > MAX_BATCH_BYTES:
-                # It is the first of the next batch.
+                # It becomes the first of the next batch.
                 self._lines[conflict] = line
                 self._lines.move_to_end(conflict, last=False)
                 break
@@ -206,7 +206,7 @@ class Batcher(Generic[Item, Result]):
             batch.append((item, answer))
             bytes_ += size
             if line:
-                # Behind the others, whose turn comes first.
+                # The rest of the line goes behind all other lines.
                 self._lines[conflict] = line
         return batch
 
@@ -215,18 +215,18 @@ class Batcher(Generic[Item, Result]):
         try:
             results = await self._run([item for item, _ in batch])
         except (StorageUnavailable, SchemaMismatch) as error:
-            # No item's fault: handed to each caller.
+            # No item is at fault: each caller gets the error.
             for _, answer in batch:
                 _fail(answer, error)
         except BatchRefused:
-            # Perhaps for the sake of one item, which must hold up itself only.
+            # One item may be the cause: it must hold up no other.
             for entry in batch:
                 self._send_alone(entry)
         except Exception as error:  # noqa: BLE001 - whatever it is, one item's fault is not the others'
             if len(batch) == 1:
                 _fail(batch[0][1], error)
             else:
-                # The error may have come after the commit: each finds what it has done already.
+                # The error may have come after the commit: each item finds what it has done already.
                 for item, answer in batch:
                     await self._once_more(item, answer)
         else:
@@ -242,7 +242,7 @@ class Batcher(Generic[Item, Result]):
     async def _once_more(self, item: Item, answer: asyncio.Future[Result]) -> None:
         try:
             (result,) = await self._run_again([item])
-        except Exception as error:  # noqa: BLE001 - whatever it is, its caller hears of it
+        except Exception as error:  # noqa: BLE001 - whatever it is, its caller gets it
             _fail(answer, error)
         else:
             _settle(answer, result)
@@ -254,7 +254,10 @@ class Batcher(Generic[Item, Result]):
         self._go_on()
 
     async def stop(self) -> None:
-        """Give up what flies, what waits and what may come; what was committed stays committed."""
+        """Cancel all flights, and fail items that wait or come later.
+
+        What was committed stays committed.
+        """
         self._stopped = True
         for line in self._lines.values():
             for answer in line:
@@ -289,19 +292,19 @@ def batch_by_process(
     run: Callable[[Sequence[Request]], Awaitable[Sequence[Result]]],
     run_again: Callable[[Sequence[Request]], Awaitable[Sequence[Result]]] | None = None,
 ) -> Batcher[Request, Result]:
-    """Requests of which a batch has one of each process."""
+    """Return a batcher of requests, with at most one of each process in a batch."""
     return Batcher(verb, run, _process_of, _size_of, room=REQUESTS, run_again=run_again)
 
 
 def batch_by_key(
     verb: str, prepare: _Prepare, run_again: _Prepare | None = None
 ) -> Batcher[Request, Prepared]:
-    """Requests of which a batch has one of each idempotency key."""
+    """Return a batcher of requests, with at most one of each idempotency key in a batch."""
     return Batcher(verb, prepare, _key_of, _size_of, room=REQUESTS, run_again=run_again)
 
 
 def batch_steps(storage: Storage) -> Batcher[Step, Saved | LostLease]:
-    """Ends of steps, of which a batch has one of each process."""
+    """Return a batcher of ended steps, with at most one of each process in a batch."""
     again = partial(storage.save_result, tried=True)
     return Batcher("save_result", storage.save_result, _step_process, attrgetter("size"), run_again=again)
 

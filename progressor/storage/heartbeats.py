@@ -1,4 +1,4 @@
-"""A process's row in `workers`, written over a blocking connection of the heartbeat thread's own."""
+"""Heartbeats: a process's row in `workers`, written over a blocking connection of the heartbeat thread."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from progressor.storage.postgres.server_identity import outage_of
 from progressor.storage.statements import STATEMENTS, in_schema
 from progressor.storage.values import Beat
 
-# What libpq takes for a time-out, in milliseconds.
+# Milliseconds: the bounds of the time-out that libpq is given.
 _LEAST_SILENCE, _MOST_SILENCE = 1000, 3_600_000
 
 
 class Beats:
-    """Makes, renews and deletes one process's row; a lost connection is made anew at the next beat.
+    """The writes of one process's row; a lost connection is opened again at the next beat.
 
-    `namespaces` are those that it serves, each with its step_timeout: none, for a collector apart. A server
-    that leaves a beat unacknowledged for a third of `lease_age` loses its connection.
+    `namespaces` are those that it serves, each with its step_timeout; none for a collector that runs apart.
+    A connection that leaves a beat unacknowledged for a third of `lease_age` is given up.
     """
 
     def __init__(
@@ -41,10 +41,10 @@ class Beats:
         session_state: bool = True,
         outage: Outage | None = None,
     ) -> None:
-        # A connection that leads nowhere must be found out well before the lease is over.
+        # A dead connection must be noticed well before the lease is over.
         silence = int(lease_age.total_seconds() * 1000 / 3)
         limit = min(max(_LEAST_SILENCE, silence), _MOST_SILENCE)
-        # Also one that has taken the beat and is silent since: its host died before it answered.
+        # Keepalives notice a host that took the beat and died before it answered.
         probe = str(max(1, limit // 3000))
         self._dsn = make_conninfo(
             dsn,
@@ -89,7 +89,7 @@ class Beats:
             told = sqlstates.translated(error, role=role, needs=sqlstates.TO_RUN)
             self._failures += 1
             if self._failures > 1:
-                # Once may be a connection that was lost.
+                # One failure may be a lost connection: log the outage from the second one on.
                 self._outage.failed(in_one_line(str(told)), operation=verb)
             raise told from None
         self._failures = 0
@@ -97,11 +97,10 @@ class Beats:
         return done
 
     def beat(self, free_slots: Mapping[str, int], steps: Mapping[str, int]) -> Beat:
-        """Say that the process lives, how many slots of each namespace are free, and how many steps it
-        performed in the last minute.
+        """Renew the row, with free slots and steps of the last minute by namespace; return the Beat.
 
-        While PostgreSQL refuses what this process wants to save (a privilege, a disk), though not this row,
-        its steps have so much more time: they may have ended long ago.
+        While PostgreSQL refuses what this process wants to save (a privilege, a disk) but takes this row,
+        its step_timeouts grow by the length of that outage: the steps may have ended long ago.
         """
         sent = time.monotonic()
         more = timedelta(seconds=self._outage.held_up)
@@ -117,7 +116,7 @@ class Beats:
         return Beat(number, at, sent, time.monotonic())
 
     def leave(self) -> None:
-        """Delete the row: the process leaves, and has not died."""
+        """Delete the row: the process has left, and is not dead."""
         self._execute("deregister", self._row)
 
     def close(self) -> None:

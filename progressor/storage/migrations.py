@@ -1,11 +1,11 @@
-"""Bringing a database's schema to the one of this release, and refusing to run on any other.
+"""Migrations: they bring a database's schema to the one of this release.
 
 The migrations stand in `alembic/` at the top of the source tree and inside the wheel as
 `progressor/alembic`. All of an upgrade is one transaction under one advisory lock, so any number of
 processes may migrate at once: the first does the work, the others find it done.
 
-Rule: all that is ours stands in one schema, the version table too. Other tables of the database, other
-migrations and their versions among them, are neither read nor touched.
+Rule: all tables of the engine stand in one schema, the version table too. Nothing else in the database,
+such as other migrations and their versions, is read or touched.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def _config(output: io.StringIO | None = None) -> Config:
 
 
 def oldest_served(revision: str) -> str:
-    """The oldest revision whose release can work with the tables of this one."""
+    """Return the oldest revision whose release can work with the tables of this one."""
     script = ScriptDirectory.from_config(_config())
     while True:
         migration = script.get_revision(revision)
@@ -78,13 +78,13 @@ def oldest_served(revision: str) -> str:
 
 
 def statement_of_oldest(revision: str, schema: str) -> str:
-    """The SQL that writes into a database at this revision which releases can work with it."""
+    """Return the SQL that notes, in a database at this revision, which releases can work with it."""
     says = OLDEST_RELEASE.format(revision, oldest_served(revision))
     return f"COMMENT ON TABLE \"{schema}\".alembic_version IS '{says}'"
 
 
 def sql(*, schema: str = DEFAULT_SCHEMA) -> str:
-    """The whole upgrade from an empty database, as SQL."""
+    """Return the whole upgrade from an empty database, as SQL."""
     output = io.StringIO()
     config = _config(output)
     config.attributes["schema"] = schema
@@ -93,7 +93,10 @@ def sql(*, schema: str = DEFAULT_SCHEMA) -> str:
 
 
 def connect(dsn: str) -> Connection:
-    """A connection of SQLAlchemy to any DSN that psycopg takes; its transactions state their settings."""
+    """Return a SQLAlchemy connection to any DSN that psycopg takes.
+
+    Each transaction states its settings.
+    """
 
     def open_() -> psycopg.Connection[Any]:
         connection = session_setup.connect_blocking(dsn, "progressor migrate")
@@ -117,9 +120,9 @@ def connect(dsn: str) -> Connection:
 
 @contextmanager
 def _connected(dsn: str, *, needs: str) -> Iterator[Connection]:
-    """A connection whose errors come in words: without SQL, and with the privileges that are needed.
+    """Yield a connection whose errors are translated: without SQL, and naming the privileges it needs.
 
-    Those of its end, too: SQLAlchemy then asks the server to roll back, on a connection that may be lost.
+    Errors on leaving are translated too: SQLAlchemy then rolls back, on a connection that may be lost.
     """
     role = None
     try:
@@ -141,7 +144,7 @@ def _driver(connection: Connection) -> psycopg.Connection[Any]:
 def upgrade(
     dsn: str, revision: str = "head", *, schema: str = DEFAULT_SCHEMA
 ) -> tuple[str | None, str | None]:
-    """Migrate up, or down to an older revision or "base"; the revisions before and after.
+    """Migrate up, or down to an older revision or "base"; return the revisions before and after.
 
     Going down drops what the newer revisions hold.
     """
@@ -151,10 +154,10 @@ def upgrade(
         connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({MIGRATION_LOCK})")
         before = revision_of(_driver(connection), schema)
         if is_newer(_driver(connection), before, schema, wanted=revision):
-            # Whoever starts beside a newer release, and migrates first as always.
+            # A start beside a newer release migrates first as always: there is nothing to do.
             return before, before
         if not inspect(connection).has_schema(schema):
-            # Asked first: the right to make one is not needed where somebody has made it.
+            # Asked first: no right to create a schema is needed where it exists.
             connection.execute(CreateSchema(schema))
         config.attributes.update(connection=connection, schema=schema)
         if order.index(revision) < order.index(before or "base"):
@@ -165,7 +168,7 @@ def upgrade(
 
 
 def _order(revision: str) -> list[str]:
-    """All that may be migrated to, oldest first; the wanted one must be among them."""
+    """Return all revisions that may be migrated to, oldest first; InvalidRequest for any other."""
     order = ["base", *(known := revisions()), "head"]
     if revision not in order:
         raise InvalidRequest(
@@ -176,14 +179,14 @@ def _order(revision: str) -> list[str]:
 
 
 class Descent(NamedTuple):
-    """A way down: what newer revisions hold will be dropped, in a database of so many processes."""
+    """A way down from the revision `before`, in a database of so many processes; it drops newer data."""
 
     before: str
     processes: int
 
 
 def descent(dsn: str, revision: str, *, schema: str = DEFAULT_SCHEMA) -> Descent | None:
-    """Whether a migration to this revision goes down, and with how many processes; None if it does not."""
+    """Return the way down to this revision, with the number of processes; None if it is no way down."""
     order = _order(revision)
     with _connected(dsn, needs=sqlstates.TO_LOOK) as connection:
         before = revision_of(_driver(connection), schema)

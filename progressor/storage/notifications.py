@@ -1,12 +1,12 @@
 """Wake and reply hints over LISTEN/NOTIFY.
 
-Rule: a hint is never the truth. Nothing waits for one without a slower look at the tables beside it, a
-lost one costs time and nothing else, and none is sent before the commit it speaks of. Hints leave
+Rule: a hint is never the truth. Whatever waits for one also looks at the tables, more slowly; a lost hint
+costs time and nothing else, and none is sent before its commit. Hints leave
 coalesced, in a transaction of their own: NOTIFY inside the step's transaction would serialise all commits.
 
-Each engine or client process listens on one channel of its own; and on that of another one while it waits
-for a task which that one asked for first. A listener that hears nothing, not even
-the sign that it sends to itself, is taken for dead and made anew.
+Each engine or client process listens on a channel of its own, and on that of another process while it waits
+for a task which that process asked for first. A listener that receives nothing, not even the sign that it
+sends to itself, is taken for dead and opened again.
 """
 
 from __future__ import annotations
@@ -37,10 +37,11 @@ Kind = Literal["calls", "timers"]
 KINDS: tuple[Kind, ...] = ("calls", "timers")
 # NOTIFY carries less than 8,000 bytes.
 _MOST_IDS = 300
+# Seconds without a notification: after which a sign is sent; after which the listener is opened again.
 _SIGN_INTERVAL, _SILENCE = 5.0, 16.0
-# How long hints are sent at the end, in seconds.
+# Seconds that `stop` may take to send the last hints.
 _LAST_WORDS = 3.0
-# In seconds: between two tries to listen.
+# Seconds between two tries to listen.
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 2.0
 _SAYS = Says("hints lost", "hints still lost", "hints get through again")
 _HEARING = Says("listener lost", "listener still lost", "listener made anew")
@@ -50,12 +51,12 @@ _SIGN = "sign"
 
 
 def channel_of(node_id: int) -> str:
-    """The channel on which a worker or client process listens."""
+    """Return the channel on which a worker or client process listens."""
     return f"progressor_{shown_id(node_id)}"
 
 
 class Signals:
-    """Sends hints to other processes, and hears those for this one."""
+    """The hints that this process sends to others, and those that it receives."""
 
     def __init__(
         self,
@@ -71,14 +72,14 @@ class Signals:
     ) -> None:
         self._storage = storage
         self._dsn = listens_at or dsn
-        # Of a way of its own an outage is no outage of all else.
+        # An outage of a listener's own URL is no outage of the other connections.
         self._is_apart = listens_at is not None
         self.channel = channel_of(node_id)
         self._on_wake = on_wake
         self._on_replies = on_replies
         self._on_gap = on_gap
         self._on_follow = on_follow
-        # By channel: the tasks of other processes that are waited for here.
+        # By channel: tasks that another process asked for first, and that are waited for here.
         self._follows: dict[str, set[int]] = {}
         self._wakes: dict[tuple[str, str], str] = {}
         self._replies: dict[str, dict[int, str]] = {}
@@ -93,20 +94,20 @@ class Signals:
         self._background.keep("notifier", self._send)
 
     async def stop(self) -> None:
-        """Send what is left to say, then fall silent."""
+        """Stop listening, and send the hints that are left."""
         await self._background.stop()
         with suppress(TimeoutError):
-            # A server that says nothing must not hold up who leaves: whoever waits finds out by looking.
+            # A server that does not answer must not hold up the stop: waiters find out by looking.
             async with asyncio.timeout(_LAST_WORDS):
                 await self._flush()
 
     def wake(self, node_id: int, namespace: str, kind: Kind) -> None:
-        """Tell a worker process that a namespace has work."""
+        """Hint to a worker process that a namespace has work."""
         self._wakes[channel_of(node_id), f"wake {kind} {namespace}"] = namespace
         self._something.set()
 
     def reply(self, node_id: int, namespace: str, task_id: int) -> None:
-        """Tell a client process that a task has ended."""
+        """Hint to a client process that a task has ended."""
         self._replies.setdefault(channel_of(node_id), {})[task_id] = namespace
         self._something.set()
 
@@ -118,12 +119,12 @@ class Signals:
             self._rouse()
 
     def unfollow(self, node_id: int, task_id: int) -> None:
-        """Nobody here waits for it any more."""
+        """Stop listening for the end of a task."""
         channel = channel_of(node_id)
         tasks = self._follows.get(channel, set())
         tasks.discard(task_id)
         if not tasks:
-            # The listener notices when it next hears anything: it must not be roused for that.
+            # The listener notices at its next notification, and need not be roused for that.
             self._follows.pop(channel, None)
 
     def ended(self, task_id: int) -> None:
@@ -132,7 +133,7 @@ class Signals:
         self._something.set()
 
     def _rouse(self) -> None:
-        """Have the listener hear something: its own sign."""
+        """Send a sign to the own channel, which rouses the listener."""
         self._wakes[self.channel, _SIGN] = "-"
         self._something.set()
 
@@ -176,7 +177,7 @@ class Signals:
                 ) as connection:
                     await _listen_on(connection, self.channel)
                     since = loop.time()
-                    # What was said while nobody listened is found by looking.
+                    # The ends that were hinted while nobody listened are found by looking.
                     self._on_gap()
                     self.listening.set()
                     self._storage.outage.worked()
@@ -193,7 +194,7 @@ class Signals:
             pause = min(pause * 2, _LONGEST_PAUSE)
 
     async def _hear(self, connection: psycopg.AsyncConnection[object]) -> None:
-        """Hand on what is heard; return when not even the own sign came back."""
+        """Act on notifications; return when not even the own sign came back."""
         loop = asyncio.get_running_loop()
         heard, strange = loop.time(), 0
         followed: dict[str, set[int]] = {}
@@ -205,7 +206,8 @@ class Signals:
                 if not self._take(notification.channel, notification.payload):
                     strange += 1
                     if strange == 1:
-                        # Whoever may connect may send one: said once a connection, without its text.
+                        # Any role that may connect may send one: logged once per connection, without its
+                        # text.
                         size = len(notification.payload)
                         fields = {"channel": self.channel, "characters": size, "pid": notification.pid}
                         log.warning("notification not understood, ignored", extra=fields)
@@ -215,7 +217,7 @@ class Signals:
     async def _attend(
         self, connection: psycopg.AsyncConnection[object], followed: dict[str, set[int]]
     ) -> None:
-        """Listen on the channels of those that are followed now, instead of `followed` before."""
+        """Listen on the channels that are followed now, and bring `followed` up to date."""
         for channel in followed.keys() - self._follows.keys():
             del followed[channel]
             await connection.execute(psycopg.sql.SQL("UNLISTEN {}").format(psycopg.sql.Identifier(channel)))
@@ -223,18 +225,18 @@ class Signals:
             if channel not in followed:
                 await _listen_on(connection, channel)
             for task_id in tasks - followed.get(channel, set()):
-                # From here on its end is heard; what was before is found by looking.
+                # From here on its end is hinted; if it has ended before, a look finds that.
                 self._wakes[channel, f"follow {task_id}"] = "-"
                 self._something.set()
                 self._on_replies([task_id])
             followed[channel] = set(tasks)
 
     def _take(self, channel: str, payload: str) -> bool:
-        """Act on a hint; False if it is none."""
+        """Act on a hint; return False if it is not understood."""
         if channel != self.channel:
             match payload.split(" "):
                 case ["reply" | "ended", *ids] if all(map(_is_id, ids)):
-                    # What else that one waits for is no concern of this one.
+                    # Other tasks of that process do not concern this one.
                     self._on_replies(self._follows.get(channel, set()) & set(map(int, ids)))
             return True
         match payload.split(" "):
@@ -245,7 +247,7 @@ class Signals:
             case ["follow", task_id] if _is_id(task_id):
                 self._on_follow(int(task_id))
             case ["ended", _]:
-                # Its own, for others.
+                # Sent by this process, for its followers.
                 return True
             case [only]:
                 return only == _SIGN

@@ -69,15 +69,16 @@ from progressor.storage.values import (
     most_cancelled,
 )
 
-# Of removed processes, in one transaction: no more than is deleted in a few seconds.
+# Rows and bytes of removed processes, per transaction: no more than is deleted in a few seconds.
 _MOST_ROWS, _MOST_BYTES = 10_000, 64 * 1024 * 1024
 
 
 class Storage(Bulks, Oversight, TokenStatements):
     """The operations on processes.
 
-    What puts tasks into a worker's hands, or takes them out of them, is repeated for as long as it takes:
-    a lost answer must not leave a task running that nobody runs. For all else there is `patience`.
+    An operation that puts tasks into a worker's hands, or takes them out, is repeated for as long as it
+    takes: a lost answer must not leave a task running that nobody runs. Any other is repeated for
+    `patience`, then it raises StorageUnavailable.
     """
 
     def __init__(self, connections: SessionPool, *, patience: timedelta) -> None:
@@ -95,7 +96,8 @@ class Storage(Bulks, Oversight, TokenStatements):
     ) -> list[Prepared]:
         """Create processes, each with its init task. One item per process in a batch."""
 
-        # Over all tries: what was committed into a worker's hands is kept, whatever becomes of the others.
+        # Kept over all tries: a task that was committed into a worker's hands must not be lost with the
+        # others.
         found: dict[int, Prepared] = {}
 
         def holds() -> bool:
@@ -117,7 +119,8 @@ class Storage(Bulks, Oversight, TokenStatements):
                     for place, row in zip(left, told["started"], strict=True):
                         if not is_gone(row):
                             found[place] = prepared_of(requests[place], row)
-                    # What was there and is gone by now, answer and all, is in nobody's way any more.
+                    # A process that was in the way, and is gone by now with its answers, is in the way no
+                    # more.
                     left = [place for place in left if place not in found]
             return [found[place] for place in range(len(requests))]
 
@@ -132,7 +135,7 @@ class Storage(Bulks, Oversight, TokenStatements):
     async def _prepare(
         self, requests: Sequence[Request], verbs: Sequence[str], now: datetime | None
     ) -> list[Prepared]:
-        # The last statement tells what became of each.
+        # The last statement returns the outcome of each.
         params = {**request_columns(requests), "now": now}
         statements = dict.fromkeys((lock_by_name(len(requests)), *verbs), params)
         patience, apart = self._patience_for(requests), one_or_one_of(len(requests))
@@ -155,7 +158,7 @@ class Storage(Bulks, Oversight, TokenStatements):
     ) -> list[Fused]:
         """Accept calls, run and save them in one transaction; None for one that was not run here.
 
-        Doubtful after any error of PostgreSQL, or of the way there.
+        Doubtful if PostgreSQL or the connection failed: preparing the requests finds what was committed.
         """
         attempt = partial(fuse, look=CALLS, requests=requests, run=run, now=now)
         return await self._run("fused_call", attempt, patience=None)
@@ -163,7 +166,7 @@ class Storage(Bulks, Oversight, TokenStatements):
     async def fused_init(
         self, requests: Sequence[Request], run: Run, *, now: datetime | None = None
     ) -> list[Fused]:
-        """The same of starts."""
+        """Accept starts, run and save them in one transaction; as `fused_call`."""
         attempt = partial(fuse, look=INITS, requests=requests, run=run, now=now)
         return await self._run("fused_init", attempt, patience=None)
 
@@ -184,7 +187,7 @@ class Storage(Bulks, Oversight, TokenStatements):
     ) -> list[Saved | LostLease]:
         """End steps and hand out their continuations; at most one item per process in a batch.
 
-        `tried`: they were in a batch before, of which a try may have got through.
+        `tried`: they were in a batch before, which may have been committed.
         """
         attempt = partial(save, steps=steps, now=now, tried=tried)
         return await self._run(
@@ -197,7 +200,7 @@ class Storage(Bulks, Oversight, TokenStatements):
             claiming = partial(claim, verb=verb, params=params)
             rows = await self._run(verb, claiming, patience=None, holds=always, apart=damage)
         except Unreadable:
-            # One row must not keep the others from being run: they are in our hands.
+            # One unreadable row must not keep the other tasks, which are claimed too, from being run.
             rows = await readable(transact, params, self._unread)
         except BatchRefused:
             rows = await one_by_one(transact, verb, params, self._unread)
@@ -237,7 +240,7 @@ class Storage(Bulks, Oversight, TokenStatements):
         return await self._claim("search_timers", {**params, "namespace": namespace, "limit": limit}, room)
 
     async def next_task(self, process_no: int) -> int | None:
-        """The task that waits first on a process, if it can be claimed; whether it waits its claim sees."""
+        """Return the first request in a mailbox, if it can be claimed; its claim checks that again."""
         rows = await self._rows("next_task", process_no=process_no)
         return rows[0]["task_id"] if rows else None
 
@@ -267,9 +270,10 @@ class Storage(Bulks, Oversight, TokenStatements):
     ) -> list[Zombie]:
         """End the running tasks of workers that were silent for a lease, and those that ran too long.
 
-        Too long is step_timeout + `grace`. All of it as of `evidence.at`, so a repetition that comes late
-        finds no more than the first try would have. StorageUnavailable if a step could not be saved just
-        now, because a table that it writes to is locked. One that PostgreSQL refuses to change is left out.
+        Too long is step_timeout + `grace`. All of them as of `evidence.at`, so a late repetition finds no
+        more than the first try would have. StorageUnavailable if no step could be saved just now, because a
+        table that steps write to is locked. A zombie that PostgreSQL refuses to change is logged and left
+        out.
         """
         params = {**evidence_columns(evidence, lease_age), "grace": grace, "limit": limit}
 
@@ -286,17 +290,17 @@ class Storage(Bulks, Oversight, TokenStatements):
     async def cancel_stranded(
         self, after: tuple[int, datetime, int], *, now: datetime | None = None
     ) -> Stranded:
-        """Cancel the next piece of requests that the end of a step left waiting on its broken process."""
+        """Cancel the next piece of stranded requests, which wait on a process that broke."""
         attempt = partial(cancel_stranded, after=after, now=now)
         return await self._run("cancel_stranded", attempt, patience=self._patience)
 
     async def drop_workers(self, evidence: Evidence, *, lease_age: timedelta) -> None:
-        """Forget workers that died without leaving, once nothing of theirs runs."""
+        """Forget workers that died without leaving, once none of their tasks runs."""
         params = evidence_columns(evidence, lease_age)
         await self._transact("drop_workers", {"drop_workers": params}, patience=self._patience)
 
     async def drop_leftovers(self, *, limit: int = 1000, now: datetime | None = None) -> bool:
-        """Forget what is left of up to `limit` removed processes; True if there may be more."""
+        """Forget what is left of up to `limit` removed processes; return True if there may be more."""
         params = {"limit": limit, "rows": _MOST_ROWS, "bytes": _MOST_BYTES, "now": now}
         statements = dict.fromkeys(("drop_rows", "drop_removed"), params)
         told = await self._transact("drop_leftovers", statements, patience=self._patience)
@@ -304,28 +308,28 @@ class Storage(Bulks, Oversight, TokenStatements):
         return bool(dropped["has_more"] or forgotten["has_more"])
 
     async def remove(self, namespace: str, process_id: str, *, now: datetime | None = None) -> Removed:
-        """End a process, whatever it does just now; its running step is fenced off.
+        """Remove a process at once; a step that runs on it is fenced off.
 
-        Of a large one rows are left, which nobody sees and `drop_leftovers` deletes.
+        A large process leaves rows that nobody sees; `drop_leftovers` deletes them.
         """
         found = await self._rows("find_process", namespace=namespace, process_id=process_id)
         if not found:
             return Removed(False, ())
-        # From here on it is this life of the process that ends, however often that is tried, and on
-        # whichever server: a promoted one may have handed out the number again.
+        # From here on each try ends this life alone: a promoted server may have given its number to another
+        # one.
         life = Life(**found[0])
         params = {**life_columns(life), "most": most_cancelled(1), "now": now}
 
         async def attempt(session: Session, again: bool) -> Removed:
             told = await session.transact({"lock": params, "remove": params})
             cancelled = grouped(told["remove"], {life.process_no: namespace})
-            # It may have ended since it was found. Tried again, perhaps by our own first try.
+            # It may have ended since it was found; in a repetition, perhaps by our own first try.
             return Removed(bool(told["lock"]) or again, cancelled.get(life.process_no, ()))
 
         return await self._run("remove", attempt, patience=self._patience)
 
     async def put(self, item: Import, *, now: datetime | None = None) -> bool | None:
-        """Import a process with its history and timer; False if the id is taken.
+        """Import a process with its history and timer; return False if the id is taken.
 
         None if no worker ever served its namespace, or it was retired since.
         """
@@ -347,10 +351,9 @@ class Storage(Bulks, Oversight, TokenStatements):
         return await self._run("put", attempt, patience=self._patience)
 
     async def replies(self, keys: Sequence[TaskKey]) -> list[TaskOutcome]:
-        """How these tasks stand.
+        """Return the outcomes of the first of these tasks: one at least, and as many as have room.
 
-        Of the first ones at least, and so many as have room: who wants to know of the others asks again.
-        BatchRefused if one of them, perhaps, cannot be read.
+        The caller asks again for the others. BatchRefused if perhaps one of them cannot be read.
         """
         params = {**key_columns(keys), "bytes": ROOM}
         apart = one_or_one_of(len(keys))

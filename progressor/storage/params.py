@@ -1,4 +1,4 @@
-"""The columns of a batch: what a list of items is to the parameters of a statement."""
+"""The columns of a batch: a list of items as the parameters of a statement."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from progressor.storage.values import Import, Request, Step, TaskKey, TaskOutcom
 
 Columns = dict[str, Any]
 
-# Of JSON: a text, or a number that is written with an exponent because it is large.
+# A text of JSON, or a number that is written with an exponent because it is large.
 _TEXT_OR_LARGE = re.compile(r'"(?:[^"\\]|\\.)*"|-?[\d.]+e\+\d+')
 
 
 def json_text(value: Metadata | None) -> str | None:
-    """A metadata dict as JSON text; None stays None."""
+    """Return a metadata dict as JSON text; None for None."""
     if value is None:
         return None
     text = to_json(value).decode() if value else "{}"
@@ -68,7 +68,7 @@ def step_columns(steps: Sequence[Step]) -> Columns:
 
 
 def result_columns(steps: Sequence[Step]) -> Columns:
-    """All of a step that does not touch its timer."""
+    """Return all columns of steps but those of their timers."""
     decisions = [step.decision for step in steps]
     answers = [TaskOutcome.of(decision.reply) for decision in decisions]
     return {
@@ -131,14 +131,14 @@ def task_key_columns(tasks: Sequence[Task]) -> Columns:
 
 
 def life_columns(life: Life) -> Columns:
-    """The key of a life of a process, whatever runs on it."""
+    """Return the key of a life of a process, in the columns of a task, which stay NULL."""
     nothing = bigints([None])
     keys = {"task_id": nothing, "worker_id": nothing, "lease": nothing}
     return {"process_no": bigints([life.process_no]), "birth": bigints([life.birth]), **keys}
 
 
 def key_columns(keys: Sequence[TaskKey]) -> Columns:
-    """The identities of tasks."""
+    """Return the identities of tasks."""
     return {
         "process_no": bigints([key.process_no for key in keys]),
         "task_id": bigints([key.task_id for key in keys]),
@@ -149,13 +149,13 @@ def key_columns(keys: Sequence[TaskKey]) -> Columns:
 
 
 def release_columns(tasks: Sequence[Task]) -> Columns:
-    """The keys of tasks that go back to the schedule, each at its own time."""
+    """Return the keys of tasks that go back to the schedule, each at its own time."""
     nothing = [None] * len(tasks)
     return {**task_key_columns(tasks), "delay": bigints(nothing), "detail": texts(nothing)}
 
 
 def ending_columns(steps: Sequence[Step]) -> Columns:
-    """The keys of steps that end their processes, and why."""
+    """Return the keys of steps that break or remove their processes, and the reasons."""
     return {
         **task_key_columns([step.task for step in steps]),
         "birth": bigints([step.process.birth for step in steps]),

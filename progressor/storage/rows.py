@@ -1,4 +1,4 @@
-"""The nouns that rows become."""
+"""Rows of PostgreSQL, turned into the nouns of the model."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def snapshot_of(namespace: str, process_id: str, row: Row, timer: Timer | None) 
 
 
 def timer_of(task: Task, kind: str | None, due: datetime | None) -> Timer | None:
-    """The timer of a process on which this task runs: the task itself, or what comes after it."""
+    """Return the timer of a process on which this task runs: the task itself, or the timer behind it."""
     if task.task_type.is_timer:
         kind, due, status = task.task_type, task.scheduled_time, TimerStatus.RUNNING
     elif task.task_type is TaskType.REPAIR:
@@ -65,7 +65,7 @@ def timer_of(task: Task, kind: str | None, due: datetime | None) -> Timer | None
 
 
 def started_of(request: Request, row: Row) -> Prepared:
-    """The outcome of a prepare_init whose process was made."""
+    """Return the outcome of a prepare_init whose process was made."""
     ref = ref_of(request, row, birth=request.lease)
     if not row["runs"] or request.worker_id is None:
         return Postpone(ref)
@@ -73,7 +73,7 @@ def started_of(request: Request, row: Row) -> Prepared:
 
 
 def init_of(request: Request, row: Row) -> Continue:
-    """What a start in its worker's hands runs on; its process was made."""
+    """Return a start that its worker holds, with the process that was made for it."""
     ref = ref_of(request, row, birth=request.lease)
     now: datetime = row["now"]
     process = Snapshot(
@@ -97,7 +97,7 @@ def init_of(request: Request, row: Row) -> Continue:
 
 
 def prepared_of(request: Request, row: Row) -> Prepared:
-    """The outcome of one prepare_*, from what the tables say of its key and its process."""
+    """Return the outcome of one prepare_*, by what the tables have of its key and its process."""
     if row["task_id"] is None:
         return _refused(request, row)
     if bytes(row["request_hash"] or b"") != request.request_hash:
@@ -120,7 +120,7 @@ def prepared_of(request: Request, row: Row) -> Prepared:
 
 
 def call_of(request: Request, row: Row) -> Continue:
-    """What a call in its worker's hands runs on; its task is not written yet."""
+    """Return a call that its worker holds, with its process; its task is not written yet."""
     ref, now = ref_of(request, row, birth=row["birth"]), row["now"]
     task = _task_of(request, _worker_of(request), ref, scheduled_time=now, running_time=now)
     timer = timer_of(task, row["timer_type"], row["timer_due"])
@@ -128,7 +128,7 @@ def call_of(request: Request, row: Row) -> Continue:
 
 
 def ref_of(request: Request, row: Row, *, birth: int | None) -> TaskRef:
-    """The task of a request, whose key and hash it has."""
+    """Return the reference to a request's task, with the key and the hash of the request."""
     return TaskRef(
         request.namespace,
         row["process_no"],
@@ -147,7 +147,7 @@ def _worker_of(request: Request) -> int:
 
 
 def is_gone(row: Row) -> bool:
-    """Whether a start that was not made finds nothing at all that was in its way."""
+    """Return whether nothing is left of what was in the way of a start."""
     return row["is_served"] and row["status"] is None and row["task_id"] is None
 
 
@@ -244,7 +244,7 @@ def saved_of(step: Step, row: Row, cancelled: tuple[TaskRef, ...]) -> Saved:
 
 
 def lite_outcomes_of(steps: Sequence[Step], rows: Iterable[Row]) -> list[Saved | None]:
-    """What became of each step that save_lite ended; None of the others."""
+    """Return the outcome of each step that save_lite ended; None for the others."""
     outcomes: list[Saved | None] = [None] * len(steps)
     for row in rows:
         place = row["ord"] - 1
@@ -272,7 +272,7 @@ def _lite_saved_of(step: Step, row: Row) -> Saved:
 
 
 def grouped(rows: Iterable[Row], namespaces: Mapping[int, str]) -> dict[int, tuple[TaskRef, ...]]:
-    """Cancelled tasks that somebody waits for, by the number of their process; `namespaces` by the same."""
+    """Return the cancelled tasks of each process, by its number; so are `namespaces` keyed."""
     found: dict[int, list[TaskRef]] = {}
     for row in rows:
         process_no = row["process_no"]
@@ -282,7 +282,7 @@ def grouped(rows: Iterable[Row], namespaces: Mapping[int, str]) -> dict[int, tup
 
 
 def outcomes_of(steps: Sequence[Step], told: Results) -> list[Saved | LostLease]:
-    """What became of each step: saved, by this try or an earlier one, if there is a row of it."""
+    """Return the outcome of each step: Saved, by this try or an earlier one, if it has a row."""
     by_place = {row["ord"]: row for row in (*told.get("saved", ()), *told["save_result"])}
     cancelled: Mapping[int, tuple[TaskRef, ...]] = {}
     if waited := (*told.get("cancel_waiting", ()), *told.get("remove", ())):

@@ -1,4 +1,4 @@
-"""The tables, as SQLAlchemy Core: what alembic compares with, and what the reads are built on.
+"""The tables in SQLAlchemy Core: alembic compares databases with them, and reads are built on them.
 
 Rules: a process is known by its number, drawn when it is made: the first column of every key, so that one
 comparison finds its rows and the tables can be spread over databases. Its name, (namespace, process_id),
@@ -53,8 +53,8 @@ _NOW = text("now()")
 _EMPTY = text("'{}'::jsonb")
 _MAILBOX = "task_type IN ('init', 'call', 'notify', 'repair')"
 _TIMER = "task_type IN ('timeout', 'remove')"
-# The number in another spelling, for an index beside the primary key: a look-up by it cannot be answered
-# by reading all that the primary key has of the process, whatever the statistics make of that.
+# The number in another spelling, for indexes beside the primary key: the planner cannot answer a look-up by
+# it with the primary key, by reading all rows of the process, whatever the statistics say.
 _PROCESS_NO = text("(process_no + 0)")
 
 
@@ -69,13 +69,13 @@ _KeyText = Text(collation="C")
 
 
 def _enum(name: str, labels: Iterable[StrEnum]) -> ENUM:
-    """Four bytes in a row, a word in a query, and no value besides."""
+    """Return an enum: four bytes in a row, a word in a query, and no other value."""
     return ENUM(*(label.value for label in labels), name=name, metadata=metadata, create_type=False)
 
 
 process_status = _enum("process_status", ProcessStatus)
 task_type = _enum("task_type", TaskType)
-# In `tasks` a blocked or held timer is a waiting one: it is so in `schedule`, where it is not claimable.
+# In `tasks` a blocked or held timer is waiting; `schedule` has it as not claimable.
 _ONLY_SHOWN = (TaskStatus.BLOCKED, TaskStatus.HELD)
 task_status = _enum("task_status", (status for status in TaskStatus if status not in _ONLY_SHOWN))
 
@@ -88,7 +88,7 @@ namespaces = Table(
     Column("options", JSONB, nullable=False),
     Column("schemas", JSONB, nullable=False, server_default=_EMPTY),
     _timestamp("updated_at", default=True),
-    # NULL unless it is paused, and somebody said why.
+    # NULL unless it is paused with a reason.
     Column("pause_reason", Text),
     UniqueConstraint("name", name="namespaces_name"),
     comment="What the workers that serve a namespace say of it, for clients without user code.",
@@ -101,12 +101,12 @@ workers = Table(
     Column("worker_id", BigInteger, primary_key=True, autoincrement=False),
     Column("host", Text, nullable=False),
     Column("namespaces", ARRAY(Text), nullable=False),
-    # What a collector holds its tasks to: of each namespace, in their order, how long a step may run.
+    # The step_timeout of each namespace, in the order of `namespaces`: zombie collectors judge by it.
     Column("step_timeouts", ARRAY(Interval), nullable=False),
     Column("lease_age", Interval, nullable=False),
     _timestamp("started_at", default=True),
     Column("free_slots", JSONB, nullable=False, server_default=_EMPTY),
-    # How often the row was renewed: who wrote it knows by that whether its last renewal is still there.
+    # How often the row was renewed: its writer sees by this whether its last renewal is still there.
     Column("beats", BigInteger, nullable=False, server_default=text("1")),
     _timestamp("seen_at", default=True),
     # How many steps it performed in the last minute, by namespace.
@@ -132,15 +132,15 @@ processes = Table(
     Column("detail", Text),
     Column("last_event_id", BigInteger, nullable=False, server_default=text("0")),
     Column("aux_state", LargeBinary),
-    # Random: tells this life from another that has its number, on a server that was promoted or restored.
+    # Random: tells this life from another with its number, on a server that was promoted or restored.
     Column("birth", BigInteger),
     PrimaryKeyConstraint("process_no"),
     UniqueConstraint("namespace_no", "process_id", name="processes_name"),
     CheckConstraint("length(process_id) BETWEEN 1 AND 256", name="process_id"),
     CheckConstraint("(status = 'error') = (detail IS NOT NULL)", name="detail"),
     CheckConstraint("last_event_id >= 0", name="last_event_id"),
-    # A predicate that is always true and that only searches state: without it, look-ups by name would tie
-    # with this index while the table is small, and a generic plan keeps what it chose.
+    # The predicate is always true, and only searches state it: without it, the planner might look up names
+    # by this index while the table is small, and a generic plan would keep that choice.
     Index(
         "processes_by_creation",
         "namespace_no",
@@ -153,7 +153,7 @@ processes = Table(
         "namespace_no",
         "created_at",
         "process_no",
-        # Not by status: a start changes it, and its first step would have to write to every index.
+        # Not by status: the first step of a process changes that, and would have to write to every index.
         postgresql_where=text("detail IS NOT NULL"),
     ),
     Index(
@@ -177,15 +177,15 @@ removed_processes = Table(
     metadata,
     Column("process_no", BigInteger, nullable=False),
     _timestamp("kept_until"),
-    # Whose answers nobody can ask for has no name.
+    # NULL where nobody can ask for its answers.
     Column("namespace", _KeyText),
     Column("process_id", _KeyText),
     Column("has_events", Boolean, nullable=False, server_default=text("false")),
     # NULL also where an older release removed it.
     Column("birth", BigInteger),
-    # Its answers stand in kept_answers: no request by its name looks at this life.
+    # True if its answers stand in kept_answers: requests by its name do not look at this life.
     Column("by_key", Boolean, nullable=False, server_default=text("false")),
-    # Requests that waited on it are left to be deleted.
+    # True while requests that waited on it are left to be deleted.
     Column("has_requests", Boolean, nullable=False, server_default=text("false")),
     PrimaryKeyConstraint("process_no"),
     CheckConstraint("(namespace IS NULL) = (process_id IS NULL)", name="name"),
@@ -205,7 +205,7 @@ kept_answers = Table(
     Column("namespace", _KeyText, nullable=False),
     Column("process_id", _KeyText, nullable=False),
     Column("idempotency_key", _KeyText, nullable=False),
-    # Who has a task's address knows the name and this number.
+    # Whoever has a task's address knows the process's name and this number.
     PrimaryKeyConstraint("task_id", "process_no"),
     Index("kept_answers_by_key", "namespace", "process_id", "idempotency_key"),
     comment="Answers of removed processes, by name and key, where many lives of one name ended.",
@@ -226,7 +226,7 @@ tasks = Table(
     _timestamp("finished_time", nullable=True),
     Column("task_type", task_type, nullable=False),
     Column("status", task_status, nullable=False),
-    # How often it was tried before, and how often its worker was lost; NULL, which takes no room: never.
+    # Tries before this one, and losses of its worker; NULL, which takes no room, means none.
     Column("attempts_count", Integer),
     Column("zombie_count", Integer),
     Column("response", LargeBinary),
@@ -263,7 +263,7 @@ _HOT = {
     "autovacuum_vacuum_scale_factor": "0.0",
     "autovacuum_vacuum_threshold": "1000",
     "autovacuum_vacuum_cost_delay": "0",
-    # They shrink and grow all the time. To cut off an empty end, VACUUM would shut everybody out.
+    # These tables shrink and grow all the time. To cut off an empty end, VACUUM would lock out all others.
     "vacuum_truncate": "false",
 }
 
@@ -273,7 +273,7 @@ schedule = Table(
     Column("process_no", BigInteger, nullable=False),
     Column("task_id", BigInteger, nullable=False),
     _timestamp("scheduled_time"),
-    # Of the process: claims are by namespace.
+    # That of the process: claims are by namespace.
     Column("namespace_no", Integer, nullable=False),
     Column("task_type", task_type, nullable=False),
     # The next task of a process on which nothing runs: what a claim may take. One per process, so
@@ -330,7 +330,7 @@ tokens = Table(
     "tokens",
     metadata,
     Column("token_id", _KeyText, primary_key=True),
-    # SHA-256 of the secret part; the secret itself is nowhere.
+    # SHA-256 of the secret part; the secret itself is not stored.
     Column("secret_hash", LargeBinary, nullable=False),
     Column("name", Text, nullable=False),
     Column("scopes", ARRAY(Text), nullable=False),
@@ -349,7 +349,7 @@ bulks = Table(
     "bulks",
     metadata,
     Column("bulk_id", BigInteger, Identity(always=True), primary_key=True),
-    # The bound: of PostgreSQL's clock and of the tasks' numbers. What broke later is not touched.
+    # The bound, by PostgreSQL's clock and by the tasks' numbers: what broke later is not touched.
     _timestamp("created_at"),
     Column("until_task", BigInteger, nullable=False),
     Column("namespace", _KeyText, nullable=False),
@@ -357,22 +357,22 @@ bulks = Table(
     Column("handler", Text),
     Column("simple", Boolean, nullable=False),
     Column("args", LargeBinary),
-    # Of the request that each process gets, and of the one that made the bulk.
+    # The hash of the request that each process gets; key and hash of the one that made the bulk.
     Column("request_hash", LargeBinary, nullable=False),
     Column("idempotency_key", _KeyText, nullable=False),
     Column("bulk_hash", LargeBinary, nullable=False),
-    # How long from one repair to the next.
+    # The time from one repair to the next.
     Column("pace", Interval, nullable=False),
     Column("status", Text, nullable=False, server_default=text("'running'")),
     _timestamp("ended_at", nullable=True),
-    # Where it goes on, in the order of the index of broken processes.
+    # Where the next round goes on, in the order of the index of broken processes.
     _timestamp("cursor_at", nullable=True),
     Column("cursor_no", BigInteger, nullable=False, server_default=text("0")),
     Column("at_end", Boolean, nullable=False, server_default=text("false")),
-    # Until when its pace is used up; when somebody should look at it again.
+    # When its pace allows another repair; when its next round is due.
     _timestamp("paced_at"),
     _timestamp("next_at"),
-    # When it last came further; ahead, where its pace then lets it rest.
+    # When it last came further; later, if its pace lets it rest after that.
     _timestamp("still_since"),
     *(
         Column(name, BigInteger, nullable=False, server_default=text("0"))

@@ -1,8 +1,8 @@
-"""The schema of a database against the one of this release: a program starts only on one that serves it.
+"""The check of a database's schema: a program starts only on one that its release can work with.
 
-A migration that only adds is marked `additive`. The migration writes the oldest release that can work with
-the tables into the database, as a comment on the version table: so a release that has never heard of the
-newest migration can read it.
+A migration that only adds is marked `additive`. Migrating notes the oldest release that can work with the
+tables in the database, as a comment on the version table: so a release that does not know the newest
+migration can read it.
 
 Rule: it only reads, and needs psycopg alone, because every start does it.
 """
@@ -28,24 +28,24 @@ from progressor.storage.statements import STATEMENTS
 log = Logger("progressor.migrations")
 
 OLDEST_RELEASE = "Revision {} works with releases from revision {} on."
-"""Releases that are older than the tables look for this: its words are never changed."""
+"""The text that releases older than the tables look for: its words are never changed."""
 _OLDEST_RELEASE = re.compile(r"Revision (\w+) works with releases from revision (\w+) on\.")
 
 
 def folder() -> Path:
-    """The folder of the migrations: `alembic/` at the top of the source tree, in the wheel inside."""
+    """Return the folder of the migrations: `alembic/` in the wheel's package, or in the source tree."""
     package = Path(__file__).resolve().parent.parent
     inside = package / "alembic"
     return inside if inside.is_dir() else package.parent / "alembic"
 
 
 def revisions() -> list[str]:
-    """All revisions that this release knows, oldest first: their files begin with them."""
+    """Return all revisions that this release knows, oldest first: names of files begin with them."""
     return sorted(path.name.partition("_")[0] for path in (folder() / "versions").glob("*_*.py"))
 
 
 def head() -> str:
-    """The revision that this release needs."""
+    """Return the revision that this release needs; SchemaMismatch if there are no migrations."""
     known = revisions()
     if not known:
         raise SchemaMismatch("this installation of progressor has no migrations: reinstall it")
@@ -53,7 +53,7 @@ def head() -> str:
 
 
 def check(dsn: str, *, schema: str = DEFAULT_SCHEMA) -> str:
-    """The revision of the database; SchemaMismatch unless this release can work with its tables."""
+    """Return the revision of the database; SchemaMismatch unless this release can work with its tables."""
     with _looking(dsn) as connection:
         revision = _fit_revision(connection, schema)
         found = _differences(connection, schema)
@@ -69,13 +69,13 @@ def check(dsn: str, *, schema: str = DEFAULT_SCHEMA) -> str:
 
 
 def check_revision(dsn: str, *, schema: str = DEFAULT_SCHEMA) -> str:
-    """The same by the revision alone: for a look at what is wrong with the tables."""
+    """Return the revision as `check` does, but compare no tables: to look at what is wrong with them."""
     with _looking(dsn) as connection:
         return _fit_revision(connection, schema)
 
 
 def compare(dsn: str, *, schema: str = DEFAULT_SCHEMA) -> tuple[Difference, ...]:
-    """All that is not as this release makes it, in a database whose revision is that of this release."""
+    """Return all that is not as this release makes it; SchemaMismatch if the revision does not fit."""
     with _looking(dsn) as connection:
         _fit_revision(connection, schema)
         return _differences(connection, schema)
@@ -83,7 +83,7 @@ def compare(dsn: str, *, schema: str = DEFAULT_SCHEMA) -> tuple[Difference, ...]
 
 @contextmanager
 def _looking(dsn: str) -> Iterator[psycopg.Connection[Any]]:
-    """One transaction for a look at the schema, with the settings that it relies on."""
+    """Yield a connection in one transaction, with the settings that a look at the schema relies on."""
     role = None
     try:
         with closing(session_setup.connect_blocking(dsn, "progressor migrate")) as connection:
@@ -99,7 +99,10 @@ def _looking(dsn: str) -> Iterator[psycopg.Connection[Any]]:
 
 
 def translated(error: psycopg.Error, *, role: str | None, needs: str) -> ProgressorError:
-    """The error of a look or a migration: what stands in its way is in the database, nobody's request."""
+    """Return the error of a look or a migration.
+
+    SchemaMismatch for InvalidRequest: the database is at fault.
+    """
     meant = sqlstates.translated(error, role=role, needs=needs)
     return SchemaMismatch(str(meant)) if isinstance(meant, InvalidRequest) else meant
 
@@ -121,7 +124,7 @@ def _fit_revision(connection: psycopg.Connection[Any], schema: str) -> str:
 
 
 def revision_of(connection: psycopg.Connection[Any], schema: str) -> str | None:
-    """The revision of the database; None if it has no tables of ours."""
+    """Return the revision of the database; None if it has no tables of the engine."""
     versions = sql.Identifier(schema, "alembic_version")
     (there,) = connection.execute("SELECT to_regclass(%s)", [versions.as_string()]).fetchone() or (None,)
     if there is None:
@@ -131,9 +134,9 @@ def revision_of(connection: psycopg.Connection[Any], schema: str) -> str | None:
 
 
 def is_newer(connection: psycopg.Connection[Any], found: str | None, schema: str, *, wanted: str) -> bool:
-    """Whether a release after this one migrated the database, in a way that serves this one too.
+    """Return whether a newer release migrated the database, to tables that serve this release too.
 
-    SchemaMismatch if it does not, and for whoever wants another revision than the newest.
+    SchemaMismatch if they do not, or if `wanted` is not "head".
     """
     known = revisions()
     if found is None or found in known:
@@ -142,7 +145,7 @@ def is_newer(connection: psycopg.Connection[Any], found: str | None, schema: str
     comment = "SELECT obj_description(to_regclass(%s), 'pg_class')"
     (text,) = connection.execute(comment, [versions]).fetchone() or (None,)
     oldest = _OLDEST_RELEASE.search(text or "")
-    # What we know reaches up to our own revision: what is among it is not newer than that.
+    # `known` ends at the revision of this release: one that is in it is not newer.
     if wanted == "head" and oldest is not None and oldest[1] == found and oldest[2] in known:
         return True
     raise SchemaMismatch(

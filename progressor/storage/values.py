@@ -1,4 +1,4 @@
-"""What goes into the operations and what comes out of them: one value per item of a batch."""
+"""The values that operations take and return: one per item of a batch."""
 
 from __future__ import annotations
 
@@ -29,22 +29,22 @@ from progressor.model import (
     Timer,
 )
 
-# How many bytes of values are read at once: of tasks that are claimed, answers, states. One may be larger.
+# Bytes of values that are read at once: claimed tasks, answers, states. One alone may be larger.
 ROOM = 64 << 20
 
 
 def rejection_json(rejection: Rejection) -> bytes:
-    """A rejection as JSON."""
+    """Return a rejection as JSON."""
     return to_json(
         {"reason": rejection.reason, "details": dict(rejection.details), "invalid": rejection.invalid}
     )
 
 
 class TaskKey(NamedTuple):
-    """The identity of a task: its numbers say where it is, the others that it is this one.
+    """The identity of a task: its two numbers find it, the other fields prove that it is this one.
 
-    A server that is promoted or restored may hand out both numbers again. The birth is random; the key and
-    the hash are those of its request, of which a timer has none.
+    A server that is promoted or restored may hand out both numbers again. The birth is random; key and hash
+    are those of the task's request, and a timer has neither.
     """
 
     process_no: int
@@ -55,7 +55,7 @@ class TaskKey(NamedTuple):
 
     @property
     def fingerprint(self) -> str | None:
-        """What it has beside its numbers, in 16 characters of URLs; None for a timer."""
+        """The fields beside the numbers, as 16 characters that fit in a URL; None for a timer."""
         if self.idempotency_key is None:
             return None
         parts = f"{self.birth} {self.idempotency_key} ".encode() + (self.request_hash or b"")
@@ -65,7 +65,7 @@ class TaskKey(NamedTuple):
 class TaskRef(NamedTuple):
     """A task of one life of a process, and the client process that waits for it.
 
-    Without the last three it is a hint where to look.
+    Without birth, key and hash it is only a hint where to look.
     """
 
     namespace: str
@@ -78,7 +78,7 @@ class TaskRef(NamedTuple):
 
     @classmethod
     def of(cls, task: Task, process: Snapshot) -> TaskRef:
-        """That of a task in a worker's hands."""
+        """Return the reference to a task that a worker holds."""
         return cls(
             task.namespace,
             task.process_no,
@@ -96,9 +96,9 @@ class TaskRef(NamedTuple):
 
 
 class Standstill(NamedTuple):
-    """Why a request has no answer yet: its namespace is paused, no live worker serves it, or others wait.
+    """The reason why a request has no answer yet: a paused namespace, no live worker, or others before it.
 
-    `requests_before` it on its process are counted up to 1,001.
+    `requests_before`, those that wait before it on its process, are counted up to 1,001.
     """
 
     paused: bool
@@ -109,8 +109,8 @@ class Standstill(NamedTuple):
 class Request(NamedTuple):
     """A request to persist. `lease` is drawn by the caller, so that a repetition finds itself.
 
-    `worker_id` None: the caller has no free worker, the task waits. `reply_to` is the client process that
-    waits for the answer; `process_metadata` is that of a process to be created.
+    With `worker_id` None the caller has no free slot, and the task waits. `reply_to` is the client process
+    that waits for the answer; `process_metadata` is that of a process to be created.
     """
 
     namespace: str
@@ -145,7 +145,8 @@ class Postpone:
 class Duplicate:
     """The key was used before for the same request: this is its task, with its answer once final.
 
-    `is_own`: by this very request, in a try whose answer was lost; or it is done as soon as it is accepted.
+    `is_own`: an earlier try of this very request used it, and its answer was lost; or the request is done
+    as soon as it is accepted.
     """
 
     task: TaskRef
@@ -154,7 +155,7 @@ class Duplicate:
 
 
 class Reason(StrEnum):
-    """Why nothing was persisted."""
+    """The reason why nothing was persisted."""
 
     EXISTS = "exists"
     NOT_FOUND = "not_found"
@@ -169,7 +170,7 @@ class Reason(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class NotPrepared:
-    """The request was refused; `detail` is a broken process's."""
+    """The request was refused; `detail` is that of a broken process."""
 
     reason: Reason
     detail: str | None = None
@@ -179,7 +180,7 @@ Prepared = Continue | Postpone | Duplicate | NotPrepared
 
 
 class Gone(StrEnum):
-    """Why a task that was accepted has no row."""
+    """The reason why a task that was accepted has no row."""
 
     REMOVED = "removed"
     """Its process was removed."""
@@ -190,7 +191,7 @@ class Gone(StrEnum):
 
 
 class TaskOutcome(NamedTuple):
-    """How a task stands for its caller; status None: it has no row, `gone` says why."""
+    """The outcome of a task for its caller; without a status it has no row, and `gone` is the reason."""
 
     status: TaskStatus | None
     response: bytes | None = None
@@ -199,7 +200,10 @@ class TaskOutcome(NamedTuple):
 
     @classmethod
     def of(cls, reply: Reply) -> TaskOutcome:
-        """How a task that ends with this reply is stored. A rejection stands in `response`, as JSON."""
+        """Return the stored outcome of a task that ends with this reply.
+
+        A rejection is JSON in `response`.
+        """
         rejection = reply.rejection
         if rejection is not None:
             kind = "invalid request" if rejection.invalid else "rejected"
@@ -209,7 +213,7 @@ class TaskOutcome(NamedTuple):
         return cls(TaskStatus.FINISHED, reply.response)
 
     def rejection(self) -> Rejection | None:
-        """The rejection that ended the task, if one did."""
+        """Return the rejection that ended the task, if one did."""
         if self.status is not TaskStatus.ERROR or self.response is None:
             return None
         return Rejection(**from_json(self.response))
@@ -228,12 +232,12 @@ class Step(NamedTuple):
 
     @property
     def ends_alone(self) -> bool:
-        """Whether it ended well, and ends its own task and no other."""
+        """Return whether it ended well, and ends its own task and no other."""
         return self.decision.disposition in _ENDS_ALONE and self.decision.reply.error is None
 
     @property
     def size(self) -> int:
-        """About how many bytes its result has."""
+        """The size of its result, in bytes, roughly."""
         return self.decision.size
 
 
@@ -246,12 +250,12 @@ class Finished(NamedTuple):
 
     @property
     def task(self) -> TaskRef:
-        """Its task."""
+        """The task of the request."""
         return TaskRef.of(self.step.task, self.step.process)
 
     @property
     def answer(self) -> TaskOutcome:
-        """What its caller gets."""
+        """The outcome that its caller gets."""
         return TaskOutcome.of(self.step.decision.reply)
 
 
@@ -259,8 +263,8 @@ class Saved(NamedTuple):
     """The step is committed.
 
     `continuation` is the task that the same worker goes on with, `timer` what its handler sees of the
-    process's timer; `due` is when that is due if the worker does not go on; `cancelled` are the tasks
-    whose callers must be told that the process broke or is gone.
+    process's timer; `due` is when the timer is due if the worker does not go on; `cancelled` are the tasks
+    whose callers must be notified that the process broke or is gone.
     """
 
     now: datetime
@@ -274,7 +278,7 @@ class Saved(NamedTuple):
 class LostLease:
     """The running row was no longer this worker's: nothing was written.
 
-    `removed`: nor is there the process any more, because somebody removed it while the step ran.
+    `removed`: the process is gone too, because it was removed while the step ran.
     """
 
     removed: bool = False
@@ -288,7 +292,7 @@ class Claimed(NamedTuple):
 
     @property
     def size(self) -> int:
-        """How many bytes its values have."""
+        """The size of its values, in bytes."""
         values = (self.task.args, self.task.context, self.process.aux_state)
         return sum(len(value) for value in values if value is not None)
 
@@ -297,7 +301,7 @@ class Beat(NamedTuple):
     """One renewal of a process's own row in `workers`, the `number`-th, committed.
 
     `at` is PostgreSQL's time in its transaction; `sent` and `done` are when it was sent and when its commit
-    was heard of, by `time.monotonic`.
+    was acknowledged, by `time.monotonic`.
     """
 
     number: int
@@ -307,10 +311,10 @@ class Beat(NamedTuple):
 
 
 class Evidence(NamedTuple):
-    """That writes get through, by PostgreSQL's clock: from `since` without a gap up to `at`.
+    """The evidence that writes got through without a gap, from `since` to `at` by PostgreSQL's clock.
 
-    The row in `workers` of `worker_id` was renewed then for the `beats`-th time. `because` says why it is
-    no longer: for people.
+    At `at` the row of `worker_id` in `workers` was renewed for the `beats`-th time. `because` is the
+    reason, for people, why the evidence does not begin earlier.
     """
 
     worker_id: int
@@ -320,16 +324,16 @@ class Evidence(NamedTuple):
     because: str
 
     def covers(self, age: timedelta) -> bool:
-        """Whether they got through for so long."""
+        """Return whether writes got through for so long."""
         return self.at - self.since >= age
 
 
-# In one transaction: no more than is cancelled in a second or two.
+# Requests: the most per transaction, which cancels no more in a second or two; the least per process.
 _MOST_CANCELLED, _LEAST_CANCELLED = 10_000, 100
 
 
 def most_cancelled(processes: int) -> int:
-    """How many waiting requests of each of so many processes one transaction cancels."""
+    """Return how many waiting requests of each of so many processes one transaction cancels."""
     return max(_MOST_CANCELLED // processes, _LEAST_CANCELLED)
 
 
@@ -380,7 +384,7 @@ class NewBulk(NamedTuple):
 
 
 class Removed(NamedTuple):
-    """Whether there was such a process, and the callers to tell."""
+    """The result of a removal: did the process exist, and the tasks whose callers wait."""
 
     existed: bool
     cancelled: tuple[TaskRef, ...]

@@ -1,6 +1,7 @@
-"""When the timers that were set here fall due, so that nobody has to tell their worker.
+"""The times at which a pool's own timers fall due, so that no other process has to wake it.
 
-Rule: each millisecond once and none beyond the horizon, so it is bounded, however many timers are set.
+Rule: each millisecond is kept once and none beyond the horizon, so memory is bounded, however many timers
+are set.
 """
 
 from __future__ import annotations
@@ -8,20 +9,20 @@ from __future__ import annotations
 import heapq
 import math
 
-# Timers that fall due later than this are left to the scanner, in seconds.
+# Seconds; timers that fall due later are left to the scanner.
 HORIZON = 60.0
 
 
 class Alarm:
-    """Moments to come, by the event loop's clock, the next one first."""
+    """The moments to come, by the event loop's clock, soonest first."""
 
     def __init__(self) -> None:
-        # In milliseconds.
+        # Milliseconds.
         self._moments: list[int] = []
         self._set: set[int] = set()
 
     def set(self, now: float, delay: float) -> bool:
-        """Go off in `delay` seconds; True if that is before all others."""
+        """Add the moment in `delay` seconds; return True if it is new and the soonest."""
         if delay > HORIZON:
             return False
         moment = math.ceil((now + max(0.0, delay)) * 1000)
@@ -32,11 +33,11 @@ class Alarm:
         return self._moments[0] == moment
 
     def next(self, otherwise: float) -> float:
-        """When it goes off next, or `otherwise` if that is sooner."""
+        """Return the soonest moment in seconds, or `otherwise` if that is sooner."""
         return min(self._moments[0] / 1000, otherwise) if self._moments else otherwise
 
     def goes_off(self, now: float) -> bool:
-        """Whether a moment has come; it is over then."""
+        """Drop the moments that have come; return whether there was one."""
         before = len(self._moments)
         while self._moments and self._moments[0] <= now * 1000:
             self._set.discard(heapq.heappop(self._moments))

@@ -1,7 +1,7 @@
-"""The sign of life of a process: one row in `workers`, renewed from a thread of its own.
+"""The heartbeat of a process: one row in `workers`, renewed from a thread of its own.
 
-Rule: nothing that a handler does to the event loop can stop the heart; only the death or the freezing of
-the process can. What it renews is the evidence on which a zombie collector of this process judges others.
+Rule: nothing that a handler does to the event loop can stop it; only the death or the freezing of the
+process can. Its renewals are the evidence on which a zombie collector of this process judges other workers.
 """
 
 from __future__ import annotations
@@ -26,19 +26,23 @@ from progressor.supervision import keep_thread
 
 log = Logger("progressor.heartbeat")
 
-# After a failure the next beat comes soon: a lease is not long. In seconds, as the time for the last one.
+# Seconds: from a failed beat to the next, soon because a lease is short; and how long `stop` waits for the
+# thread.
 _AGAIN, _LAST_BEAT = 1.0, 5.0
 _MINUTE = 60.0
 
 
 class LastMinute:
-    """How much was added within the last minute to counts that only grow, by name."""
+    """The growth of named counts within the last minute; counts never shrink."""
 
     def __init__(self) -> None:
         self._seen: deque[tuple[float, dict[str, int]]] = deque()
 
     def of(self, counts: Mapping[str, int], now: float) -> dict[str, int]:
-        """Since the last look that is a minute old, if there is one; `now` in seconds."""
+        """Return how much each count grew in the last minute, or since the first call; `now` in seconds.
+
+        If the latest call that is a minute old is older than that, its growth is scaled down to a minute.
+        """
         self._seen.append((now, dict(counts)))
         while len(self._seen) > 1 and self._seen[1][0] <= now - _MINUTE:
             self._seen.popleft()
@@ -48,10 +52,10 @@ class LastMinute:
 
 
 class Heartbeat:
-    """Beats every `interval`; `witness` is told of each beat.
+    """The thread that beats every `interval` and hands each beat to `witness`.
 
-    `free_slots` and `performed`, the steps since the start, are read in the thread, by namespace.
-    `patience` bounds the tries of the first beat.
+    It calls `free_slots` and `performed` (steps since the start), both by namespace. `patience` bounds the
+    tries of the first beat.
     """
 
     def __init__(
@@ -77,34 +81,37 @@ class Heartbeat:
         self._thread: threading.Thread | None = None
 
     async def start(self) -> None:
-        """Register the process; a worker must be seen before it claims anything."""
+        """Register the process, or raise the error of its first beat; a worker claims nothing before."""
         registered: Future[None] = Future()
         registered.set_running_or_notify_cancel()
         self._thread = keep_thread("heartbeat", partial(self._run, registered), until=self._stopped)
         try:
             await asyncio.wrap_future(registered)
         except BaseException:
-            # Nobody will stop what was not started: the thread, wherever it is, leaves nothing behind.
+            # The caller never stops what did not start: the thread ends by itself and deletes its row.
             self._leaves = True
             self._stopped.set()
             raise
 
     async def stop(self, *, leave: bool) -> None:
-        """End the thread; `leave` deletes the row, otherwise what still runs waits for the collector."""
+        """End the thread.
+
+        With `leave` it deletes the row; else a zombie collector takes what still runs.
+        """
         self._leaves = leave
         self._stopped.set()
         if self._thread is None:
             return
         await asyncio.to_thread(self._thread.join, _LAST_BEAT)
         if self._thread.is_alive():
-            # It waits for a server that says nothing. It is a daemon: nobody has to wait for it.
+            # The thread waits for a server that does not answer. It is a daemon: Python exits without it.
             log.warning("worker not deregistered yet, its row will age")
 
     def _run(self, registered: Future[None]) -> None:
         if not registered.done():
             try:
                 self._register()
-            except BaseException as error:  # noqa: BLE001 - whoever starts it hears of it
+            except BaseException as error:  # noqa: BLE001 - `start` raises it
                 self._beats.close()
                 registered.set_exception(error)
                 return
@@ -114,7 +121,7 @@ class Heartbeat:
             try:
                 self._beat()
             except ProgressorError:
-                # The beats say themselves that PostgreSQL is not available.
+                # Beats logs the outage.
                 failing = True
             else:
                 failing = False
@@ -126,7 +133,7 @@ class Heartbeat:
         self._beats.close()
 
     def _register(self) -> None:
-        """Beat for the first time; again while PostgreSQL cannot do it, until the patience ends."""
+        """Send the first beat; repeat it until the patience ends, unless PostgreSQL denies it for good."""
         until = time.monotonic() + self._patience
         while True:
             try:
@@ -149,7 +156,7 @@ def heartbeat_on(
     free_slots: Callable[[], Mapping[str, int]],
     performed: Callable[[], Mapping[str, int]],
 ) -> Heartbeat:
-    """The sign of life of this process, which serves these namespaces with these step_timeouts."""
+    """Return the heartbeat of this process, which serves these namespaces with these step_timeouts."""
     beats = Beats(
         node.dsn,
         worker_id=node.node_id,

@@ -1,6 +1,6 @@
-"""The slots of a namespace, and the claims that fill them; the only place that counts free workers.
+"""The slots of a namespace, and the claims that fill them; the only place that counts free slots.
 
-Rule: a slot is taken before a task is asked for, and given back when its chain of steps has ended and every
+Rule: a slot is taken before a task is claimed, and given back when its chain of steps has ended and every
 sync handler that it ran has returned: so each slot has a thread, and no step waits for one. Claims are
 woken by rings (a hint, a timer of our own that fell due, a freed slot while more is known to wait) and,
 as the last net, by a slow poll.
@@ -36,15 +36,15 @@ from progressor.worker.worker import Worker
 
 log = Logger("progressor.pool")
 
-# A chain of steps gives its slot back after so many when no slot is free and others may wait.
+# Steps; a longer chain gives its slot back if no slot is free and other tasks may wait.
 MAX_CHAIN = 64
-# How long a slot is left unused when a step could not begin in it, in seconds.
+# Seconds; a slot in which a step could not begin stays unused for so long.
 _NOT_BEGUN = 1.0
 _SAYS = Says("claim failed, going on", "claims still fail", "claims work again")
 
 
 class Pool:
-    """Runs up to `concurrency` chains of steps of one namespace."""
+    """The slots of one namespace, for up to `concurrency` chains of steps."""
 
     def __init__(
         self,
@@ -72,24 +72,24 @@ class Pool:
         self._bell = asyncio.Event()
         self._rung: set[Kind] = set()
         self._alarm = Alarm()
-        # What each chain began with: whose step is given up must be said.
+        # The task with which each chain began: `_give_up` logs its process.
         self._chains: dict[StepTask[object], Claimed] = {}
         self._background = Background(namespace=namespace.name)
         self._outage = Outage(log, _SAYS, namespace=namespace.name)
         self._drained = asyncio.Event()
         self._on_end = watched("step", self._chain_ended)
         self.is_open = False
-        """Whether new work is begun: from the start until the stop."""
+        """True from `start` to `stop`: new work is begun."""
         self._has_given_up = False
 
     @property
     def busy(self) -> int:
-        """How many chains of steps run."""
+        """The number of chains of steps that run."""
         return len(self._chains)
 
     @property
     def is_idle(self) -> bool:
-        """Whether all slots are free, and nothing is known to wait."""
+        """Return whether all slots are free and no task is known to wait."""
         return self.free == self.size and not self._rung
 
     def start(self) -> None:
@@ -97,7 +97,7 @@ class Pool:
         expect("step")
         slots = partial(metrics.SLOTS.labels, self.namespace.name)
         slots("busy").set_function(lambda: self.size - self.free - self.hung)
-        # Fewer than none: slots are lent to processes for which steps wait.
+        # Below zero while slots are lent to processes for which steps wait.
         slots("free").set_function(lambda: max(0, self.free))
         slots("hung").set_function(lambda: self.hung)
         self.is_open = True
@@ -106,19 +106,19 @@ class Pool:
         self._background.keep("claims", self._claim_forever)
 
     def ring(self, kind: Kind) -> None:
-        """There may be work of this kind."""
+        """Have the claims look for work of this kind."""
         self._rung.add(kind)
         self._bell.set()
 
     def expect(self, delay: timedelta) -> None:
-        """A timer that this pool set falls due after `delay`."""
+        """Have the claims look for timers after `delay`, when a timer of this pool falls due."""
         if self._alarm.set(asyncio.get_running_loop().time(), delay.total_seconds()):
             self._bell.set()
 
     def reserve(self) -> bool:
-        """Take a slot for a request of this process, if one is free."""
-        # While others are known to wait, an eighth of the slots is theirs: requests of this process
-        # must not starve the timers.
+        """Take a slot for a request made in this OS process; return False if it may have none."""
+        # While tasks are known to wait, an eighth of the slots is kept for them: requests made in this OS
+        # process must not starve the timers.
         kept = max(1, self.size // 8) if self._rung else 0
         if self.free <= kept or not self.claims:
             return False
@@ -126,7 +126,7 @@ class Pool:
         return True
 
     def take(self) -> None:
-        """Take a slot, beyond all others if none is free."""
+        """Take a slot; if none is free, `free` goes below zero."""
         self.free -= 1
 
     def release(self, slots: int = 1) -> None:
@@ -145,7 +145,7 @@ class Pool:
         return self.free + self.hung >= self.size
 
     def computes(self, task_type: TaskType, name: str | None) -> float | None:
-        """For how long a handler is expected to compute, if it may be run here behind a lock; else None."""
+        """Return the seconds a handler is expected to compute; None: it must not run behind a lock here."""
         profile = self.namespace.profile_of(task_type, name) if self.claims else None
         return None if profile is None else profile.computes(self._fuse)
 
@@ -154,16 +154,16 @@ class Pool:
         return StartedStep(held, slot := Slot(), StepTask(self._worker.decided(held, slot)))
 
     def go_on(self, begun: StartedStep) -> None:
-        """Its task is committed as running: the step goes on, and the chain after it."""
+        """Continue a begun step whose task is committed as running, and the chain after it."""
         if self._has_given_up:
             begun.deciding.stop()
         work = self._run_chain(begun.held, begun.slot, begun.deciding)
         chain = self._begin(work, begun.held, begun.slot)
-        # A chain that is cancelled before it begins does not come to await it.
+        # A chain that is cancelled before it begins never awaits the step, which then must be stopped.
         chain.add_done_callback(watched("step", lambda _: begun.deciding.stop()))
 
     def give_up(self, begun: StartedStep) -> None:
-        """Its task is not committed: the slot is free when its handler has ended."""
+        """Give up a begun step whose task is not committed; its slot is free when its handler has ended."""
         if begun.deciding.done():
             self._budget.give_back(begun.slot)
             self.release()
@@ -171,7 +171,7 @@ class Pool:
             self._begin(begun.given_up(), begun.held, begun.slot)
 
     def restart(self, held: Claimed, begun: StartedStep) -> None:
-        """What began was not committed, this was: its handler begins when the other has ended."""
+        """Run `held`, which is committed, in place of `begun`, once the handler of that has ended."""
         slot = Slot()
         self._begin(self._run_anew(held, slot, begun), held, slot)
 
@@ -181,14 +181,14 @@ class Pool:
         await self._run_chain(held, slot)
 
     def end(self, begun: StartedStep, finished: Finished, *, since: float) -> None:
-        """Its task is committed with all that it did, decided at `since`: the slot is free."""
+        """Free the slot of a step that was committed with its request; it was decided at `since`."""
         try:
             due = self._worker.saved_at_once(finished, since=since)
             if due is not None:
                 self.expect(due)
             timer = finished.step.process.timer
             if timer is not None and timer.due <= finished.now:
-                # It was not blocked, and did not become due by anybody's word.
+                # A fused request does not block the timer, so nothing else rings for it now that it is due.
                 self._rung.add("timers")
         finally:
             self._budget.give_back(begun.slot)
@@ -200,21 +200,21 @@ class Pool:
 
     @property
     def claims(self) -> bool:
-        """Whether what is accepted now is claimed here: there is a slot, and room for its result."""
+        """Return whether the pool may take a task: it is open, with a free slot and room for results."""
         return self.free > 0 and self.is_open and not self._budget.is_used_up
 
     def _begin(self, work: Coroutine[Any, Any, object], held: Claimed, slot: Slot) -> StepTask[object]:
-        # A callback, not the end of the coroutine: one that is cancelled before it begins has no end.
+        # A callback, not a `finally` in the coroutine, which one cancelled before it begins never reaches.
         chain = StepTask(work)
         self._chains[chain] = held
         chain.add_done_callback(partial(self._on_end, slot))
         return chain
 
     async def run_next(self, process_no: int) -> bool:
-        """Run the step that waits first on a process, in a slot that is lent for it, if that is needed.
+        """Run the next task of a process in a slot that is lent for it; return False if none was run.
 
-        While there are free slots, and room, that is for the claims. A pool that stops claims no more, but
-        what runs must be able to finish.
+        While there are free slots and room, nothing is lent: the claims take the task. A pool that stops
+        claims no more, so it lends a slot: what runs must be able to finish.
         """
         if self.free > 0 and self._room() > 0 and self.is_open:
             return False
@@ -229,7 +229,7 @@ class Pool:
                 self.release()
         if held is None:
             return False
-        # A step, not a chain: the slot is lent for what is waited for, and for nothing else.
+        # One step, not a chain: the slot is lent for the step that is waited for, and for no other.
         slot = Slot(goes_on=False)
         step = self._begin(self._run_step(held, slot), held, slot)
         try:
@@ -247,7 +247,7 @@ class Pool:
         return await self._storage.capture_task(ref, worker_id=self.worker_id, lease=new_lease())
 
     def _keep_for_hung(self, task: Task, thread: Future[Any]) -> None:
-        """A sync handler runs on after its step: the slot is its own until it returns."""
+        """Keep the slot of a sync handler that runs on after its step, until it returns."""
         self.hung += 1
         self._slots_changed()
         about = said_of(task)
@@ -268,7 +268,7 @@ class Pool:
             self.release()
         else:
             self._keep_for_hung(*slot.hung)
-        # A task whose step failed us stays in running: its lease runs out and the collector takes it.
+        # After a defect its task stays in `running`: a collector takes it after step_timeout and grace.
         report("step", chain, namespace=self.namespace.name, process_id=held.task.process_id)
 
     async def _run_chain(self, first: Claimed, slot: Slot, begun: StepTask[Decision] | None = None) -> None:
@@ -295,14 +295,14 @@ class Pool:
         except (NoThread, NoRoom) as error:
             log_not_begun(self.namespace.name, error)
             await self._storage.hand_back([held.task])
-            # To claim it again at once would mean to hand it back again: others may have what it needs.
+            # Claimed again at once, it would be handed back again: another worker may have what it needs.
             await asyncio.sleep(_NOT_BEGUN)
             self._rung |= {"calls", "timers"}
             return None
         if due is not None:
             self.expect(due)
         if not slot.goes_on:
-            # The chain ends here. What waits on its process is for any slot that is free.
+            # The chain ends here: any free slot may take what waits on its process.
             self.ring("calls")
         return following
 
@@ -332,8 +332,8 @@ class Pool:
         self._bell.clear()
 
     async def _claim_once(self) -> None:
-        # Calls before timers. An eighth of the slots is left, or half of the last ones, so that requests of
-        # this OS process find a slot too. No more than that: each claim is a transaction.
+        # Calls before timers. A claim leaves an eighth of the slots, or half of the last ones, to requests
+        # made in this OS process. It leaves no more, because each claim is a transaction.
         for kind in KINDS:
             room = self._room() if kind in self._rung and self.free > 0 else 0
             if room <= 0 or not self.is_open:
@@ -356,7 +356,7 @@ class Pool:
                 self.run(held)
 
     def _room(self) -> int:
-        """How many bytes of values there is room for, beside those with which the chains began."""
+        """Return the bytes of values that may be claimed now, beside those with which the chains began."""
         return ROOM - sum(held.size for held in self._chains.values())
 
     async def _search(self, kind: Kind, limit: int, room: int) -> list[Claimed]:
@@ -370,15 +370,15 @@ class Pool:
         return found
 
     async def stop(self, grace: timedelta) -> bool:
-        """Stop claiming and let what runs finish; True if all of it did within `grace`."""
+        """Stop claiming and let what runs finish; return True if all of it did within `grace`."""
         self.is_open = False
         self._bell.set()
         try:
             async with asyncio.timeout(grace.total_seconds()):
-                # First the claims: what they bring is handed back.
+                # First the claims: the tasks they bring are handed back.
                 await self._background.ended()
-                # Then what runs, and the requests for which a slot is kept: they may still be accepted.
-                # Hung handlers nobody waits for: their steps are over.
+                # Then what runs, and the requests for which a slot is reserved: they may still be accepted.
+                # Hung handlers are not waited for: their steps are over.
                 while not self._is_drained:
                     self._drained.clear()
                     await self._drained.wait()
@@ -396,5 +396,5 @@ class Pool:
         say_given_up(self.namespace.name, [held.task.process_id for held in self._chains.values()])
         for chain in self._chains:
             chain.stop()
-        # How each of them ended is said where it ends.
+        # `_chain_ended` logs how each of them ended.
         await end_all(self._chains)

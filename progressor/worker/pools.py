@@ -1,6 +1,6 @@
-"""The pools of an OS process, by namespace: what others reach them by.
+"""The pools of an OS process, by namespace.
 
-Rule: it is made first and filled once, so what the pools need and what needs the pools is wired by
+Rule: `Pools` is made first and filled once, so that the pools and whatever uses them are wired by
 constructors. A client that runs nothing itself has none.
 """
 
@@ -34,28 +34,31 @@ class Pools(Mapping[str, Pool]):
 
     @property
     def busy(self) -> int:
-        """How many chains of steps run."""
+        """The number of chains of steps that run."""
         return sum(pool.busy for pool in self._pools.values())
 
     def free_slots(self) -> dict[str, int]:
-        """By namespace, for those who choose whom to wake."""
+        """Return the free slots by namespace, by which others choose the worker to wake."""
         return {name: max(0, pool.free) for name, pool in self._pools.items()}
 
     def ring(self, namespace: str, kind: Kind) -> None:
-        """There may be work of this kind, for whoever serves it here."""
+        """Ring the pool of a namespace, if it is served here: there may be work of this kind."""
         pool = self._pools.get(namespace)
         if pool is not None:
             pool.ring(kind)
 
     def computes(self, request: Request) -> float | None:
-        """How many seconds its handler is expected to compute, if it may be run here behind a lock."""
+        """Return the seconds its handler is expected to compute.
+
+        None if it must not run here behind a lock.
+        """
         pool = self._pools.get(request.namespace)
         return None if pool is None else pool.computes(request.task_type, request.name)
 
     async def run_next(self, namespace: str, process_no: int) -> bool:
-        """Run the step that waits first on a process, in a slot that is lent; False if none waits."""
+        """Run the next task of a process in a lent slot; return False if none was run."""
         return await self._pools[namespace].run_next(process_no)
 
     async def stop(self, grace: timedelta) -> bool:
-        """Stop claiming and let what runs finish; True if all of it did within `grace`."""
+        """Stop claiming and let what runs finish; return True if all of it did within `grace`."""
         return all(await asyncio.gather(*(pool.stop(grace) for pool in self._pools.values())))

@@ -12,40 +12,40 @@ from collections.abc import Callable
 from progressor.storage import ROOM
 from progressor.worker.slot import Slot
 
-# How long a step waits to begin, in seconds. Its task is running meanwhile: it must not become a zombie.
+# Seconds that a step waits to begin; short, because its task runs meanwhile and must not become a zombie.
 _PATIENCE = 5.0
 
 
 class NoRoom(Exception):
-    """The step did not begin: the results of others wait to be saved."""
+    """Raised in a step that cannot begin, because the results of others wait to be saved."""
 
 
 class ResultBudget:
-    """So many bytes of unsaved results; `used` are those that slots hold now."""
+    """A bound in bytes on unsaved results; `used` of them are held by slots now."""
 
     def __init__(self, most: int = ROOM) -> None:
         self._most = most
         self.used = 0
-        # What waits for the next moment at which there is room, if anybody does.
+        # Resolved when there is room again; None while no step waits.
         self._freed: asyncio.Future[None] | None = None
         self._on_room: list[Callable[[], None]] = []
 
     def notify(self, on_room: Callable[[], None]) -> None:
-        """Call this each time that there is room again."""
+        """Register a callback for each time that there is room again."""
         self._on_room.append(on_room)
 
     @property
     def is_used_up(self) -> bool:
-        """Whether no step may begin."""
+        """Return whether no step may begin."""
         return self.used >= self._most
 
     def take(self, slot: Slot, size: int) -> None:
-        """Count the result that was decided in a slot."""
+        """Count a result of `size` bytes that was decided in a slot."""
         slot.unsaved_bytes = size
         self.used += size
 
     def give_back(self, slot: Slot) -> None:
-        """Count the slot's result no more, if there is one: it is saved, or dropped."""
+        """Stop counting the slot's result, if it has one: it is saved or dropped."""
         was_used_up = self.is_used_up
         self.used -= slot.unsaved_bytes
         slot.unsaved_bytes = 0
@@ -57,7 +57,7 @@ class ResultBudget:
                 on_room()
 
     async def room(self) -> None:
-        """Return when a step may begin; NoRoom if it may not for long."""
+        """Wait until a step may begin; raise NoRoom if that takes longer than `_PATIENCE`."""
         loop = asyncio.get_running_loop()
         until = loop.time() + _PATIENCE
         while self.is_used_up:
@@ -66,5 +66,5 @@ class ResultBudget:
                 raise NoRoom
             if self._freed is None:
                 self._freed = loop.create_future()
-            # Not by cancelling: a step's task takes that for a stop.
+            # Not `asyncio.timeout`, which cancels: a step's task takes a cancellation for a stop.
             await asyncio.wait((self._freed,), timeout=left)

@@ -1,4 +1,4 @@
-"""What a chain of steps runs in, and a step that began before its task was committed."""
+"""Slots, in which chains of steps run, and steps that begin before their tasks are committed."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from progressor.storage import Claimed
 
 log = Logger("progressor.pool")
 
-# How many of the processes whose steps are given up are named.
+# Processes; a log line about steps that are given up names no more of them.
 _MOST_NAMED = 20
 
 
 class Slot:
-    """What a chain of steps runs in.
+    """A worker's room for one chain of steps.
 
-    `goes_on` says whether the chain may go on with what comes next on its process; `hung` is the task whose
-    sync handler runs on in its thread after the step: the slot is its own until it returns.
-    `unsaved_bytes` is the size of its result between decision and save.
+    `goes_on`: the chain may go on with the next task of its process. `hung`: the task whose sync handler
+    runs on in its thread after the step; it keeps the slot until it returns. `unsaved_bytes`: the size of
+    its result between decision and save.
     """
 
     __slots__ = ("goes_on", "hung", "unsaved_bytes")
@@ -43,25 +43,31 @@ class StartedStep(NamedTuple):
     deciding: StepTask[Decision]
 
     def decided(self) -> Decision | None:
-        """What becomes of it, if its handler has come to its end."""
+        """Return the decision; None while the handler runs, or if it was cancelled or failed."""
         done = self.deciding.done() and not self.deciding.cancelled() and self.deciding.exception() is None
         return self.deciding.result() if done else None
 
     def fits(self, held: Claimed) -> bool:
-        """Whether its handler, run on another task of the same request, would decide the same."""
-        # A process that is only made now is as new as the one that was not.
+        """Return whether its handler would decide the same on another task of its request.
+
+        False if it has not decided.
+        """
+        # The new process of an init is as empty as the one that was not committed.
         is_same = held.task.task_type is TaskType.INIT or held.process == self.held.process
         return is_same and self.decided() is not None
 
     async def given_up(self) -> None:
-        """Its task is not committed: what the handler did is nothing. Return when it has ended."""
+        """Stop the handler, whose task is not committed, and drop its decision.
+
+        Return when it has ended.
+        """
         self.deciding.stop()
         await asyncio.wait({self.deciding})
         self.decided()
 
 
 def said_of(task: Task) -> dict[str, Any]:
-    """What the log says of a task whose sync handler hangs."""
+    """Return the log fields of a task whose sync handler hangs."""
     return {
         "namespace": task.namespace,
         "process_id": task.process_id,
@@ -71,7 +77,7 @@ def said_of(task: Task) -> dict[str, Any]:
 
 
 def say_hangs(about: dict[str, Any], *, hung: int, slots: int) -> None:
-    """A sync handler runs on after its step; so many of the slots hang by now."""
+    """Log that a sync handler runs on after its step, and that `hung` of the `slots` hang by now."""
     log.warning(
         "sync handler hangs, its slot is lost until it returns",
         extra={**about, "hung": hung, "slots": slots},
@@ -84,7 +90,7 @@ def say_hangs(about: dict[str, Any], *, hung: int, slots: int) -> None:
 
 
 def log_not_begun(namespace: str, error: Exception) -> None:
-    """Log that a step lacked what it needs to begin, so that its task goes back to the schedule."""
+    """Log that a step had no thread or no room to begin, and that its task is handed back."""
     if isinstance(error, NoThread):
         log.error(
             "no thread for a sync handler, handed back", exc_info=error, extra={"namespace": namespace}
@@ -94,7 +100,7 @@ def log_not_begun(namespace: str, error: Exception) -> None:
 
 
 def say_given_up(namespace: str, processes: list[str]) -> None:
-    """A pool that stops does not wait any longer for the steps on these."""
+    """Log that a stopping pool gives up the steps on these processes."""
     log.warning(
         "steps given up, a zombie collector will take them",
         extra={"namespace": namespace, "steps": len(processes), "processes": processes[:_MOST_NAMED]},

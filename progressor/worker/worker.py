@@ -1,6 +1,6 @@
 """The step: load, perform, decide, save, reply; and on with the continuation.
 
-Rule: nothing leaves this module before the commit it speaks of. A worker that lost its lease changes
+Rule: no reply leaves this module before the commit of its step. A worker that lost its lease changes
 nothing: its result is dropped, logged and counted.
 """
 
@@ -53,21 +53,21 @@ if TYPE_CHECKING:
 
 log = Logger("progressor.worker")
 
-# Before a history that was refused is read again, in seconds.
+# Seconds between two tries to read a history.
 _PAUSE = 1.0
 _DEFAULT_OPTIONS = EngineOptions()
 _SAYS = Says("history not read, going on", "histories still not read", "histories are read again")
 
 
 class StepResult(NamedTuple):
-    """What a step leaves to its worker: the task to go on with, and in how long its new timer falls due."""
+    """The task to go on with after a step, and the time until its new timer falls due."""
 
     following: Claimed | None = None
     due: timedelta | None = None
 
 
 class Worker:
-    """Runs the steps of one namespace."""
+    """The part of a worker that runs the steps of one namespace."""
 
     def __init__(
         self,
@@ -90,15 +90,21 @@ class Worker:
         self._budget = budget
         self._options = options
         self.performed = 0
-        """How many handlers it has run."""
+        """Handlers that were run so far."""
         self._outage = Outage(log, _SAYS, namespace=namespace.name)
 
     async def step(self, held: Claimed, slot: Slot) -> StepResult:
-        """Run one task that this worker holds, and bring it to its end."""
+        """Run one task that this worker holds, save its result and reply.
+
+        NoRoom or NoThread if it did not begin.
+        """
         return await self.end(held, await self.decided(held, slot), slot)
 
     async def decided(self, held: Claimed, slot: Slot) -> Decision:
-        """Run the handler of a task: what becomes of it. Nothing is saved; NoRoom: it did not begin."""
+        """Run the handler of a task and return the decision; save nothing.
+
+        NoRoom or NoThread if it did not begin.
+        """
         if self._budget.is_used_up:
             await self._budget.room()
         task, process = held
@@ -111,14 +117,14 @@ class Worker:
             outcome = bounded(await perform(self._namespace, process, task, self.deadlines), self._options)
             metrics.took(metrics.TASK_PROCESSING, began, task.namespace, task.task_type)
         if running.left_behind is not None:
-            # Its handler keeps the slot: what comes next on the process is for others.
+            # Its handler keeps the slot: another slot takes what comes next on the process.
             slot.hung, slot.goes_on = (task, running.left_behind), False
         decision = decide(process, task, outcome, self._policy)
         self._budget.take(slot, decision.size)
         return decision
 
     async def end(self, held: Claimed, decision: Decision, slot: Slot) -> StepResult:
-        """Save what was decided, and answer."""
+        """Save the decision, then reply; return an empty StepResult if the lease was lost."""
         task, process = held
         try:
             step, saved = await self._save(Step(task, process, decision, slot.goes_on))
@@ -126,7 +132,7 @@ class Worker:
             self._budget.give_back(slot)
         if isinstance(saved, LostLease):
             return StepResult()
-        # What was decided, or that it could not be saved.
+        # The decision that was saved: a failure, if PostgreSQL refused the first one.
         decision = step.decision
         self._note(task, decision)
         self._reply(step, saved)
@@ -137,7 +143,10 @@ class Worker:
         return StepResult(Claimed(saved.continuation, left), due)
 
     def saved_at_once(self, finished: Finished, *, since: float) -> timedelta | None:
-        """Its task is committed with all that it did: in how long its new timer falls due."""
+        """Reply for a step that was committed with its request.
+
+        Return the time until its new timer is due.
+        """
         task, _, decision, _ = finished.step
         metrics.took(metrics.TASK_COMPLETION, since, task.namespace, decision.disposition)
         metrics.child(metrics.FUSED, task.namespace, task.task_type).inc()
@@ -160,12 +169,15 @@ class Worker:
                 return process._replace(history=events)
 
     async def _save(self, step: Step) -> tuple[Step, Saved | LostLease]:
-        """What was saved in the end, and what became of it."""
+        """Save a step, or its failure if PostgreSQL refuses the result.
+
+        Return the step saved and the outcome.
+        """
         began = time.monotonic()
         try:
             saved = await self._steps.submit(step)
         except Unreadable:
-            # It is saved; what it would go on with is left to a collector.
+            # The step is saved; its continuation, which cannot be read, is left to a zombie collector.
             raise
         except InvalidRequest as error:
             # PostgreSQL will never take this result (a value too large, say): the step has failed.
@@ -212,6 +224,9 @@ class Worker:
             self._replies.look(ref)
 
     def _shown(self, decision: Decision) -> str:
-        """Why a process broke, for the log: where a codec hides what is stored, the error's type alone."""
+        """Return why a process broke, for the log.
+
+        Only the error's type if a codec hides what is stored.
+        """
         error = decision.reply.error or "unknown error"
         return error.partition(":")[0] if self._namespace.wire.is_coded else in_one_line(error)

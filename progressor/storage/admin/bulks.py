@@ -28,39 +28,40 @@ from progressor.storage.postgres.transactions import Transactions
 from progressor.storage.statements import Params, Results, Row, Transaction
 from progressor.storage.values import NewBulk, Request
 
-# Of one round: how many broken processes it looks at, and how many repairs it begins.
+# One round: the most broken processes it looks at, and the most repairs it begins.
 _LOOKS, _MOST = 1000, 200
-# How many repairs of a bulk are under way at once. So many may still run after it was stopped.
+# Repairs of a bulk that are under way at once; so many may still run after it was stopped.
 MOST_UNDER_WAY = 1000
-# How many broken processes are looked at to tell what is left, and for a preview.
+# Broken processes that are looked at to count what is left, and for a preview; groups in a preview.
 _LEFT, _PREVIEWED, _GROUPS = 10_000, 100_000, 50
-# A bulk that was held up makes up for no more than this.
+# The most lost time that a bulk makes up for after it was held up.
 _BURST = timedelta(seconds=1)
-# Between two rounds of a bulk that has begun something, or waits for that; and after one that failed.
+# The pause between two rounds of a bulk that has begun repairs or waits for their ends; and after a round
+# that failed.
 _PAUSE, _LONG_PAUSE = timedelta(milliseconds=200), timedelta(seconds=5)
-# However slow its pace is, the end of a repair is seen within this.
+# The time within which the end of a repair is seen, however slow the pace.
 _SEEN_WITHIN = timedelta(seconds=5)
 _COUNTS = ("looked_at", "passed_by", "begun", "repaired", "refused", "failed", "removed")
 
 
 class Made(NamedTuple):
-    """The bulk of a key; whether that key was used for another one."""
+    """The bulk of a key; `is_another` if the key was used for another request."""
 
     bulk: Bulk
     is_another: bool
 
 
 class BulkRound(NamedTuple):
-    """What one round did: the bulk as it left it, and how much of each count is new."""
+    """The result of one round: the bulk after it, and how much of each count is new."""
 
     bulk: Bulk
     new: dict[str, int]
 
 
 class RunningBulks(NamedTuple):
-    """How many bulks of a namespace have not ended, and for how long one of them has stood still by now.
+    """The bulks of a namespace that have not ended, and the longest time for which one has stood still.
 
-    What the pace of a bulk lets it rest is no standing still.
+    A rest that the pace of a bulk demands does not count.
     """
 
     namespace: str
@@ -70,7 +71,7 @@ class RunningBulks(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _Looked:
-    """Which processes a round is to repair, how many it looked at, and where it goes on."""
+    """The processes that a round is to repair, how many it looked at, and where the next goes on."""
 
     chosen: Sequence[Row]
     count: int
@@ -80,7 +81,7 @@ class _Looked:
 
 
 class _Tried:
-    """What a round was about when it failed: which bulk, where it stood, and what it was to repair."""
+    """A round that failed: its bulk, the place of the bulk, and the processes that it was to repair."""
 
     def __init__(self) -> None:
         self.chosen: Sequence[Row] = ()
@@ -90,7 +91,7 @@ class _Tried:
         self.chosen, self._place = (), self._place_of(bulk)
 
     def is_at(self, bulk: Row) -> bool:
-        """Whether the same bulk still stands there."""
+        """Return whether it is the same bulk, still at the same place."""
         return self._place == self._place_of(bulk)
 
     @staticmethod
@@ -102,7 +103,7 @@ class Bulks(Transactions):
     """The operations on bulks."""
 
     async def make_bulk(self, item: NewBulk, *, now: datetime | None = None) -> Made:
-        """Store a bulk, whose bound is now; or find the one that was made with its key."""
+        """Store a bulk, whose bound is now, or find the one that was made with its key."""
         params = {**item._asdict(), "now": now}
         statements = {"make_bulk": params, "bulk_of_key": params}
         told = await self._transact("make_bulk", statements, patience=self._patience)
@@ -110,13 +111,16 @@ class Bulks(Transactions):
         return Made(_bulk_of(row), bytes(row["bulk_hash"]) != item.bulk_hash)
 
     async def bulks(self, *, limit: int, namespaces: Sequence[str] | None = None) -> list[Bulk]:
-        """The newest bulks of the namespaces that patterns fit, without what is left of them."""
+        """Return the newest bulks, of the namespaces that these patterns fit.
+
+        What is left is not counted.
+        """
         patterns = None if namespaces is None else texts([like(each) for each in namespaces])
         rows = await self._rows("bulks", bulk_id=None, limit=limit, namespaces=patterns)
         return [_bulk_of(row) for row in rows]
 
     async def bulk(self, bulk_id: int) -> Bulk | None:
-        """One bulk, with what is left, counted up to a bound."""
+        """Return a bulk, with what is left, counted up to a bound; None if there is none."""
         rows = await self._rows("bulks", bulk_id=bulk_id, limit=1, namespaces=None)
         if not rows:
             return None
@@ -131,7 +135,7 @@ class Bulks(Transactions):
     async def preview_bulk(
         self, namespace: str, *, detail_like: str | None, handler: str | None
     ) -> BulkPreview:
-        """What a bulk with this filter would repair now."""
+        """Return a preview: the processes that a bulk with this filter would repair now."""
         wanted = {"namespace": namespace, "detail_like": detail_like, "handler": handler}
         bound = {"cursor_at": None, "cursor_no": 0, "until": None, "until_task": None}
         return await self._groups(wanted, bound, looks=_PREVIEWED, groups=_GROUPS)
@@ -151,31 +155,32 @@ class Bulks(Transactions):
         )
 
     async def stop_bulk(self, bulk_id: int, *, now: datetime | None = None) -> None:
-        """From when this returns, the bulk begins no more repairs."""
+        """Stop a bulk; after this returns, it begins no more repairs."""
         for row in await self._rows("bulks", bulk_id=bulk_id, namespaces=None, limit=1):
-            # From here on it is this bulk, however often that is tried.
+            # From here on every try is for this bulk.
             key = row["idempotency_key"]
             await self._rows("stop_bulk", bulk_id=bulk_id, idempotency_key=key, now=now)
 
     async def next_bulk(self, *, now: datetime | None = None) -> timedelta | None:
-        """In how long the next round of a bulk is due; None if no bulk runs."""
+        """Return the time until the next round of a bulk is due; None if no bulk runs."""
         rows = await self._rows("next_bulk", now=now)
         due_in: timedelta | None = rows[0]["due_in"] if rows else None
         return due_in
 
     async def running_bulks(self, *, now: datetime | None = None) -> list[RunningBulks]:
-        """Of each namespace that has a bulk which has not ended."""
+        """Return the running bulks of each namespace that has any."""
         return [RunningBulks(**row) for row in await self._rows("running_bulks", now=now)]
 
     async def run_bulk(self, *, most: int = _MOST, now: datetime | None = None) -> BulkRound | None:
-        """One round of a bulk that is due and that nobody else runs; None if there is none."""
+        """Run one round of a bulk that is due and that no other runner holds; None if there is none."""
         tried = _Tried()
         for room in (most, 1):
             try:
                 return await self._round(partial(_one_round, tried=tried, most=room), room, now)
             except (BatchRefused, InvalidRequest) as error:
                 failure = f"it cannot be repaired: {error}"
-        # Or the next ones cannot even be looked at: then it is tried again later.
+        # A process alone is passed by. If no process could even be looked at, the bulk is tried again
+        # later.
         return await self._round(partial(_without, tried=tried, error=failure), 1, now)
 
     async def _round(
@@ -192,7 +197,7 @@ class Bulks(Transactions):
                 await session.roll_back()
                 raise
 
-        # Any of a batch may be in the way; what is alone is given up for damage alone.
+        # Any item of a batch may be the cause; a single one is given up only for damage.
         apart = one_of(most) if most > 1 else damage
         return await self._run("run_bulk", attempt, patience=self._patience, apart=apart)
 
@@ -221,12 +226,12 @@ async def _one_round(session: Session, bulk: Row, *, tried: _Tried, most: int) -
 
 
 def _is_repaired(row: Row) -> bool:
-    """Whether it is all done: no handler of a repair is to run, and no init anew."""
+    """Return whether the repair is done: neither a repair handler nor an init has to run."""
     return bool(row["task_status"] == TaskStatus.FINISHED and row["status"] != ProcessStatus.INIT)
 
 
 async def _without(session: Session, bulk: Row, *, tried: _Tried, error: str) -> BulkRound | None:
-    """A round that passes by what was tried alone, if nobody else went on with the bulk since."""
+    """Run a round that passes by the process that was tried, unless another runner went on since."""
     if not tried.is_at(bulk):
         await session.commit({})
         return None
@@ -244,7 +249,7 @@ async def _without(session: Session, bulk: Row, *, tried: _Tried, error: str) ->
 
 
 def _looking(bulk: Row, room: int) -> Transaction:
-    """What came of the repairs before; and, if there may be more, the next broken processes."""
+    """Return the statements that count ended repairs and, if there may be more, find the next processes."""
     looks: dict[str, Params] = {"settle_bulk": bulk}
     if bulk["status"] == BulkStatus.RUNNING and not bulk["at_end"] and room > 0:
         looks["look_bulk"] = {**bulk, "until": bulk["created_at"], "room": room, "looks": _LOOKS}
@@ -258,7 +263,7 @@ def _settle(bulk: Row, ended: Row) -> None:
 
 
 async def _note(session: Session, before: Bulk, bulk: Row, begun: Sequence[Row]) -> BulkRound:
-    """Commit what the round did, and that it came further if it did."""
+    """Commit the round, and the time of its progress if it made any."""
     after = _bulk_of(bulk)
     new = {name: getattr(after, name) - getattr(before, name) for name in _COUNTS}
     if any(new.values()):
@@ -268,7 +273,7 @@ async def _note(session: Session, before: Bulk, bulk: Row, begun: Sequence[Row])
 
 
 def _room(bulk: Row) -> int:
-    """How many repairs its pace allows now, and those that are under way."""
+    """Return how many repairs may begin now, by the pace and by the number that are under way."""
     behind = bulk["now"] - max(bulk["paced_at"], bulk["now"] - _BURST)
     if behind < timedelta():
         return 0
@@ -276,7 +281,10 @@ def _room(bulk: Row) -> int:
 
 
 def _looked(before: _Looked, rows: Sequence[Row], room: int) -> _Looked:
-    """What was found: where there was no room for all that match, it goes on behind the last of these."""
+    """Return what the look found.
+
+    Without room for all that match, the next goes on behind the last chosen.
+    """
     chosen = [row for row in rows if row["matches"]]
     if not rows:
         return replace(before, at_end=True)
@@ -287,7 +295,7 @@ def _looked(before: _Looked, rows: Sequence[Row], room: int) -> _Looked:
 
 
 async def _begin(session: Session, bulk: Row, chosen: Sequence[Row]) -> list[Row]:
-    """Lock these processes, and begin the repair of those that are as they were; these with their tasks."""
+    """Lock these processes, begin the repair of those that are as they were, and return their rows."""
     requests = [_request_of(bulk, row["process_id"]) for row in chosen]
     numbers = {"process_no": bigints([row["process_no"] for row in chosen])}
     params = {**request_columns(requests), "now": bulk["now"]}
@@ -299,12 +307,12 @@ async def _begin(session: Session, bulk: Row, chosen: Sequence[Row]) -> list[Row
         "prepared": params,
     }
     told = await session.transact(statements)
-    # Of another key or another lease it is somebody else's, or was begun before.
+    # A repair with another key or lease was begun by somebody else, or before.
     return [row for row in told["prepared"] if row["task_id"] is not None and row["own"]]
 
 
 def _request_of(bulk: Row, process_id: str) -> Request:
-    # Of the bulk's number and its birth: a database whose bulks were dropped counts from 1 again.
+    # The key has the bulk's number and its time: a database whose bulks were dropped counts from 1 again.
     key = f"bulk/{bulk['bulk_id']}/{bulk['created_at'].timestamp() * 1_000_000:.0f}"
     return Request(
         namespace=bulk["namespace"],
@@ -319,13 +327,13 @@ def _request_of(bulk: Row, process_id: str) -> Request:
 
 
 def _go_on(bulk: Row, looked: _Looked, *, begun: int, pause: timedelta) -> None:
-    """When and where it goes on, and whether it has ended."""
+    """Set when and where the bulk goes on, and whether it has ended."""
     now = bulk["now"]
     bulk["paced_at"] = max(bulk["paced_at"], now - _BURST) + begun * bulk["pace"]
     bulk["next_at"] = max(bulk["paced_at"], now + pause)
     bulk.update(cursor_at=looked.cursor_at, cursor_no=looked.cursor_no, at_end=looked.at_end)
     if _bulk_of(bulk).under_way:
-        # A round before its pace lets it begin anything has no room, and only counts what ended.
+        # A round that comes before the pace allows a repair only counts ended repairs.
         bulk["next_at"] = min(bulk["next_at"], now + _SEEN_WITHIN)
         return
     if bulk["status"] == BulkStatus.STOPPING:

@@ -1,6 +1,6 @@
-"""Requests that wait: how many, for how long, in which mailboxes, and until when.
+"""Mailboxes: how many requests wait, for how long, on which processes, and until when.
 
-Rule: every count has a bound, so a deep mailbox costs its look no more than a shallow one.
+Rule: every count has a bound, so that a deep mailbox costs no more than a shallow one.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from progressor.storage.admin.monitoring import Overview
 from progressor.storage.postgres.arrays import bigints
 from progressor.storage.statements import Row
 
-# How many mailboxes a look reaches besides those of processes that run, and how far it counts each of them.
+# Mailboxes that a look reaches besides those of processes that run; how far it counts each of them.
 _HEADS = 1000
 _SHALLOW = 100
-# How many of the deepest are counted on, and how far.
+# Mailboxes, the deepest, that are counted further; how far.
 _DEEPEST = 5
 _DEEP = 100_000
-# A mailbox gets shorter as fast as its last so many requests ended, unless they ended longer ago.
+# The pace of a mailbox is that of its last _STEPS requests, those that ended within _SPAN.
 _STEPS = 100
 _SPAN = timedelta(minutes=10)
 
@@ -28,7 +28,7 @@ class Mailboxes(Overview):
     """Bounded looks at mailboxes; none of them locks anything."""
 
     async def waiting(self, namespace: str, *, now: datetime | None = None) -> WaitingRequests:
-        """Count the requests of a namespace that wait, also those that wait behind others."""
+        """Count the requests that wait in a namespace, also those that wait behind others."""
         rows = await self._rows(
             "waiting", namespace=namespace, heads=_HEADS, most=_SHALLOW, deepest=_DEEPEST, now=now
         )
@@ -67,15 +67,15 @@ class Mailboxes(Overview):
 
 def _age(row: Row) -> timedelta:
     oldest: datetime | None = row["oldest"]
-    # A clock that was set back makes nothing younger than new.
+    # Never negative, even if PostgreSQL's clock was set back.
     return timedelta() if oldest is None else max(timedelta(), row["now"] - oldest)
 
 
 def _through_in(row: Row) -> timedelta | None:
-    """The time for what waits, at the pace of the last steps."""
+    """Return the time until all that waits has run, at the pace of the last steps; None if unknown."""
     if not row["requests"]:
         return timedelta()
-    # What ended after the first of them took the time since.
+    # The steps that ended after the first of them took the time since its end.
     later: int = row["steps"] - 1
     if later < 1:
         return None

@@ -1,4 +1,4 @@
-"""What concerns no process: who serves what, what waits there, which server it is; and hints."""
+"""Monitoring: which workers serve which namespaces, what waits there, and the server; also hints."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from progressor.storage.statements import Row
 
 
 class LiveWorker(NamedTuple):
-    """A worker whose heartbeat is fresh, and how many slots of a namespace it said are free."""
+    """A worker whose heartbeat is fresh, and its free slots of a namespace at its last beat."""
 
     worker_id: int
     free_slots: int
@@ -32,7 +32,7 @@ class NamespaceRow(NamedTuple):
 
 
 class ServedNamespaces(NamedTuple):
-    """How many workers live, what they serve, and which namespaces are paused."""
+    """The number of live workers, the namespaces they serve, and the paused namespaces."""
 
     workers: int
     namespaces: tuple[str, ...]
@@ -40,7 +40,10 @@ class ServedNamespaces(NamedTuple):
 
 
 class Backlog(NamedTuple):
-    """What waits in a namespace; in how long the next timer falls due, None if there is no other."""
+    """The backlog of a namespace.
+
+    `next_due` is the time until its next timer falls due, None if it has none.
+    """
 
     calls: Waiting
     timers: Waiting
@@ -49,54 +52,57 @@ class Backlog(NamedTuple):
 
 
 class Overview(Transactions):
-    """Statements that lock no process and are asked rarely."""
+    """The rare statements that lock no process."""
 
     async def register_namespace(
         self, name: str, *, options: Mapping[str, Any], schemas: Mapping[str, Any]
     ) -> None:
-        """A worker says what it serves; an operator's pause stays."""
+        """Publish a namespace that a worker serves; an operator's pause stays."""
         await self._rows(
             "register_namespace", name=name, options=json.dumps(options), schemas=json.dumps(schemas)
         )
 
     async def namespace(self, name: str) -> NamespaceRow | None:
-        """A namespace by its name; None if no worker ever served it."""
+        """Return a namespace by its name; None if no worker ever served it."""
         rows = await self._rows("namespace", name=name)
         return NamespaceRow(**rows[0]) if rows else None
 
     async def namespace_names(self) -> list[str]:
-        """Every namespace that any worker ever served."""
+        """Return every namespace that any worker ever served."""
         return [row["name"] for row in await self._rows("namespace_names")]
 
     async def namespaces_fitting(self, patterns: Sequence[str] | None) -> tuple[str, ...] | None:
-        """Those of them that a pattern fits; None: any. InvalidRequest, if one is no pattern."""
+        """Return the namespaces that one of these patterns fits; None means any.
+
+        InvalidRequest if a pattern is malformed.
+        """
         if patterns is None:
             return None
         return fitting(check_patterns("namespaces", patterns), await self.namespace_names())
 
     async def served_namespaces(self, lease_age: timedelta) -> dict[str, int]:
-        """How many live workers serve each namespace that is served."""
+        """Return the number of live workers of each namespace that is served."""
         rows = await self._rows("served_namespaces", lease_age=lease_age)
         return {row["name"]: row["workers"] for row in rows}
 
     async def live_workers(self, namespace: str, lease_age: timedelta) -> list[LiveWorker]:
-        """Who serves a namespace."""
+        """Return the live workers that serve a namespace."""
         rows = await self._rows("live_workers", namespace=namespace, lease_age=lease_age)
         return [LiveWorker(**row) for row in rows]
 
     async def longest_lease(self) -> timedelta | None:
-        """The longest lease that any process keeps; None if there is none."""
+        """Return the longest lease that any process keeps; None if there is none."""
         (row,) = await self._rows("longest_lease")
         longest: timedelta | None = row["lease_age"]
         return longest
 
     async def health(self, lease_age: timedelta) -> ServedNamespaces:
-        """How many workers live, what they serve, and which namespaces are paused."""
+        """Return the number of live workers, the namespaces they serve, and the paused namespaces."""
         (row,) = await self._rows("health", lease_age=lease_age)
         return ServedNamespaces(row["workers"], tuple(row["namespaces"] or ()), tuple(row["paused"] or ()))
 
     async def backlog(self, namespace: str, *, most: int, now: datetime | None = None) -> Backlog:
-        """What waits in a namespace, counted up to `most`."""
+        """Count the tasks that wait in a namespace, up to `most`."""
         (row,) = await self._rows("backlog", namespace=namespace, most=most, now=now)
         next_due: datetime | None = row["next_due"]
         return Backlog(
@@ -107,7 +113,10 @@ class Overview(Transactions):
         )
 
     async def oldest_snapshot(self) -> timedelta | None:
-        """The age of the oldest transaction that holds up the clearing of rows; None if nobody may know."""
+        """Return the age of the oldest transaction that holds up VACUUM.
+
+        None if the role may not see it.
+        """
         (row,) = await self._rows("oldest_snapshot")
         age_ms: float | None = row["age_ms"]
         return None if age_ms is None else timedelta(milliseconds=age_ms)
@@ -121,7 +130,7 @@ class Overview(Transactions):
         )
 
     async def server(self) -> dict[str, str]:
-        """Version and place of the server; of several in the DSN of the one that was reached."""
+        """Return version and place of the server; of several in the DSN, that of the one reached last."""
         (row,) = await self._rows("server_version")
         place = place_of(self._connections.dsn)
         if "," in place["host"] and self._connections.reached is not None:
@@ -132,6 +141,6 @@ class Overview(Transactions):
 
 def _waiting(row: Row, kind: str) -> Waiting:
     oldest: datetime | None = row[f"{kind}_oldest"]
-    # A clock that was set back makes nothing younger than new.
+    # Never negative, even if PostgreSQL's clock was set back.
     age = timedelta() if oldest is None else max(timedelta(), row["now"] - oldest)
     return Waiting(row[f"{kind}_waiting"], age)

@@ -1,7 +1,7 @@
-"""What an operator does to namespaces, and sees of them and of the workers.
+"""Namespaces and workers, as operators change and see them.
 
-Rule: what is counted is counted up to a bound, by an index. A namespace is paused by its row alone: every
-statement that puts a task into `running` asks for it.
+Rule: every count has a bound and uses an index. A namespace is paused by its row alone: every statement
+that puts a task into `running` looks at it.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from progressor.storage.postgres.pipeline import Session
 from progressor.storage.values import Standstill, TaskRef
 
 _NEXT_TIMERS = 3
-# How many broken processes, and how many timers, of a namespace are looked at for what failed.
+# Broken processes, and timers, of a namespace that are looked at for failures.
 MOST_FAILED = 5000
-# In seconds: each try may hold up, for a moment, whoever writes to processes.
+# Seconds of patience; short, because each try may hold up all writes to processes for a moment.
 _RETIRING = 5.0
 
 
 @dataclass(frozen=True, slots=True)
 class Left:
-    """What keeps a namespace from being retired; `processes` are counted up to 1,001."""
+    """The obstacles to retiring a namespace; `processes` are counted up to 1,001."""
 
     workers: int
     processes: int
@@ -43,24 +43,24 @@ class Left:
 
 
 class Oversight(Mailboxes):
-    """Asked by people, rarely; none of it locks a process."""
+    """The operations of operators: rare, and none of them locks a process."""
 
     async def set_paused(self, namespace: str, paused: bool, reason: str | None = None) -> bool:
-        """Pause a namespace, or let it go on; whether there is such a namespace."""
+        """Pause a namespace, or let it go on; return whether it exists."""
         return bool(await self._rows("set_paused", name=namespace, paused=paused, reason=reason))
 
     async def known_namespaces(self, name: str | None = None) -> list[KnownNamespace]:
-        """All namespaces by name, or the one of this name."""
+        """Return all namespaces by name, or the one of this name."""
         return [KnownNamespace(**row) for row in await self._rows("known_namespaces", name=name)]
 
     async def standstill(self, task: TaskRef) -> Standstill | None:
-        """Why a task may have no answer yet; None if its namespace is not known."""
+        """Return the reason why a task may have no answer yet; None if its namespace is not known."""
         params = {"process_no": task.process_no, "task_id": task.task_id, "most": MOST_COUNTED + 1}
         rows = await self._rows("standstill", namespace=task.namespace, **params)
         return Standstill(**rows[0]) if rows else None
 
     async def status(self, namespace: str | None = None) -> list[NamespaceStatus]:
-        """How all namespaces do, by name, or the one of this name."""
+        """Return the status of all namespaces by name, or of the one of this name."""
         running = {row["name"]: row["steps"] for row in await self._rows("running_steps")}
         return [
             await self._status(each, running.get(each.name, 0))
@@ -98,7 +98,7 @@ class Oversight(Mailboxes):
     async def failed(
         self, namespace: str, *, since: datetime | None = None, ago: timedelta | None = None
     ) -> list[Failed]:
-        """What is broken in a namespace, and which of its timers failed: since then, or so long ago."""
+        """Return broken processes and failed timers of a namespace, `since` a time or from `ago` on."""
         found: list[Failed] = []
         for verb, status in (("broken_processes", "broken"), ("failed_timers", "retrying")):
             rows = await self._rows(verb, namespace=namespace, most=MOST_FAILED + 1, since=since, ago=ago)
@@ -118,7 +118,7 @@ class Oversight(Mailboxes):
         return found
 
     async def all_workers(self) -> list[KnownWorker]:
-        """Everybody who has a heartbeat, also those that fell silent and were not dropped yet."""
+        """Return all processes with a heartbeat, also silent ones that were not dropped yet."""
         return [
             KnownWorker(
                 **row | {"worker_id": shown_id(row["worker_id"]), "namespaces": tuple(row["namespaces"])}
@@ -127,14 +127,14 @@ class Oversight(Mailboxes):
         ]
 
     async def retire(self, namespace: str, *, lease_age: timedelta) -> Left | None:
-        """Forget a namespace if nobody serves it and nothing is left in it; what is left.
+        """Forget a namespace if nobody serves it and nothing is left in it; return what is left.
 
         None if there is no such namespace.
         """
         look = {"name": namespace, "lease_age": lease_age, "most": MOST_COUNTED + 1}
 
         async def attempt(session: Session, again: bool) -> Left | None:
-            # Without a lock first: a refusal holds nobody up.
+            # First without a lock, so that a refusal holds up no writer.
             found = (await session.transact({"left_in_namespace": look}))["left_in_namespace"]
             if not found:
                 # A try before this one may have retired it.
@@ -154,7 +154,7 @@ class Oversight(Mailboxes):
             if told["retire"] or not told["left_in_namespace"]:
                 return Left(0, 0, False)
             left = _left(told["left_in_namespace"][0])
-            # Nothing when it was looked at, and kept all the same: a worker registered it in between.
+            # Nothing was left, and it was kept all the same: a worker registered it in between.
             return Left(0, 0, True) if left.is_nothing else left
 
         return await self._run("retire", attempt, patience=min(self._patience, _RETIRING))

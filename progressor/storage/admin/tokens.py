@@ -1,6 +1,6 @@
 """Bearer tokens: made, found, revoked, and when they were used.
 
-Rule: a secret never comes here, only its hash. Whether a token holds is judged by PostgreSQL's clock.
+Rule: a secret never comes here, only its hash. PostgreSQL's clock decides whether a token holds.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from progressor.storage.postgres.arrays import texts
 from progressor.storage.postgres.transactions import Transactions
 from progressor.storage.statements import Params, Row
 
-# How exactly the last use of a token is known.
+# The last use of a token is known to within this.
 USE_GRANULARITY = timedelta(minutes=5)
 
 
 class TokenStatements(Transactions):
-    """Statements on tokens alone."""
+    """The statements on tokens."""
 
     async def create_token(
         self,
@@ -29,7 +29,7 @@ class TokenStatements(Transactions):
         lifetime: timedelta | None,
         now: datetime | None = None,
     ) -> Token:
-        """Keep a token with the hash of its secret; if the id was taken, the other one returns."""
+        """Store a token with the hash of its secret; if the id is taken, return the token that has it."""
         by_id: Params = {"token_id": bearer.token_id, "now": now}
         making = {
             **by_id,
@@ -45,16 +45,16 @@ class TokenStatements(Transactions):
         return _token_of(row)
 
     async def find_token(self, token_id: str, *, now: datetime | None = None) -> Token | None:
-        """A token by its id, whether it holds or not."""
+        """Return a token by its id, whether it holds or not; None if there is none."""
         rows = await self._rows("find_tokens", token_id=token_id, now=now)
         return _token_of(rows[0]) if rows else None
 
     async def tokens(self, *, now: datetime | None = None) -> Sequence[Token]:
-        """All tokens, oldest first."""
+        """Return all tokens, oldest first."""
         return [_token_of(row) for row in await self._rows("find_tokens", token_id=None, now=now)]
 
     async def revoke_token(self, token_id: str, *, now: datetime | None = None) -> Token | None:
-        """End a token, once; None if there is none."""
+        """Revoke a token, once, and return it; None if there is none."""
         params = {"token_id": token_id, "now": now}
         statements = dict.fromkeys(("revoke_token", "find_tokens"), params)
         told = await self._transact("revoke_token", statements, patience=self._patience)
@@ -66,13 +66,13 @@ class TokenStatements(Transactions):
         await self._rows("use_token", token_id=token_id, granularity=USE_GRANULARITY, now=now)
 
     async def tokens_exist(self) -> bool:
-        """Whether any token was ever made here."""
+        """Return whether any token was ever made in this database."""
         (row,) = await self._rows("tokens_exist")
         return bool(row["found"])
 
 
 def _token_of(row: Row) -> Token:
-    # A scope that a newer release has granted means nothing here.
+    # Scopes that only a newer release knows are left out.
     known = frozenset(Scope(name) for name in row["scopes"] if name in tuple(Scope))
     return Token(
         token_id=row["token_id"],

@@ -22,13 +22,13 @@ _MOST = 10
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """All invariants that were looked at."""
+    """The invariants that were examined."""
 
     invariants: tuple[Invariant, ...]
 
     @property
     def is_clean(self) -> bool:
-        """Whether all of them hold."""
+        """Return whether all of them hold."""
         return all(invariant.holds for invariant in self.invariants)
 
 
@@ -44,7 +44,7 @@ def examine(
     schema: str = DEFAULT_SCHEMA,
     now: datetime | None = None,
 ) -> Report:
-    """Examine a database, or one namespace of it; at most `most` findings of each invariant.
+    """Examine a database, or one namespace of it; return at most `most` findings of each invariant.
 
     `quick` leaves out what reads all tasks, events or processes. A task of a dead worker is a finding when
     it is older than `lease_age` and `slack`, one that runs too long when it outlived its step_timeout,

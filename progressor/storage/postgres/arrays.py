@@ -22,24 +22,24 @@ _MICROSECOND = timedelta(microseconds=1)
 
 
 def microseconds(interval: timedelta) -> int:
-    """A duration in whole microseconds, exactly."""
+    """Return a duration in whole microseconds, exactly."""
     return interval // _MICROSECOND
 
 
 def timestamp(moment: datetime) -> int:
-    """A moment as PostgreSQL counts them: microseconds since 2000."""
+    """Return a moment as PostgreSQL counts it: microseconds since 2000."""
     return (moment - _EPOCH) // _MICROSECOND
 
 
 class _Kind:
-    """A type of elements: `of(value)` is one as its length and its bytes."""
+    """A type of elements; `of(value)` returns an element: its length and its bytes."""
 
     __slots__ = ("null", "of", "oid", "one")
 
     def __init__(self, oid: int, of: Callable[[Any], bytes]) -> None:
         self.oid = oid
         self.of = of
-        # What stands before the element of an array of one, and such an array of NULL.
+        # The bytes before the element of an array of one, and an array of one NULL.
         self.one = _HEADER(1, 1, oid, 1, 1)
         self.null = self.one + _NULL
 
@@ -66,7 +66,7 @@ def _text(value: str) -> bytes:
 
 
 def _json(value: str) -> bytes:
-    # As PostgreSQL's jsonb begins with the number of its format.
+    # PostgreSQL's jsonb begins with the number of its format.
     encoded = value.encode()
     return _LENGTH(len(encoded) + 1) + b"\1" + encoded
 
@@ -80,30 +80,30 @@ _TIMESTAMP = _Kind(1184, lambda value: _NUMBER(8, timestamp(value)))
 
 
 def texts(values: Sequence[str | None]) -> bytes:
-    """A column of text[]."""
+    """Return a column of text[]."""
     return _column(_TEXT, values)
 
 
 def jsons(values: Sequence[str | None]) -> bytes:
-    """A column of jsonb[], from its texts."""
+    """Return a column of jsonb[], from JSON texts."""
     return _column(_JSON, values)
 
 
 def blobs(values: Sequence[bytes | None]) -> bytes:
-    """A column of bytea[]."""
+    """Return a column of bytea[]."""
     return _column(_BYTES, values)
 
 
 def bigints(values: Sequence[int | None]) -> bytes:
-    """A column of bigint[]."""
+    """Return a column of bigint[]."""
     return _column(_BIGINT, values)
 
 
 def booleans(values: Sequence[bool | None]) -> bytes:
-    """A column of boolean[]."""
+    """Return a column of boolean[]."""
     return _column(_BOOLEAN, values)
 
 
 def timestamps(values: Sequence[datetime | None]) -> bytes:
-    """A column of timestamptz[]."""
+    """Return a column of timestamptz[]."""
     return _column(_TIMESTAMP, values)

@@ -10,7 +10,7 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from progressor.errors import InvalidRequest
 
-# No dead peer holds us: a bounded connect, and keepalives that end a silent connection.
+# No dead server may block us: connecting is bounded, and keepalives end a silent connection.
 _DEFAULTS = {
     "connect_timeout": "10",
     "keepalives_idle": "30",
@@ -19,17 +19,17 @@ _DEFAULTS = {
     "tcp_user_timeout": "30000",
 }
 
-# How SQLAlchemy names the driver.
+# The driver, as SQLAlchemy names it in a URL.
 _DRIVER = re.compile(r"^(postgres(?:ql)?)\+\w+(?=://)")
 
 
 def with_defaults(dsn: str, *, field: str = "dsn") -> str:
-    """The DSN as key=value, with bounds on waiting for a dead server unless it states its own."""
+    """Return the DSN as key=value, with bounds on waiting for a dead server unless it states its own."""
     return make_conninfo("", **{**_DEFAULTS, **parsed(dsn, field=field)})
 
 
 def parsed(dsn: str, *, field: str = "dsn") -> dict[str, Any]:
-    """The parts of a DSN; InvalidRequest (without the DSN: it holds a password) if it is none."""
+    """Return the parts of a DSN; InvalidRequest, without the DSN and its password, if it is none."""
     try:
         return dict(conninfo_to_dict(_DRIVER.sub(r"\1", dsn)))
     except psycopg.ProgrammingError:

@@ -41,9 +41,9 @@ _BINARY = pq.Format.BINARY
 _DONE = (pq.ExecStatus.TUPLES_OK, pq.ExecStatus.COMMAND_OK)
 _SYNCED = pq.ExecStatus.PIPELINE_SYNC
 _ANY_OTHER = 0
-# As jsonb, which begins with the number of its format.
+# Empty jsonb, which begins with the number of its format.
 _NO_METADATA = b"\1{}"
-# What a transaction states where sessions keep nothing.
+# The first statements of a transaction where sessions keep no state.
 _OPENING: Transaction = {
     "begin": {},
     "settings": BOUNDED_TRANSACTION,
@@ -62,7 +62,7 @@ class Numbered(NamedTuple):
 
 @cache
 def numbered(name: str, schema: str = DEFAULT_SCHEMA) -> Numbered:
-    """This statement, as it is sent."""
+    """Return this statement as it is sent."""
     names: list[str] = []
 
     def number(match: re.Match[str]) -> str:
@@ -79,7 +79,7 @@ def _interval(value: timedelta) -> bytes:
     return (value // timedelta(microseconds=1)).to_bytes(8, "big", signed=True) + bytes(8)
 
 
-# By the type of a value.
+# Encoders by the type of a value.
 _ENCODERS: dict[type, Callable[[Any], bytes | None]] = {
     type(None): lambda _: None,
     str: str.encode,
@@ -100,7 +100,7 @@ def _encode(value: Any) -> bytes | None:
 
 
 def _inherited(kind: type) -> Callable[[Any], bytes | None]:
-    # A user's ids may be of a class of their own.
+    # A user's ids may be of a subclass.
     for base in kind.__mro__:
         if base in _ENCODERS:
             return _ENCODERS[base]
@@ -108,7 +108,10 @@ def _inherited(kind: type) -> Callable[[Any], bytes | None]:
 
 
 class _JsonLoader(JsonbBinaryLoader):
-    """Most processes have no metadata: to parse nothing takes longer than to read a small row."""
+    """The loader of jsonb.
+
+    It does not parse `{}`, which most metadata is: that would cost more than a small row.
+    """
 
     def load(self, data: Buffer) -> Any:
         return {} if data == _NO_METADATA else super().load(data)
@@ -117,7 +120,8 @@ class _JsonLoader(JsonbBinaryLoader):
 class Session:
     """A connection for one transaction at a time.
 
-    With `keeps_state=False` nothing is prepared, and each transaction begins with what it relies on.
+    With `keeps_state=False` nothing is prepared, and each transaction begins with the settings it relies
+    on.
     """
 
     def __init__(
@@ -132,34 +136,34 @@ class Session:
         self._pgconn = connection.pgconn
         self._pgconn.nonblocking = 1
         self._pgconn.enter_pipeline_mode()
-        # Types without a loader are enums, whose numbers differ from database to database: their labels.
+        # A type without a loader is an enum, whose number differs by database: read its label as text.
         connection.adapters.register_loader(_ANY_OTHER, TextBinaryLoader)
         connection.adapters.register_loader("jsonb", _JsonLoader)
         self._transformer = Transformer(connection)
         self._keeps_state = keeps_state
         self._prepared: set[str] = set()
-        # Nothing is under way: false from the first byte sent to the sync that was read.
+        # False from the first byte that is sent until the sync is read.
         self._is_quiet = True
-        # For the loop, because libpq closes its own while it reads that the server ends the session. From a
-        # closed descriptor no watch can be taken away, and if a forked process has the socket too, it would
-        # go off again and again.
+        # A duplicate for the event loop: libpq closes its own socket when it reads that the server ends the
+        # session. The watch of a closed descriptor cannot be removed, and would go off again and again if a
+        # forked process has the socket too.
         self._socket = socket.socket(fileno=os.dup(self._pgconn.socket))
         self._arrivals = select.poll()
         self._arrivals.register(self._socket, select.POLLIN)
-        # Whether the loop watches it, and who waits for it now.
+        # Whether the loop watches the socket, and the future that waits for it now.
         self._listens = False
         self._awaited: asyncio.Future[None] | None = None
-        # What a statement's rows are called is the same each time.
+        # The columns of each statement, which are the same each time.
         self._columns: dict[str, list[str]] = {}
 
     @property
     def is_idle(self) -> bool:
-        """Whether the connection is good for another transaction."""
+        """Return whether the connection can take another transaction."""
         return self._is_quiet and self._pgconn.transaction_status == pq.TransactionStatus.IDLE
 
     @property
     def is_lost(self) -> bool:
-        """Whether the server ended the connection."""
+        """Return whether the server ended the connection."""
         return self._pgconn.status != pq.ConnStatus.OK
 
     async def close(self) -> None:
@@ -168,7 +172,7 @@ class Session:
         await self._connection.close()
 
     async def transact(self, statements: Transaction) -> Results:
-        """Run these as one transaction in one round trip."""
+        """Run these as one transaction in one round trip; return the rows of each statement."""
         if self._keeps_state or self._pgconn.transaction_status != pq.TransactionStatus.IDLE:
             return await self._send(statements)
         try:
@@ -201,24 +205,24 @@ class Session:
         return await self._send({**statements, "commit": {}})
 
     async def roll_back(self) -> None:
-        """End the open transaction, of which nothing is done; if the connection ended, so did it."""
+        """Roll back the open transaction; a connection that ended has rolled back already."""
         if self._is_quiet and not self.is_lost:
             await self._send({"rollback": {}})
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[None]:
-        """Several round trips as one transaction, for what is rare and must look before it acts."""
+        """Open a transaction of several round trips, for rare operations that must look before they act."""
         await self.begin({})
         try:
             yield
         except Exception:
-            # A cancellation does not wait for PostgreSQL: its connection is dropped, and that rolls back.
+            # Not on a cancellation, which waits for nothing: the connection is closed, and that rolls back.
             await self.roll_back()
             raise
         await self.commit({})
 
     async def _prepare(self, statements: Transaction) -> None:
-        """In a round trip before: a statement that fails must not leave in doubt what is prepared."""
+        """Prepare statements in a round trip of its own: one that fails later leaves no doubt which are."""
         missing = [name for name in statements if name not in self._prepared]
         self._is_quiet = False
         for name in missing:
@@ -228,7 +232,7 @@ class Session:
         self._prepared.update(missing)
 
     async def _synced(self, names: Iterable[str]) -> Results:
-        """Send everything, and read until the sync that ends the transaction; the named results' rows."""
+        """Send everything and read until the sync that ends the transaction; return the rows by name."""
         pgconn = self._pgconn
         pgconn.pipeline_sync()
         await self._flush()
@@ -241,7 +245,8 @@ class Session:
                 continue
             result = pgconn.get_result()
             if result is None:
-                # Between two statements' results; after the last one only if the server is gone.
+                # None stands between the results of two statements; after the last one it means a lost
+                # server.
                 if pgconn.status != pq.ConnStatus.OK:
                     raise failure or psycopg.OperationalError("the connection was lost")
                 continue
@@ -255,7 +260,7 @@ class Session:
                 failure = error_from_result(result)
         if failure is not None:
             raise failure
-        # By now it is committed: what cannot be read does not undo it.
+        # It is committed by now, even if a value cannot be read.
         return {name: self._rows(name, result) for name, result in zip(names, results, strict=False)}
 
     def _rows(self, name: str, result: pq.abc.PGresult) -> list[Row]:
@@ -269,13 +274,13 @@ class Session:
         try:
             rows = self._transformer.load_rows(0, result.ntuples, tuple)
         except Exception as error:
-            # The loaders raise what they like: no Python value for it, too deep, too many digits.
+            # Loaders raise anything: no Python value for it, too deep, too many digits.
             raise Unreadable(name, error) from error
         return [dict(zip(columns, row, strict=True)) for row in rows]
 
     async def _flush(self) -> None:
         while self._pgconn.flush() == 1:
-            # Both ways: the server may stop reading until somebody reads what it says.
+            # Read and write: the server may stop reading until its own output is read.
             loop = asyncio.get_running_loop()
             loop.add_writer(self._socket.fileno(), self._wake)
             try:
@@ -285,15 +290,15 @@ class Session:
             self._pgconn.consume_input()
 
     async def _readable(self) -> None:
-        """Wait for something to read, or for what else wakes this session."""
+        """Wait until the socket can be read, or until `_wake` is called for another reason."""
         loop = asyncio.get_running_loop()
         self._awaited = loop.create_future()
         if self._listens and self._arrivals.poll(0):
-            # What is there already may be the end of a connection that was reset. That is said once by
-            # uvloop, which then watches no more, and perhaps it was said together with what was read.
+            # Bytes that are there already may be the end of a connection that was reset. uvloop reports
+            # that only once, then stops watching, and may have reported it together with what was read.
             self._ignore()
         if not self._listens:
-            # It stays for the next time: to set it and to take it away is a dozen system calls.
+            # The watch stays for the next time: to set and remove it takes a dozen system calls.
             loop.add_reader(self._socket.fileno(), self._wake)
             self._listens = True
         try:
@@ -306,8 +311,8 @@ class Session:
             if not self._awaited.done():
                 self._awaited.set_result(None)
         elif self._arrivals.poll(0):
-            # Not what was read just now, said once more, but what nobody asked for: the server ends the
-            # session, which its next user finds out. That one sets the watch anew.
+            # Not a repeated report of what was just read, but bytes that nobody asked for: the server ends
+            # the session. Its next user finds that out, and sets the watch anew.
             self._ignore()
 
     def _ignore(self) -> None:

@@ -1,7 +1,7 @@
 """Connections for one use at a time: opened on demand, reused last in first out, dropped when they break.
 
-Rule: a connection in here is idle and clean, or it is not in here: who took it gives it back or closes it,
-also after `close`. No background task opens any: after an outage the next caller does. One that nobody took
+Rule: a connection in the pool is idle and clean. The caller that took one gives it back, even after
+`close`. No background task opens connections: after an outage the next caller does. One that was not taken
 for a while is closed, so that others find a place on the server.
 """
 
@@ -21,7 +21,7 @@ from progressor.supervision import Background, watched
 
 
 class Connection(Protocol):
-    """What a pool asks of what it keeps."""
+    """The connection as a pool sees it."""
 
     @property
     def is_idle(self) -> bool: ...
@@ -30,21 +30,22 @@ class Connection(Protocol):
     def is_lost(self) -> bool: ...
 
     def close(self) -> Coroutine[Any, Any, None]:
-        """Close it, whatever it does. There is no moment at which a cancellation leaves it open."""
+        """Close it, whatever it does. A cancellation at any moment leaves it closed."""
 
 
 C = TypeVar("C", bound=Connection)
 
+# Seconds; a connection that nobody took for so long is closed.
 _IDLE_SECONDS = 60.0
 
 
 class ConnectionPool(Generic[C]):
-    """At most `limit` connections. `role` is who they log in as, once there was one."""
+    """At most `limit` connections. `role` is the role that they log in as, once there was one."""
 
     role: str | None = None
 
     def __init__(self, *, limit: int) -> None:
-        # The one that was given back last is the last one, and is taken first.
+        # The connection given back last is at the end, and is taken first.
         self._idle: list[tuple[C, float]] = []
         self._closing = Background()
         self._look: asyncio.TimerHandle | None = None
@@ -58,11 +59,14 @@ class ConnectionPool(Generic[C]):
         await self._places.acquire()
 
     def acquire(self) -> Acquired[C]:
-        """A connection for one transaction; it is dropped if it is not idle afterwards."""
+        """Return the scope of a connection for one transaction.
+
+        One that is not idle afterwards is closed.
+        """
         return Acquired(self)
 
     async def take(self) -> C:
-        """One that is idle, or a new one."""
+        """Return an idle connection, or a new one."""
         await self._place()
         try:
             return self._idle.pop()[0] if self._idle else await self._open()
@@ -71,16 +75,16 @@ class ConnectionPool(Generic[C]):
             raise
 
     async def give_back(self, connection: C, *, ended: bool) -> None:
-        """Keep what was taken, if it is good for another use; `ended`: its session was ended."""
+        """Keep a connection that was taken, if it can be used again; `ended`: its session was ended."""
         try:
-            # A refused transaction leaves a good connection good; a cancelled one does not.
+            # After a refused transaction a connection is still good; after a cancelled one it is not.
             if connection.is_idle and not self._closed and not ended:
                 self._keep(connection)
             else:
                 ended = ended or connection.is_lost
                 await connection.close()
                 if ended:
-                    # What ended this one ended the idle ones too, most likely: find out once.
+                    # Most likely the idle ones were ended too: do not let each caller find out.
                     await self._drop_idle()
         finally:
             self._places.release()
@@ -92,7 +96,7 @@ class ConnectionPool(Generic[C]):
             self._look = loop.call_later(_IDLE_SECONDS, watched("idle connections", self._close_unused))
 
     def _close_unused(self) -> None:
-        """Close those that nobody took for long enough, and look again when the next one may be."""
+        """Close connections that were idle for too long, and look again when the next one may be."""
         loop, self._look = asyncio.get_running_loop(), None
         oldest = loop.time() - _IDLE_SECONDS
         while self._idle and self._idle[0][1] <= oldest:
@@ -115,7 +119,7 @@ class ConnectionPool(Generic[C]):
 
 
 class Acquired(Generic[C]):
-    """The scope in which a connection is in use. No generator: a lone request feels what that costs."""
+    """The scope in which a connection is in use. Not a generator, whose cost a lone request would feel."""
 
     __slots__ = ("_connection", "_pool")
 
@@ -145,7 +149,7 @@ class SessionPool(ConnectionPool[Session]):
     ) -> None:
         super().__init__(limit=limit)
         self.dsn = dsn
-        # Where the newest session is: of several servers in the DSN the one that was reached.
+        # Host and port of the newest session: the DSN may name several servers.
         self.reached: tuple[str, int] | None = None
         self._schema = schema
         self._session_state = session_state
@@ -161,6 +165,6 @@ class SessionPool(ConnectionPool[Session]):
         except BaseException as error:
             await connection.close()
             if isinstance(error, OSError):
-                # As libpq says it when it is libpq that has no descriptor left: to be tried again.
+                # The error that libpq raises if it finds no descriptor left: it is tried again.
                 raise psycopg.OperationalError(f"no session: {error.strerror}") from error
             raise

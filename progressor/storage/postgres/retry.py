@@ -1,7 +1,7 @@
-"""Whether an operation or a read that PostgreSQL did not do is tried again, and when.
+"""Retries of operations and reads: which ones are tried again, and when.
 
-Rule: what a worker holds, or may hold unawares, is repeated until PostgreSQL does it; all else for as long
-as there is patience. Who is refused for a reason that lasts is told at once.
+Rule: an operation on tasks that a worker holds, or may hold without knowing, is repeated until PostgreSQL
+does it; any other for as long as there is patience. An error with a lasting reason is raised at once.
 """
 
 from __future__ import annotations
@@ -26,47 +26,51 @@ from progressor.storage.postgres.sqlstates import BatchRefused, ErrorClass, Erro
 C = TypeVar("C")
 T = TypeVar("T")
 
+# Seconds between two tries: the first pause, and the longest.
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.02, 1.0
 
 
 def always() -> bool:
-    """Of an operation on tasks that a worker holds."""
+    """Return True: for operations on tasks that a worker holds."""
     return True
 
 
 def never() -> bool:
-    """Of an operation that nobody's tasks hang on."""
+    """Return False: for operations that leave no task in a worker's hands."""
     return False
 
 
 Apart = Callable[[ErrorRule], bool]
-"""Whether two such refusals are perhaps for the sake of one, so that each is to be tried alone."""
+"""A test of a refusal: is one item perhaps the cause? After two such refusals each item is tried alone."""
 
 
 def as_one(_line: ErrorRule) -> bool:
-    """Of an operation that is tried as it is."""
+    """Return False: for operations whose items are never tried alone."""
     return False
 
 
 def one_of(items: int) -> Apart:
-    """Of a batch of so many."""
+    """Return the test for a batch of so many items: one of them may be the cause."""
     return lambda line: items > 1 and line.of_one_item
 
 
 def one_or_one_of(items: int) -> Apart:
-    """Of a batch whose items need not be done: one that is damaged is given up when it is alone."""
+    """Return the test for a batch whose items may fail: an item alone is given up if it is damaged."""
     return damage if items == 1 else one_of(items)
 
 
 def damage(line: ErrorRule) -> bool:
-    """Of a claim, which would choose the same tasks again, and of what is alone already."""
+    """Return whether it means damage.
+
+    For lone items, and for claims, which would choose the same tasks again.
+    """
     return line.is_damage
 
 
 class Retry:
     """The tries of one operation, on connections of this pool.
 
-    `patience` in seconds, None: without end. `holds` says whether a worker holds tasks of it already.
+    `patience` is in seconds, None: without end. `holds` returns whether a worker holds tasks of it already.
     """
 
     def __init__(
@@ -96,9 +100,10 @@ class Retry:
         acquire: Callable[[], AbstractAsyncContextManager[C]],
         attempt: Callable[[C, bool], Awaitable[T]],
     ) -> T:
-        """Attempt it, each time on another connection, until it is done.
+        """Attempt it, each time on another connection, until it is done; return its result.
 
-        `attempt` is told whether there was a try before: it may have been done, and its answer lost.
+        `attempt` gets True if there was a try before, which may have been committed. Raises BatchRefused,
+        the translated error if that is final, and StorageUnavailable when the patience is over.
         """
         while True:
             try:
@@ -111,7 +116,7 @@ class Retry:
                 return result
 
     async def _failed(self, error: psycopg.Error) -> None:
-        """Return when it is time for the next try; raise if there is none."""
+        """Wait until the next try is due; raise if there is to be none."""
         line = sqlstates.judged(error)
         self._doubtful = self._doubtful or not sqlstates.is_definite(error)
         told = sqlstates.translated(error, role=self._pool.role, needs=sqlstates.TO_RUN)
@@ -121,7 +126,7 @@ class Retry:
         self._refusals += self._apart(line)
         if self._refusals > 1:
             raise BatchRefused(said_by(error)) from None
-        # A first try may find a connection that an earlier outage ended: that is none of now.
+        # The first failure may be of a connection that an earlier outage ended: that is no outage now.
         if (self._again or gives_up) and line.meaning is not ErrorClass.CONFLICT:
             cause = in_one_line(str(told)) if line.meaning.is_for_an_operator else said_by(error)
             self._outage.failed(cause, operation=self._verb)
@@ -136,5 +141,5 @@ class Retry:
 
     @property
     def _must_go_on(self) -> bool:
-        # Of a try whose answer was lost nobody knows what it put into a worker's hands.
+        # A try whose answer was lost may have put tasks into a worker's hands.
         return self._holds() or (self._doubtful and self._patience is None)

@@ -1,7 +1,7 @@
-"""Whether PostgreSQL can be had, as the log has it: which server, what was tried, what it said.
+"""Outages of PostgreSQL in the log: the server, the operation that was tried, and the error.
 
 Rule: everything of one OS process that talks to one database shares one Outage, so that a server that is
-away is one line, whatever waits for it. The password of the DSN is in none.
+away is one line, whatever waits for it. No line has the password of the DSN.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _WITHOUT_DESCRIPTORS = _SAYS._replace(
 
 
 class _Reach(Outage):
-    """The outage of a database, unless it is this OS process that has no descriptor left to reach it."""
+    """The outage of a database; its lines differ if this OS process has no descriptor left to reach it."""
 
     def failed(self, cause: str, **fields: object) -> None:
         if descriptors.are_used_up():
@@ -39,7 +39,7 @@ class _Reach(Outage):
 
 
 def outage_of(dsn: str) -> Outage:
-    """The outage of this database, which says where it is."""
+    """Return an outage whose lines name the host, port and database of this DSN."""
     outage = _Reach(log, _SAYS, **place_of(dsn))
     with _LOCK:
         _OUTAGES.add(outage)
@@ -51,14 +51,14 @@ def _longest_ms() -> float:
         return max((outage.seconds * 1000 for outage in _OUTAGES), default=0.0)
 
 
-# Of all databases that this OS process talks to.
+# The outages of all databases that this OS process talks to.
 _OUTAGES: WeakSet[Outage] = WeakSet()
 _LOCK = Lock()
 metrics.STORAGE_OUTAGE.set_function(_longest_ms)
 
 
 def place_of(dsn: str) -> dict[str, str]:
-    """Host, port and database of a DSN, the defaults of libpq and its environment included."""
+    """Return host, port and database of a DSN, the defaults of libpq and its environment included."""
     stated = parsed(dsn)
     defaults = {each.keyword.decode(): (each.val or b"").decode() for each in pq.Conninfo.get_defaults()}
 
@@ -73,6 +73,9 @@ def place_of(dsn: str) -> dict[str, str]:
 
 
 def said_by(error: Exception) -> str:
-    """What PostgreSQL or the network said, in one bounded line: without details, which may hold values."""
+    """Return the error of PostgreSQL or the network in one bounded line.
+
+    Without details, which may hold values.
+    """
     primary = error.diag.message_primary if isinstance(error, psycopg.Error) else None
     return in_one_line(f"{type(error).__name__}: {primary}") if primary else cause_of(error)

@@ -1,4 +1,4 @@
-"""How a session begins: it states what it relies on, whatever the role, the database or the server has set.
+"""Sessions at their start: each states what it relies on, whatever role, database or server have set.
 
 Rule: every connection is opened here. A session that lasts states its settings once. Where a pooler lends
 sessions out, each transaction states them and they end with it: nothing is left behind for others.
@@ -23,10 +23,10 @@ from progressor.storage.statements import STATEMENTS, Params, Transaction
 Server = Literal["primary", "any"]
 
 OLDEST_SERVER = 15
-# Longer than anything takes that is not stuck; a process that freezes between two round trips keeps its
-# locks no longer than this.
+# Longer than any statement, lock or pause takes that is not stuck; a process that freezes between two round
+# trips keeps its locks no longer.
 _BOUNDS = {"statement_timeout": "60s", "lock_timeout": "10s", "idle_timeout": "15s"}
-# Of migrations and the doctor, which take as long as the tables are large.
+# For migrations and the doctor, which take longer the larger the tables are.
 _NO_BOUNDS = dict.fromkeys(_BOUNDS, "0")
 BOUNDED_SESSION: Params = {**_BOUNDS, "is_local": False}
 BOUNDED_TRANSACTION: Params = {**_BOUNDS, "is_local": True}
@@ -36,14 +36,17 @@ BEGIN = STATEMENTS["begin"].encode()
 SETTINGS = STATEMENTS["settings"].encode()
 
 _ROUNDS = 5
-# In seconds: a pooler that has no second session for us says nothing.
+# Seconds; a pooler that has no second session for us does not answer.
 _SECOND_SESSION = 5.0
 
 
 async def connect(
     dsn: str, name: str, *, keeps_state: bool, more: Transaction | None = None
 ) -> psycopg.AsyncConnection[Any]:
-    """A connection with the settings of a session, and `more` statements, if it keeps state at all."""
+    """Return a connection.
+
+    If it keeps state, with the settings of a session and after `more` statements.
+    """
     with _descriptors_named():
         connection = await psycopg.AsyncConnection.connect(
             _conninfo(dsn, name, "primary"), autocommit=True, prepare_threshold=5 if keeps_state else None
@@ -56,7 +59,7 @@ async def connect(
                 for statement, params in statements.items():
                     await connection.execute(STATEMENTS[statement].encode(), params, prepare=False)
     except BaseException:
-        # Nobody else knows of it yet: cancelled or refused here, it would stay open.
+        # Only this function knows of the connection: unclosed, it would stay open.
         await connection.close()
         raise
     return connection
@@ -66,7 +69,7 @@ async def connect(
 async def connected(
     dsn: str, name: str, *, keeps_state: bool
 ) -> AsyncIterator[psycopg.AsyncConnection[Any]]:
-    """A connection that is closed at its end. psycopg's own block would ask the server first."""
+    """Yield a connection, and close it. psycopg's own block would first ask the server."""
     connection = await connect(dsn, name, keeps_state=keeps_state)
     try:
         yield connection
@@ -75,7 +78,7 @@ async def connected(
 
 
 def connect_blocking(dsn: str, name: str, *, server: Server = "primary") -> psycopg.Connection[Any]:
-    """A connection without any settings: its user makes them, as a session or a transaction."""
+    """Return a connection without settings: its user states them, for the session or a transaction."""
     with _descriptors_named():
         connection = psycopg.connect(_conninfo(dsn, name, server), autocommit=True, prepare_threshold=None)
     try:
@@ -88,7 +91,7 @@ def connect_blocking(dsn: str, name: str, *, server: Server = "primary") -> psyc
 
 @contextmanager
 def _descriptors_named() -> Iterator[None]:
-    """Raise an error that names the missing descriptors, where it is they that are missing."""
+    """Raise an error that names the lack of file descriptors, if that is what failed."""
     try:
         yield
     except (psycopg.OperationalError, OSError) as error:
@@ -98,14 +101,15 @@ def _descriptors_named() -> Iterator[None]:
 
 
 def _conninfo(dsn: str, name: str, server: Server) -> str:
-    # An address may lead to a standby for a while: there is no session with one, to be kept too long.
+    # An address may lead to a standby for a while: no session with it is opened, or it would be kept too
+    # long.
     wanted = {"target_session_attrs": server, **parsed(with_defaults(dsn))}
-    # As a parameter of the connection the encoding is ours also behind a pooler.
+    # Stated as a parameter of the connection, the encoding holds behind a pooler too.
     return make_conninfo("", **wanted | {"application_name": name, "client_encoding": "UTF8"})
 
 
 def _refuse_unfit(info: psycopg.ConnectionInfo) -> None:
-    """SchemaMismatch for a database in which our texts would not be what they are. Asks nothing."""
+    """Raise SchemaMismatch for an old server, or an encoding other than UTF8; without asking the server."""
     if info.server_version < OLDEST_SERVER * 10_000:
         raise SchemaMismatch(
             f"the server is PostgreSQL {info.parameter_status('server_version')}, this release needs "
@@ -120,7 +124,7 @@ def _refuse_unfit(info: psycopg.ConnectionInfo) -> None:
 
 
 async def refuse_lent_sessions(dsn: str, listens_at: str | None = None) -> None:
-    """InvalidRequest if a pooler lends out the sessions that are to listen, at `listens_at` if given."""
+    """Raise InvalidRequest if a pooler lends out the sessions for listening, at `listens_at` if given."""
     try:
         lent = await _are_lent(listens_at or dsn)
     except psycopg.Error as error:
@@ -135,11 +139,11 @@ async def refuse_lent_sessions(dsn: str, listens_at: str | None = None) -> None:
 
 
 async def _are_lent(dsn: str) -> bool:
-    """Told by the server's processes: one that two connections were given, or that one lost to others."""
+    """Return whether two connections were given one process of the server, or one got another process."""
     async with connected(dsn, "progressor", keeps_state=False) as first:
         pid = await _pid(first)
         if pid == first.info.backend_pid:
-            return False  # nobody is in between
+            return False  # no pooler in between
         with suppress(TimeoutError):
             async with (
                 asyncio.timeout(_SECOND_SESSION),

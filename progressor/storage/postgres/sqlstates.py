@@ -1,6 +1,6 @@
-"""What an error of PostgreSQL means: one table, by which operations, reads and migrations decide.
+"""The meanings of PostgreSQL's errors: one table, by which operations, reads and migrations decide.
 
-Rule: decided by SQLSTATE, never by text. What is not in the table is a defect: it is final, and told.
+Rule: the SQLSTATE decides, never the text. An error that is not in the table is a defect, and is raised.
 """
 
 from __future__ import annotations
@@ -12,36 +12,42 @@ import psycopg
 
 from progressor.errors import InvalidRequest, ProgressorError, SchemaMismatch, StorageUnavailable
 
-# What a role must have: to run, to look, to migrate.
+# The privileges of a role: to run, to look, to migrate.
 TO_RUN = "USAGE on the schema, SELECT, INSERT, UPDATE and DELETE on its tables, USAGE on its sequences"
 TO_LOOK = "USAGE on the schema and SELECT on its tables"
 TO_MIGRATE = "the schema and all in it as their owner, or CREATE on the database to make it"
 
 
 class ErrorClass(StrEnum):
-    """What becomes of the operation, and whose the error is."""
+    """The class of an error: what happens to the operation, and who is at fault."""
 
     PASSING = "repeated"
-    """Nobody's: another moment, or another server, takes it."""
+    """Nobody's fault: it works later, or on another server."""
     CONFLICT = "repeated; no outage"
-    """Nobody's: others worked at the same time. The server is well."""
+    """Nobody's fault: others worked at the same time. The server is well."""
     WITHHELD = "`StorageUnavailable`"
-    """The operator's: the role lacks a privilege. What a worker holds is repeated until it is given."""
+    """The operator's fault: the role lacks a privilege.
+
+    What a worker holds is repeated until it is granted.
+    """
     MISSING = "`SchemaMismatch`"
-    """The operator's: a table or a column is not there. What a worker holds is repeated likewise."""
+    """The operator's fault: a table or a column is missing.
+
+    What a worker holds is repeated until it is there.
+    """
     VALUE = "`InvalidRequest`"
-    """The request's: PostgreSQL will never take such a value."""
+    """The request's fault: PostgreSQL will never take such a value."""
     DEFECT = "`InvalidRequest`: a defect"
-    """Ours: a statement that no repetition makes right."""
+    """The engine's fault: a statement that no repetition makes right."""
 
     @property
     def is_for_an_operator(self) -> bool:
-        """Whether somebody has to give or make something before it is repeated in vain no more."""
+        """Return whether an operator has to grant or create something before a repetition can succeed."""
         return self in (ErrorClass.WITHHELD, ErrorClass.MISSING)
 
     @property
     def is_final(self) -> bool:
-        """Whether the caller is told, rather than asked for patience."""
+        """Return whether the error is raised at once, rather than the operation repeated."""
         return self not in (ErrorClass.PASSING, ErrorClass.CONFLICT)
 
 
@@ -52,17 +58,17 @@ class ErrorRule(NamedTuple):
     what: str
     meaning: ErrorClass
     ends_sessions: bool = False
-    """Whether this session and all idle ones are dropped: they lead to the same server, or believe of
-    themselves what is not so."""
+    """True if this session and all idle ones are dropped: they lead to the same server, or have lost the
+    state that they rely on."""
     of_one_item: bool = False
-    """Whether the server is well, and says no perhaps for the sake of one item of a batch."""
+    """True if the server is well, and perhaps refuses the batch because of one item."""
     is_damage: bool = False
-    """Whether it says, perhaps, that a row which is there cannot be read."""
+    """True if perhaps a row that is there cannot be read."""
 
 
 TABLE = (
     ErrorRule("08", "the connection", ErrorClass.PASSING, ends_sessions=True),
-    # A pooler's own errors have it too, but those end the connection.
+    # Errors of a pooler have it too, but end the connection.
     ErrorRule("08P01", "a message that the server does not understand", ErrorClass.DEFECT),
     # "Cannot be read-write during recovery", and plans that a migration has made stale.
     ErrorRule("0A", "a standby, or a plan from before a migration", ErrorClass.PASSING, ends_sessions=True),
@@ -97,20 +103,20 @@ _LOST = ErrorRule("", "the connection was lost", ErrorClass.PASSING, ends_sessio
 _VALUE = ErrorRule("", "a value that cannot be sent", ErrorClass.VALUE)
 _UNKNOWN = ErrorRule("", "anything else", ErrorClass.DEFECT)
 
-# The races of two requests with one key: repeated, the later one finds the earlier one's task, be it of
-# this life of the process or of one that has just ended.
+# Constraints that two requests with one key race for: repeated, the later one finds the earlier one's task,
+# in this life of the process or in one that has just ended.
 _RACES = ("tasks_idempotency_key", "removed_processes_pkey")
 
 
 class BatchRefused(Exception):
-    """PostgreSQL refused a batch twice, perhaps for the sake of one item: each is to be tried alone.
+    """Raised when PostgreSQL refused a batch twice, perhaps because of one item: try each item alone.
 
-    Or it refused what is alone already twice, for damage: this one cannot be read.
+    For an item that is alone already it means damage: a row of it cannot be read.
     """
 
 
 def judged(error: psycopg.Error) -> ErrorRule:
-    """The line of the table that an error falls under: the longest that its SQLSTATE begins with."""
+    """Return the rule for an error: that of the longest prefix of its SQLSTATE."""
     state = error.sqlstate
     if state is None:
         return _of_the_client(error)
@@ -122,14 +128,17 @@ def judged(error: psycopg.Error) -> ErrorRule:
 
 
 def is_definite(error: psycopg.Error) -> bool:
-    """Whether PostgreSQL refused the transaction. If not, the line was lost, and it may have happened."""
-    # Some poolers send only the other field of the two.
+    """Return whether PostgreSQL refused the transaction.
+
+    If not, the connection was lost and it may be committed.
+    """
+    # Some poolers send only the second of the two fields.
     severity = error.diag.severity_nonlocalized or error.diag.severity
     return error.sqlstate is not None and severity == "ERROR"
 
 
 class Unreadable(InvalidRequest):
-    """PostgreSQL committed, and a value of its answer cannot be read: nobody of ours wrote it."""
+    """Raised when PostgreSQL committed, but returned a value that cannot be read; the engine wrote none."""
 
     def __init__(self, statement: str, error: Exception) -> None:
         super().__init__(
@@ -149,7 +158,7 @@ def _of_the_client(error: psycopg.Error) -> ErrorRule:
 
 
 def translated(error: psycopg.Error, *, role: str | None, needs: str) -> ProgressorError:
-    """The error in the words of this API; without SQL, and without values, which may be secret."""
+    """Return the error of this API for one of PostgreSQL; without SQL and values, which may be secret."""
     says = " ".join((error.diag.message_primary or str(error)).split()) or type(error).__name__
     line = judged(error)
     match line.meaning:

@@ -1,4 +1,4 @@
-"""How an operation is carried through: on a session of its own, again and again if need be."""
+"""Transactions: an operation runs on a session of its own, and is repeated if need be."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from progressor.storage.statements import Results, Row, Transaction
 
 T = TypeVar("T")
 Attempt = Callable[[Session, bool], Awaitable[T]]
-"""One try on this session; whether there was another before."""
+"""One try, given a session and whether there was a try before."""
 
 
 class Transactions:
-    """The operations on one database, whichever they are.
+    """The base of all operations on one database.
 
-    `patience` bounds how long one is repeated while PostgreSQL cannot be reached; then it raises
+    `patience` bounds how long an operation is repeated while PostgreSQL cannot be reached; then it raises
     StorageUnavailable.
     """
 
@@ -50,7 +50,7 @@ class Transactions:
         holds: Callable[[], bool] = never,
         apart: Apart = as_one,
     ) -> Results:
-        """One transaction whose statements are the same at each try."""
+        """Run one transaction, with the same statements at each try; return their rows."""
 
         async def attempt(session: Session, _again: bool) -> Results:
             return await session.transact(statements)
@@ -58,5 +58,5 @@ class Transactions:
         return await self._run(verb, attempt, patience=patience, holds=holds, apart=apart)
 
     async def _rows(self, verb: str, **params: Any) -> list[Row]:
-        """The rows of one statement that locks nothing."""
+        """Return the rows of one statement that locks nothing."""
         return (await self._transact(verb, {verb: params}, patience=self._patience))[verb]

@@ -17,20 +17,20 @@ MOST_ITEMS = 1000
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """Which processes a search is for; None: any."""
+    """The processes that a search is for; None: any."""
 
     namespace: str | None = None
     namespaces: tuple[str, ...] | None = None
-    """Of these alone, whichever is wanted of them."""
+    """The namespaces that may be searched, whatever else is wanted."""
     status: str | None = None
     metadata: Metadata | None = None
     created_after: datetime | None = None
     created_before: datetime | None = None
     timer: TimerFilter | None = None
     states: bool = True
-    """Whether the states are read, too."""
+    """True if states are read too."""
     room: int = ROOM
-    """How many bytes of states, metadata and errors a page has; one process may have more."""
+    """Bytes of states, metadata and errors on a page; one process alone may have more."""
 
 
 class TraceRange(NamedTuple):
@@ -45,7 +45,7 @@ class TraceRange(NamedTuple):
 
     @property
     def order(self) -> str:
-        """The order in which pages of it are read."""
+        """The order in which its pages are read."""
         return "task_id" if self.last is None else "-task_id"
 
 
@@ -72,6 +72,6 @@ class TaskRow:
 
     @property
     def size(self) -> int:
-        """How many bytes its values have, and those of its events."""
+        """The size of its values and of its events' payloads, in bytes."""
         own = (self.args, self.response, self.context, *(event.payload for event in self.events))
         return sum(len(value or b"") for value in own)

@@ -1,6 +1,6 @@
 """Pages with a bound in bytes: the first rows of a selection whose values have room together.
 
-Rule: sizes are looked at without the values. One row may be larger than the room; it comes by itself.
+Rule: sizes are summed without reading the values. A row that is larger than the room comes alone.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from sqlalchemy.dialects.postgresql import JSONB
 
 
 def with_room(found: Select[Any], *, order: Sequence[str], sized: Sequence[str], room: int) -> FromClause:
-    """The first rows of a selection, in this order, and how many it `found`.
+    """Select the first rows of a selection, in this order, and the number of all its rows as `found`.
 
-    `sized` are the columns whose bytes count. The order may begin with - for a column that descends.
+    `sized` are the columns whose bytes count. In `order` a - before a column means descending.
     """
     rows = found.subquery("rows_found")
     size = sum((_size(rows.c[name]) for name in sized[1:]), start=_size(rows.c[sized[0]]))
@@ -27,7 +27,7 @@ def with_room(found: Select[Any], *, order: Sequence[str], sized: Sequence[str],
 
 
 def in_order(rows: FromClause, order: Sequence[str]) -> list[ColumnElement[Any]]:
-    """The columns of an order."""
+    """Return the columns of an order."""
     return [rows.c[name[1:]].desc() if name.startswith("-") else rows.c[name].asc() for name in order]
 
 

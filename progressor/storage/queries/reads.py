@@ -1,4 +1,4 @@
-"""What is only read: one process, its history, its trace, and searches. In SQLAlchemy Core.
+"""Reads: of one process, its history and its trace, and searches. In SQLAlchemy Core.
 
 Rule: every read is a range of an index. Histories are gapless, so a limit is arithmetic, never counted.
 """
@@ -51,7 +51,7 @@ _TASK_VALUES = ("args", "response", "error", "context")
 
 @dataclass(frozen=True, slots=True)
 class AnswerRow:
-    """How a task stands, and its identity."""
+    """The outcome of a task, and its identity."""
 
     process_no: int
     task_id: int
@@ -64,7 +64,7 @@ class AnswerRow:
     reply_to: int | None
 
     def ref(self, namespace: str) -> TaskRef:
-        """The task, of this namespace."""
+        """Return the reference to the task, in this namespace."""
         return TaskRef(
             namespace,
             self.process_no,
@@ -77,7 +77,7 @@ class AnswerRow:
 
 
 class Reads:
-    """Reads on a small pool of their own, with the planner as the server has it set."""
+    """The reads, on a small pool of their own, with the planner settings of the server."""
 
     def __init__(
         self,
@@ -93,7 +93,7 @@ class Reads:
         self._outage = outage or outage_of(dsn)
 
     async def close(self) -> None:
-        """Close what is idle; what is in use is closed when its user is done."""
+        """Close idle connections; those in use are closed when their reads end."""
         await self._connections.close()
 
     async def _read(self, read: Callable[[AsyncConnection], Awaitable[T]]) -> T:
@@ -107,7 +107,7 @@ class Reads:
         return await self._read(partial(_found, statement))
 
     async def process(self, namespace: str, process_id: str) -> Snapshot | None:
-        """One process, without its history."""
+        """Return one process, without its history; None if there is none."""
         timer = timer_of(processes)
         rows = await self._rows(
             select(*PROCESS, timer)
@@ -119,9 +119,9 @@ class Reads:
     async def events(
         self, life: Life, wanted: HistoryRange, *, last: int, room: int | None = None
     ) -> tuple[Event, ...]:
-        """A range of the history of this life, whose last event is `last`.
+        """Return a range of the history of this life, whose last event is `last`.
 
-        With `room`, the first ones of it that have room for their bytes; one event may have more.
+        With `room`, in bytes, return its first events that have room; one event alone may have more.
         """
         most = last if wanted.limit is None else wanted.limit
         if wanted.direction == "forward":
@@ -139,7 +139,10 @@ class Reads:
         return tuple(_event(row) for row in rows)
 
     async def history(self, life: Life, wanted: HistoryRange, *, last: int) -> tuple[Event, ...]:
-        """A range of the history of this life, whose last event is `last`, read in parts that have room."""
+        """Return a range of the history of this life, whose last event is `last`.
+
+        Read it in bounded parts.
+        """
         found: list[Event] = []
         while True:
             limit = None if wanted.limit is None else wanted.limit - len(found)
@@ -154,17 +157,17 @@ class Reads:
             found += part
 
     async def trace(self, of: TraceRange, *, room: int) -> tuple[list[TaskRow], bool]:
-        """The tasks of a range in order, and whether there are more of it than have room.
+        """Return the tasks of a range in order, and whether it has more tasks than have room.
 
-        `room` is for the bytes of the tasks, and as much again for those of their events; one task may
-        have more.
+        `room` is in bytes for the tasks, and as much again for their events; one task alone may have more.
         """
         page = with_room(tasks_of(of), order=(of.order,), sized=_TASK_VALUES, room=room)
         statement = select(page).order_by(*in_order(page, (of.order,)))
 
         async def read(connection: AsyncConnection) -> tuple[list[Row], _Made]:
             found = await _found(statement, connection)
-            # On the same connection, so on the same server: another one may have given the number away.
+            # On the same connection, so on the same server: on another one the number may be another
+            # process's.
             return found, await _events_by_task(found, of.order, room, connection) if found else ({}, None)
 
         found, (made, until) = await self._read(read)
@@ -175,28 +178,31 @@ class Reads:
         return rows if of.last is None else rows[::-1], found[0]["found"] > len(rows)
 
     async def task(self, namespace: str, process_id: str, task_id: int) -> AnswerRow | None:
-        """How a task stands, of a process or of a life of it that has removed itself."""
+        """Return the outcome of a task, of a process or of a removed life of it.
+
+        None if there is no such task.
+        """
         rows = await self._rows(task_statement(namespace, process_id, task_id))
         return AnswerRow(**rows[0] | {"status": TaskStatus(rows[0]["status"])}) if rows else None
 
     async def search(
         self, wanted: Wanted, *, limit: int, cursor: str | None
     ) -> tuple[list[Snapshot], str | None]:
-        """A page of processes; and the cursor of the next one, None at the end.
+        """Return a page of processes, and the cursor of the next page, None at the end.
 
-        A page ends early where the states on it have no room together.
+        A page ends early if its states have no room together.
         """
         search = Search(wanted)
         return search.page(await self._rows(search.statement(limit, cursor)), limit)
 
 
 class _Reader:
-    """A connection as SQLAlchemy has it, over one of the driver's that is closed by us alone."""
+    """A connection of SQLAlchemy over one of the driver, which only this class closes."""
 
     def __init__(self, driver: psycopg.AsyncConnection[Any], connection: AsyncConnection) -> None:
         self.driver = driver
         self.connection = connection
-        # Nothing is under way: false from the first statement of a read to its last.
+        # False from the first statement of a read to its last.
         self.is_idle = True
 
     @property
@@ -204,7 +210,7 @@ class _Reader:
         return self.driver.pgconn.status != pq.ConnStatus.OK
 
     async def close(self) -> None:
-        # The driver's first, which waits for nothing: SQLAlchemy asks the server on its way.
+        # The driver's first, which waits for nothing: SQLAlchemy would ask the server.
         await self.driver.close()
         await self.connection.invalidate()
         await self.connection.close()
@@ -218,7 +224,7 @@ async def _opened() -> psycopg.AsyncConnection[Any]:
 
 
 class _Connections(ConnectionPool[_Reader]):
-    """The connections of Reads. SQLAlchemy keeps none: it would lose one on which it was cancelled."""
+    """The connections of Reads. SQLAlchemy pools none: it would lose one on which a read was cancelled."""
 
     def __init__(self, dsn: str, *, patience: timedelta, schema: str, session_state: bool) -> None:
         super().__init__(limit=_MOST_CONNECTIONS)
@@ -240,7 +246,7 @@ class _Connections(ConnectionPool[_Reader]):
         token = _DRIVER.set(driver)
         try:
             with _as_the_driver_says():
-                # The first time it asks the server what it is.
+                # SQLAlchemy's first connection asks the server for its version.
                 return _Reader(driver, await self._engine.connect())
         except BaseException:
             await driver.close()
@@ -257,12 +263,12 @@ class _Connections(ConnectionPool[_Reader]):
 
     @asynccontextmanager
     async def reading(self) -> AsyncIterator[AsyncConnection]:
-        """A connection for one read."""
+        """Yield a connection for one read."""
         async with self.acquire() as reader:
             reader.is_idle = False
             with _as_the_driver_says():
                 if not self._keeps_state:
-                    # It states what it relies on, and ends with the read.
+                    # The transaction states the settings it relies on, and ends with the read.
                     await reader.driver.execute(session_setup.BEGIN)
                     await reader.driver.execute(session_setup.SETTINGS, session_setup.BOUNDED_TRANSACTION)
                 yield reader.connection
@@ -272,7 +278,7 @@ class _Connections(ConnectionPool[_Reader]):
 
 @contextmanager
 def _as_the_driver_says() -> Iterator[None]:
-    """Errors as psycopg has them: without SQL."""
+    """Raise the errors of psycopg in place of SQLAlchemy's, which contain SQL."""
     try:
         yield
     except DBAPIError as error:
@@ -280,7 +286,7 @@ def _as_the_driver_says() -> Iterator[None]:
 
 
 def task_statement(namespace: str, process_id: str, task_id: int) -> Select[Any]:
-    """A task of any life of this name that is known yet."""
+    """Select a task, of any life of this name that is still known."""
     lives = union_all(
         select(processes.c.process_no, processes.c.birth).where(
             processes.c.namespace_no == number_of(namespace), processes.c.process_id == process_id
@@ -315,14 +321,14 @@ async def _found(statement: Select[Any], connection: AsyncConnection) -> list[Ro
 async def _events_by_task(
     found: Sequence[Row], order: str, room: int, connection: AsyncConnection
 ) -> _Made:
-    """The events of these tasks, and of how many of the tasks they are; None: of all."""
+    """Return the events of these tasks, and the number of tasks whose events had room; None: of all."""
     ids = [row["task_id"] for row in found]
     of_tasks = _of(found[0]["process_no"]).where(events.c.task_id.between(min(ids), max(ids)))
     page = with_room(of_tasks, order=(order, "event_id"), sized=_EVENT_VALUES, room=room)
     rows = await _found(select(page).order_by(*in_order(page, (order, "event_id"))), connection)
     until = None
     if rows and rows[0]["found"] > len(rows):
-        # The last one may have more events; the first one is shown whole, whatever it has.
+        # The last task may have more events; the first is shown with all its events, however many.
         until = max(1, ids.index(rows[-1]["task_id"]))
         if until == 1:
             one = _of(found[0]["process_no"]).where(events.c.task_id == ids[0])
@@ -334,7 +340,7 @@ async def _events_by_task(
 
 
 def _is_there(life: Life) -> ColumnElement[bool]:
-    """Whether the number is still that of this life."""
+    """Return the condition that the number is still that of this life."""
     return exists().where(
         processes.c.process_no == life.process_no, processes.c.birth.is_not_distinct_from(life.birth)
     )

@@ -1,4 +1,4 @@
-"""Pages of processes, and the timers of those that are read: statements in SQLAlchemy Core.
+"""Searches: pages of processes with their timers, as statements in SQLAlchemy Core.
 
 Rule: a page reads a bounded part of an index. Every look-up of a timer goes through its own index, one
 process at a time: as a correlated subquery the planner cannot turn it into a join that reads them all.
@@ -40,7 +40,7 @@ from progressor.storage.rows import snapshot_of
 from progressor.storage.schema import namespaces, processes, running, schedule, tasks
 from progressor.storage.statements import Row
 
-# How many processes one page looks at that searches for those without a timer.
+# Processes that one page of a search for those without a timer looks at.
 MOST_LOOKED_AT = 10_000
 
 PROCESS = (
@@ -71,12 +71,12 @@ _DUE = schedule.alias("due")
 
 @dataclass(frozen=True, slots=True)
 class Search:
-    """The statements of a search, and what their rows become."""
+    """The statements of a search, and the page that their rows become."""
 
     wanted: Wanted
 
     def statement(self, limit: int, cursor: str | None) -> Select[Any]:
-        """A page of at most `limit`, and one more if there are more."""
+        """Select a page of at most `limit` processes, and one more if there are more."""
         after = None if cursor is None else _read_cursor(cursor, self._order)
         match self.wanted.timer:
             case "overdue":
@@ -87,7 +87,7 @@ class Search:
                 return self._with_timers(self._by_creation(limit, after))
 
     def page(self, rows: list[Row], limit: int) -> tuple[list[Snapshot], str | None]:
-        """What that found, and the cursor of the next page, None at the end."""
+        """Return the processes of these rows, and the cursor of the next page, None at the end."""
         found = [row for row in rows if row["process_no"] is not None]
         items = [
             snapshot_of(row["namespace"], row["process_id"], row, shown_timer(row)) for row in found[:limit]
@@ -110,7 +110,7 @@ class Search:
         )
 
     def _with_timers(self, found: Select[Any]) -> Select[Any]:
-        """Asked for each row that is handed out: what was passed by is not looked at."""
+        """Select the timer of each row of the page, and of no row that was passed by."""
         page = self._with_room(found)
         timer = timer_of(page)
         return (
@@ -127,8 +127,8 @@ class Search:
         # Each condition with the predicate of the index that serves it.
         wanted: list[ColumnElement[bool]] = [processes.c.created_at > text("'-infinity'")]
         if self.wanted.status == "error" or self.wanted.timer == "held":
-            # By the constraint that is who is broken. To ask for the status too would, before the first
-            # ANALYZE, make them look so few that all of them are read and sorted for a page.
+            # By a constraint these are the broken ones. With a condition on the status too, the planner
+            # would, before the first ANALYZE, expect so few that it reads and sorts all of them for a page.
             wanted.append(processes.c.detail.is_not(None))
         if self.wanted.status not in (None, "error"):
             wanted.append(processes.c.status == self.wanted.status)
@@ -152,13 +152,14 @@ class Search:
         if after is not None and self.wanted.namespace is None:
             wanted.append(tuple_(*_BY_CREATION) > tuple_(*after))
         elif after is not None:
-            # A row that begins with a column of which only one value is wanted is no place to begin at.
+            # The planner cannot begin at a row whose first column is fixed by a condition: compare the
+            # others.
             wanted.append(processes.c.namespace_no == after[0])
             wanted.append(tuple_(*_BY_CREATION[1:]) > tuple_(*after[1:]))
         return select(*columns).where(*wanted).order_by(*_BY_CREATION).limit(limit)
 
     def _of_each(self, *columns: Any, after: tuple[Any, ...] | None, limit: int) -> Select[Any]:
-        """The same of some namespaces: a page of each at most, in place of all that stands between them."""
+        """Select as `_in_order`, of some namespaces: at most a page of each, not the rows between them."""
         wanted = self._conditions()
         if after is not None:
             wanted.append(tuple_(*_BY_CREATION) > tuple_(*after))
@@ -188,7 +189,7 @@ class Search:
         return self._in_order(*self._found, at, no, after=after, limit=limit + 1)
 
     def _overdue(self, limit: int, after: tuple[Any, ...] | None) -> Select[Any]:
-        """Earliest due first, by the index that claims use: a page of each namespace at most."""
+        """Select overdue timers, earliest first, by the index of claims; at most a page per namespace."""
         wanted = self._conditions()
         key = (_DUE.c.namespace_no, _DUE.c.scheduled_time, _DUE.c.task_id)
         if after is not None and self.wanted.namespace is None:
@@ -214,7 +215,10 @@ class Search:
         return found.order_by(one.c.namespace_no, one.c.at, one.c.no).limit(limit + 1)
 
     def _without_timer(self, limit: int, after: tuple[Any, ...] | None) -> Select[Any]:
-        """Those of the next so many that have none, and where that ends: no index says what is not."""
+        """Select, of the next MOST_LOOKED_AT processes, those without a timer, and where the look ended.
+
+        No index finds what is missing.
+        """
         looked = self._in_order(*_BY_CREATION, after=after, limit=MOST_LOOKED_AT).cte("looked")
         key = (looked.c.namespace_no, looked.c.created_at, looked.c.process_no)
         end = (
@@ -245,7 +249,7 @@ class Search:
 
 
 def timer_of(process: FromClause) -> FromClause:
-    """The timer of a process, be it waiting or running: one row, or none."""
+    """Select the timer of a process, waiting or running: one row, or none."""
     waits = select(
         _WAITS.c.task_type.label("timer_type"),
         _WAITS.c.scheduled_time.label("timer_due"),
@@ -269,17 +273,17 @@ def timer_of(process: FromClause) -> FromClause:
 
 
 def shown_timer(row: Row) -> Timer | None:
-    """What `timer_of` found."""
+    """Return the timer that `timer_of` found."""
     kind = row.get("timer_type")
     return Timer(TaskType(kind), row["timer_due"], TimerStatus(row["timer_status"])) if kind else None
 
 
 def number_of(namespace: str) -> ScalarSelect[int]:
-    """The number of a namespace, by its name."""
+    """Select the number of a namespace, by its name."""
     return select(namespaces.c.namespace_no).where(namespaces.c.name == namespace).scalar_subquery()
 
 
-# In the very words of the index on timers, or it is not used.
+# Must be worded exactly as the index on timers, or that is not used.
 _IS_RUNNING_TIMER = _RUNS.c.task_type.in_([TaskType.TIMEOUT.value, TaskType.REMOVE.value])
 
 

@@ -1,4 +1,4 @@
-"""Tasks of a process as a trace shows them: which ones, in SQLAlchemy Core, and what their rows become."""
+"""Traces: the statement that selects the tasks of a process, and the entries that its rows become."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _IS_BROKEN = (
 
 
 def tasks_of(of: TraceRange) -> Select[Any]:
-    """The tasks of a range, without their events."""
+    """Select the tasks of a range, without their events."""
     process_no = (
         select(processes.c.process_no)
         .where(processes.c.namespace_no == number_of(of.namespace), processes.c.process_id == of.process_id)
@@ -45,7 +45,7 @@ def tasks_of(of: TraceRange) -> Select[Any]:
 
 
 def task_row(row: Row, made: Sequence[Event]) -> TaskRow:
-    """A row of `tasks_of` with the events that its task made."""
+    """Return the entry for a row of `tasks_of`, with the events that its task made."""
     fields = {name: row[name] for name in TaskRow.__dataclass_fields__ if name != "events"}
     fields["task_type"] = TaskType(row["task_type"])
     fields["status"] = TaskStatus(row["status"])

@@ -14,7 +14,7 @@ Rules, so that an index is read by its whole key or not at all, whatever the sta
 
 With a plain join it prefers to read an index from end to end on any table that was (almost) empty when last
 vacuumed: as `running` is every quiet night, and all are in a new database. tests/storage/test_plans.py
-holds every statement to it.
+checks every statement for it.
 
 A part that stands between `-- [timers` and `-- timers]` is for steps that touch a timer. Where no step of a
 batch does, `STATEMENTS["fused_save_timeless"]` is sent, which is the same file without these parts: a part
@@ -36,7 +36,7 @@ Row = dict[str, Any]
 Transaction = Mapping[str, Params]
 """The statements of a transaction in their order, by the names of their files."""
 Results = dict[str, list[Row]]
-"""The rows of each."""
+"""The rows of each statement, by its name."""
 
 _QUALIFIED = re.compile(rf"\b{DEFAULT_SCHEMA}\.")
 _TIMERS = re.compile(r"^ *-- \[timers\n.*?^ *-- timers\]\n", re.MULTILINE | re.DOTALL)
@@ -52,10 +52,10 @@ STATEMENTS |= {
 
 
 def in_schema(sql: str, schema: str) -> str:
-    """The same SQL on the tables of another schema, whose name `ConnectionOptions` has checked."""
+    """Return the SQL for the tables of another schema, whose name `ConnectionOptions` has checked."""
     return sql if schema == DEFAULT_SCHEMA else _QUALIFIED.sub(f'"{schema}".', sql)
 
 
 def lock_by_name(count: int) -> str:
-    """The statement that locks so many processes by their names."""
+    """Return the name of the statement that locks so many processes by their names."""
     return "lock_one_by_name" if count == 1 else "lock_by_name"

@@ -1,7 +1,7 @@
-"""Claims: tasks are moved into a worker's hands; of large values it then reads what there is room for.
+"""Claims: tasks are moved into a worker's hands; large values are then read as far as there is room.
 
-Rule: a claim is one statement, whose cost does not depend on what is large. What there is no room for
-goes back unharmed, to whoever has room. What cannot be read costs itself only.
+Rule: a claim is one statement, whose cost does not depend on large values. A task without room goes back
+unharmed, to a worker that has room. A task that cannot be read holds up no other.
 """
 
 from __future__ import annotations
@@ -23,26 +23,27 @@ from progressor.storage.values import Claimed, Continue, Postpone, Prepared, Req
 log = Logger("progressor.storage")
 
 Transact = Callable[[str, Transaction], Awaitable[Results]]
-"""Runs a transaction of this name until PostgreSQL does it, or refuses it twice for damage."""
+"""A function that runs a transaction until PostgreSQL does it, or refuses it twice for damage."""
 
 _DUE = {"search_calls": "due_calls", "search_timers": "due_timers"}
-# How many tasks that cannot be claimed a claim passes over, and how many were said once are remembered.
+# Tasks: the most that a claim passes over because they cannot be claimed; the most that are remembered as
+# logged.
 _MOST_PASSED_OVER, _MOST_SAID = 200, 1000
 
 
 async def claim(session: Session, again: bool, *, verb: str, params: dict[str, Any]) -> list[Row]:
-    """The tasks that are claimed, without their large values."""
+    """Claim tasks and return their rows, without large values."""
     if not again:
         return (await session.transact({"one_claim": params, verb: params}))[verb]
-    # It waits for its own first try, which may still be under way on a connection that only we lost: what
-    # that one claims must not be left to nobody.
+    # `one_claim` waits for the first try, which may still be under way on a connection that only we lost:
+    # the tasks that it claims must be found and run.
     async with session.transaction():
         told = await session.transact({"one_claim": params, "claimed": {**params, "only": None}})
         return told["claimed"] or (await session.transact({verb: params}))[verb]
 
 
 class Unread:
-    """Tasks that cannot be read: each is said once, and counted each time."""
+    """Tasks that cannot be read: each is logged once, and counted each time."""
 
     def __init__(self) -> None:
         self._said: set[tuple[str, int]] = set()
@@ -58,13 +59,13 @@ class Unread:
         if len(self._said) >= _MOST_SAID:
             self._said.clear()
         self._said.add(about)
-        # Not its traceback, which may show the value.
+        # Without a traceback, which may show the value.
         fields = {"process_no": key["process_no"], "task_id": key["task_id"], "error": str(error)}
         log.error(message, extra=fields)
 
 
 async def one_by_one(transact: Transact, verb: str, params: Params, unread: Unread) -> list[Row]:
-    """The tasks of a claim that is refused for the sake of one: each is claimed alone, then read."""
+    """Claim tasks one by one, after a claim that was refused because of one of them; return their rows."""
     told = await transact("claimed_keys", {"one_claim": params, "claimed_keys": params})
     keys = told["claimed_keys"]
     limit = params.get("limit", 1)
@@ -77,7 +78,7 @@ async def one_by_one(transact: Transact, verb: str, params: Params, unread: Unre
         if len(keys) >= limit:
             break
         one = {**params, "process_no": candidate["process_no"], "task_id": candidate["task_id"]}
-        # What is claimed by now, so that it is known also when an answer was lost.
+        # Ask for all that is claimed by now: an earlier answer may have been lost.
         taking = {"one_claim": one, "take_unseen": one, "claimed_keys": one}
         try:
             keys = (await transact("take_unseen", taking))["claimed_keys"]
@@ -89,10 +90,10 @@ async def one_by_one(transact: Transact, verb: str, params: Params, unread: Unre
 async def accepted(
     transact: Transact, request: Request, error: Unreadable | BatchRefused, unread: Unread
 ) -> Prepared:
-    """The outcome of a request that cannot be read as a whole, if it made a task; else what it raises.
+    """Return the outcome of a request whose answer cannot be read, if it made a task; else raise the error.
 
-    A task in this worker's hands runs if it can be read. If not, it stays in running, and its caller hears
-    from a collector.
+    A task in this worker's hands runs if it can be read. If not, it stays in `running`, and its caller gets
+    an answer when a zombie collector takes it. StorageUnavailable for BatchRefused.
     """
     if isinstance(error, BatchRefused):
         raise StorageUnavailable(f"PostgreSQL cannot read what is stored: {error}") from None
@@ -110,13 +111,16 @@ async def accepted(
 
 
 async def readable(transact: Transact, params: Params, unread: Unread) -> list[Row]:
-    """Of tasks that were claimed, those that can be read."""
+    """Return the claimed tasks that can be read."""
     keys = (await transact("claimed_keys", {"claimed_keys": params}))["claimed_keys"]
     return await _read(transact, params, keys, unread)
 
 
 async def _read(transact: Transact, params: Params, keys: Sequence[Row], unread: Unread) -> list[Row]:
-    """The tasks of these keys. What cannot be read stays in running, for a collector."""
+    """Return the tasks of these keys.
+
+    One that cannot be read stays in `running`, for a zombie collector.
+    """
     rows: list[Row] = []
     for key in keys:
         reading = {"claimed": {**params, "only": key["task_id"]}}
@@ -130,7 +134,7 @@ async def _read(transact: Transact, params: Params, keys: Sequence[Row], unread:
 async def loaded(
     transact: Transact, rows: Sequence[Row], room: int, unread: Unread
 ) -> tuple[list[Claimed], list[Task]]:
-    """What is run of claimed tasks, with its large values, and what goes back."""
+    """Return the claimed tasks to run, with their large values, and those to hand back for lack of room."""
     large = [row for row in rows if row["is_large"]]
     if not large:
         return shared_out(rows, {})
@@ -142,7 +146,7 @@ async def loaded(
 
 
 async def _legible(transact: Transact, rows: Sequence[Row], unread: Unread) -> list[Row]:
-    """Claimed tasks without those whose large values cannot be read: these stay in running."""
+    """Return the claimed tasks without those whose large values cannot be read, which stay in `running`."""
     left = []
     for row in rows:
         try:
@@ -156,7 +160,7 @@ async def _legible(transact: Transact, rows: Sequence[Row], unread: Unread) -> l
 
 
 async def _large_values(transact: Transact, rows: Sequence[Row], room: int) -> dict[int, Row]:
-    """The values of claimed tasks, of the first ones at least, by the numbers of their processes."""
+    """Return the large values of the first tasks, as many as have room, by number of process."""
     params = {
         "process_no": bigints([row["process_no"] for row in rows]),
         "task_id": bigints([row["task_id"] for row in rows]),
@@ -168,7 +172,7 @@ async def _large_values(transact: Transact, rows: Sequence[Row], room: int) -> d
 
 
 def shared_out(rows: Sequence[Row], values: dict[int, Row]) -> tuple[list[Claimed], list[Task]]:
-    """What is run, with its values, and what goes back: there was no room, or it was removed meanwhile."""
+    """Return the tasks to run, with values, and those to hand back: no room, or removed meanwhile."""
     taken, left = [], []
     for row in rows:
         claimed = claimed_of({**row, **values.get(row["process_no"], {})})

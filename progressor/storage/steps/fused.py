@@ -1,8 +1,8 @@
 """Requests that are accepted, run and saved in one transaction: one commit instead of two.
 
-Rule: a handler begins only behind the lock, when it is known that its request is neither a duplicate nor
-has to wait; what it did is committed with the request, or neither is. Whose handler is not done by the end
-of its first turn is committed as running instead, and goes on. After an error nothing is run here again.
+Rule: a handler begins only behind the lock, when its request is known to be no duplicate and need not wait;
+its result is committed with the request, or neither is. A handler that is not done after one turn of the
+event loop goes on, and its request is committed as running. After an error nothing is run here again.
 """
 
 from __future__ import annotations
@@ -27,22 +27,23 @@ from progressor.storage.statements import Params, Row, lock_by_name
 from progressor.storage.values import Claimed, Continue, Finished, Request, Step
 
 Run = Callable[[Sequence[Claimed]], Awaitable[Sequence[Decision | None]]]
-"""Runs what was just accepted for one turn of the loop: what becomes of each, None if it goes on."""
+"""A function that runs accepted requests for one turn of the loop; it returns decisions, None for one that
+goes on."""
 Fused = Finished | Continue | None
-"""What became of a request; None: nothing, it is to be prepared."""
+"""The outcome of a request; None if nothing was done, and it is to be prepared."""
 
-# The shorter one where no step of a batch touches its timer.
+# The first, shorter one where no step of a batch touches its timer.
 _SAVES = ("fused_save_timeless", "fused_save")
-# In one message; what is beyond it is saved by itself.
+# Bytes of results in one message; a step beyond it is committed as running, and saved by itself.
 _MOST_BYTES = 32 << 20
 
 
 class Doubtful(Exception):
-    """A try failed: whether it was committed is found out by preparing its requests."""
+    """Raised when a try failed: preparing its requests finds out whether it was committed."""
 
 
 class Look(NamedTuple):
-    """How a flight begins: a statement that tells what may run, behind the locks or of what it makes."""
+    """The first statement of a flight: its rows are the requests that may run."""
 
     verb: str
     held: Callable[[Request, Row], Continue]
@@ -63,7 +64,10 @@ async def fuse(
     run: Run,
     now: datetime | None,
 ) -> list[Fused]:
-    """Take requests, one of each process at most, run them, and commit what became of them."""
+    """Accept requests, at most one of each process, run them, and commit the outcomes.
+
+    Raises Doubtful in place of a second try.
+    """
     if again:
         raise Doubtful
     params = {**request_columns(requests), "now": now}
@@ -71,7 +75,7 @@ async def fuse(
     try:
         locks = (lock_by_name(len(requests)),) if look.locks else ()
         found = await session.begin(dict.fromkeys((*locks, look.verb), params))
-        # By their places among the requests.
+        # By place among the requests.
         held = {row["ord"] - 1: look.held(requests[row["ord"] - 1], row) for row in found[look.verb]}
         decisions = await run([Claimed(*each) for each in held.values()]) if held else ()
         finished, running = _parted(held, decisions)
@@ -94,7 +98,10 @@ def _saving(
     finished: Mapping[int, Step],
     running: Mapping[int, Continue],
 ) -> dict[str, Params]:
-    """The statements that write what was run, by the places of requests; `params` are of all of these."""
+    """Return the statements that write the steps, by places of requests.
+
+    `params` are those of all requests.
+    """
     saving: dict[str, Params] = {}
     if finished:
         steps = list(finished.values())
@@ -115,7 +122,7 @@ def _saving(
 
 
 def _of(places: Collection[int], requests: Sequence[Request], params: Params) -> Params:
-    """The parameters of some of the requests, by their places in order, as all tell of them."""
+    """Return the parameters of the requests at these places; those of all, if these are all."""
     if len(places) == len(requests):
         return params
     return {**params, **request_columns([requests[place] for place in places])}
@@ -124,7 +131,7 @@ def _of(places: Collection[int], requests: Sequence[Request], params: Params) ->
 def _parted(
     held: Mapping[int, Continue], decisions: Sequence[Decision | None]
 ) -> tuple[dict[int, Step], dict[int, Continue]]:
-    """What is saved as finished, and what goes on."""
+    """Return the steps that are saved as finished, and those that go on, by place."""
     finished: dict[int, Step] = {}
     running: dict[int, Continue] = {}
     size = 0
@@ -142,7 +149,7 @@ def _is_plain(step: Step) -> bool:
     timer, now = step.decision.timer, step.task.running_time
     if not step.ends_alone or now is None:
         return False
-    # What ends more than its own task, or would go on at once in the same slot, is saved by save_result.
+    # A step that ends other tasks too, or goes on at once in the same slot, is left to save_result.
     return timer is None or _due(timer, now) > now
 
 

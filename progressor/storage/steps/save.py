@@ -1,7 +1,7 @@
-"""How steps come to their end: behind the fence, and the most common ones in a statement of fewer parts.
+"""Ends of steps, behind the fence; the most common ones in a statement of fewer parts.
 
-Rule: save_result knows every end of a step. save_lite does the same with those on whose processes nothing
-waits, and nothing at all with the others: they are left to save_result. A repetition asks for no short way.
+Rule: save_result saves every end of a step. save_lite saves steps on whose processes nothing waits, and
+leaves all others to save_result. A repetition never uses save_lite.
 """
 
 from __future__ import annotations
@@ -16,26 +16,26 @@ from progressor.storage.rows import lite_outcomes_of, outcomes_of
 from progressor.storage.statements import Params
 from progressor.storage.values import LostLease, Saved, Step, most_cancelled
 
-# Beside these there is no other timer. Calls are left out: more often than not one waits behind another, or
-# a timer is blocked.
+# Task types on whose processes no other timer waits. Calls are left out: behind most of them another call
+# or a blocked timer waits.
 _LITE = (TaskType.TIMEOUT, TaskType.INIT)
 
 
 async def save(
     session: Session, again: bool, *, steps: Sequence[Step], now: datetime | None, tried: bool
 ) -> list[Saved | LostLease]:
-    """One try to end these steps; `again` or `tried` says that another one may have got through."""
+    """Try to save these steps; with `again` or `tried` an earlier try may have been committed."""
     params = {**step_columns(steps), "now": now}
     if again or tried:
         # The first try may still be under way, on a connection that only we lost. Behind the lock it is
-        # there or it is not, and what is there the fence does not do again.
+        # either committed or not, and the fence keeps a committed step from being saved twice.
         told = await session.transact({"lock": params, "saved": params, **_ending(steps, params)})
         return outcomes_of(steps, told)
     if not all(map(_is_lite, steps)):
         return outcomes_of(steps, await session.transact({"lock": params, **_ending(steps, params)}))
     told = await session.transact({"lock": params, "save_lite": params})
     saved = lite_outcomes_of(steps, told["save_lite"])
-    # Something waits on the processes of these, or their leases are lost.
+    # On the processes of these something waits, or their leases are lost.
     others = [step for step, outcome in zip(steps, saved, strict=True) if outcome is None]
     if others:
         params = {**step_columns(others), "now": now}
@@ -53,7 +53,10 @@ def _begins_anew(step: Step) -> bool:
 
 
 def _ending(steps: Sequence[Step], params: Params) -> dict[str, Params]:
-    """The statements that end these steps, after those for processes that begin anew, break or go."""
+    """Return the statements that save these steps.
+
+    First those for inits that run anew, breaks and removals.
+    """
     saving: dict[str, Params] = {}
     begun = [step.task for step in steps if _begins_anew(step)]
     if begun:

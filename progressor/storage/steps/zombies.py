@@ -1,7 +1,7 @@
-"""Zombies: which they are, and what becomes of them, in the transaction that has locked their processes.
+"""Zombies: they are found, judged and ended in one transaction, which locks their processes.
 
-Rule: a round is one transaction. If PostgreSQL is well and refuses it, that is perhaps for the sake of one:
-each is then buried alone, and who cannot be is passed over, said, and tried again by the next round.
+Rule: a round is one transaction. If PostgreSQL is well and refuses it, one zombie may be the cause: each is
+then ended alone, and one that cannot be is logged, passed over, and tried again by the next round.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ log = Logger("progressor.storage.zombies")
 
 
 def evidence_columns(evidence: Evidence, lease_age: timedelta) -> dict[str, Any]:
-    """What a statement that judges workers is told."""
+    """Return the parameters of a statement that judges workers."""
     return {
         "collector": evidence.worker_id,
         "beats": evidence.beats,
@@ -42,14 +42,14 @@ def evidence_columns(evidence: Evidence, lease_age: timedelta) -> dict[str, Any]
 
 
 class BurialRound(NamedTuple):
-    """What one transaction did: who was found, and who of these was buried."""
+    """The result of one transaction: the zombies that were found, and those that were ended."""
 
     found: Sequence[Row]
     zombies: list[Zombie]
 
 
 class _Refused(Exception):
-    """PostgreSQL is well, and did not bury those who were found."""
+    """Raised when PostgreSQL is well and refuses to end the zombies that were found."""
 
     def __init__(self, found: Sequence[Row], error: Exception) -> None:
         super().__init__(said_by(error))
@@ -57,7 +57,7 @@ class _Refused(Exception):
 
 
 async def collect(session: Session, _again: bool, *, params: Params, now: datetime | None) -> BurialRound:
-    """Find zombies and bury them, in one transaction."""
+    """Find zombies and end them, in one transaction."""
     async with session.transaction():
         found = await _find(session, params)
         try:
@@ -73,7 +73,10 @@ async def collected(
     params: Params,
     pass_over: Callable[[Row, Exception], None],
 ) -> list[Zombie]:
-    """The zombies that one round buries; one by one if PostgreSQL refuses them together."""
+    """Return the zombies that one round ends.
+
+    It ends them one by one if PostgreSQL refuses them together.
+    """
     try:
         return (await carry({**params, "after": 0})).zombies
     except _Refused as refused:
@@ -96,31 +99,33 @@ async def collected(
 
 
 def _is_of_one(error: psycopg.Error | Unreadable) -> bool:
-    """Whether it says nothing of the others. A full disk does: for it workers fall silent that live."""
+    """Return whether the error may be one zombie's. Not on a full disk: it silences workers that live."""
     if isinstance(error, Unreadable):
         return True
     return judged(error).of_one_item and not isinstance(error, pg.DiskFull)
 
 
 async def _find(session: Session, params: Params) -> list[Row]:
-    """The zombies, their processes locked in this transaction."""
+    """Return the zombies, with their processes locked; StorageUnavailable if steps cannot be saved now."""
     try:
         told = await session.transact({"lock_saved_tables": {}, "find_zombies": params})
     except pg.LockNotAvailable as error:
-        # Not to be repeated until it goes through: nobody could save a step meanwhile.
+        # Not repeated until it succeeds: no worker could save a step meanwhile.
         raise StorageUnavailable(f"nobody is judged: {error.diag.message_primary}") from error
     return told["find_zombies"]
 
 
+# Broken processes that one look for stranded requests reaches.
 _LOOKS = 5000
 FROM_THE_START = (-1, datetime(1, 1, 2, tzinfo=UTC), -1)
-"""Before all broken processes, in the order in which they are looked at."""
+"""The place before all broken processes, in the order of the look."""
 
 
 class Stranded(NamedTuple):
-    """One piece of the requests that waited on broken processes: their callers, and the reason.
+    """One piece of stranded requests that was cancelled: those with callers, and the reason.
 
-    `place` is the broken process to go on behind, None at the end of all; `more` if a piece was cancelled.
+    `place` is the broken process behind which to go on, None at the end of all; `more` if a piece was
+    cancelled.
     """
 
     place: tuple[int, datetime, int] | None
@@ -132,7 +137,7 @@ class Stranded(NamedTuple):
 async def cancel_stranded(
     session: Session, _again: bool, *, after: tuple[int, datetime, int], now: datetime | None
 ) -> Stranded:
-    """Cancel a piece of what waits on the first broken process that has requests left."""
+    """Cancel a piece of the requests on the first broken process that has some left."""
     names = ("namespace_no", "created_at", "process_no")
     looks = {**dict(zip(names, after, strict=True)), "looks": _LOOKS}
     async with session.transaction():
@@ -157,7 +162,7 @@ class _Verdict(NamedTuple):
 
 
 async def _bury(session: Session, found: Sequence[Row], now: datetime | None) -> list[Zombie]:
-    """Carry out what is decided of zombies whose processes this transaction has locked."""
+    """Decide on zombies whose processes this transaction has locked, and carry that out; return them."""
     keys = {name: bigints([row[name] for row in found]) for name in ("process_no", "task_id")}
     lost = (await session.transact({"bury_patience": {}, "lost_tasks": keys}))["lost_tasks"]
     tasks = {row["process_no"]: row for row in lost}
@@ -214,7 +219,10 @@ def _zombie(verdict: _Verdict, row: Row, cancelled: tuple[TaskRef, ...]) -> Zomb
 
 
 def _options(row: Row) -> NamespaceOptions:
-    """What its namespace says of zombies; the defaults where it says nothing that can be read."""
+    """Return the options of its namespace for zombies.
+
+    The defaults where they are missing or unreadable.
+    """
     names = ("on_zombie", "zombie_attempts", "retry_policy")
     try:
         return NamespaceOptions(**{name: row[name] for name in names if row[name] is not None})
@@ -227,7 +235,7 @@ def _options(row: Row) -> NamespaceOptions:
 
 
 def _reason(row: Row) -> str:
-    """Why the task was taken, for its caller, its trace and the log."""
+    """Return the reason why the task was taken, for its caller, its trace and the log."""
     worker, lease, limit = shown_id(row["worker_id"]), row["lease_age"], row["step_timeout"]
     if row["seen_at"] is None:
         return f"zombie detected: worker {worker} is gone, for longer than a lease of {_shown(lease)}"

@@ -22,7 +22,7 @@ from progressor.storage.statements import STATEMENTS, in_schema
 
 
 class Check(NamedTuple):
-    """One invariant: `rule` says it in words, `sql` finds what contradicts it."""
+    """One invariant: `rule` states it in words, `sql` finds what contradicts it."""
 
     name: str
     rule: str
@@ -31,13 +31,13 @@ class Check(NamedTuple):
 
     @property
     def is_quick(self) -> bool:
-        """Whether its cost depends only on how much waits and runs, not on all that ever happened."""
+        """Return whether its cost depends only on what waits and runs, not on all that ever happened."""
         return "all " not in self.reads
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One contradiction: where, and what was found there."""
+    """One contradiction to an invariant: its place, and what was found there."""
 
     namespace: str | None
     process_id: str | None
@@ -47,7 +47,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Invariant:
-    """What must hold, and the first findings that contradict it; `seconds` is how long the look took."""
+    """An invariant, and the first findings that contradict it; `seconds` is how long its check took."""
 
     name: str
     rule: str
@@ -57,7 +57,7 @@ class Invariant:
 
     @property
     def holds(self) -> bool:
-        """Whether nothing contradicts it."""
+        """Return whether nothing contradicts it."""
         return not self.findings
 
 
@@ -83,7 +83,7 @@ def run(
     most: int,
     schema: str = DEFAULT_SCHEMA,
 ) -> Iterator[Invariant]:
-    """What each check finds, at most `most` of each, all in one snapshot of the database."""
+    """Yield the result of each check, with at most `most` findings, all in one snapshot of the database."""
     role = None
     try:
         # A standby will do as well.
@@ -94,7 +94,7 @@ def run(
             connection.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
             connection.read_only = True
             connection.execute(session_setup.SETTINGS, session_setup.UNBOUNDED_TRANSACTION)
-            # All rows of a cursor are wanted, so the planner must not hurry to the first.
+            # All rows of a cursor are wanted, so the planner must not prefer a fast first row.
             connection.execute("SET LOCAL cursor_tuple_fraction = 1")
             params = {**params, "differences": _differences(connection, schema)}
             for check in checks:
