@@ -20,7 +20,7 @@ from progressor import (
     SchemaMismatch,
     StorageUnavailable,
 )
-from progressor.storage import migrations
+from progressor.storage import migrations, schema_check
 from tests.acceptance.conftest import MakeEngine, Options, of_a_client
 from tests.acceptance.support import NS, Account, Act, Scripted
 
@@ -50,13 +50,13 @@ def options(mode: Options) -> Options:
 def looked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """A line for each time that a client looked at the schema, which is how it begins."""
     seen: list[str] = []
-    look = migrations.check
+    look = schema_check.check
 
     def check(dsn: str, **options: Any) -> None:
         seen.append("looked")
         look(dsn, **options)
 
-    monkeypatch.setattr(migrations, "check", check)
+    monkeypatch.setattr(schema_check, "check", check)
     return seen
 
 
@@ -98,14 +98,14 @@ async def test_who_gives_up_takes_the_connection_from_nobody(
     """The first request times out while it connects; the second, which waited with it, goes on."""
     running = await engine(Scripted().namespace)
     await running.client.start(NS, "p", Act(add=7))
-    go_on, look, seen = threading.Event(), migrations.check, []
+    go_on, look, seen = threading.Event(), schema_check.check, []
 
     def check(dsn: str, **options: Any) -> None:
         seen.append("looked")
         assert go_on.wait(20)
         look(dsn, **options)
 
-    monkeypatch.setattr(migrations, "check", check)
+    monkeypatch.setattr(schema_check, "check", check)
     client = Client(dsn, **options)
     first = asyncio.create_task(client.call(NS, "p", "act", Act(add=1), timeout=0.2))
     second = asyncio.create_task(client.call(NS, "p", "act", Act(add=2)))
@@ -165,7 +165,7 @@ async def test_closed_while_it_connects(
         loop.call_soon_threadsafe(begun.set)
         assert go_on.wait(20)
 
-    monkeypatch.setattr(migrations, "check", check)
+    monkeypatch.setattr(schema_check, "check", check)
     client = Client(dsn, **options)
     asking = asyncio.create_task(client.get(NS, "p"))
     await begun.wait()

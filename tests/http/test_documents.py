@@ -272,7 +272,6 @@ checks.positive_data_acceptance.expected-statuses = ["2xx", "404", "409", "422"]
 # What no schema says: that a text is JSON, a cursor of ours, a time or a duration; that parameters exclude
 # each other; that a key is new; how long a duration is; which years there are; that no NUL is in an object.
 _HOOKS = r"""
-import json
 import re
 from uuid import uuid4
 
@@ -280,6 +279,17 @@ import schemathesis
 
 _VALID = {"metadata": '{"a": 1}', "since": "PT1H"}
 _IN_HEADERS = ("Progressor-Metadata", "Progressor-Context")
+
+
+def _accepted(value):
+    match value:
+        case str():
+            return re.sub("^(0001|9999)-", "2001-", value.replace("\0", "x"))
+        case list():
+            return [_accepted(each) for each in value]
+        case dict():
+            return {_accepted(name): _accepted(each) for name, each in value.items()}
+    return value
 
 
 @schemathesis.hook
@@ -299,8 +309,7 @@ def before_call(context, case, kwargs):
         query.pop("simple")
     body = {}
     if isinstance(case.body, dict):
-        text = json.dumps(case.body).replace(r"\u0000", "x")
-        body = case.body = json.loads(re.sub(r'"(0001|9999)-', '"2001-', text))
+        body = case.body = _accepted(case.body)
     for timer in (body, body.get("timer")):
         if isinstance(timer, dict) and isinstance(timer.get("after"), str):
             timer["after"] = "PT1H"

@@ -21,6 +21,8 @@ from progressor.model import MAX_ID_LENGTH
 # What may happen to every request, and to one with a body.
 ANY_TIME = (400, 401, 403, 406, 412, 429, 500, 503)
 WITH_BODY = (408, 413, 415, 422)
+WITHOUT_NUL = r"^[^\u0000]*$"
+"""The pattern of a text that PostgreSQL can store."""
 
 ANSWER = {headers.JSON: {"schema": {}}, headers.BYTES: {"schema": {"type": "string", "format": "binary"}}}
 OBJECT = {headers.JSON: {"schema": {"type": "object"}}}

@@ -15,7 +15,7 @@ from starlette.responses import Response
 from progressor.errors import InvalidRequest
 from progressor.http.server import bodies
 from progressor.http.server.auth.scopes import Caller, require, require_scope
-from progressor.http.server.openapi.operations import ANY_TIME, answers, text_schema
+from progressor.http.server.openapi.operations import ANY_TIME, WITHOUT_NUL, answers, text_schema
 from progressor.http.server.routing import NamespaceName, ProcessId, TheServer, router
 from progressor.http.wire import headers
 from progressor.inputs import NAMESPACE_PATTERN
@@ -226,7 +226,13 @@ async def pause(
     namespace: NamespaceName,
     caller: Annotated[Caller, require_scope("admin")],  # noqa: ARG001 - that it is admitted is enough
     reason: Annotated[
-        str | None, Query(min_length=1, max_length=256, description="Why, for whoever finds it paused.")
+        str | None,
+        Query(
+            min_length=1,
+            max_length=256,
+            description="Why, for whoever finds it paused.",
+            json_schema_extra={"pattern": WITHOUT_NUL},
+        ),
     ] = None,
 ) -> Response:
     """What runs finishes. Requests are accepted and wait, and so do timers. Paused twice is paused."""

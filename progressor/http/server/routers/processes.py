@@ -66,8 +66,8 @@ _RANGE = re.compile(r"(first|last):([0-9]{1,5})")
 HistoryOf = Annotated[
     str | None,
     Query(
-        pattern="^(none|(first|last):[0-9]{1,5})$",
-        description="Which events to show: none, first:N or last:N.",
+        pattern="^(none|(first|last):([1-9][0-9]{0,2}|1000))$",
+        description="Which events to show: none, first:N or last:N, N from 1 to 1000.",
         examples=["last:20"],
     ),
 ]
