@@ -119,11 +119,11 @@ class ConnectionOptions(_Options):
     connections: int = Field(default=8, ge=2, le=1000)
     """Connections for operations at most; reads use up to 4 more, a listener and a heartbeat 1 each."""
     patience: Positive = timedelta(seconds=30)
-    """How long an operation is repeated while PostgreSQL cannot be reached."""
+    """The time for which an operation is repeated while PostgreSQL cannot be reached."""
     reply_timeout: Positive = timedelta(seconds=60)
-    """How long a request waits for its answer, unless it has a timeout of its own."""
+    """The time for which a request waits for its answer, unless it has a timeout of its own."""
     reply_poll_interval: Positive = timedelta(seconds=1)
-    """How often an awaited answer is looked up if no hint comes."""
+    """The interval at which an awaited answer is looked up if no hint comes."""
     lease_age: Positive = timedelta(seconds=15)
     """A worker is dead when its heartbeat is older than this, or than its own lease_age if longer."""
     max_value_bytes: int = Field(default=8 << 20, ge=1, le=128 << 20)
@@ -177,19 +177,19 @@ class EngineOptions(ConnectionOptions):
     """The options of an engine, for its services and its steps; intervals have a jitter of a tenth."""
 
     scan_interval: Positive = timedelta(seconds=3)
-    """How often timers are scanned; calls are scanned three times as often."""
+    """The interval at which timers are scanned; calls are scanned three times as often."""
     scanner: bool = True
     """Run a scanner in the worker."""
     zombie_collector: bool = True
     """Run a zombie collector in the worker."""
     zombie_interval: Positive = timedelta(seconds=5)
-    """How often zombies are collected."""
+    """The interval at which zombies are collected."""
     zombie_grace: Positive = timedelta(seconds=10)
     """A running task is a zombie once it outlived its step_timeout by this much."""
     heartbeat_interval: Positive = Field(default=timedelta(seconds=3), validate_default=True)
     """How often a worker says that it lives, at least three times per lease_age."""
     stop_grace: Positive = timedelta(seconds=30)
-    """How long a worker that stops lets its steps finish."""
+    """The time that a worker which stops gives its steps to finish."""
     fuse: Literal["learned", "always", "never"] = "learned"
     """The requests of this process that are accepted, run and saved in one transaction, if they can be.
 
@@ -197,7 +197,7 @@ class EngineOptions(ConnectionOptions):
     but those of functions with `fused=False`; `never`: none.
     """
     max_step_events: int = Field(default=10_000, ge=1, le=1_000_000)
-    """How many events one step may emit."""
+    """The limit of the events of one step."""
 
     @field_validator("heartbeat_interval")
     @classmethod

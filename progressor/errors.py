@@ -67,7 +67,7 @@ class ProgressorError(Exception):
 
 
 class InvalidRequest(ProgressorError, ValueError):
-    """The request breaks a rule: `field` is what is wrong, the text names the rule; nothing was written."""
+    """The request breaks a rule: the text names `field` (or None) and the rule; nothing was written."""
 
     def __init__(self, message: str, *, field: str | None = None) -> None:
         super().__init__(message)
@@ -184,7 +184,7 @@ class TaskNotFound(_AboutProcess):
 
 
 class TaskCancelled(_AboutProcess):
-    """The task is a timer that never ran: `detail` says whether it was replaced, unset or fired."""
+    """The task is a timer that never ran: it was replaced, unset or fired, as `detail` states."""
 
     _says = "a timer of process {process} was cancelled"
 
@@ -200,7 +200,7 @@ class ProcessAlreadyExists(_AboutProcess):
 
 
 class ProcessBroken(_AboutProcess):
-    """The process is in status error; `detail` says why. Repair it, then call again."""
+    """The process is in status error; `detail` is the reason. Repair it, then call again."""
 
     _says = "process {process} is broken"
 
@@ -212,7 +212,7 @@ class ProcessNotBroken(_AboutProcess):
 
 
 class RepairConflict(ProcessNotBroken):
-    """The process is broken and takes no repair just now; `detail` says why. Ask again in a moment.
+    """The process is broken and takes no repair just now; `detail` is the reason. Ask again in a moment.
 
     Another repair runs or waits, or requests that waited when it broke are still being cancelled: very many
     of them take a while.
@@ -238,7 +238,7 @@ class Rejected(_AboutProcess):
 
 
 class HandlerFailed(_AboutProcess):
-    """The handler raised, outlived its step_timeout, or lost its worker; `error` says which."""
+    """The handler raised, outlived its step_timeout, or lost its worker; `error` is the reason."""
 
     _says = "the handler of process {process} failed"
 
@@ -344,7 +344,7 @@ class Reject(Exception):
     """Raise in a handler to refuse a request: the caller gets `Rejected`, nothing of the step is saved.
 
     `reason` is a text for the caller. Further keywords must be JSON values; the caller finds them in
-    `Rejected.details`. In a timer's step it counts as a failure, for nobody asked.
+    `Rejected.details`. A timer has no caller: there it counts as a failure.
     """
 
     def __init__(self, reason: str, /, **details: Any) -> None:
@@ -354,4 +354,4 @@ class Reject(Exception):
 
 
 class NonRetryable(Exception):
-    """Raise in a timeout handler to break the process at once, whatever the retry policy says."""
+    """Raise in a timeout handler to break the process at once, without the retries of its policy."""

@@ -299,7 +299,7 @@ def families_of(sees: Callable[[str], bool]) -> list[Family]:
 
 
 def exposition(accept: str = "", shown: Iterable[Family] | None = None) -> tuple[bytes, str]:
-    """Write these metrics (None: all of this OS process) for an Accept header; return content type too."""
+    """Return metrics (None: all of this OS process) as text for an Accept header, and its content type."""
     encode, content_type = choose_encoder(accept)
     return encode(REGISTRY if shown is None else _Shown(shown)), content_type
 

@@ -151,7 +151,7 @@ def in_utc(value: object) -> datetime | None:
         if not isinstance(value, datetime) or value.utcoffset() is None:
             return None
         return value.astimezone(UTC)
-    except Exception:  # noqa: BLE001 - whatever code a tzinfo brings along
+    except Exception:  # noqa: BLE001 - a tzinfo is the user's code
         return None
 
 

@@ -67,7 +67,7 @@ class Background:
                 if _is_cancelled_from_outside():
                     raise
                 say_failed(part, error, **self._where)
-            except Exception as error:  # noqa: BLE001 - said, counted, and begun again
+            except Exception as error:  # noqa: BLE001 - logged, counted, and begun again
                 say_failed(part, error, **self._where)
             if self._stopping:
                 return None
@@ -104,7 +104,7 @@ def keep_thread(part: str, run: Callable[[], None], *, until: threading.Event) -
         while True:
             try:
                 return run()
-            except BaseException as error:  # noqa: BLE001 - a thread has nobody to hand it to
+            except BaseException as error:  # noqa: BLE001 - a thread has no caller for it
                 say_failed(part, error)
             if until.wait(pauses.next()):
                 return None
@@ -121,7 +121,7 @@ def watched(part: str, callback: Callable[P, object]) -> Callable[P, None]:
     def run(*args: P.args, **kwargs: P.kwargs) -> None:
         try:
             callback(*args, **kwargs)
-        except Exception as error:  # noqa: BLE001 - said and counted
+        except Exception as error:  # noqa: BLE001 - logged and counted
             say_failed(part, error)
 
     return run

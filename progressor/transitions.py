@@ -145,7 +145,7 @@ TABLE: Mapping[tuple[TaskType, Ending], Rule] = {
 BROKEN_IN_INIT: Mapping[tuple[TaskType, Ending], Rule] = {
     (TaskType.REPAIR, Ending.SUCCESS): BEGINS_ANEW,
 }
-"""The rules of a process that its init broke: no process may be running before its init succeeded."""
+"""The rules in place of `TABLE` if the init broke the process: none runs whose init has not succeeded."""
 
 RUNS_IN: Mapping[TaskType, ProcessStatus] = {
     TaskType.INIT: _INIT,

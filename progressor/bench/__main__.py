@@ -1,4 +1,4 @@
-"""`python -m progressor.bench`: measures one case that it is told on stdin, and says the figures."""
+"""`python -m progressor.bench`: measure the case that stdin names, and write its figures to stdout."""
 
 from __future__ import annotations
 

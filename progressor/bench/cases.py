@@ -1,4 +1,4 @@
-"""What there is to measure: every workload at every size, and how long it takes."""
+"""The cases of the benchmarks: every workload at every size."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ WORKLOADS: Mapping[str, Callable[..., Coroutine[Any, Any, Figures]]] = {
     "crowd": mailbox.crowd,
     "memory": memory.memory,
 }
-"""The functions that measure, by the name under which a child process is told of them."""
+"""The functions that measure, by the names that a child process gets on stdin."""
 
 GROUPS: Mapping[str, str] = {
     "chain": "N processes, each a sequence of steps without delay: one 64-byte event and a new state each",
@@ -41,12 +41,12 @@ GROUPS: Mapping[str, str] = {
     "distance": "start and call with 1 ms added to each round trip to PostgreSQL",
     "memory": "what a worker holds, idle and with many steps at once",
 }
-"""The workloads as a user chooses them."""
+"""The groups of cases that a user can choose, with their descriptions."""
 
 
 @dataclass(frozen=True, slots=True)
 class BenchCase:
-    """One thing to measure: a contestant at a workload of one size."""
+    """One case to measure: a contestant at a workload of one size."""
 
     group: str
     name: str
@@ -55,7 +55,7 @@ class BenchCase:
     database: Kind = "fresh"
     contestant: str = OWN
     command: tuple[str, ...] = ()
-    """What to run instead of the engine's own child; it is told the same on stdin."""
+    """The command to run instead of the engine's own child, with the same line on stdin."""
 
     @property
     def key(self) -> str:
@@ -63,7 +63,7 @@ class BenchCase:
 
 
 def own_cases(sizes: Sizes, *, seconds: float, only: Iterable[str] = ()) -> Iterator[BenchCase]:
-    """The engine's own workloads; `only` takes names of groups and of cases."""
+    """Yield the engine's own cases; `only` limits them to these groups and cases."""
     wanted = set(only)
     for case in _all(sizes, seconds):
         if not wanted or {case.group, case.name} & wanted:
@@ -93,7 +93,7 @@ def _all(sizes: Sizes, seconds: float) -> Iterator[BenchCase]:
     claims = {"claims": max(10, sizes.falling // 5)}
     yield BenchCase("timers", "timers-claim", "claim", claims)
     yield BenchCase("timers", "timers-claim-waiting", "claim", claims, "waiting")
-    # The same histories in all three, but for their length.
+    # Three cases that differ only in the length of the histories.
     for events in sorted({10, sizes.history // 30, sizes.history}):
         yield BenchCase("age", f"age-{events}", "chain", {"processes": 8, "history": events, **timed})
     yield BenchCase("age", "age-tables", "chain", {"processes": 200, **timed}, "aged")

@@ -30,15 +30,15 @@ SELECT
 
 
 class Inconsistent(Exception):
-    """The tables do not hold what was counted: the figures are worth nothing."""
+    """The tables do not hold the steps and events that were counted: the figures are worthless."""
 
 
 def check_counts(
     dsn: str, namespace: str, ids: list[str] | None, task_type: str, *, steps: int, events: int
 ) -> None:
-    """Each step counted has its finished task and its event, numbered without a gap.
+    """Check that so many finished tasks and events, numbered without a gap, stand in the tables.
 
-    Of these processes, or of all that the namespace has.
+    They are counted for these processes, or for all of the namespace (None). Raises Inconsistent.
     """
     (found,) = run_sql(dsn, _COUNTS, namespace=namespace, ids=ids, task_type=task_type)
     if found != {"numbered": events, "events": events, "finished": steps}:
@@ -56,12 +56,12 @@ async def chain(
     names: str | None = None,
     stored: int = 0,
 ) -> Figures:
-    """Steps per second of so many processes; with `history`, of processes that have so many events.
+    """Measure the steps per second of so many processes; with `history`, each has so many events before.
 
-    With `names` in that style, beside `stored` others that wait.
+    With `names`, they have names of that style, beside `stored` other processes that wait.
     """
     steps = flows.Steps()
-    # Random, so that they lie among the rows of others.
+    # Random ids, so that the processes lie among the rows of others.
     chosen = named(names, Names(flows.CHAIN, secrets.token_hex(8), uuids=True))
     if names is not None:
         await asyncio.to_thread(add_stored, runner(dsn), chosen, stored)

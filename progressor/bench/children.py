@@ -1,6 +1,6 @@
-"""Other OS processes of a benchmark: told what to do on stdin, heard on stdout, ended with their stdin.
+"""Other OS processes of a benchmark: they read lines from stdin, answer on stdout, and end with stdin.
 
-Rule: a DSN holds a password, so it is never on a command line.
+Rule: a DSN may hold a password, so it is never on a command line.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from typing import Any
 
 
 class BenchChild:
-    """A process that answers a line with a line of JSON."""
+    """The parent's end of a child, which answers each line of JSON with one."""
 
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         self._process = process
 
     async def ask(self, question: Any) -> Any:
-        """Send one line, and read one."""
+        """Send one line, and return the answer; RuntimeError if the child ends without one."""
         if self._process.stdin is None or self._process.stdout is None:
             raise RuntimeError("a child without pipes")
         self._process.stdin.write(json.dumps(question).encode() + b"\n")
@@ -34,7 +34,10 @@ class BenchChild:
 
 @asynccontextmanager
 async def child(module: str, first: Any) -> AsyncIterator[BenchChild]:
-    """Run `python -m module`; it is ready when it has answered its first line."""
+    """Run `python -m module` within the block, which begins when it has answered its first line.
+
+    At the end its stdin is closed; after 40 seconds it is killed.
+    """
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         "-m",
@@ -59,12 +62,12 @@ async def child(module: str, first: Any) -> AsyncIterator[BenchChild]:
 
 
 def say(answer: Any) -> None:
-    """The child's side: one line of JSON."""
+    """Write one line of JSON to the parent; for the child's side."""
     sys.stdout.write(json.dumps(answer) + "\n")
     sys.stdout.flush()
 
 
 def heard() -> Any:
-    """The child's side: the next line, or None when the parent is done with it."""
+    """Read the parent's next line; None when the parent closes stdin. For the child's side."""
     line = sys.stdin.readline()
     return json.loads(line) if line else None

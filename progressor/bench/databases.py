@@ -1,7 +1,7 @@
-"""Databases for measuring: what the server is, made fresh for each sample, dropped afterwards.
+"""Databases of the benchmarks: made fresh for each sample and dropped afterwards; facts of their server.
 
-Rule: nothing is measured on a server whose commits are not durable, and no database is touched that was
-not made in here.
+Rule: no server is measured whose commits are not durable, and no database is touched that this module did
+not make.
 """
 
 from __future__ import annotations
@@ -34,19 +34,19 @@ def run_sql(dsn: str, statement: str, **params: Any) -> list[dict[str, Any]]:
 
 
 def runner(dsn: str) -> Run:
-    """What runs statements on this database."""
+    """Return a function that runs statements on this database."""
     return lambda statement, **params: run_sql(dsn, statement, **params)
 
 
 class Probe:
-    """One statement that is asked more than once, on a connection that is open before it is needed."""
+    """One statement that runs more than once, on a connection that is opened beforehand."""
 
     def __init__(self, dsn: str, statement: str) -> None:
         self._connection = migrations.connect(dsn).execution_options(isolation_level="AUTOCOMMIT")
         self._statement = statement
 
     def ask(self) -> dict[str, Any]:
-        """Its only row."""
+        """Run the statement, and return its only row."""
         return dict(self._connection.exec_driver_sql(self._statement).mappings().one())
 
     def close(self) -> None:
@@ -54,14 +54,14 @@ class Probe:
 
 
 def with_database(dsn: str, name: str, **changes: str) -> str:
-    """The same server, another database (and, if given, another host or port)."""
+    """Return the DSN with another database (and, if given, another host or port)."""
     parts: Mapping[str, Any] = {**parsed(dsn), **changes, "dbname": name}
     quoted = {key: str(value).replace("\\", "\\\\").replace("'", "\\'") for key, value in parts.items()}
     return " ".join(f"{key}='{value}'" for key, value in quoted.items())
 
 
 class Server:
-    """A PostgreSQL on which the user may create databases."""
+    """A PostgreSQL server on which the user may create databases."""
 
     def __init__(self, dsn: str, sizes: Sizes) -> None:
         self._dsn = dsn
@@ -69,7 +69,7 @@ class Server:
         self._kept: dict[Kind, str] = {}
 
     def facts(self) -> dict[str, Any]:
-        """What a reader of figures must know of the machine and the server."""
+        """Return the facts of machine and server that explain the figures."""
         return {
             "cores": len(os.sched_getaffinity(0)),
             "machine": f"{platform.system()} {platform.release()} {platform.machine()}",
@@ -82,7 +82,7 @@ class Server:
         }
 
     def require_durable(self) -> None:
-        """Refuse a server that answers before a commit is safe."""
+        """Raise InvalidRequest for a server that answers before a commit is durable."""
         for name in _DURABLE:
             if run_sql(self._dsn, f"SHOW {name}")[0][name] != "on":
                 raise InvalidRequest(
@@ -91,7 +91,7 @@ class Server:
 
     @contextmanager
     def database(self, kind: Kind) -> Iterator[str]:
-        """A database for one sample. The big ones are loaded once and kept until `close`."""
+        """Yield the DSN of a database for one sample; big ones are loaded once and kept until `close`."""
         if kind in LOADS:
             if kind not in self._kept:
                 self._kept[kind] = self._loaded(kind)
@@ -107,7 +107,7 @@ class Server:
             self._drop(name)
 
     def close(self) -> None:
-        """Drop what was kept."""
+        """Drop the databases that were kept."""
         while self._kept:
             _, name = self._kept.popitem()
             self._drop(name)

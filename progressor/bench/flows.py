@@ -1,4 +1,4 @@
-"""The processes that are measured: each does as little as a real one can, one 64-byte event a step."""
+"""The processes of the benchmarks: each does as little as a real one can, one 64-byte event a step."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ CHAIN = "bench.chain"
 ENTITY = "bench.entity"
 TIMERS = "bench.timers"
 
-# Slots of a worker, where the workload does not say: more than any number of clients.
+# Slots of a worker unless the workload sets them; more than any number of clients.
 CONCURRENCY = 1000
 NOW = timedelta(0)
-# With its JSON around it, 64 bytes.
+# Characters of an event; 64 bytes with the JSON around them.
 PAD = "x" * 54
 
 
@@ -30,23 +30,23 @@ class Count(BaseModel):
 
 
 class Compute(BaseModel):
-    """For how long a handler keeps the event loop to itself."""
+    """The milliseconds for which a handler blocks the event loop."""
 
     ms: float
 
 
 class Steps:
-    """How many steps the handlers of one flow have run."""
+    """The number of steps that the handlers of one flow have run; `going` lets chains go on."""
 
     def __init__(self) -> None:
         self.count = 0
         self.going = True
         self.holding = asyncio.Event()
-        """Set while one of them waits at a door."""
+        """Set when a step has come to its door, where it waits."""
 
 
 def chain(steps: Steps, *, concurrency: int, name: str = CHAIN) -> Namespace:
-    """A process that sets itself a timer without delay in each step, until it is told to end."""
+    """Return a namespace whose processes set a timer without delay in each step, while `steps.going`."""
     namespace = Namespace(name, state=Count, concurrency=concurrency)
 
     @namespace.init
@@ -70,7 +70,7 @@ def chain(steps: Steps, *, concurrency: int, name: str = CHAIN) -> Namespace:
 
 
 def entity(*, concurrency: int, name: str = ENTITY) -> Namespace:
-    """A process that starts, and answers calls with one event each."""
+    """Return a namespace whose processes start, and answer calls with one event each."""
     namespace = Namespace(name, state=Count, concurrency=concurrency)
 
     @namespace.init
@@ -95,7 +95,7 @@ def entity(*, concurrency: int, name: str = ENTITY) -> Namespace:
 
 
 def timers(steps: Steps, *, concurrency: int, name: str = TIMERS) -> Namespace:
-    """A process whose timer fires once."""
+    """Return a namespace whose processes have a timer that fires once."""
     namespace = Namespace(name, state=Count, concurrency=concurrency)
 
     @namespace.init
@@ -113,7 +113,7 @@ def timers(steps: Steps, *, concurrency: int, name: str = TIMERS) -> Namespace:
 
 
 def mailbox(steps: Steps, door: asyncio.Event, *, concurrency: int, name: str) -> Namespace:
-    """A process that answers calls, once its door is open if it was told to wait for that."""
+    """Return a namespace whose processes answer calls; the call `hold` waits until the door is open."""
     namespace = Namespace(name, state=Count, concurrency=concurrency, step_timeout=timedelta(hours=1))
 
     @namespace.init
@@ -140,7 +140,7 @@ def mailbox(steps: Steps, door: asyncio.Event, *, concurrency: int, name: str) -
 
 
 def held(steps: Steps, door: asyncio.Event, *, concurrency: int) -> Namespace:
-    """A process whose step goes on until a door is opened."""
+    """Return a namespace whose processes' timer runs until the door is opened."""
     namespace = Namespace(TIMERS, state=Count, concurrency=concurrency, step_timeout=timedelta(hours=1))
 
     @namespace.timeout

@@ -1,4 +1,4 @@
-"""mailbox: one process on which very many calls wait, those beside it, and a crowd that comes at once."""
+"""mailbox: a process on which very many calls wait, the processes beside it, and many requests at once."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _LOOKS = 0.05
 
 
 class _Busy:
-    """A process whose step goes on until its door is opened, and what waits behind it."""
+    """A process whose step runs until its door is opened, and the requests that wait behind it."""
 
     def __init__(self, dsn: str, names: str) -> None:
         self._dsn = dsn
@@ -40,7 +40,7 @@ class _Busy:
 
     @asynccontextmanager
     async def kept(self, engine: Engine) -> AsyncIterator[None]:
-        """Busy within the block."""
+        """Start the process, and keep its step running within the block."""
         client, name = engine.client, self.names.namespace
         await client.start(name, self.process_id, {})
         held = asyncio.create_task(client.call(name, self.process_id, "hold", {}, timeout=_LONG))
@@ -52,7 +52,7 @@ class _Busy:
             await held
 
     def let_go(self) -> None:
-        """Let its step end, so that what waits behind it is worked off."""
+        """Let the step end, so that the requests behind it run."""
         self._door.set()
 
     async def fill(self, count: int, kind: Literal["call", "notify"]) -> None:
@@ -61,13 +61,13 @@ class _Busy:
         )
 
     async def start_others(self, engine: Engine, count: int) -> list[str]:
-        """Other processes; their ids."""
+        """Start other processes, and return their ids."""
         ids = [self.names.process_id(number) for number in range(1, count + 1)]
         await asyncio.gather(*(engine.client.start(self.names.namespace, each, {}) for each in ids))
         return ids
 
     def calls(self, engine: Engine, ids: list[str]) -> ClosedLoop:
-        """A client for each of the other processes."""
+        """Return a loop with a client for each of the other processes."""
 
         async def act(number: int) -> None:
             await engine.client.call(self.names.namespace, ids[number], "add", {})
@@ -75,7 +75,7 @@ class _Busy:
         return ClosedLoop(len(ids), act)
 
     def appends(self, engine: Engine) -> ClosedLoop:
-        """One client that puts one more behind the others."""
+        """Return a loop with one client, which adds requests to the mailbox."""
 
         async def act(_number: int) -> None:
             await engine.client.notify(self.names.namespace, self.process_id, "take", {})
@@ -86,9 +86,9 @@ class _Busy:
 async def beside(
     dsn: str, *, waiting: int, processes: int, seconds: float, warmup: float = 1.0, names: str = "long"
 ) -> Figures:
-    """Processes that are called without pause: beside none, beside a long mailbox, and after an ANALYZE.
+    """Measure calls of processes without a mailbox beside them, beside a long one, and after an ANALYZE.
 
-    The mailbox is of another process, which is busy all the time; and what one more in it takes.
+    The mailbox belongs to another process, busy all the time. Measures one more request in it too.
     """
     busy = _Busy(dsn, names)
     await asyncio.to_thread(unattended, runner(dsn))
@@ -116,9 +116,9 @@ async def beside(
 
 
 async def emptied(dsn: str, *, waiting: int, most: float = 300.0, names: str = "long") -> Figures:
-    """A mailbox that is worked off, and the latency of a few other processes' calls meanwhile.
+    """Measure how fast a mailbox is worked off, and the latency of a few other processes' calls meanwhile.
 
-    For so many seconds at most: `drained` is what was done in them.
+    It stops after `most` seconds; `drained` counts the requests that were done by then.
     """
     busy = _Busy(dsn, names)
     steps = busy.steps
@@ -130,7 +130,7 @@ async def emptied(dsn: str, *, waiting: int, most: float = 300.0, names: str = "
             async with Meter(dsn) as meter, asyncio.TaskGroup() as group:
                 calls = group.create_task(loop.go_on())
                 busy.let_go()
-                # From none on: what is worked off before the first look would be missing.
+                # The first look comes before the first request: otherwise those before it would be missing.
                 looks = await _looks(lambda: steps.count, waiting, most)
                 drained = looks[-1][1]
                 called = loop.done
@@ -153,7 +153,7 @@ async def emptied(dsn: str, *, waiting: int, most: float = 300.0, names: str = "
 
 
 async def _looks(counted: Callable[[], int], goal: int, most: float) -> list[tuple[float, int]]:
-    """What was counted every little while until the goal, or the end of the time: when, and how much."""
+    """Return (time, count) every 50 ms, until the count reaches the goal or `most` seconds are over."""
     began = time.perf_counter()
     looks = [(began, counted())]
     while looks[-1][1] < goal and looks[-1][0] < began + most:
@@ -168,7 +168,7 @@ def _rate(looks: Sequence[tuple[float, int]]) -> float:
 
 
 async def crowd(dsn: str, *, processes: int, names: str = "long") -> Figures:
-    """As many starts at once of one client, in a database without any statistics; then as many calls."""
+    """Measure so many starts at once by one client, in a database without statistics; then calls."""
     chosen = STYLES[names]
     await asyncio.to_thread(unattended, runner(dsn))
     ids = [chosen.process_id(number) for number in range(1, processes + 1)]
@@ -182,7 +182,7 @@ async def crowd(dsn: str, *, processes: int, names: str = "long") -> Figures:
 
 
 async def _at_once(dsn: str, what: str, requests: Sequence[Awaitable[object]]) -> Figures:
-    """How long all of them took together, what one cost, and how many failed."""
+    """Return the seconds of all requests together, the rate, the CPU of one, and the number that failed."""
     async with Meter(dsn) as meter:
         answers = await asyncio.gather(*requests, return_exceptions=True)
     failed = [answer for answer in answers if isinstance(answer, BaseException)]

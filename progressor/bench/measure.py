@@ -1,4 +1,4 @@
-"""The instruments: rates and latencies of a closed loop, and what a step costs on both sides."""
+"""The instruments: rates and latencies of a closed loop, and the cost of a step on both sides."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Turns = Callable[[], Awaitable[int]]
 
 _TICK = os.sysconf("SC_CLK_TCK")
 _PAGE = os.sysconf("SC_PAGE_SIZE")
-# The database's own backends and tables. What else runs on the server serves all of its databases.
+# Only the database's own backends and tables: the server's other processes serve all of its databases.
 _PROBE = """
 SELECT
     pg_wal_lsn_diff(pg_current_wal_insert_lsn(), '0/0')::float8 AS wal,
@@ -37,12 +37,12 @@ SELECT
 
 
 def percentile(values: Sequence[float], share: float) -> float:
-    """The value below which `share` of the sorted values lie; 0 of nothing."""
+    """Return the value below which `share` of the sorted values lie; 0 if there are none."""
     return values[min(len(values) - 1, int(len(values) * share))] if values else 0.0
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    """Wait for what happens elsewhere; looking must cost nothing of what is measured."""
+    """Wait for a condition, looked at every 5 ms, so that the wait costs the measured code nothing."""
     while not condition():  # noqa: ASYNC110 - an event would be work in each step
         await asyncio.sleep(0.005)
 
@@ -57,12 +57,12 @@ async def passed(seconds: float, counted: Callable[[], int], count: int | None) 
 
 
 def resident() -> int:
-    """Bytes of memory that this process holds."""
+    """Return the resident memory of this OS process in bytes."""
     return int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1]) * _PAGE
 
 
 def _cpu_seconds(pids: Sequence[int]) -> dict[int, float]:
-    """CPU seconds of processes so far; nothing of those that cannot be seen from here."""
+    """Return the CPU seconds of OS processes so far, without those that cannot be seen from here."""
     seconds = {}
     for pid in pids:
         with contextlib.suppress(OSError):
@@ -71,7 +71,7 @@ def _cpu_seconds(pids: Sequence[int]) -> dict[int, float]:
 
 
 def _nanoseconds(pid: int) -> float:
-    """In ticks where the kernel does not tell more."""
+    """Return the CPU time of an OS process; to the tick only, if the kernel has no schedstat."""
     with contextlib.suppress(FileNotFoundError):
         return int(Path(f"/proc/{pid}/schedstat").read_text(encoding="ascii").split()[0])
     fields = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
@@ -80,7 +80,7 @@ def _nanoseconds(pid: int) -> float:
 
 @dataclass(frozen=True, slots=True)
 class _Look:
-    """What has been used since the server began."""
+    """The WAL, the storage and the CPU seconds that the server has used so far."""
 
     wal: float
     stored: float
@@ -88,7 +88,7 @@ class _Look:
 
 
 class Meter:
-    """What goes on within a block: seconds, CPU of this process and of PostgreSQL, WAL, bytes stored."""
+    """The meter of a block: seconds, CPU of this process and of PostgreSQL, WAL, bytes stored."""
 
     def __init__(self, dsn: str) -> None:
         self._dsn = dsn
@@ -120,7 +120,7 @@ class Meter:
         return _Look(row["wal"], row["stored"], _cpu_seconds(row["pids"]))
 
     def per(self, count: int) -> Figures:
-        """The rate of `count` things in the block, and the cost of each."""
+        """Return the rate of `count` items in the block, and the cost of each."""
         if not count or not self.seconds:
             return {"rate": 0.0, "count": 0.0}
         before, after = self._before, self._after
@@ -139,7 +139,7 @@ class Meter:
 
 
 class ClosedLoop:
-    """Clients that each do one thing after another; only what ends within the window is counted."""
+    """Clients that each act again and again; only acts that end within the window are counted."""
 
     def __init__(self, clients: int, act: Callable[[int], Awaitable[None]]) -> None:
         self._clients = clients
@@ -147,7 +147,7 @@ class ClosedLoop:
         self._going = True
         self._latencies: list[float] = []
         self.done = 0
-        """All that was done, in the window or not."""
+        """The number of all acts, in the window or not."""
 
     async def run(
         self,
@@ -158,10 +158,10 @@ class ClosedLoop:
         count: int | None = None,
         turns: Turns | None = None,
     ) -> Figures:
-        """Rate, cost, p50 and p99 in milliseconds; with `turns`, the round trips of each.
+        """Return rate, cost, p50 and p99 in milliseconds; with `turns`, the round trips of each act.
 
-        With `count` the window is of so many things, whatever time they take: what is written in it
-        depends on how many there were before.
+        With `count` the window is of so many acts, whatever time they take, for cases in which the
+        cost of an act depends on how many there were before.
         """
         async with asyncio.TaskGroup() as group:
             group.create_task(self.go_on())
@@ -179,12 +179,12 @@ class ClosedLoop:
         return figures
 
     async def go_on(self) -> list[float]:
-        """Until `stop`; what each took, in seconds."""
+        """Run the clients until `stop`; return the seconds of each act."""
         await asyncio.gather(*(self._go(client) for client in range(self._clients)))
         return self._latencies
 
     def stop(self) -> None:
-        """What has begun is still done."""
+        """Let no further act begin; those that have begun still end."""
         self._going = False
 
     async def _go(self, client: int) -> None:
@@ -196,12 +196,12 @@ class ClosedLoop:
 
 
 def warm(count: int | None) -> int | None:
-    """How many come before a window of so many."""
+    """Return the number of acts before a window of `count`: a fifth; None without a count."""
     return None if count is None else count // 5
 
 
 def spread(latencies: Sequence[float], name: str = "") -> Figures:
-    """p50 and p99 of sorted seconds, in milliseconds."""
+    """Return p50 and p99 of sorted seconds, in milliseconds."""
     return {
         f"{name}p50_ms": percentile(latencies, 0.5) * 1e3,
         f"{name}p99_ms": percentile(latencies, 0.99) * 1e3,

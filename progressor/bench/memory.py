@@ -1,4 +1,4 @@
-"""memory: what a worker holds, idle and with many steps at once."""
+"""memory: the resident memory of a worker, idle and with many steps at once."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _MEGABYTE = 1 << 20
 
 
 async def memory(dsn: str, *, in_flight: int, settle: float = 1.0) -> Figures:
-    """Resident memory in megabytes, and kilobytes for each process in flight."""
+    """Measure resident memory in megabytes, and in kilobytes for each process in flight."""
     steps, door = flows.Steps(), asyncio.Event()
     async with Engine(dsn, [flows.held(steps, door, concurrency=in_flight)]) as engine:
         await asyncio.sleep(settle)

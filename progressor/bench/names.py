@@ -1,4 +1,4 @@
-"""What processes are called: as long as real ones are, and as short as they can be."""
+"""Names of the benchmarks' processes: as long as real ones are, or as short as they can be."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Names:
-    """A namespace, and the ids of its processes by number; SQL makes the same of the same."""
+    """A namespace, and the ids of its processes by number; the SQL of `rows.py` makes the same ids."""
 
     namespace: str
     prefix: str
     uuids: bool = False
-    """Like random UUIDs: spread over the whole key space."""
+    """True: ids are like random UUIDs, spread over the whole key space."""
 
     def process_id(self, number: int) -> str:
         plain = f"{self.prefix}{number}"
@@ -32,5 +32,5 @@ STYLES: Mapping[str, Names] = {
 
 
 def named(style: str | None, otherwise: Names) -> Names:
-    """Those of a style, if there is one."""
+    """Return the names of a style; `otherwise` without one."""
     return otherwise if style is None else STYLES[style]

@@ -1,4 +1,4 @@
-"""A line to PostgreSQL that is slower by a fixed time each way, and counts how often the talk turns.
+"""A proxy to PostgreSQL that adds a fixed delay each way, and counts round trips.
 
 It runs in an OS process of its own, in threads: an event loop's timers are too coarse for half a
 millisecond, and the measured process must not pay for it. Each piece is passed on a fixed time after it
@@ -26,7 +26,7 @@ _PINGS = 100
 
 
 class Line:
-    """A DSN through the proxy, and what it really adds to a round trip."""
+    """A DSN through the proxy, and the milliseconds that it really adds to a round trip."""
 
     def __init__(self, dsn: str, proxy: BenchChild, measured_ms: float) -> None:
         self.dsn = dsn
@@ -34,13 +34,13 @@ class Line:
         self._proxy = proxy
 
     async def turns(self) -> int:
-        """Round trips so far, on all connections."""
+        """Return the number of round trips so far, on all connections."""
         return int(await self._proxy.ask("turns"))
 
 
 @asynccontextmanager
 async def delayed(dsn: str, seconds_each_way: float) -> AsyncIterator[Line]:
-    """A line to the same database with so much more way in both directions."""
+    """Yield a line to the same database with so many seconds more in each direction."""
     parts = parsed(dsn)
     host, port = str(parts.get("host", "localhost")), int(parts.get("port", 5432))
     async with child("progressor.bench.proxy", None) as proxy:
@@ -52,7 +52,7 @@ async def delayed(dsn: str, seconds_each_way: float) -> AsyncIterator[Line]:
 
 
 def _ping_ms(dsn: str) -> float:
-    """What a round trip takes."""
+    """Return the median of a round trip in milliseconds."""
     took = []
     with migrations.connect(dsn) as connection:
         connection.exec_driver_sql("SELECT 1")

@@ -1,4 +1,4 @@
-"""A run as it goes on, and its results: for `progressor bench`, and for `benchmarks/` with more systems."""
+"""The progress of a run and its results, for `progressor bench` and `benchmarks/`."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ _LEFT_OUT = {*_COLUMNS, "us", "count"}
 
 
 def measure(server: Server, cases: Sequence[BenchCase], *, repeats: int, console: Console) -> Results:
-    """Run all cases with a progress bar; however it ends, it leaves no database behind."""
+    """Run all cases with a progress bar; it drops all its databases, also if it fails."""
     columns = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("{task.description}"))
     try:
         server.require_durable()
@@ -80,7 +80,7 @@ def _line(case: BenchCase, answer: Figures | str) -> str:
 
 
 def shown(name: str, value: float | None) -> str:
-    """A figure with its unit."""
+    """Return a figure with its unit as text; empty for None."""
     if value is None:
         return ""
     general = _ENDINGS.get(name.rpartition("_")[2], "{:,.2f}")

@@ -1,4 +1,4 @@
-"""start and call: clients that ask and wait for the answer; also from afar and from another OS process."""
+"""start and call: clients that wait for each answer, also far from PostgreSQL or the worker."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ async def start(
     stored: int = 0,
     turns: Turns | None = None,
 ) -> Figures:
-    """Clients start trivial processes and wait for the answer; with `names`, beside `stored` others."""
+    """Measure clients that start trivial processes and wait; with `names`, beside `stored` others."""
     chosen = named(names, Names(flows.ENTITY, f"{secrets.token_hex(4)}-"))
     if names is not None:
         await asyncio.to_thread(add_stored, runner(dsn), chosen, stored)
@@ -60,7 +60,7 @@ async def among(
     warmup: float,
     count: int | None = None,
 ) -> Figures:
-    """Clients call processes drawn at random from those that are stored; one event a call."""
+    """Measure clients that call processes drawn at random from the stored ones; one event a call."""
     chosen = STYLES[names]
     await asyncio.to_thread(add_stored, runner(dsn), chosen, stored)
     # The same draws in every run.
@@ -81,7 +81,7 @@ async def among(
 async def slow(
     dsn: str, *, clients: int, slow_ms: float, fuse: Fuse, seconds: float, warmup: float = 1.0
 ) -> Figures:
-    """Clients call processes of their own; beside them one calls a process that computes for so long."""
+    """Measure clients that call processes of their own, beside one whose calls block the event loop."""
     ids = [secrets.token_hex(16) for _ in range(clients + 1)]
     engine = Engine(dsn, [flows.entity(concurrency=flows.CONCURRENCY)], fuse=fuse)
     async with engine, asyncio.TaskGroup() as beside:
@@ -114,7 +114,7 @@ async def call(
     where: Literal["worker", "elsewhere"] = "worker",
     turns: Turns | None = None,
 ) -> Figures:
-    """Clients call existing processes, each its own unless `processes` are fewer; one event a call."""
+    """Measure clients that call existing processes, each its own unless `processes` are fewer."""
     ids = [secrets.token_hex(16) for _ in range(processes or clients)]
     async with _client(dsn, where) as client:
         await asyncio.gather(*(client.start(flows.ENTITY, each, {}) for each in ids))
@@ -130,7 +130,7 @@ async def call(
 
 @asynccontextmanager
 async def _client(dsn: str, where: Literal["worker", "elsewhere"]) -> AsyncIterator[Client]:
-    """The client of an engine in this process, or one whose only worker is another OS process."""
+    """Yield the client of an engine in this OS process, or one whose worker is another OS process."""
     async with AsyncExitStack() as stack:
         if where == "worker":
             engine = Engine(dsn, [flows.entity(concurrency=flows.CONCURRENCY)])
@@ -143,10 +143,10 @@ async def _client(dsn: str, where: Literal["worker", "elsewhere"]) -> AsyncItera
 async def distance(
     dsn: str, *, what: Literal["start", "call"], round_trip_ms: float, seconds: float, warmup: float = 1.0
 ) -> Figures:
-    """One client of a worker that is so much farther away from PostgreSQL, and its round trips.
+    """Measure one client of a worker whose round trips to PostgreSQL take so much longer.
 
-    `round_trips` counts how often the talk changed its direction, on all connections, per request;
-    `waited_round_trips` is what p50 grew by, in round trips, beside the same without the delay.
+    `round_trips` counts the round trips of a request on all connections; `waited_round_trips` is the growth
+    of p50 by the delay, in round trips.
     """
     workload = start if what == "start" else call
     near = await workload(dsn, clients=1, seconds=seconds, warmup=warmup)

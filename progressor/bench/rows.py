@@ -1,4 +1,4 @@
-"""Rows by the million, written by PostgreSQL itself: what would take a worker hours to make."""
+"""Rows by the million, written by PostgreSQL itself, because a worker would need hours for them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _FAR_AWAY = 30 * 86_400.0
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """How big the big ones are."""
+    """The sizes of the big cases."""
 
     due: int = 100_000
     """Timers that are due at once."""
@@ -33,27 +33,27 @@ class Sizes:
     stored: int = 200_000
     """Processes with long names; those with short ones are a hundredth."""
     window: int = 10_000
-    """Steps that are measured where what a step writes depends on how many there were before."""
+    """Steps of a window, in cases where the bytes that a step writes depend on the steps before."""
     mailbox: int = 100_000
     """The longest mailbox."""
     crowd: int = 10_000
     """Requests of one client at once."""
 
     def divided(self, by: int) -> Sizes:
-        """Smaller ones, for a quick look."""
+        """Return smaller sizes, for a quick look."""
         return Sizes(*(max(10, getattr(self, name) // by) for name in self.__slots__))
 
 
-# For a quick look: a hundredth of everything, each rate for so many seconds.
+# For a quick look: a hundredth of all sizes, and so many seconds for each rate.
 QUICK = Sizes().divided(100)
 QUICK_SECONDS = 1.0
 
-# As a worker that serves it will do.
+# The row of a namespace, as a worker that serves it would add it.
 _NAMESPACE = """
 INSERT INTO progressor.namespaces (name, options) VALUES (%(name)s, '{}') ON CONFLICT DO NOTHING
 """
 
-# Processes as their init left them, each with the finished task of that.
+# Processes as their init left them, each with its finished init task.
 _PROCESSES = """
 WITH process AS (
     INSERT INTO progressor.processes (
@@ -81,7 +81,7 @@ SELECT
 FROM process
 """
 
-# Their timers.
+# The timers of these processes.
 _TIMERS = """
 WITH task AS (
     INSERT INTO progressor.tasks (process_no, task_type, status, scheduled_time)
@@ -107,7 +107,7 @@ FROM task AS t, progressor.namespaces AS n
 WHERE n.name = %(namespace)s
 """
 
-# What waits behind the running step of one process.
+# Requests that wait behind the running step of one process.
 _MAILBOX = """
 WITH task AS (
     INSERT INTO progressor.tasks (
@@ -132,7 +132,7 @@ FROM task AS t, progressor.namespaces AS n
 WHERE n.name = %(namespace)s
 """
 
-# No vacuum and no ANALYZE but those that are asked for: figures must not hang on when one came by.
+# Without autovacuum: figures must not depend on the moment at which it runs.
 _UNATTENDED = """
 DO $$
 DECLARE one regclass;
@@ -145,8 +145,8 @@ END
 $$
 """
 
-# Ids are spread over the whole key space, as those of real processes are; the rows of a process are
-# neighbours, as they come to be when it is written in one go.
+# Ids are spread over the whole key space, like those of real processes. The rows of a process lie side by
+# side, because they are written at once.
 _AGED_PROCESSES = """
 INSERT INTO progressor.processes (
     namespace_no, process_id, status, status_changed_at, created_at, aux_state, last_event_id
@@ -182,17 +182,17 @@ def add_timers(run: Run, names: Names, count: int, *, first: float, gap: float =
 
 
 def add_processes(run: Run, names: Names, count: int) -> None:
-    """Add processes on which nothing waits."""
+    """Add processes without timers and waiting requests."""
     run(_NAMESPACE, name=names.namespace)
     run(_PROCESSES, **asdict(names), count=count)
 
 
 def add_stored(run: Run, names: Names, count: int) -> None:
-    """Add processes whose timers wait for a far day. Nothing tends the tables from here on."""
+    """Add processes whose timers wait for a far day, and switch autovacuum off."""
     unattended(run)
     add_processes(run, names, count)
-    # Between the large rows and the small ones: the small ones fill what is left of the pages, as they do
-    # when both come all the time. Otherwise what is measured fills them, and logs a page for each row.
+    # Before the small rows, so that these fill the rest of the pages, as they do when both kinds come all
+    # the time. Otherwise the measured rows fill them, each with a full page in the WAL.
     settle(run)
     run(_TIMERS, **asdict(names), count=count, first=_FAR_AWAY, gap=0.0)
     settle(run)
@@ -201,7 +201,7 @@ def add_stored(run: Run, names: Names, count: int) -> None:
 def add_mailbox(
     run: Run, names: Names, process_id: str, count: int, *, kind: Literal["call", "notify"], name: str
 ) -> None:
-    """Add so many calls or notifies of this name for a process, on which something must run meanwhile."""
+    """Add so many calls or notifies of this name to a process; a step of it must run meanwhile."""
     run(_MAILBOX, namespace=names.namespace, process_id=process_id, count=count, kind=kind, name=name)
 
 
@@ -224,7 +224,7 @@ def _aged(run: Run, sizes: Sizes) -> None:
 
 
 def settle(run: Run) -> None:
-    """Leave no vacuum and no checkpoint of the load to the measurement."""
+    """Vacuum, analyze and checkpoint now, so that none of that falls into the measurement."""
     run("VACUUM (ANALYZE)")
     run("CHECKPOINT")
 

@@ -1,4 +1,4 @@
-"""Runs cases in turn, each in an OS process and on a database of its own, and keeps what they say."""
+"""Samples: cases run in turn, each in an OS process and on a database of its own."""
 
 from __future__ import annotations
 
@@ -31,20 +31,20 @@ class Results:
     failures: dict[str, list[str]] = field(default_factory=dict)
 
     def median(self, key: str) -> Figures:
-        """The median of each figure of one case; empty if it has no sample."""
+        """Return the median of each figure of one case; empty if it has no sample."""
         taken = self.samples.get(key, [])
         names = taken[0] if taken else ()
         return {name: statistics.median(each[name] for each in taken if name in each) for name in names}
 
     def figure(self, name: str, figure: str, contestant: str = OWN) -> float | None:
-        """One median, or None."""
+        """Return one median; None if there is none."""
         return self.median(f"{name} {contestant}").get(figure)
 
     def ratio(self, above: tuple[str, str, str], below: tuple[str, str, str]) -> float | None:
-        """One median by another, each named by case, figure and contestant.
+        """Return the ratio of two figures, each named by case, figure and contestant.
 
-        Of each round the ratio is taken first, and then the median of these: the two sides of one round
-        met the same machine.
+        It is the median of the ratios of each round, because both sides of a round met the same machine in
+        the same state. None if no round has both.
         """
         sides = [
             [each.get(figure) for each in self.samples.get(f"{name} {contestant}", [])]
@@ -54,7 +54,7 @@ class Results:
         return statistics.median(pairs) if pairs else None
 
     def as_json(self) -> dict[str, Any]:
-        """Put everything together, for a file."""
+        """Return facts, cases, medians, samples and failures, for a file."""
         return {
             "facts": self.facts,
             "cases": [
@@ -80,7 +80,7 @@ def run(
     began: Callable[[BenchCase], None],
     heard: Heard,
 ) -> Results:
-    """Run each case once, then each once more: so all meet the machine at its best and at its worst."""
+    """Run all cases in rounds, so that each meets the machine at its best and at its worst."""
     results = Results({**server.facts(), "repeats": repeats}, list(cases))
     for _ in range(repeats):
         for case in cases:
@@ -98,11 +98,11 @@ def run(
 
 
 class SampleFailed(Exception):
-    """A case that could not be measured, with the end of what it said."""
+    """A case that could not be measured, with the last line of its output."""
 
 
 def sample(case: BenchCase, dsn: str) -> Figures:
-    """Let a child process measure one case."""
+    """Let a child process measure one case; SampleFailed, or TimeoutExpired after 15 minutes."""
     command = case.command or (sys.executable, "-m", "progressor.bench")
     told = {"workload": case.workload, "dsn": dsn, "params": dict(case.params)}
     done = subprocess.run(  # noqa: S603 - a module of ours
@@ -123,13 +123,13 @@ def sample(case: BenchCase, dsn: str) -> Figures:
 def _last_line(lines: Iterable[str]) -> Figures | None:
     answer = None
     for line in lines:
-        # Some peers print to stdout.
+        # Some contestants print other lines to stdout.
         with contextlib.suppress(ValueError):
             answer = json.loads(line)
     return answer if isinstance(answer, dict) else None
 
 
 def pin(cpus: Sequence[int]) -> None:
-    """Keep this process, and the children it will have, on these CPUs: the same for all contestants."""
+    """Bind this process and its later children to these CPUs: the same for all contestants."""
     if cpus and hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, cpus)

@@ -1,4 +1,4 @@
-"""`python -m progressor.bench.serve`: a worker in an OS process of its own, for clients of another one."""
+"""`python -m progressor.bench.serve`: a worker in an OS process of its own, for a client of another."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""timers: many due at once, a few falling due beside a million that wait, and what a claim costs."""
+"""timers: many due at once, a few that fall due beside a million that wait, and the cost of a claim."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from progressor.config import ConnectionOptions
 from progressor.engine import Engine
 from progressor.storage import SessionPool, Storage
 
-# How late the step began, and how late its result was on its way to PostgreSQL.
+# Seconds from the due time to the beginning of the step, and to the saving of its result.
 _LATENESS = """
 SELECT
     extract(epoch FROM t.running_time - t.scheduled_time)::float8 AS begun,
@@ -38,9 +38,9 @@ async def _fired(steps: flows.Steps, count: int, engine: Engine) -> None:
 
 
 async def drain(dsn: str, *, due: int, warmup: int = 0, names: str | None = None) -> Figures:
-    """Timers that are all due when the worker comes; until the last one is saved.
+    """Measure timers that are all due when the worker starts, until the last one is saved.
 
-    With `warmup`, from when so many have fired.
+    With `warmup`, the measurement begins when so many have fired.
     """
     chosen = named(names, Names(flows.TIMERS, f"due-{secrets.token_hex(4)}-"))
     run = runner(dsn)
@@ -55,7 +55,7 @@ async def drain(dsn: str, *, due: int, warmup: int = 0, names: str | None = None
     ) as engine:
         await until(lambda: steps.count >= warmup)
         async with Meter(dsn) as meter:
-            # What is not saved yet is still to be done.
+            # Steps that run are not saved yet: they count as still to be done.
             before = max(0, steps.count - engine.busy)
             await _fired(steps, due, engine)
             counted = due - before
@@ -66,9 +66,9 @@ async def drain(dsn: str, *, due: int, warmup: int = 0, names: str | None = None
 async def late(
     dsn: str, *, falling: int, seconds: float, warmup: float = 2.0, by: Literal["worker", "others"]
 ) -> Figures:
-    """Timers that fall due evenly over the time: how late their steps begin and end.
+    """Measure how late steps begin and end whose timers fall due evenly over so many seconds.
 
-    Set `by` the steps of this worker, or by others: rows that only a scan can find.
+    The timers are set `by` steps of this worker, or by others, as rows that only a scan can find.
     """
     prefix = f"late-{secrets.token_hex(4)}-"
     steps = flows.Steps()
@@ -108,7 +108,7 @@ def _check(found: int, expected: int) -> None:
 
 
 async def claim(dsn: str, *, claims: int, limit: int = 50) -> Figures:
-    """Claims of so many due timers each, and claims that find nothing."""
+    """Measure claims of `limit` due timers each, and claims that find none."""
     prefix = f"claim-{secrets.token_hex(4)}-"
     await asyncio.to_thread(
         add_timers, runner(dsn), Names(flows.TIMERS, prefix), claims * limit, first=-60.0

@@ -73,8 +73,8 @@ def api(
 ) -> None:
     """Serve the HTTP API of all processes; needs no APP, and any number of them may run.
 
-    Whoever asks shows a token (`progressor token create`). On this machine alone, as long as there is none,
-    everybody is let in.
+    Callers need a token (`progressor token create`). As long as there is none, everybody on this machine is
+    let in, and nobody else.
 
     Example: progressor api --port 8080, then curl
     localhost:8080/v1/namespaces/subscription/processes/acme
@@ -111,7 +111,7 @@ def _serve(
     port: int,
     link: Link | None,
 ) -> None:
-    """Serve; a child does so on the socket of its supervisor, which asks it over its link how it is."""
+    """Serve the API; a child serves on its supervisor's socket, and reports health over its link."""
     from progressor.cli.api_access import guarded  # noqa: PLC0415 - an extra, which only this needs
 
     listener = None if link is None else socket.socket(fileno=link.descriptors[0])

@@ -1,6 +1,6 @@
-"""From the settings of the HTTP API to its application: who may ask, how often, and how it answers.
+"""The HTTP API's application, from its settings: access, rates, and limits of its answers.
 
-Rule: half a setting is refused, by the name of the variable that is missing or wrong.
+Rule: half a setting is refused, with the name of the variable that is missing or wrong.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ log = Logger("progressor.cli")
 def guarded(
     client: Client, settings: Settings, *, host: str, port: int, listener: socket | None = None
 ) -> ApiServer:
-    """The API over this client, with the access of these settings; InvalidRequest names a variable."""
+    """Return the API over this client, with these settings; InvalidRequest names a variable."""
     access = access_options(settings)
     options = http_options(settings)
     if access.insecure_no_auth:
@@ -41,7 +41,7 @@ def guarded(
 
 
 def http_options(settings: Settings) -> HttpOptions:
-    """How these settings say that it answers."""
+    """Return the options of the API's answers, from these settings."""
     return HttpOptions(
         wait=settings.http_wait.total_seconds(),
         longest_wait=settings.http_longest_wait.total_seconds(),
@@ -54,7 +54,7 @@ def http_options(settings: Settings) -> HttpOptions:
 
 
 def access_options(settings: HttpSettings) -> AccessOptions:
-    """What these settings say of access; InvalidRequest names a variable."""
+    """Return the access options of these settings; InvalidRequest names a variable."""
     try:
         return AccessOptions(
             provider=_provider(settings),

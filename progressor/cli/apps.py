@@ -1,7 +1,7 @@
-"""Finds the namespaces that `module:attribute` names.
+"""Load the namespaces that `module:attribute` names.
 
-Rule: a wrong name is a usage error that says what there is instead; an error of the user's code is shown
-with its traceback, from the user's first line on.
+Rule: a wrong name is a usage error that lists the right ones; an error of the user's code is shown with
+its traceback, from the user's first line on.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _HINT = "APP"
 
 
 def load(app: str) -> list[Namespace]:
-    """Load the namespaces of `module:attribute`, or all that stand in `module`."""
+    """Load the namespaces of `module:attribute`, or all of `module`; BadParameter if there are none."""
     name, colon, attribute = app.partition(":")
     if not name or (colon and not attribute):
         raise _wrong("write it as module:attribute, for example billing.app:namespaces")
@@ -61,7 +61,7 @@ def _failed(name: str, error: BaseException) -> typer.Exit:
     frame = error.__traceback__
     while frame is not None and _is_machinery(frame.tb_frame.f_code.co_filename):
         frame = frame.tb_next
-    # Without a frame of the user's there is the place in its text (SyntaxError).
+    # A SyntaxError has no frame of the user's code; its text names the place.
     for text in traceback.format_exception(type(error), error, frame):
         typer.echo(text, nl=False, err=True)
     error_line(f"importing {name!r} raised {type(error).__name__}, see the traceback above")

@@ -1,4 +1,4 @@
-"""What `progressor dev` shows in a terminal: where things are, and what to try."""
+"""The banner of `progressor dev` in a terminal: the addresses of its parts, and a first command."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _EXAMPLES = {"string": "…", "integer": 1, "number": 1.5, "boolean": True, "arr
 
 
 def banner(namespaces: Sequence[Namespace], found: Database, monitor: Monitor | None) -> None:
-    """Show on stderr where things are, and what to try."""
+    """Show the database, the URLs, the namespaces and a first command, on stderr."""
     rows = Table.grid(padding=(0, 2))
     rows.add_column(style="dim")
     rows.add_column(overflow="fold")
@@ -33,7 +33,7 @@ def banner(namespaces: Sequence[Namespace], found: Database, monitor: Monitor | 
 
 
 def _first_command(namespace: Namespace) -> str:
-    """How to start a process, with arguments that have the right shape where they are known."""
+    """Return a command that starts a process, with example arguments if their schema is known."""
     args = _example(namespace.schemas().get("init"))
     return f"progressor start {namespace.name} first{args}"
 

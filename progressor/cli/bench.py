@@ -45,7 +45,7 @@ def bench(
 ) -> None:
     """Measure the engine on your server: steps, starts, calls, timers, big tables, distance, memory.
 
-    It makes databases of its own, and drops them; so its user must be allowed to create some.
+    It creates databases of its own and drops them, which its database user must be allowed to do.
     """
     if quick:
         seconds, repeats = QUICK_SECONDS, 1

@@ -1,6 +1,7 @@
-"""The commands on many broken processes: what `repair --namespace` does, and bulks, bulk, stop-bulk.
+"""The commands on many broken processes: bulks, bulk, stop-bulk, and `repair --namespace`.
 
-Rule: a bulk runs in the background, whoever watches; leaving a watch leaves the bulk alone, and says so.
+Rule: a bulk runs in the background, watched or not. Ctrl-C ends a watch, prints that the bulk goes on, and
+does not touch it.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from progressor.errors import StorageUnavailable
 
 _RATE = re.compile(r"(\d+(?:\.\d+)?)(?:/(s|m|h))?")
 _SECONDS = {None: 1, "s": 1, "m": 60, "h": 3600}
-# In seconds: how often a bulk that is watched is looked at.
+# Seconds between two reads of a bulk that is watched.
 _LOOKS = 0.5
 
 BulkId = Annotated[int, typer.Argument(metavar="BULK", show_default=False, help="Its number.")]
@@ -43,7 +44,7 @@ Watch = Annotated[
 
 
 def read_rate(text: str) -> float:
-    """Repairs a second, of `50/s`, `90/m`, `100/h` or a plain number."""
+    """Return the repairs per second of `50/s`, `90/m`, `100/h` or a number; BadParameter for others."""
     found = _RATE.fullmatch(text)
     if found is None:
         raise typer.BadParameter("it must be like 50/s, 90/m or 100/h", param_hint="--rate")
@@ -51,7 +52,7 @@ def read_rate(text: str) -> float:
 
 
 def preview(settings: Settings, namespace: str, wanted: dict[str, str | None], *, machine: bool) -> None:
-    """Say what a bulk would repair."""
+    """Print the broken processes that a bulk would repair, in groups."""
     found = ask(settings, lambda client: client.preview_repair_all(namespace, **wanted))
     if machine:
         print_json(asdict(found), machine=True)
@@ -88,7 +89,7 @@ def _groups_view(found: BulkPreview) -> Listing:
 def begin(
     settings: Settings, namespace: str, args: Any, given: dict[str, Any], *, watch: bool, machine: bool
 ) -> None:
-    """Make a bulk, and watch it if wanted."""
+    """Make a bulk and print it, or watch it until it has ended."""
     made = ask(settings, lambda client: client.repair_all(namespace, args, **given))
     number = made.bulk_id
     is_old = made.status is not BulkStatus.RUNNING
@@ -128,7 +129,7 @@ def bulks(
 
 @with_settings(ASKING)
 def bulk(bulk_id: BulkId, *, watch: Watch = False, json: AsJson = False, settings: Settings) -> None:
-    """Show a bulk: how far it is, what became of its repairs, what is left.
+    """Show a bulk: its progress, the ends of its repairs, and the number of processes that are left.
 
     With --watch the status is 1 unless every repair that was begun went well.
     """
@@ -145,7 +146,7 @@ def stop_bulk(bulk_id: BulkId, *, json: AsJson = False, settings: Settings) -> N
 
 
 def plain(bulk: Bulk) -> dict[str, Any]:
-    """A bulk for machines."""
+    """Return a bulk for machines: its fields, and `under_way`."""
     return {**asdict(bulk), "under_way": bulk.under_way}
 
 
@@ -157,7 +158,7 @@ def _show(bulk: Bulk, *, machine: bool) -> None:
 
 
 def _watched(settings: Settings, bulk_id: int, *, machine: bool) -> None:
-    """Look again and again until it has ended; then show it."""
+    """Watch a bulk to its end, then show it; status 1 if it was stopped, or a repair went wrong."""
     try:
         ended = ask(settings, lambda client: _until_ended(client, bulk_id, quiet=machine))
     except KeyboardInterrupt:
@@ -180,7 +181,7 @@ async def _until_ended(client: Client, bulk_id: int, *, quiet: bool) -> Bulk:
             except StorageUnavailable:
                 if found is None:
                     raise
-                # Whoever watches through a fail-over sees how it goes on.
+                # A watch goes on through a fail-over.
                 shown = Group(_view(found), Text("PostgreSQL is not available: looking again", "yellow"))
             else:
                 if found.status.is_final:

@@ -152,7 +152,7 @@ def repair(
 
         progressor repair --namespace billing.subscription --detail-like 'GatewayDown%' --dry-run
     """
-    del status  # there is nothing else to repair; who says so is understood
+    del status  # only broken processes can be repaired; the option is taken for those who state it
     wanted = {"detail_like": detail_like, "handler": handler}
     if of_namespace is not None:
         _refuse(
@@ -164,7 +164,7 @@ def repair(
             return
         pace = {} if rate is None else {"rate": bulk.read_rate(rate)}
         how = {"simple": simple, "idempotency_key": idempotency_key}
-        # What stands first is then no namespace.
+        # The first argument is then ARGS, no namespace.
         given = read_json(namespace, "ARGS")
         bulk.begin(settings, of_namespace, given, {**wanted, **how, **pace}, watch=watch, machine=json)
         return
@@ -191,7 +191,10 @@ def simple_repair(
     json: AsJson = False,
     settings: Settings,
 ) -> None:
-    """Put a broken process back to running; a timer that broke it is due again at once."""
+    """Put a broken process back to running without a handler; a timer that broke it is due again at once.
+
+    If its init broke it, it goes back to init, which then runs anew.
+    """
     common = _common(idempotency_key, context, timeout)
     ask(settings, lambda client: client.simple_repair(namespace, process_id, **common))
     print_answer(None, f"repaired {namespace}/{process_id}", machine=json)
@@ -280,7 +283,7 @@ def _timer(at: str | None, after: str | None) -> SetTimer | None:
 
 
 def print_answer(answer: Any, done: str, *, machine: bool) -> None:
-    """Print the answer as JSON, or its bytes; without one, what was done, or `null` for machines."""
+    """Print the answer as JSON, or its bytes; without one, the text `done`, or `null` for machines."""
     if answer is None and not machine:
         stdout().print(visible(done), soft_wrap=True)
     elif isinstance(answer, bytes):

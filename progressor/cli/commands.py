@@ -52,7 +52,7 @@ COMMANDS: Mapping[str, Mapping[str, str]] = {
         "token": "token:app",
     },
 }
-"""Every command by the panel of its help: the module of this room that has it, and its name there."""
+"""Every command by the panel of its help: its module in this folder, and its name there."""
 
 _PLACES = {name: (panel, place) for panel, names in COMMANDS.items() for name, place in names.items()}
 NAMES = tuple(_PLACES)
@@ -60,7 +60,7 @@ NAMES = tuple(_PLACES)
 
 
 def load(name: str) -> Any:
-    """The click command of this name."""
+    """Import the command of this name, and return it as a click command."""
     panel, place = _PLACES[name]
     module, _, attribute = place.partition(":")
     found = getattr(import_module(f"progressor.cli.{module}"), attribute)

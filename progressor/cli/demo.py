@@ -1,6 +1,6 @@
 """`progressor demo`: the example `examples/cdnow`, from a checkout or from the wheel.
 
-Rule: the example is imported, never copied: what runs is what stands in the example's folder.
+Rule: the example is imported, never copied: its own files in the example's folder run.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from progressor.embedded import named_data_dir
 from progressor.errors import StorageUnavailable
 from progressor.storage import migrations
 
-# The view shows what breaks on purpose; the log would show it again, with tracebacks.
+# The demo's view shows the processes that break on purpose; these would log them again, with tracebacks.
 _SHOWN_BY_THE_VIEW = ("progressor.handler", "progressor.worker")
 
 
@@ -43,11 +43,11 @@ def demo(
 ) -> None:
     """Replay a shop's 6,919 purchases as processes, and check every one of them.
 
-    Exit status 0 only if everything is as the file says.
+    Exit status 0 only if the processes agree with the file in everything.
     """
     console = Console(stderr=json, highlight=False)
     if settings.data_dir is None:
-        # Thousands of customers are not what somebody expects to find among his own processes.
+        # A folder of its own: nobody expects thousands of customers among his own processes.
         settings = settings.model_copy(update={"data_dir": named_data_dir("demo")})
     _log_above_the_view(console)
     with until_stopped(
@@ -80,7 +80,7 @@ def _example() -> Any:
     package = Path(__file__).resolve().parents[1]
     inside = package / "examples"
     folder = inside if inside.is_dir() else package.parent / "examples"
-    # From this folder and no other: whatever else is called so, or stands beside it, is not meant.
+    # From this folder alone: another module of the same name must not be imported in its place.
     spec = PathFinder.find_spec("cdnow", [str(folder)])
     if spec is None or spec.loader is None:
         raise StorageUnavailable(f"the example is not in {folder}: reinstall progressor-engine")

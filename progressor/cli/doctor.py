@@ -1,4 +1,4 @@
-"""The command that looks whether the tables are as the engine promises."""
+"""The command that checks the promises of the engine about its tables."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from progressor.storage.doctor import Finding, Invariant, Report, examine
 log = Logger("progressor.cli")
 
 _FINDINGS, _NOT_EXAMINED = 1, 2
-# A collector has so many rounds to collect what it must; then it is a finding.
+# Rounds; a zombie that a collector has not collected in so many is a finding.
 _ROUNDS = 3
 
 
@@ -67,7 +67,7 @@ def doctor(
                 schema=settings.database_schema,
             )
     except ProgressorError as error:
-        # A status of 1 says that something was found.
+        # Status 1 means findings, so an examination that could not run gets another one.
         status = report(error, machine=json)
         raise typer.Exit(_NOT_EXAMINED if status == REFUSED else status) from None
     if json:
@@ -79,7 +79,7 @@ def doctor(
 
 
 def _look_at_sessions(dsn: str, settings: Settings) -> None:
-    """Warn where no hint of an answer can come: it is no fault of the tables."""
+    """Log a warning if no hint of an answer can come, which is no fault of the tables."""
     warn_of_polls(settings)
     if not settings.signals:
         return
@@ -113,7 +113,7 @@ def _lines(invariant: Invariant, width: int) -> list[Text]:
 
 
 def _finding(finding: Finding) -> str:
-    # A process may have lost its namespace, a task its process.
+    # A damaged process may have no namespace, a damaged task no process.
     process = None if finding.process_id is None else f"{finding.namespace or '?'}/{finding.process_id}"
     task = None if finding.task_id is None else f"task {finding.task_id}"
     where = " ".join(filter(None, (process, task)))

@@ -1,4 +1,4 @@
-"""The command that shows what fails, in groups, with what shows or repairs one of each."""
+"""The command that shows failures in groups, each with the command that shows an example."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def errors(
     json: AsJson = False,
     settings: Settings,
 ) -> None:
-    """Group what fails by namespace, handler and message: broken processes, and timers that are retried.
+    """Group failures by namespace, handler and message: broken processes, and timers that are retried.
 
     Numbers, ids and quoted values are left out of messages. Each group has an example, and the command that
     shows it. `progressor errors --since PT1H`
@@ -51,16 +51,16 @@ def errors(
 
 
 def _begin(since: str | None) -> datetime | timedelta | None:
-    """A time, or how long ago."""
+    """Return the time, or the duration before now, of `--since`; BadParameter if it is neither."""
     if since is None:
         return None
-    # Only a time has a month.
+    # Only a time has a month, and so a hyphen after a digit.
     is_moment = since[:1].isdigit() and "-" in since
     return read_moment(since, "--since") if is_moment else read_duration(since, "--since")
 
 
 def show(group: FailureGroup) -> str:
-    """The command that shows the example."""
+    """Return the command that shows the example of a group."""
     return f"progressor trace {group.namespace} {shlex.quote(group.process_id)} --last 5"
 
 

@@ -1,8 +1,8 @@
 """Errors as one line and an exit status: what is wrong, and what to do.
 
-Rule: 1 says no; 75 (EX_TEMPFAIL) says not now: the same command with the same idempotency key is safe to
-repeat; 77 (EX_NOPERM) says not before the role has been granted what it lacks; 2 is a command line or a
-setting that is wrong, and would be wrong again.
+Rule: 1: refused, or failed. 75 (EX_TEMPFAIL): not now; the same command with the same idempotency key is
+safe to repeat. 77 (EX_NOPERM): the role lacks a privilege, which somebody must grant first. 2: the command
+line, a setting or the request is wrong, and would be wrong again.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The group of all commands: its help and its errors.
 
-Rule: a command raises ProgressorError and nothing else on purpose; here it becomes a line and a status.
+Rule: a command raises nothing but ProgressorError on purpose; here it becomes a line and a status.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ EXAMPLES = (
 
 
 class Commands(TyperGroup):
-    """All commands, each loaded when it is asked for."""
+    """The group of all commands, which imports each when it is run or listed."""
 
     def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002 - click passes it
         return list(commands.NAMES)
@@ -45,7 +45,7 @@ class Commands(TyperGroup):
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         if args and args[0] not in commands.NAMES:
-            # It is likened to the names of those that are loaded.
+            # The error suggests only names of commands that are loaded.
             for name in commands.NAMES:
                 self.get_command(ctx, name)
         return super().resolve_command(ctx, args)

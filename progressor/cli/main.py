@@ -1,4 +1,4 @@
-"""The command `progressor`: every command is listed here, by the group that its help shows it in."""
+"""The command `progressor`: its options, its help, and the entry point."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ def progressor(
 ) -> None:
     """Durable processes on PostgreSQL: each with an id, a state, a history, a timer and a mailbox.
 
-    Without PROGRESSOR_DATABASE_URL an embedded PostgreSQL is used, one for each folder in which one works;
-    migrate, worker, scanner, zombie-collector and api use it only if told --embedded.
+    Without PROGRESSOR_DATABASE_URL commands use an embedded PostgreSQL, one for each working folder;
+    migrate, worker, scanner, zombie-collector and api use it only with --embedded.
     """
 
 
 def main() -> None:
-    """Run the command that this process was started with."""
+    """Run the command of this OS process's arguments."""
     open_standard_streams()
     app(prog_name="progressor")
 

@@ -1,4 +1,4 @@
-"""The commands that look after a database: migrate."""
+"""The command that looks after a database: migrate."""
 
 from __future__ import annotations
 
@@ -52,7 +52,8 @@ def migrate(
         else:
             _ask_before_going_down(found, revision, settings, yes=yes)
             before, after = migrations.upgrade(found.dsn, revision, schema=schema)
-        # Of an older revision on purpose nothing is known, of a newer one what it has of ours.
+        # An older revision is there on purpose, and its tables are not known here. A newer one is compared
+        # for what it has of this release.
         compared = after is not None and revision in ("head", migrations.head())
         differences = migrations.compare(found.dsn, schema=schema) if compared else ()
     _show(found, before, after, differences, json=json)

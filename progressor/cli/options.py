@@ -1,6 +1,6 @@
-"""The options that commands share, and how their texts become values.
+"""The options that commands share, and the conversion of their texts into values.
 
-Rule: what cannot be understood is a usage error that names the option, before anything is asked.
+Rule: a text that cannot be read is a usage error that names the option, before any request is made.
 """
 
 from __future__ import annotations
@@ -150,7 +150,7 @@ SERVING: Mapping[str, Any] = {
 def with_settings(shared: Mapping[str, Any]) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Give a command these options too; it gets them, over the environment, as `settings`.
 
-    Those of the command's own options that settings have under the same name are settings as well.
+    An option of the command's own whose name is that of a setting is a setting as well.
     """
 
     def decorate(function: Callable[..., None]) -> Callable[..., None]:
@@ -176,7 +176,7 @@ def with_settings(shared: Mapping[str, Any]) -> Callable[[Callable[..., None]], 
 
 def read_settings(**given: Any) -> Settings:
     """Read the settings: the environment, and over it the options that were given."""
-    # A child has the variables of its supervisor, which has said it.
+    # A child has the variables of its supervisor, which has warned of them.
     for name, nearest in () if is_child() else unknown_variables():
         warning(f"{name} is no setting" + (f": did you mean {nearest}?" if nearest else ""))
     try:
@@ -186,7 +186,7 @@ def read_settings(**given: Any) -> Settings:
 
 
 def refuse_to_guess(settings: Settings, *, embedded: bool) -> None:
-    """Demand a database, or --embedded: a URL that was forgotten must not lead to an empty database."""
+    """Demand a database URL or --embedded: a forgotten URL must not lead to an empty database."""
     if settings.database_url is None and not embedded:
         raise typer.BadParameter(
             "there is no database: set PROGRESSOR_DATABASE_URL, "
@@ -198,7 +198,7 @@ def refuse_to_guess(settings: Settings, *, embedded: bool) -> None:
 
 
 def confirm(question: str, *, yes: bool) -> None:
-    """Ask before what cannot be undone; who cannot be asked must have said --yes."""
+    """Ask before an action that cannot be undone; without a terminal it needs --yes, else BadParameter."""
     if yes:
         return
     if not _is_terminal():
@@ -213,7 +213,7 @@ def _is_terminal() -> bool:
 
 
 def read_json(text: str | None, hint: str) -> Any:
-    """The value of JSON text, of `@file`, or of stdin (`-`)."""
+    """Return the value of JSON text, of `@file`, or of stdin (`-`); BadParameter if it is no JSON."""
     if text is None:
         return None
     try:
@@ -245,7 +245,7 @@ def _finite(text: str) -> float:
 
 
 def read_object(text: str | None, hint: str) -> dict[str, Any] | None:
-    """The value of JSON text, which must be an object."""
+    """Return the value of JSON text as `read_json` does; BadParameter if it is no object."""
     value = read_json(text, hint)
     if value is not None and not isinstance(value, dict):
         raise typer.BadParameter("it must be a JSON object: '{\"key\": 1}'", param_hint=hint)
@@ -253,7 +253,7 @@ def read_object(text: str | None, hint: str) -> dict[str, Any] | None:
 
 
 def read_duration(text: str | None, hint: str) -> timedelta | None:
-    """A duration: seconds, ISO 8601 or hh:mm:ss."""
+    """Return a duration given in seconds, ISO 8601 or hh:mm:ss; BadParameter if it is none."""
     if text is None:
         return None
     try:
@@ -265,7 +265,7 @@ def read_duration(text: str | None, hint: str) -> timedelta | None:
 
 
 def read_moment(text: str | None, hint: str) -> datetime | None:
-    """A time in ISO 8601; without an offset it is this machine's."""
+    """Return a time given in ISO 8601, without an offset in this machine's zone; BadParameter if none."""
     if text is None:
         return None
     try:

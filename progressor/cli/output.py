@@ -1,6 +1,6 @@
-"""How results and errors reach people and machines.
+"""Output of results and errors, for people and machines.
 
-Rule: results on stdout, everything else on stderr. What comes from the database moves no cursor: control
+Rule: results on stdout, everything else on stderr. Text from the database moves no cursor: its control
 characters are shown, not sent.
 """
 
@@ -18,12 +18,12 @@ _WIDTH_OF_FILES = 140
 
 
 def stdout() -> Console:
-    """Where results go; made anew each time, because tests change the stream."""
+    """Return a console for results; made anew each time, because tests change the stream."""
     return _console(stderr=False)
 
 
 def stderr() -> Console:
-    """Where all else goes."""
+    """Return a console for everything but results."""
     return _console(stderr=True)
 
 
@@ -35,19 +35,19 @@ def _console(*, stderr: bool) -> Console:
 
 
 def error_line(text: str) -> None:
-    """Say what is wrong, on stderr."""
+    """Print an error on stderr."""
     line = Text.assemble(("error: ", "bold red"), visible(text, keep_lines=True))
     stderr().print(line, soft_wrap=True)
 
 
 def warning(text: str) -> None:
-    """Say what is probably a mistake, on stderr."""
+    """Print a warning on stderr."""
     line = Text.assemble(("warning: ", "bold yellow"), visible(text))
     stderr().print(line, soft_wrap=True)
 
 
 def note(text: str) -> None:
-    """Say something by the way, on stderr."""
+    """Print a hint on stderr."""
     stderr().print(Text(visible(text), style="dim"), soft_wrap=True)
 
 
@@ -61,7 +61,7 @@ def print_json(value: Any, *, machine: bool) -> None:
 
 
 def print_bytes(data: bytes) -> None:
-    """Write bytes as they are; a terminal gets them as Python writes them."""
+    """Write bytes to stdout as they are; a terminal gets their Python form (b'…')."""
     console = stdout()
     if console.is_terminal:
         console.print(Text(shown(data)), soft_wrap=True)
@@ -70,7 +70,7 @@ def print_bytes(data: bytes) -> None:
 
 
 def to_json(value: Any, *, indent: int | None = None) -> str:
-    """JSON text: times in ISO 8601, durations in seconds."""
+    """Return JSON text: times in ISO 8601, durations in seconds; TypeError for other types."""
     return json.dumps(value, ensure_ascii=False, indent=indent, default=_plain)
 
 
@@ -81,24 +81,24 @@ def _plain(value: Any) -> Any:
         case timedelta():
             return value.total_seconds()
         case _:
-            # A view forgot to say how: a bug, and better seen than printed as a repr.
+            # A view forgot to convert it, which is a bug: an error shows it, a repr would hide it.
             raise TypeError(f"{type(value).__name__} has no JSON form")
 
 
 def shown(value: Any, *, indent: int | None = None) -> str:
-    """A value as people read it: JSON, and bytes as Python writes them."""
+    """Return a value as text for people: JSON, or the Python form of bytes (b'…')."""
     return repr(value) if isinstance(value, bytes) else to_json(value, indent=indent)
 
 
 def visible(text: str, *, keep_lines: bool = False) -> str:
-    """A text with its control characters shown."""
+    """Return a text with its control characters shown as escapes."""
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() or (keep_lines and c == "\n") else repr(c)[1:-1] for c in text)
 
 
 def short(value: Any, limit: int = 60) -> str:
-    """A value on one line of a table."""
+    """Return a value on one line, cut at `limit` characters; empty for None."""
     if value is None:
         return ""
     text = visible(value if isinstance(value, str) else shown(value))
@@ -106,5 +106,5 @@ def short(value: Any, limit: int = 60) -> str:
 
 
 def clock(moment: datetime | None) -> str:
-    """A time as this machine's user reads it."""
+    """Return a time in this machine's zone, to the second; empty for None."""
     return "" if moment is None else moment.astimezone().strftime("%Y-%m-%d %H:%M:%S")

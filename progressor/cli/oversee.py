@@ -1,4 +1,4 @@
-"""The commands for whole namespaces and for who serves them: pause, resume, retire, workers."""
+"""The commands for whole namespaces and for workers: pause, resume, retire, workers."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ def pause(
 ) -> None:
     """Begin no more steps of a namespace, on any worker, until it is resumed.
 
-    Steps that run finish. Requests are still accepted, and wait; timers wait too. It is kept in the
-    database: restarts and deploys change nothing of it.
+    Steps that run finish. Requests are still accepted, and wait; timers wait too. The pause is kept in the
+    database, and outlasts restarts and deploys.
     `progressor pause billing.subscription --reason 'the provider is down'`
     """
     ask(settings, lambda client: client.pause(namespace, reason))
@@ -53,8 +53,8 @@ def resume(namespace: NamespaceName, *, json: AsJson = False, settings: Settings
 def retire(namespace: NamespaceName, *, json: AsJson = False, settings: Settings) -> None:
     """Forget a namespace that nobody serves any more and that has no processes.
 
-    It leaves status, metrics and health. Otherwise it is refused, and the line says what is left. A worker
-    that serves it again makes it known again. `progressor retire billing.old`
+    It disappears from status, metrics and health. A namespace that is still in use is refused, and the line
+    names what is left. A worker that serves it again makes it known again. `progressor retire billing.old`
     """
     ask(settings, lambda client: client.retire(namespace))
     _say(f"retired {namespace}", machine=json)
@@ -64,8 +64,8 @@ def retire(namespace: NamespaceName, *, json: AsJson = False, settings: Settings
 def workers(*, json: AsJson = False, settings: Settings) -> None:
     """List the workers and zombie collectors that live, and those that are dead.
 
-    One whose lease is over is dead: what it ran is taken from it. It stays in the list for ten leases
-    (150 s), and for as long as it is said to run something.
+    One whose lease is over is dead, and its tasks are taken from it. It stays in the list for ten leases
+    (150 s), and for as long as a task still counts as running on it.
     """
     found = ask(settings, lambda client: client.workers())
     if json:
@@ -77,7 +77,7 @@ def workers(*, json: AsJson = False, settings: Settings) -> None:
 
 
 def worker_plain(worker: KnownWorker) -> dict[str, Any]:
-    """All fields, for machines."""
+    """Return all fields of a worker, and `is_live`, for machines."""
     return {**asdict(worker), "is_live": worker.is_live}
 
 

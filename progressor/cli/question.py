@@ -1,4 +1,4 @@
-"""Puts one question to a client, and waits for the answer."""
+"""One question of a command to a client, and its answer."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ T = TypeVar("T")
 
 
 def ask(settings: Settings, question: Callable[[Client], Awaitable[T]]) -> T:
-    """Ask this of a client of the existing database, and return what it answers."""
-    # Who asks wants the answer: only warnings go before it, unless more was asked for.
+    """Ask this of a client of the existing database, and return its answer."""
+    # Below warnings the log would only hide the answer, unless the user sets a level.
     level = settings.log_level if "log_level" in settings.model_fields_set else "warning"
     logs.set_up(level=level, form=settings.log_format)
 

@@ -1,4 +1,4 @@
-"""The commands that only look: get, trace, search."""
+"""The commands that only read: get, trace, search."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from progressor.handlers.process import Process
 from progressor.model import HistoryRange
 from progressor.monitoring import Mailbox
 
-# What a person reads of a history that has no end; machines get all unless they say how much.
+# Events shown to a person, for a history may be very long; machines get all unless they set a limit.
 _SHOWN = 20
 
 
@@ -48,7 +48,7 @@ def get(
     json: AsJson = False,
     settings: Settings,
 ) -> None:
-    """Show a process: status, timer, what waits in its mailbox, state, metadata, history."""
+    """Show a process: status, timer, mailbox, state, metadata, history."""
     seconds = read_duration(timeout, "--timeout")
     newest = not json and limit is None and not offset and direction == "forward"
     wanted = (
@@ -80,7 +80,7 @@ def trace(
     json: AsJson = False,
     settings: Settings,
 ) -> None:
-    """Show all that was ever asked of a process, and what came of it."""
+    """Show all tasks that a process ever had, and what came of each."""
     entries = ask(
         settings,
         lambda client: client.trace(namespace, process_id, after=after, limit=limit, last=last),

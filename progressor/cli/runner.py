@@ -1,9 +1,9 @@
-"""Runs a service until it is told to stop: gracefully at the first signal, at once at the second.
+"""Run a service until a signal: the first stops it gracefully, the second at once.
 
-And what is no service (`demo`, `bench`) until it is done, or somebody has had enough of it.
+`demo` and `bench`, which are no services, run until they are done or a signal comes.
 
-Rule: the signals are handled by Python and not by the event loop, so that a handler that blocks the loop
-cannot keep the second one from working. A stop is bounded, whatever hangs.
+Rule: Python handles the signals, not the event loop, so that a handler that blocks the loop cannot hold up
+the second signal. A stop is bounded, whatever hangs.
 """
 
 from __future__ import annotations
@@ -33,18 +33,18 @@ log = Logger("progressor.cli")
 
 _INTERRUPTED = 130
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
-# What a stop may take beyond the steps' own grace: connections, an outage, threads of the user's.
+# The time a stop may take beyond the grace of steps: for connections, an outage, the user's threads.
 BEYOND_GRACE = timedelta(seconds=40)
 
 
 def leave(signum: int) -> NoReturn:
-    """End this OS process at once, but for the lines that are still to be written."""
+    """End this OS process with status 128 + `signum`, once its last log lines are written."""
     logs.flush()
     os._exit(128 + signum)
 
 
 def warn_of_polls(settings: Settings) -> None:
-    """Log how slow signals that are off make every answer, and the setting that ends it."""
+    """Log a warning if signals are off: how slow that makes every answer, and which setting ends it."""
     if not settings.signals:
         log.warning(
             "signals are off, answers wait for polls",
@@ -56,10 +56,10 @@ def warn_of_polls(settings: Settings) -> None:
 
 
 class Runner:
-    """`with Runner(...) as runner: runner.run(service, ...)`; signals are its own within the block.
+    """The runner of one service: `with Runner(...) as runner: runner.run(service, ...)`.
 
-    `stopping` is called at the first signal, with the signal's name, or at `stop`, with None, in a thread
-    of its own; `again` at the second signal, within its handler.
+    Within the block it handles SIGINT and SIGTERM. It calls `stopping` in a thread of its own: at the first
+    signal with the signal's name, at `stop` with None; and `again` in the signal handler, at the second.
     """
 
     def __init__(
@@ -94,7 +94,7 @@ class Runner:
             signal.signal(each, before)
 
     def run(self, service: AbstractAsyncContextManager[T], started: Callable[[T], None]) -> None:
-        """Enter the service, say so, and leave it when a signal comes."""
+        """Enter the service, call `started`, and leave the service at a signal or `stop`."""
         with serving() as runner, suppress(_StoppedEarly):
             runner.run(self._until_asked(service, started))
 
@@ -117,7 +117,7 @@ class Runner:
             self._again(signum)
             return
         if self._loop is None:
-            # No loop runs yet, so there is nothing to stop in order: what was there before decides.
+            # No loop runs yet, so nothing can stop gracefully: the earlier signal handler runs.
             signal.signal(signum, self._before[signum])
             signal.raise_signal(signum)
             return
@@ -125,13 +125,13 @@ class Runner:
         self._stop(self._loop, signum)
 
     def stop(self) -> None:
-        """Stop as at a signal; the first that comes after it is no second one. Called on the event loop."""
+        """Stop as at a signal; the next signal still counts as the first. Call it on the event loop."""
         if self._signal is None:
             self._stop(asyncio.get_running_loop(), None)
 
     def _stop(self, loop: asyncio.AbstractEventLoop, signum: int | None) -> None:
-        # Threads do so: a signal may have interrupted a write to the same stream. What one waits for
-        # does not keep the other one from bounding the stop.
+        # In threads, because the signal may have interrupted a write to the same stream; in two, so that
+        # the stop is bounded even if `stopping` hangs.
         name = None if signum is None else signal.Signals(signum).name
         threading.Thread(target=watched("stop", self._stopping), args=[name], daemon=True).start()
         threading.Thread(target=watched("stop", self._bound), args=[signum], daemon=True).start()
@@ -155,8 +155,8 @@ class _StoppedEarly(Exception):
 
 @contextmanager
 def until_stopped(console: Console, says: str) -> Iterator[None]:
-    """Ctrl-C ends the block with a line and status 130, and so does SIGTERM."""
-    # Not by way of SIGINT, which who runs it in the background ignores.
+    """Run the block; Ctrl-C and SIGTERM end it with the line `says` and status 130."""
+    # SIGTERM gets the handler of Ctrl-C itself: a job in the background ignores SIGINT.
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         yield

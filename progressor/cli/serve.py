@@ -1,4 +1,4 @@
-"""The commands that run until they are told to stop: dev, worker, scanner, zombie-collector."""
+"""The commands that run until a signal stops them: dev, worker, scanner, zombie-collector."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def worker(
     embedded: Embedded = False,
     settings: Settings,
 ) -> None:
-    """Run the handlers of APP, with a scanner and a zombie collector unless told otherwise.
+    """Run the handlers of APP, with a scanner and a zombie collector unless they are turned off.
 
     Example: progressor worker billing.app --processes 4 --max-age 12:00:00 --metrics-port 9464
     """
@@ -143,7 +143,7 @@ def zombie_collector(*, embedded: Embedded = False, settings: Settings) -> None:
 
 
 def children_of(settings: Settings) -> int:
-    """How many OS processes share the work of a command."""
+    """Return the number of OS processes that share the work; the setting 0 means one for each core."""
     return settings.processes or _usable_cores()
 
 
@@ -159,7 +159,7 @@ def _set_up_logs(settings: Settings, link: Link | None = None) -> None:
 
 
 def _load(app: str, settings: Settings, link: Link | None = None) -> list[Namespace]:
-    # First the logs: what the user's module says while it is imported belongs there too.
+    # First the logs: the user's module may log while it is imported.
     _set_up_logs(settings, link)
     return apps.load(app)
 
@@ -171,7 +171,7 @@ def _serve(
     *,
     namespaces: list[Namespace] | None = None,
 ) -> None:
-    """Serve until told to stop; with `namespaces`, say in a terminal what there is and what to try."""
+    """Serve until a signal; with `namespaces`, show a banner in a terminal."""
     with ExitStack() as stack:
         monitor: Monitor | None = None
         running: list[S] = []
@@ -199,7 +199,7 @@ def _serve(
 def _serve_as_child(
     settings: Settings, build: Callable[[Database, Runner], AbstractAsyncContextManager[Engine]], link: Link
 ) -> None:
-    """Serve until the supervisor says stop, which is asked for metrics and health in its place."""
+    """Serve until the supervisor stops this child; it shows metrics and health in the child's place."""
     running: list[Engine] = []
 
     def stopping(signal_name: str | None) -> None:
@@ -220,7 +220,7 @@ def _serve_as_child(
 
 
 def go_on(_signum: int) -> None:
-    """Ignore a second signal: a service manager and the supervisor may both have said stop."""
+    """Ignore a second signal: a service manager and the supervisor may both have sent one."""
 
 
 def supervise(
@@ -232,8 +232,8 @@ def supervise(
     shared: Sequence[socket.socket] = (),
     **facts: object,
 ) -> None:
-    """Have so many children serve until told to stop, on the sockets that are `shared`."""
-    # A child that hangs is killed before this would have to leave without it.
+    """Run `count` children until a signal, on the `shared` sockets; Exit if they cannot start."""
+    # A child that hangs is killed before this process would have to leave without it.
     most = grace + BEYOND_GRACE - _KILL_EARLIER
     supervisor = Supervisor(count, patience=most.total_seconds(), shared=shared)
 
@@ -278,7 +278,7 @@ def _say_started(
 
 
 def places(monitor: Monitor | None) -> dict[str, str]:
-    """Where metrics and health are, for the log."""
+    """Return the URLs of metrics and health, for the log; none without a monitor."""
     if monitor is None:
         return {}
     return {"metrics": f"{monitor.url}/metrics", "health": f"{monitor.url}/health"}

@@ -1,4 +1,4 @@
-"""The command that shows how the namespaces do, once or again and again."""
+"""The command that shows the load of the namespaces, once or again and again."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ from progressor.client.client import Client
 from progressor.deployment.settings import Settings
 from progressor.monitoring import MOST_COUNTED, Mailbox, NamespaceStatus, Waiting, WaitingRequests
 
-# In seconds: how often it is looked again.
+# Seconds between two reads with --watch.
 _EVERY = 2.0
-# Of a unit, before the next one says enough.
+# A number of units; a longer time is shown in the next larger unit.
 _ENOUGH = 120
 _COLUMNS = (
     *("NAMESPACE", "WAITING", "THROUGH IN", "TIMERS", "RUNNING", "STEPS/MIN", "STARTED/MIN", "BROKEN"),
     *("WORKERS", "NEXT TIMER"),
 )
-# A mailbox is shown from so many requests on, or if its oldest has waited for so long.
+# A mailbox is shown from so many requests on, or if its oldest request has waited for so long.
 _DEEP = 10
 _LONG = timedelta(seconds=10)
 
@@ -44,11 +44,12 @@ def status(
     json: AsJson = False,
     settings: Settings,
 ) -> None:
-    """Show what waits and runs in each namespace, what is broken, and who serves it.
+    """Show what waits, runs and is broken in each namespace, and how many workers serve it.
 
-    WAITING are all requests that wait, the oldest for so long; THROUGH IN is how long they will take at the
-    present pace. TIMERS are due and wait. RUNNING is of so many slots. Below stand the deepest mailboxes.
-    Counts stop: 1,000+. With --json --watch each look is one line. `progressor status --watch`
+    WAITING: all requests that wait, and the wait of the oldest. THROUGH IN: the time they will take at the
+    present pace. TIMERS: those that are due and wait. RUNNING: steps, and all slots. Below stand the
+    deepest mailboxes. Counts stop at 1,000+. With --json --watch each look is one line.
+    `progressor status --watch`
     """
     show = _print_json if json else _print_view
     if not watch:
@@ -74,7 +75,7 @@ async def _again(
 
 
 def status_plain(each: NamespaceStatus) -> dict[str, Any]:
-    """All fields, for machines."""
+    """Return all fields of a namespace's status, for machines."""
     return {
         **asdict(each),
         "next_timers": list(each.next_timers),
@@ -114,7 +115,7 @@ def _view(found: Sequence[NamespaceStatus]) -> RenderableType:
 
 
 def _mailboxes(found: Sequence[NamespaceStatus]) -> Iterator[RenderableType]:
-    """The mailboxes that somebody should look at."""
+    """Yield a table of the mailboxes that are deep, or whose oldest request has waited for long."""
     deep = [
         (each, mailbox)
         for each in found
@@ -137,7 +138,7 @@ def _name(each: NamespaceStatus) -> Text:
 
 
 def waiting(found: WaitingRequests | Mailbox) -> Text:
-    """How many requests wait, and for how long."""
+    """Return the number of requests that wait, and the wait of the oldest, as text."""
     if not found.requests:
         return Text("0")
     more = "+" if found.at_least else ""
@@ -145,7 +146,7 @@ def waiting(found: WaitingRequests | Mailbox) -> Text:
 
 
 def through(time: timedelta | None, *, at_least: bool) -> str:
-    """How long it will take."""
+    """Return the time that waiting requests will take, as text; `unknown` for None."""
     if time is None:
         return "unknown"
     return f"{duration(time)}{' or more' if at_least else ''}"
@@ -158,12 +159,12 @@ def _timers(timers: Waiting) -> Text:
 
 
 def count(number: int) -> str:
-    """A count that stops at a bound."""
+    """Return a count as text, 1,000+ above its bound."""
     return f"{MOST_COUNTED:,}+" if number > MOST_COUNTED else f"{number:,}"
 
 
 def duration(age: timedelta) -> str:
-    """How long, in the largest unit that says enough."""
+    """Return a duration as text, in the smallest unit with fewer than 120 of them."""
     seconds = age.total_seconds()
     for unit, name in ((1, "s"), (60, "min"), (3600, "h")):
         if seconds < _ENOUGH * unit:

@@ -1,4 +1,4 @@
-"""The standard streams of a command that was started without some of them."""
+"""The standard streams of a command, of which some may be closed at its start."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ _NAMES = ("stdin", "stdout", "stderr")
 def open_standard_streams() -> None:
     """Open /dev/null in place of each standard stream that is closed.
 
-    Else a socket takes its descriptor: libuv aborts when it is to give that to a child, and what is written
-    to stderr goes to a peer.
+    Otherwise a socket takes its descriptor: then libuv aborts when it starts a child, and text for stderr
+    goes to the peer of the socket.
     """
     for number, name in enumerate(_NAMES):
         try:
             os.fstat(number)
         except OSError:
-            # It takes the lowest number that is free, which is this one.
+            # `open` takes the lowest free descriptor, which is this one.
             os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)
         if getattr(sys, name) is None:
             mode = "r" if name == "stdin" else "w"

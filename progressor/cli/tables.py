@@ -1,7 +1,7 @@
-"""Rows for people: a table where the terminal is wide enough, else each row stacked.
+"""Rows for people: a table if the terminal is wide enough, else each row stacked.
 
-Rule: nothing that identifies a row, and no number, is ever cut. Where a table does not fit, its first cell
-heads each row, and the other cells stand below it with their titles.
+Rule: no number, and nothing that identifies a row, is ever cut. In a stacked row the first cell stands on
+top, and the other cells below it with their titles.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _UNBOUNDED = 100_000
 
 
 class Listing:
-    """Rows under titles; those in `numbers` stand at the right of their column."""
+    """Rows under titles; the columns in `numbers` are aligned to the right."""
 
     def __init__(self, *titles: str, numbers: Collection[str] = ()) -> None:
         self._titles = titles
@@ -50,7 +50,7 @@ class Listing:
         return table
 
     def _stacked(self, cells: Sequence[Text], width: int) -> Iterator[Text]:
-        """As many cells with their titles as fit into a line; one that is longer is folded."""
+        """Yield lines with as many cells and titles as fit; a longer cell is folded."""
         line = Text(overflow="fold")
         for title, cell in zip(self._titles[1:], cells, strict=True):
             if not cell.plain:

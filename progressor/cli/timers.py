@@ -41,7 +41,8 @@ def set_timer(
 ) -> None:
     """Set the timer of a process, in place of the one that it has: --at a time, or --after a while.
 
-    It waits for its turn, as a call does. `progressor set-timer billing.subscription acme --after P1D`
+    The request waits for its turn, as a call does.
+    `progressor set-timer billing.subscription acme --after P1D`
     """
     if (at is None) == (after is None):
         raise typer.BadParameter("give one of --at and --after", param_hint="--at")
@@ -72,7 +73,7 @@ def unset_timer(
     json: AsJson = False,
     settings: Settings,
 ) -> None:
-    """Cancel the timer of a process, if it has one. It waits for its turn, as a call does."""
+    """Cancel the timer of a process, if it has one. The request waits for its turn, as a call does."""
     seconds = read_duration(timeout, "--timeout")
     ask(
         settings,
@@ -93,7 +94,10 @@ def fire_timer(
     json: AsJson = False,
     settings: Settings,
 ) -> None:
-    """Make the timer of a process due now; status 1 if it has none. It waits for its turn, as a call."""
+    """Make the timer of a process due now; status 1 if it has none.
+
+    The request waits for its turn, as a call does.
+    """
     seconds = read_duration(timeout, "--timeout")
     ask(
         settings,

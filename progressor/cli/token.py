@@ -1,7 +1,7 @@
-"""The commands of the HTTP API's tokens: token create, token list, token revoke.
+"""The commands for tokens of the HTTP API: token create, token list, token revoke.
 
-Rule: a secret is printed once, on stdout, when it is made. No command takes one as an argument: arguments
-stand in the list of processes.
+Rule: a secret is printed once, on stdout, when it is made. No command takes one as an argument, because
+other users can list the arguments of OS processes.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def create(
     if json:
         print_json({"token": bearer.text, **_plain(token)}, machine=True)
         return
-    # Alone on stdout, for a pipe into whatever keeps secrets.
+    # The token stands alone on stdout, for a pipe into a secret store.
     stdout().print(bearer.text, soft_wrap=True)
     end = "does not end" if token.expires_at is None else f"ends {clock(token.expires_at)}"
     note(f"This is token {token.token_id} ({token.name}), which {end}. It is not shown again: keep it now.")
@@ -93,7 +93,7 @@ def list_(
     json: AsJson = False,
     settings: Settings,
 ) -> None:
-    """Show all tokens, without their secrets; when one was last used is known to some five minutes.
+    """Show all tokens, without their secrets; the time of the last use is exact to some five minutes.
 
     Example: progressor token list --json
     """
@@ -115,7 +115,7 @@ def revoke(
     json: AsJson = False,
     settings: Settings,
 ) -> None:
-    """End a token. Asks first. A server lets it in for a few seconds more.
+    """End a token. Asks first. Servers accept it for a few seconds more.
 
     Example: progressor token revoke 4f0c2a7b9d1e3856
     """
@@ -136,7 +136,7 @@ def _read_lifetime(text: str) -> timedelta | None:
 
 
 def _plain(token: Token) -> dict[str, Any]:
-    """A token in the words of JSON; not even its hash."""
+    """Return the fields of a token for JSON, without the hash of its secret."""
     return {
         "token_id": token.token_id,
         "name": token.name,

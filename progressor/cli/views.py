@@ -35,7 +35,7 @@ _STYLES = {
 
 
 def process_plain(process: Process[Any], *, history: bool = True) -> dict[str, Any]:
-    """A process in the words of JSON."""
+    """Return the fields of a process for JSON."""
     facts: dict[str, Any] = {
         "namespace": process.namespace,
         "process_id": process.process_id,
@@ -56,7 +56,7 @@ def process_plain(process: Process[Any], *, history: bool = True) -> dict[str, A
 
 
 def entry_plain(entry: TraceEntry) -> dict[str, Any]:
-    """A task of a trace in the words of JSON."""
+    """Return the fields of a task of a trace for JSON."""
     facts = {field.name: getattr(entry, field.name) for field in dataclasses.fields(entry)}
     for name in ("args", "response", "context"):
         facts |= members_for(name, facts[name])
@@ -80,7 +80,7 @@ def _timer_plain(timer: Timer | None) -> dict[str, Any] | None:
 
 
 def _state(process: Process[Any]) -> Any:
-    """The state, or its bytes if it is not JSON: a raw handler or a codec wrote it."""
+    """Return the state, or its bytes if it is no JSON: a raw handler or a codec wrote it."""
     try:
         return process.state
     except ValueError:
@@ -88,7 +88,7 @@ def _state(process: Process[Any]) -> Any:
 
 
 def process_view(process: Process[Any], mailbox: Mailbox, events: Sequence[Event]) -> RenderableType:
-    """What a person wants to know of a process."""
+    """Return a process for people: its facts, its mailbox, and these events."""
     rows = Table.grid(padding=(0, 2))
     rows.add_column(style="dim", no_wrap=True)
     rows.add_column(overflow="fold")
@@ -127,7 +127,7 @@ def _history(events: Sequence[Event]) -> Listing:
 
 
 def trace_view(entries: Sequence[TraceEntry]) -> RenderableType:
-    """All tasks of a process, in their order: a line each, below it what was said, and a whole error."""
+    """Return tasks in their order: a line each, below it arguments, answer, events, the whole error."""
     whats = [_what(entry) for entry in entries]
     wide = max((len(what) for what in whats), default=0)
     digits = len(str(entries[-1].task_id)) if entries else 0
@@ -149,7 +149,7 @@ def trace_view(entries: Sequence[TraceEntry]) -> RenderableType:
 
 
 def _said(entry: TraceEntry) -> Text:
-    """Arguments, answer, events."""
+    """Return the arguments, the answer and the names of the events of a task."""
     parts: list[Text] = []
     if entry.args is not None:
         parts.append(Text(short(entry.args)))
@@ -174,12 +174,12 @@ def _took(entry: TraceEntry) -> str:
 
 
 def _where(entry: TraceEntry) -> str:
-    """The worker that ran it last: what to look for in the logs."""
+    """Return the worker that ran the task last, to look for in the logs."""
     return "" if entry.worker_id is None else f"  worker {entry.worker_id}"
 
 
 def search_view(processes: Sequence[Process[Any]]) -> RenderableType:
-    """A page of processes: a line each, and one below for what is said of it."""
+    """Return a page of processes: a line each, and below it metadata, timer and detail."""
     names = [visible(f"{process.namespace}/{process.process_id}") for process in processes]
     wide = min(60, max((len(name) for name in names), default=0))
     lines: list[RenderableType] = []

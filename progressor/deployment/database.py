@@ -1,4 +1,4 @@
-"""Which database a command or an example works on: the configured one, or the embedded one."""
+"""The database of a command or an example: the configured one, or the embedded one."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from progressor.storage import parsed
 
 
 class Database(NamedTuple):
-    """A DSN, which holds a secret, and a name for it that holds none."""
+    """A DSN, which may hold a password, and a name to show in its place, which holds none."""
 
     dsn: str
     shown: str
@@ -22,7 +22,7 @@ class Database(NamedTuple):
 
 @contextmanager
 def database(settings: Settings) -> Iterator[Database]:
-    """The database of these settings, for as long as the block runs."""
+    """Yield the database of these settings; an embedded server runs for as long as the block."""
     if settings.database_url is not None:
         dsn = settings.database_url.get_secret_value()
         yield Database(dsn, _without_secrets(dsn))
@@ -34,7 +34,7 @@ def database(settings: Settings) -> Iterator[Database]:
 
 @contextmanager
 def existing_database(settings: Settings) -> Iterator[Database]:
-    """The same for who only asks: an embedded database that nobody made answers nothing."""
+    """Yield the database as `database` does; InvalidRequest if it is an embedded one that is not made."""
     if settings.database_url is None and not _embedded(settings).is_begun:
         raise InvalidRequest(
             "there is no database: PROGRESSOR_DATABASE_URL is not set, and nobody made an embedded one in "
@@ -51,11 +51,12 @@ def _embedded(settings: Settings) -> EmbeddedPostgres:
 
 @contextmanager
 def development_database() -> Iterator[str]:
-    """The DSN of a database to try things on, migrated, for as long as the block runs.
+    """Yield the DSN of a migrated database to try things on, for as long as the block runs.
 
-    It is that of PROGRESSOR_DATABASE_URL or, if that is not set, an embedded PostgreSQL.
+    It is that of PROGRESSOR_DATABASE_URL or, if that is not set, of an embedded PostgreSQL. Raises
+    StorageUnavailable or SchemaMismatch if it cannot be used, InvalidRequest for a wrong setting.
     """
-    from progressor.storage import migrations  # noqa: PLC0415 - with alembic, which few need
+    from progressor.storage import migrations  # noqa: PLC0415 - it imports alembic, which few need
 
     settings = Settings()
     with database(settings) as (dsn, _):
@@ -64,7 +65,7 @@ def development_database() -> Iterator[str]:
 
 
 def _without_secrets(dsn: str) -> str:
-    """User, host, port and name: what tells databases apart, and nothing else."""
+    """Return a URL with user, host, port and name alone: they tell databases apart, and are no secrets."""
     parts = parsed(dsn)
     user = f"{quote(str(parts['user']))}@" if "user" in parts else ""
     port = f":{parts['port']}" if "port" in parts else ""

@@ -1,8 +1,8 @@
-"""How a service is, asked through its event loop from another thread.
+"""Health of a service, read through its event loop from another thread.
 
-Rule: a loop that does not answer in time is not healthy. Whether a service lives, or is ready, is asked of
-its loop alone. An outage of PostgreSQL must restart nobody, because that would end what only waits for it,
-and take nobody out of a balancer, because all would be out at once.
+Rule: a loop that does not answer in time is not healthy. Liveness and readiness depend on the loop alone.
+An outage of PostgreSQL must restart no service, because that would end steps that only wait for it, and
+take none out of a balancer, because all would be out at once.
 """
 
 from __future__ import annotations
@@ -21,21 +21,22 @@ Ask = Callable[[], Awaitable[Health]]
 
 
 class Liveness(NamedTuple):
-    """Whether a service lives; if not, why."""
+    """The liveness of a service; `detail` is the reason if it is not live, or not ready."""
 
     ok: bool
     detail: str | None = None
 
 
 async def lives() -> Liveness:
-    """What an event loop says that runs: it lives."""
+    """Return that the event loop lives: it does, because it runs this."""
     return Liveness(True)
 
 
 class ServiceHealth:
-    """Waits so long for an answer. Not healthy until `watch` says whom to ask, nor after `leave`.
+    """The health of one service, whose answers may take `seconds`.
 
-    What starts or stops lives: both are bounded by those who do them.
+    It is not healthy before `watch`, nor after `leave`. It is live while it starts or stops, for other code
+    bounds both.
     """
 
     def __init__(self, seconds: float) -> None:
@@ -45,16 +46,16 @@ class ServiceHealth:
         self._alive: tuple[asyncio.AbstractEventLoop, Callable[[], Awaitable[Liveness]]] | None = None
 
     def watch(self, ask: Ask, alive: Callable[[], Awaitable[Liveness]] = lives) -> None:
-        """Ask these, on the running event loop, how things are and whether there is life."""
+        """Take health and liveness from these calls, on the event loop that runs now."""
         loop = asyncio.get_running_loop()
         self._ask, self._alive = (loop, ask), (loop, alive)
 
     def leave(self) -> None:
-        """Say from now on that the service stops, so that nobody counts on it any more."""
+        """Report from now on that the service stops, so that nobody sends requests to it any more."""
         self._says, self._ask = "stopping", None
 
     def health(self) -> Health:
-        """Ask how things are now; called in a thread."""
+        """Return the present health; call it in a thread."""
         asked = self._ask
         if asked is None:
             return Health(False, self._says, 0, ())
@@ -68,7 +69,7 @@ class ServiceHealth:
             return Health(False, "stopping", 0, ())
 
     def life(self) -> Liveness:
-        """Ask whether the event loop answers; called in a thread."""
+        """Return the liveness: does the event loop answer? Call it in a thread."""
         if self._alive is None:
             return Liveness(True, "starting")
         loop, alive = self._alive
@@ -80,7 +81,7 @@ class ServiceHealth:
             return Liveness(True, "stopping")
 
     def readiness(self) -> Liveness:
-        """Ask whether it has started, does not stop, and answers; called in a thread."""
+        """Return the readiness: has it started, does it answer, and not stop? Call it in a thread."""
         if self._ask is None:
             return Liveness(False, self._says)
         life = self.life()
@@ -88,7 +89,7 @@ class ServiceHealth:
 
 
 class LoopEnded(Exception):
-    """The event loop is closed, or was closed before it came to the question."""
+    """The event loop is closed, or was closed before it could answer."""
 
 
 async def _awaited(ask: Callable[[], Awaitable[T]]) -> T:
@@ -96,9 +97,9 @@ async def _awaited(ask: Callable[[], Awaitable[T]]) -> T:
 
 
 def answered(question: Coroutine[Any, Any, T], loop: asyncio.AbstractEventLoop, seconds: float) -> T:
-    """Ask this on the loop of another thread, and return what it says.
+    """Run a coroutine on the loop of another thread, and return its result.
 
-    Raises TimeoutError if it says nothing in time, LoopEnded if there is nobody to ask any more.
+    Raises TimeoutError after so many seconds, LoopEnded if the loop has ended.
     """
     try:
         future = asyncio.run_coroutine_threadsafe(question, loop)
@@ -110,11 +111,11 @@ def answered(question: Coroutine[Any, Any, T], loop: asyncio.AbstractEventLoop, 
     except NoAnswer:
         future.cancel()
         if loop.is_closed():
-            # What awaits while it is closed cannot be: it is forgotten.
+            # A coroutine that awaits while it is closed raises RuntimeError: it is dropped.
             with suppress(RuntimeError):
                 question.close()
             raise LoopEnded from None
         raise
     except CancelledError:
-        # So ends what runs when a loop is closed.
+        # A loop that is closed cancels its tasks.
         raise LoopEnded from None

@@ -1,8 +1,8 @@
-"""The two ends of what links a child to its supervisor: a pair of sockets without a name.
+"""The link of a child and its supervisor: a pair of unnamed sockets, and the code of both ends.
 
-On it a child is asked how it is, and told to stop. Nobody else can ask, and nothing is left behind.
-Rule: the link is the life-line. When it ends, the supervisor has gone: the child finishes its steps and
-leaves, or leaves at once if it had been told to stop before.
+Over it the supervisor asks for health and metrics, and stops the child. No other OS process can use it, and
+it leaves no file behind. Rule: if the link ends, the supervisor has gone. Then the child finishes its steps
+and leaves, or leaves at once if the supervisor had stopped it before.
 """
 
 from __future__ import annotations
@@ -32,26 +32,26 @@ from progressor.supervision import keep_thread, watched
 
 log = Logger("progressor.link")
 
-# Where a child finds its number, the file descriptor of its link, and those of what it inherits beside it.
+# The variable with a child's number, the file descriptor of its link, and those of the shared sockets.
 VARIABLE = "_PROGRESSOR_CHILD"
 
-# How long an answer may be.
+# Bytes; the limit of a line, which holds one answer.
 _MOST_BYTES = 1 << 26
 _LAST_WORDS_SECONDS = 1.0
-# Less than the patience of the supervisor, which is less than that of those who ask it.
+# Seconds; less than the supervisor waits for it, which is less than its own callers wait.
 _HEALTH_SECONDS = 1.5
-# For threads that are not begun again when they fail.
+# A set event, for threads that do not begin again after a failure.
 _ONCE = threading.Event()
 _ONCE.set()
 
 
 def is_child() -> bool:
-    """Tell whether a supervisor started this OS process, until the link is taken."""
+    """Return whether a supervisor started this OS process; False once the link is taken."""
     return VARIABLE in os.environ
 
 
 class Question(StrEnum):
-    """What a supervisor says, as a line of JSON: `[number, question]`. The answer is `[number, answer]`."""
+    """The questions of a supervisor: a line of JSON `[number, question]`, answered `[number, answer]`."""
 
     HEALTH = "health"
     LIFE = "life"
@@ -59,19 +59,19 @@ class Question(StrEnum):
     STOP = "stop"
 
 
-# The number of what a child says without being asked.
+# The number of a child's news, which answer no question.
 UNASKED = 0
 
 
 class News(StrEnum):
-    """What a child says by itself: it serves; it has done its share, and serves until it is relieved."""
+    """The news of a child: it serves; it has done its share, and serves until another takes its place."""
 
     SERVES = "serves"
     SPENT = "spent"
 
 
 class Link(ServiceHealth):
-    """The child's end: answers in a thread of its own. `number` is that of the child.
+    """The child's end of the link, which answers in a thread of its own. `number` is that of the child.
 
     `descriptors` are those of the sockets that it shares with the other children.
     """
@@ -81,17 +81,17 @@ class Link(ServiceHealth):
         self.number = number
         self.descriptors = descriptors
         self._socket = socket.socket(fileno=descriptor)
-        # Made once: a failure between two lines loses none.
+        # Made once, so that a thread that begins again loses no line.
         self._lines = self._socket.makefile()
         self._saying = threading.Lock()
         self._told = False
-        # Made in it: signals are handled there, and have to wake it up.
+        # The link is made in the main thread, where Python handles signals; a signal must wake it.
         self._main_thread = threading.get_ident()
         keep_thread("link", self._listen, until=threading.Event())
 
     @classmethod
     def inherited(cls) -> Self | None:
-        """Take the link that a supervisor gave to this OS process; whom this one starts gets none."""
+        """Take the link from the environment of this OS process; its own children do not inherit it."""
         given = os.environ.pop(VARIABLE, None)
         if given is None:
             return None
@@ -105,7 +105,7 @@ class Link(ServiceHealth):
         self._say(UNASKED, News.SERVES)
 
     def spent(self) -> None:
-        """Ask to be relieved: this has done its share, and serves until another does."""
+        """Ask the supervisor for another child in its place; this one serves until that one does."""
         self._say(UNASKED, News.SPENT)
 
     def _listen(self) -> None:
@@ -131,7 +131,7 @@ class Link(ServiceHealth):
                 assert_never(question)
 
     def _say_apart(self, number: int, answer: Callable[[], Any]) -> None:
-        # One question may wait for a database that is away. Who only asks for life must not wait behind it.
+        # An answer on health may wait for a database that is away; one on liveness must not wait behind it.
         keep_thread("link", lambda: self._say(number, answer()), until=_ONCE)
 
     def _say(self, number: int, answer: Any) -> None:
@@ -139,11 +139,11 @@ class Link(ServiceHealth):
             with self._saying:
                 self._socket.sendall(json.dumps([number, answer]).encode() + b"\n")
         except ConnectionError as error:
-            # Its end is seen by who listens.
+            # The thread that listens notices the end of the link.
             log.debug("nobody listens", extra={"cause": cause_of(error)})
 
     def _stop(self) -> None:
-        """Do as the first signal does, whether or not the command runs already."""
+        """Send SIGTERM to the main thread, whether or not the command runs already."""
         self._told = True
         signal.pthread_kill(self._main_thread, signal.SIGTERM)
 
@@ -156,10 +156,10 @@ class Link(ServiceHealth):
 
 
 class Child:
-    """The supervisor's end, and the OS process. `figures` are the last that it told.
+    """The supervisor's end of the link, and the child's OS process. `figures` are its last metrics.
 
-    Once it leaves, because it was told to stop or because its link has ended, it is killed if it has not
-    ended within `patience` seconds: one that hangs in C bounds nothing itself.
+    After `stop`, or the end of its link, the child is killed if it has not ended within `patience` seconds:
+    one that hangs in C cannot bound its own stop.
     """
 
     def __init__(
@@ -186,7 +186,7 @@ class Child:
 
     @classmethod
     async def started(cls, number: int, patience: float, shared: Sequence[socket.socket]) -> Self:
-        """Start the command that runs here once more, as this child, with the sockets that all share."""
+        """Start the present command once more as this child, with the sockets that all children share."""
         ours, theirs = socket.socketpair()
         with theirs:
             descriptors = [each.fileno() for each in (theirs, *shared)]
@@ -202,7 +202,7 @@ class Child:
         return cls(number, process, *ends, patience)
 
     async def listen(self, heard: Callable[[Self, News], None]) -> None:
-        """Take in what it says until the link ends; `heard` is called with what it says by itself."""
+        """Read the child's answers until the link ends; call `heard` with its news."""
         try:
             async for line in self._reader:
                 number, answer = json.loads(line)
@@ -221,12 +221,12 @@ class Child:
 
     def _answered(self, number: int, answer: Any) -> None:
         question = self._asked.pop(number, None)
-        # It may have come too late.
+        # The answer may come too late: then nobody waits for it.
         if question is not None and not question.done():
             question.set_result(answer)
 
     async def ask(self, question: Question, patience: float) -> Any | None:
-        """Ask, and return its answer; None if there is none in time."""
+        """Ask the child, and return its answer; None if none comes within `patience` seconds."""
         if self._writer.is_closing():
             return None
         number = next(self._numbers)
@@ -241,7 +241,7 @@ class Child:
             self._asked.pop(number, None)
 
     def stop(self) -> None:
-        """Tell it to finish its steps and leave."""
+        """Let the child finish its steps and leave."""
         self._tell(next(self._numbers), Question.STOP)
         self._expect_end()
 
@@ -258,7 +258,7 @@ class Child:
             self.kill()
 
     def kill(self) -> None:
-        """End it at once."""
+        """Kill the child at once."""
         with suppress(ProcessLookupError):
             self.process.kill()
 
@@ -267,9 +267,9 @@ class Child:
             self._writer.write(json.dumps([number, question]).encode() + b"\n")
 
     async def ended(self) -> int:
-        """Wait for its end and its last words: the exit status, or the number of its signal below 0."""
+        """Wait for its end and its last lines; return the exit status, or its signal's number below 0."""
         status = await self.process.wait()
-        # What it forked may have a copy of its end, and not say when it closes it.
+        # A process that the child forked may keep a copy of its end of the link open: wait no longer.
         with suppress(TimeoutError):
             async with asyncio.timeout(_LAST_WORDS_SECONDS):
                 await self._over.wait()

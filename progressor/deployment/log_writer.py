@@ -1,6 +1,6 @@
-"""Log lines on their way to a stream that may take none: they are held, up to a bound, and then dropped.
+"""The writer of log lines: if the stream takes none, it keeps them up to a bound, and then drops them.
 
-Rule: who logs never waits. A thread writes; a stream that nobody reads stops that thread and nothing else.
+Rule: code that logs never waits. A thread writes; a stream that nobody reads blocks that thread alone.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from progressor.loggers import Logger
 
 log = Logger("progressor.logs")
 
-# Of lines that wait to be written.
+# Bytes of lines that wait to be written; further lines are dropped.
 _MOST_BYTES = 4 << 20
 _FLUSH_SECONDS = 2.0
 _LOOKS_SECONDS = 0.005
 
 
 class LogWriter(logging.Handler):
-    """Writes each line at once, in a thread that begins with the first one."""
+    """A logging handler that writes each line at once, in a thread that begins with the first line."""
 
     def __init__(self, stream: TextIO) -> None:
         super().__init__()
@@ -37,19 +37,19 @@ class LogWriter(logging.Handler):
         self._begin()
 
     def _begin(self) -> None:
-        # A process that was forked has none of the threads of its parent.
+        # Called again after a fork: the child has none of its parent's threads.
         self._pid = os.getpid()
         self._lines: queue.SimpleQueue[bytes] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
-        # Each is changed by one side alone: whoever logs holds the handler's lock.
+        # Bytes; only loggers, under the handler's lock, change the first, only the thread the second.
         self._taken = self._written = 0
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Have a record written; count it if it finds no room."""
+        """Hand a record to the thread that writes; drop and count it if too many wait."""
         try:
             text = self.format(record) + "\n"
             if self._descriptor < 0:
-                # No file, so nothing that could keep anybody waiting.
+                # The stream is no file, so a write to it cannot block.
                 self.stream.write(text)
                 self.stream.flush()
                 return
@@ -79,7 +79,7 @@ class LogWriter(logging.Handler):
             try:
                 self._write(line)
             except OSError:
-                # Nobody reads it any more, or it is closed.
+                # The stream is closed, or its reader has gone.
                 self._drop()
                 told = self._dropped
             self._written += len(line)
@@ -88,13 +88,13 @@ class LogWriter(logging.Handler):
                 log.warning("log lines dropped, for nobody took them", extra={"lines": lines})
 
     def _write(self, line: bytes) -> None:
-        # Not through the stream's buffer: its lock would be held while the write blocks, also at the end of
-        # the interpreter, which flushes it.
+        # Not through the stream's buffer: a write that blocks would hold its lock, also when the
+        # interpreter flushes it at its end.
         while line:
             line = line[os.write(self._descriptor, line) :]
 
     def flush(self) -> None:
-        """Wait until all is written that was logged before, for two seconds at most."""
+        """Wait until the lines logged so far are written, for two seconds at most."""
         until, wanted = time.monotonic() + _FLUSH_SECONDS, self._taken
         while self._written < wanted and time.monotonic() < until and self._pid == os.getpid():
             time.sleep(_LOOKS_SECONDS)

@@ -1,8 +1,8 @@
-"""How the commands write the logs: readable lines in a terminal, JSON lines everywhere else.
+"""Logs of the commands: readable lines in a terminal, JSON lines everywhere else.
 
-The code base logs to the standard library's loggers, constant messages with fields through `extra`;
-this is the only module that knows structlog. Rule: passwords are struck out whatever logs them, and a
-traceback shows code, never the values of variables.
+The code base logs to the standard library's loggers, constant messages with fields through `extra`; this
+is the only module that knows structlog. Rule: passwords are struck out of every line, also of other
+libraries, and a traceback shows code, never the values of variables.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from structlog.types import EventDict, Processor, WrappedLogger
 from progressor.deployment.log_writer import LogWriter
 from progressor.loggers import message_of, one_word, without_passwords
 
-# Their "info" is about their own inner life.
+# Libraries whose "info" is about their own internals: they log from "warning" on.
 _CHATTY = ("alembic", "asyncio", "sqlalchemy", "psycopg")
 _LEVELS = {
     "debug": "\x1b[2m",
@@ -39,10 +39,10 @@ def set_up(
     stream: TextIO | None = None,
     child: int | None = None,
 ) -> None:
-    """Send all logs and warnings of this process to `stream` (stderr); what was set up before goes.
+    """Send all logs and warnings of this process to `stream` (default: stderr), and to no other handler.
 
-    No line keeps anybody waiting. Each is one write, and names the child that this process is, so that many
-    may share a stream.
+    No line makes its caller wait. Each line is one write and names the child that this OS process is, so
+    that many may share a stream.
     """
     target = sys.stderr if stream is None else stream
     terminal = target.isatty()
@@ -72,7 +72,7 @@ def set_up(
 
 
 def flush() -> None:
-    """Wait a moment for what was logged to be written."""
+    """Wait until the lines logged so far are written, for about two seconds at most."""
     for handler in logging.getLogger().handlers:
         handler.flush()
 
@@ -80,7 +80,7 @@ def flush() -> None:
 def _facts(*, readable: bool) -> list[Processor]:
     fmt = "%H:%M:%S" if readable else "iso"
     return [
-        # First, so that no field of a caller can pass for one of ours.
+        # Our fields are set first, so that no field of a caller can pass for one of them.
         _constant_message,
         structlog.processors.EventRenamer("message"),
         ExtraAdder(),
@@ -91,7 +91,7 @@ def _facts(*, readable: bool) -> list[Processor]:
 
 
 def _constant_message(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
-    """The message alone: its fields have places of their own."""
+    """Replace the message by its constant part; its fields stand apart."""
     record = event["_record"]
     record.args = event.pop("positional_args")
     event["event"] = message_of(record)

@@ -1,7 +1,7 @@
-"""The event loop that the command line serves with, and that everything is measured on.
+"""The event loop of commands that serve, and of all benchmarks.
 
-Rule: the collector of cyclic garbage is set for such a process here as well. An engine in a process of
-somebody else's leaves both alone.
+Rule: the collector of cyclic garbage is tuned here too, for OS processes of the command line. An engine in
+a user's process leaves both alone.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-# Steps that run at once hold some dozen objects each. After each 700 new ones, Python's own bound, it would
-# look for garbage among them, and find none: what a step leaves behind goes when nobody holds it any more.
+# New objects between two collections. Concurrent steps hold some dozen each. At Python's own 700 the
+# collector would search them often and find nothing: reference counts free what a step leaves behind.
 _YOUNG = 10_000
 
 
 def new_loop() -> Callable[[], asyncio.AbstractEventLoop] | None:
-    """uvloop's where it is installed; None: asyncio's own."""
+    """Return the factory of uvloop's event loops if it is installed; None: asyncio's own."""
     try:
         import uvloop  # noqa: PLC0415 - not on every platform
     except ImportError:
@@ -29,21 +29,21 @@ def new_loop() -> Callable[[], asyncio.AbstractEventLoop] | None:
 
 @contextmanager
 def serving() -> Iterator[asyncio.Runner]:
-    """A runner on that loop; as long as it runs, the collector has little to look at."""
+    """Yield a runner on that loop; in the block the garbage collector runs seldom and on little."""
     with _spared(), asyncio.Runner(loop_factory=new_loop()) as runner:
         yield runner
 
 
 @contextmanager
 def _spared() -> Iterator[None]:
-    """What is there by now, modules above all, is no garbage later; what is new is looked at less often."""
+    """Exempt all present objects (mostly modules) from collection, and collect new ones less often."""
     if sys.implementation.name != "cpython":
         yield
         return
     young, *older = before = gc.get_threshold()
     gc.collect()
     gc.freeze()
-    # 0: whoever started this process has switched it off.
+    # 0 means that the collector is switched off: it stays so.
     gc.set_threshold(max(young, _YOUNG) if young else 0, *older)
     try:
         yield

@@ -1,7 +1,7 @@
-"""What several OS processes count and show, as the metrics of one command.
+"""The metrics of several OS processes, merged into those of one command.
 
-Rule: what only grows (counters, histograms, summaries) is added up, with what the dead had counted, so that
-it never goes down. Everything else is one child's, and gets the label `child`.
+Rule: counters, histograms and summaries are added up, with the last ones of children that have ended, so
+that a sum never goes down. Every other metric belongs to one child, and gets the label `child`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _Key = tuple[str, tuple[tuple[str, str], ...]]
 
 
 def merged(counted: Iterable[Figures], shown: Mapping[int, Figures]) -> list[Family]:
-    """Put together what only grows of `counted`, and all of `shown`, by the numbers of children."""
+    """Merge the growing metrics of `counted` and all metrics of `shown`, by the numbers of children."""
     whole: dict[str, tuple[Family, dict[_Key, float]]] = {}
     for figures in (*counted, *shown.values()):
         for family in figures:
@@ -45,14 +45,14 @@ def _add(samples: Iterable[Sample], sums: dict[_Key, float]) -> None:
     for name, labels, value in samples:
         key = name, tuple(labels.items())
         if name.endswith("_created"):
-            # When the counting began.
+            # The time at which the counting began: the earliest holds.
             sums[key] = min(value, sums.get(key, value))
         else:
             sums[key] = sums.get(key, 0) + value
 
 
 def read(figures: Any) -> Figures:
-    """Make figures of what they became as JSON."""
+    """Return figures from their JSON form."""
     return [
         Family(name, text, kind, unit, [Sample(*each) for each in samples])
         for name, text, kind, unit, samples in figures

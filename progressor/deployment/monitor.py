@@ -1,8 +1,8 @@
-"""`/metrics` and `/health` over HTTP, for Prometheus and for whoever restarts what is ill.
+"""`/metrics` and `/health` over HTTP, for Prometheus and service managers.
 
-`/health/live` is for who restarts (does the event loop answer?), `/health/ready` for who sends requests
-(has it started, and does it not stop?), `/health` tells people all that is known.
-Rule: served by a thread of its own. A handler that blocks the event loop hides no metric, and is seen.
+`/health/live` is for restarts (does the event loop answer?), `/health/ready` for load balancers (has it
+started, and does it not stop?), `/health` shows people everything. Rule: a thread of its own serves them,
+so a handler that blocks the event loop hides no metric, and shows up in health.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ from progressor.supervision import keep_thread, say_failed
 
 log = Logger("progressor.monitor")
 
-# Less than the patience of those who ask.
+# Seconds; less than callers of /health wait.
 _HEALTH_SECONDS = 2.0
 _CONNECTION_SECONDS = 10.0
-# How often the server looks whether it is to stop.
+# Seconds between two looks of the server whether it must stop.
 _LOOKS_UP_SECONDS = 0.1
 _PAGES = b"there are /metrics, /health, /health/live and /health/ready\n"
 
@@ -41,7 +41,10 @@ Expose = Callable[[str], tuple[bytes, str]]
 
 
 class Monitor(ServiceHealth):
-    """Serves from `with` on: `expose` says what `/metrics` shows, by default those of this OS process."""
+    """The HTTP server of metrics and health, from `with` on; InvalidRequest if it cannot listen.
+
+    `expose` returns the content of `/metrics`, by default the metrics of this OS process.
+    """
 
     def __init__(self, host: str, port: int, expose: Expose = metrics.exposition) -> None:
         super().__init__(_HEALTH_SECONDS)
@@ -99,7 +102,7 @@ class _Server(ThreadingHTTPServer):
     def handle_error(self, request: object, client_address: object) -> None:  # noqa: ARG002 - the base class calls it so
         match sys.exception():
             case ConnectionError() | TimeoutError() as error:
-                # Whoever asked has gone.
+                # The caller has gone.
                 log.debug("request not answered", extra={"cause": cause_of(error)})
             case BaseException() as error:
                 say_failed("monitor", error)

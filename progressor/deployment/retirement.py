@@ -1,9 +1,8 @@
-"""When a worker has done its share, and another one takes its place: after so many steps, or so much time.
+"""Limits after which another worker takes a worker's place: a number of steps, or an age.
 
-For handlers that leak memory, and for what is read once when a process begins and changes (credentials,
-certificates).
-Rule: a limit is a limit. Each worker draws its own from the last fifth below it, so that those that began
-together do not leave together.
+They are for handlers that leak memory, and for files that an OS process reads only at its start although
+they change (credentials, certificates). Rule: a setting is an upper bound. Each worker draws its own limit
+from the last fifth below it, so that workers that began together do not leave together.
 """
 
 from __future__ import annotations
@@ -24,12 +23,12 @@ from progressor.supervision import Background
 log = Logger("progressor.recycling")
 
 _SPREAD = 0.2
-# How often it is looked, in seconds.
+# Seconds between two looks at the steps that the worker has performed.
 _LOOKS = 0.25
 
 
 class Runs(Protocol):
-    """What runs steps, and counts them."""
+    """A worker that counts the steps that it has performed."""
 
     @property
     def performed(self) -> int: ...
@@ -39,7 +38,7 @@ W = TypeVar("W", bound=Runs)
 
 
 class Recycling:
-    """The limits of one worker, drawn when it is made."""
+    """The limits of one worker, drawn when this is made; None means no limit."""
 
     def __init__(self, *, max_steps: int | None, max_age: timedelta | None) -> None:
         part = 1 - random.uniform(0, _SPREAD)  # noqa: S311 - jitter
@@ -52,7 +51,7 @@ class Recycling:
     async def of(
         self, worker: AbstractAsyncContextManager[W], then: Callable[[], None]
     ) -> AsyncIterator[W]:
-        """Enter this worker, and do `then` once it has done its share."""
+        """Enter this worker, and call `then` once it has reached a limit."""
         async with worker as running:
             if min(self.steps, self.seconds) < math.inf:
                 self._background.keep("recycling", partial(self._watch, running, then))
@@ -62,8 +61,8 @@ class Recycling:
                 await self._background.stop()
 
     async def _watch(self, worker: Runs, then: Callable[[], None]) -> None:
-        # A look now and then costs a step nothing but the counting.
-        while (done := worker.performed) < self.steps and self._age() < self.seconds:  # noqa: ASYNC110 - above
+        # A look now and then costs a step only its count.
+        while (done := worker.performed) < self.steps and self._age() < self.seconds:  # noqa: ASYNC110 - see above
             await asyncio.sleep(min(_LOOKS, max(0.0, self.seconds - self._age())))
         reason = "steps" if done >= self.steps else "age"
         log.info(

@@ -1,7 +1,7 @@
 """The settings of a deployment: one class over the variables `PROGRESSOR_*`.
 
-Rule: read only at the edge, by the commands. Everything below takes options as arguments. Secrets stay in
-SecretStr and are in no error text.
+Rule: only commands read them. All other code takes options as arguments. Secrets stay in SecretStr and
+appear in no error text.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from progressor.inputs import nearest_names
 PREFIX = "PROGRESSOR_"
 _DURATION = "Input should be a duration: seconds (1.5), ISO 8601 (PT1.5S) or hh:mm:ss"
 
-# What a PROGRESSOR_ variable may be without being a setting: this project's tests have their own, and
-# Kubernetes sets these in every pod beside a Service that is called "progressor", or "progressor-api".
+# PROGRESSOR_ variables that are no settings: those of this project's tests, and those that Kubernetes sets
+# in every pod beside a Service that is called "progressor", or "progressor-api".
 _OTHERS = re.compile(rf"{PREFIX}(TEST_\w+|(\w+_)?(SERVICE_(HOST|PORT(_\w+)?)|PORT_\d+_\w+))")
-# The one that is called …PORT is known by its value: no port of ours is an address.
+# A variable …PORT of Kubernetes is known by its value: no port of ours is an address.
 _ADDRESS = re.compile(r"(tcp|udp|sctp)://.*")
 
 LogLevel = Literal["debug", "info", "warning", "error"]
@@ -44,7 +44,7 @@ class Variable(NamedTuple):
 
 
 class Settings(EngineOptions, HttpSettings, BaseSettings):
-    """What the environment says, and what a command line overrides.
+    """The settings of the environment, and those of the command line over them.
 
     Durations are seconds (`1.5`), ISO 8601 (`PT1.5S`) or `hh:mm:ss`. InvalidRequest names the variable.
     """
@@ -60,13 +60,13 @@ class Settings(EngineOptions, HttpSettings, BaseSettings):
     )
 
     database_url: SecretStr | None = None
-    """Where PostgreSQL is: postgresql://user:password@host:5432/database. Unset: an embedded server."""
+    """URL of PostgreSQL: postgresql://user:password@host:5432/database. Unset: an embedded server."""
     data_dir: Path | None = None
-    """Where the embedded PostgreSQL keeps its data. Unset: each folder in which one works has its own."""
+    """The folder of the embedded PostgreSQL's data. Unset: each working folder has its own."""
     postgres_bin_dir: Path | None = None
-    """Where the embedded PostgreSQL's programs are, if not in one of the usual places."""
+    """The folder of the embedded PostgreSQL's programs, if not in one of the usual places."""
     processes: int = Field(default=1, ge=0)
-    """How many OS processes `progressor worker` or `api` runs; 0: one for each core that it may use."""
+    """The number of OS processes of `progressor worker` or `api`; 0: one for each core that it may use."""
     max_steps: int | None = Field(default=None, ge=1)
     """After so many steps at most, a worker finishes what runs and ends with status 0. Unset: never."""
     max_age: timedelta | None = Field(default=None, gt=timedelta(0), le=timedelta(days=3650))
@@ -77,9 +77,9 @@ class Settings(EngineOptions, HttpSettings, BaseSettings):
     """console, json, or auto: console in a terminal, JSON lines otherwise."""
     metrics_port: int | None = Field(default=None, ge=0, le=65535)
     """Serve /metrics and /health on this port; 0: any free one. Unset: not at all."""
-    # Off and local unless asked for: /health tells what is wrong, which is not for a whole network.
+    # Off and local by default: /health shows what is wrong, which is not for a whole network.
     metrics_host: str = "127.0.0.1"
-    """The address they are served on; 0.0.0.0 in a container."""
+    """The address on which metrics and health are served; 0.0.0.0 in a container."""
 
     def __init__(self, **values: Any) -> None:
         try:
@@ -105,16 +105,16 @@ class Settings(EngineOptions, HttpSettings, BaseSettings):
         return value.lower() if isinstance(value, str) else value
 
     def connection_options(self) -> dict[str, Any]:
-        """The keywords of a Client."""
+        """Return the keywords of a Client."""
         return {name: getattr(self, name) for name in ConnectionOptions.model_fields}
 
     def engine_options(self) -> dict[str, Any]:
-        """The keywords of an Engine."""
+        """Return the keywords of an Engine."""
         return {name: getattr(self, name) for name in EngineOptions.model_fields}
 
     @classmethod
     def variables(cls) -> Iterator[Variable]:
-        """All variables with their defaults, never with their values; the most asked for first."""
+        """Yield all variables with their defaults, never with their values; the most used first."""
         lower = (*EngineOptions.model_fields, *HttpSettings.model_fields)
         own = [name for name in cls.model_fields if name not in lower]
         for name in (*own, *lower):
@@ -124,7 +124,7 @@ class Settings(EngineOptions, HttpSettings, BaseSettings):
 
 
 def unknown_variables() -> Iterator[tuple[str, str | None]]:
-    """Variables that look like settings and are none; each with the setting that it is nearest to."""
+    """Yield the variables that look like settings and are none, each with the nearest setting or None."""
     known = [variable.name.removeprefix(PREFIX) for variable in Settings.variables()]
     for name, value in sorted(os.environ.items()):
         upper = name.upper()
@@ -136,7 +136,7 @@ def unknown_variables() -> Iterator[tuple[str, str | None]]:
 
 
 def seconds_or_text(text: str) -> float | str:
-    """A duration's text as seconds if it is a number; pydantic reads the other spellings."""
+    """Return the seconds of a duration's text if it is a number, else the text, which pydantic reads."""
     try:
         return float(text)
     except ValueError:

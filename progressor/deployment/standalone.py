@@ -1,6 +1,6 @@
 """A scanner or a zombie collector as a deployment of its own, without user code.
 
-Rule: it knows the namespaces from the database alone, and serves all of them.
+Rule: it reads the namespaces from the database, and serves all of them.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ log = Logger("progressor.standalone")
 
 
 class Apart(NamedTuple):
-    """What a deployment of its own consists of."""
+    """The parts of such a deployment."""
 
     service: PeriodicService
     heartbeat: Heartbeat | None = None
@@ -37,12 +37,12 @@ Build = Callable[[Node, EngineOptions], Apart]
 
 
 def scanner_apart(node: Node, options: EngineOptions) -> Apart:
-    """A scanner of all namespaces."""
+    """Return a scanner of all namespaces."""
     return Apart(scanner_on(node, options))
 
 
 def zombie_collector_apart(node: Node, options: EngineOptions) -> Apart:
-    """A zombie collector, and a row of its own in `workers` by which it sees that writes get through.
+    """Return a zombie collector, with a heartbeat by which it sees that writes get through.
 
     A bulk runner runs beside it.
     """
@@ -52,7 +52,7 @@ def zombie_collector_apart(node: Node, options: EngineOptions) -> Apart:
 
 
 class _ServiceParts(NamedTuple):
-    """What a service lives on, anew each time it is entered."""
+    """The parts of a running service, built anew each time it is entered."""
 
     node: Node
     client: EngineClient
@@ -60,7 +60,7 @@ class _ServiceParts(NamedTuple):
 
 
 class Standalone:
-    """Runs one service: `async with Standalone("postgresql://…", scanner_apart): …`.
+    """A service without an engine: `async with Standalone("postgresql://…", scanner_apart): …`.
 
     Further keywords are those of EngineOptions.
     """
@@ -87,12 +87,12 @@ class Standalone:
 
     @property
     def client(self) -> EngineClient:
-        """Asks about the same database, from when the service is entered."""
+        """A client on the service's database; InvalidRequest unless the service is entered."""
         return self._parts.client
 
     @property
     def busy(self) -> int:
-        """How many steps run: none ever."""
+        """The number of steps that run: always 0."""
         return 0
 
     async def __aenter__(self) -> Self:

@@ -1,14 +1,14 @@
-"""Starts children, each this very command again in an OS process of its own, and keeps them running.
+"""The supervisor: it starts children, each the same command in an OS process of its own, and replaces them.
 
-Rule: it runs no step and knows no database, so that nothing of the user's can end it. A child that ended is
-started again, a little later each time. What is wrong for good ends the command instead: whatever keeps the
-first child from serving, and what does so again and again later.
+Rule: it runs no step and uses no database, so that no code of the user can end it. A child that ended is
+started again, a little later each time. A lasting fault ends the command instead: one that keeps the first
+child from serving, or later a child several times in a row.
 
-A child that has done its share says so, and goes on: another one is started in its place, and when that one
-serves, the first is told to stop. So there is no moment at which fewer serve.
+A child that has done its share reports it, and goes on: the supervisor starts another in its place, and
+stops the first when that one serves. So there is no moment at which fewer serve.
 
-Children are in sessions of their own: a Ctrl-C reaches the supervisor alone, and it tells them to stop over
-their links. Whatever ends the supervisor ends the links, which the children see (`link.py`).
+Children are in sessions of their own: a Ctrl-C reaches the supervisor alone, which stops them over their
+links. If the supervisor ends in any way, its links end, and the children notice (`link.py`).
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ from progressor.supervision import Background, Pauses
 
 log = Logger("progressor.supervisor")
 
-# How many children of one place may end, one after the other, before they serve.
+# Children of one number that may end in a row before they serve; the last one ends the command.
 _MOST_FAILURES = 5
-# In seconds. Health may take a child 1.5, and who asks for it waits for 2; scrapers wait for 10.
+# Seconds; a child may take 1.5 for its health, and callers of /health wait for 2; scrapers wait for 10.
 _HEALTH_PATIENCE, _METRICS_PATIENCE = 1.8, 5.0
 
 
@@ -49,11 +49,11 @@ class CannotStart(Exception):
 
 
 class Supervisor:
-    """`async with Supervisor(4): …` begins when the first child serves; leaving it ends all.
+    """The children of one command: `async with Supervisor(4): …` begins when the first child serves.
 
-    A child that leaves may take `patience` seconds for it. Each inherits the sockets that are `shared`.
-
-    The first child starts alone: what is wrong is said once.
+    The first child starts alone, so that a fault is logged once: CannotStart if it ends before it serves.
+    Leaving the block stops all children; each may take `patience` seconds. Each inherits the `shared`
+    sockets.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class Supervisor:
         self._patience = patience
         self._shared = shared
         self._numbers = range(1, processes + 1)
-        # In the order in which they began; two of one number while one relieves the other.
+        # In the order in which they began; two have one number while one replaces the other.
         self._children: list[Child] = []
         self._dead: Figures = ()
         self._background = Background()
@@ -99,14 +99,14 @@ class Supervisor:
     async def _stop(self) -> None:
         self._told.set()
         for each in self._shared:
-            # Else somebody could connect after the last child has left, whom nobody answers.
+            # Otherwise a caller could still connect after the last child has left, and get no answer.
             each.close()
         for child in self._children:
             child.stop()
         await self._background.ended()
 
     def kill(self) -> None:
-        """End all children at once."""
+        """Kill all children at once."""
         for child in self._children:
             child.kill()
 
@@ -114,21 +114,21 @@ class Supervisor:
         self._background.keep("child", partial(self._keep, number))
 
     async def _keep(self, number: int) -> None:
-        """Run one child after the other, until told to stop, or until somebody else does."""
+        """Run children of this number, one after the other, until the stop, or until one is replaced."""
         pauses, failures = Pauses(), 0
         while not self._told.is_set():
             child = await self._start(number)
             status = await child.ended()
-            # At once: what it counted is never missing.
+            # Without an await between them: its counts must never be missing from the sums.
             self._children.remove(child)
             self._dead = merged([self._dead, child.figures], {})
             if child.is_spent:
-                # Whoever relieves it is kept already.
+                # The child that takes its place has a `_keep` of its own already.
                 _say_relieved(child, status)
                 return
             if self._told.is_set():
                 return
-            # "Not now" is no reason to end those that serve, nor is a privilege that is missing.
+            # A database that is away, or a missing privilege, is no reason to end the children that serve.
             is_passing = status in (os.EX_TEMPFAIL, os.EX_NOPERM)
             failures = 0 if child.serves or is_passing else failures + 1
             if failures == _MOST_FAILURES or not self._begun.is_set():
@@ -165,7 +165,7 @@ class Supervisor:
         log.error("child does not start, leaving", extra=_end_of(child, status))
         self._failure = CannotStart(status if status >= 0 else 128 - status)
         if self._begun.is_set():
-            # The others are stopped as if somebody had said so.
+            # Stop the other children as a SIGTERM from outside would.
             signal.raise_signal(signal.SIGTERM)
         self._begun.set()
 
@@ -178,11 +178,11 @@ class Supervisor:
                 await self._told.wait()
 
     async def health(self) -> Health:
-        """Ask all children: all is well if each of them serves and is well."""
+        """Return the health of all children together: ok if each number has a child that is ok."""
         answers = await self._ask(Question.HEALTH, _HEALTH_PATIENCE)
         told: dict[int, Health] = {}
         for child, answer in answers:
-            # Of two, one of which leaves or is not there yet, one that is well is enough.
+            # Two children have one number while one replaces the other: one that is ok is enough.
             if child.number not in told or not told[child.number].ok:
                 told[child.number] = Health(**answer)
         ill = [
@@ -199,9 +199,9 @@ class Supervisor:
         )
 
     async def life(self) -> Liveness:
-        """Ask all children that serve: each of them must answer from its event loop.
+        """Return whether the event loop of each child that serves answers.
 
-        Those that leave are not counted on: that is bounded, and an interpreter that ends says nothing.
+        Children that leave do not count: their stop is bounded, and an interpreter that ends cannot answer.
         """
         serving = [child for child in self._children if child.serves]
         told = {
@@ -210,13 +210,13 @@ class Supervisor:
         silent = [
             f"child {child.number}: {told[child].detail if child in told else 'no answer'}"
             for child in serving
-            # Also since it was asked.
+            # It may have begun to leave after the question.
             if not child.leaves and not (child in told and told[child].ok)
         ]
         return Liveness(not silent, "; ".join(silent) or (None if serving else "no child serves"))
 
     def exposition(self, accept: str) -> tuple[bytes, str]:
-        """Show the metrics of all as text; called in another thread than the event loop's."""
+        """Return the metrics of all children as text, and its content type; call it in a thread."""
         if self._loop is None:
             return metrics.exposition(accept, self._known({}))
         try:
@@ -229,7 +229,7 @@ class Supervisor:
         shown: dict[int, Child] = {}
         for child, answer in await self._ask(Question.METRICS, _METRICS_PATIENCE):
             child.figures = read(answer)
-            # Otherwise it has ended meanwhile, and what it had told stands among the figures of the dead.
+            # If it has ended meanwhile, its figures are already among those of the dead.
             if child in self._children:
                 shown[child.number] = child
         return self._known(shown)
@@ -240,7 +240,7 @@ class Supervisor:
         return merged([metrics.families(), self._dead, *others], newest)
 
     async def _ask(self, question: Question, patience: float) -> list[tuple[Child, Any]]:
-        """Ask all children; those that answer in time, and what they say."""
+        """Ask all children; return those that answer within `patience` seconds, with their answers."""
         children = list(self._children)
         answers = await asyncio.gather(*(each.ask(question, patience) for each in children))
         return [each for each in zip(children, answers, strict=True) if each[1] is not None]

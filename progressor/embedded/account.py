@@ -1,6 +1,6 @@
-"""The operating system user that PostgreSQL runs as, because it refuses to run as root.
+"""The operating system user of the server, because PostgreSQL refuses to run as root.
 
-Rule: other programs run through `Account.run`, which alone changes the user.
+Rule: programs run as another user through `Account.run` alone.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _RUN_SECONDS = 600.0
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """A user and its group; other groups are never kept."""
+    """A user and its group; programs that run as another user keep no other groups."""
 
     name: str
     uid: int
@@ -28,7 +28,7 @@ class Account:
 
     @property
     def is_current(self) -> bool:
-        """Whether this process already runs as this user."""
+        """True if this OS process already runs as this user."""
         return self.uid == os.geteuid()
 
     def run(
@@ -39,10 +39,10 @@ class Account:
         environment: Mapping[str, str] | None = None,
         inherit: Sequence[int] = (),
     ) -> subprocess.CompletedProcess[str]:
-        """Run a program to its end as this user; `stdout` holds what it said on both channels.
+        """Run a program to its end as this user; `stdout` of the result holds the text of both streams.
 
-        A new session keeps Ctrl-C away from it, and the caller's variables (PGPORT, secrets) stay
-        behind, except where libraries are found.
+        A new session keeps Ctrl-C away from it. It gets none of the caller's variables (PGPORT, secrets)
+        but LD_LIBRARY_PATH. Raises subprocess.TimeoutExpired after ten minutes.
         """
         kept = {name: os.environ[name] for name in ("LD_LIBRARY_PATH",) if name in os.environ}
         return subprocess.run(  # noqa: S603 - programs of the installation that was found
@@ -65,14 +65,14 @@ class Account:
         )
 
     def can_run(self, programs: Sequence[Path]) -> bool:
-        """Whether each of the programs starts for this user."""
+        """Return whether each of the programs starts for this user."""
         try:
             return all(self.run([program, "--version"]).returncode == 0 for program in programs)
         except OSError:
             return False
 
     def require_entry(self, folder: Path) -> None:
-        """StorageUnavailable, naming the folder on the way that keeps this user out."""
+        """Raise StorageUnavailable if this user cannot enter the folder; the text names the obstacle."""
         if self.is_current or self._enters(folder):
             return
         closed = next(f for f in [*reversed(folder.parents), folder] if not self._enters(f))
@@ -84,12 +84,15 @@ class Account:
         )
 
     def _enters(self, folder: Path) -> bool:
-        # Asks the kernel instead of reading modes: access lists and mounts have a say too.
+        # Ask the kernel instead of reading modes: access lists and mounts decide too.
         return self.run(["test", "-x", folder]).returncode == 0
 
 
 def server_account(data: Path) -> Account:
-    """Who runs the server: this user, or for root the owner of the data, else a standard user."""
+    """Return the account of the server: this user; for root the owner of the data, else a standard user.
+
+    StorageUnavailable if there is none.
+    """
     if os.geteuid() != 0:
         return Account(_name(os.geteuid()), os.geteuid(), os.getegid())
     if data.exists():

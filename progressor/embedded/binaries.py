@@ -1,4 +1,4 @@
-"""Finds the programs of PostgreSQL, and copies them where the server's user can reach them.
+"""The programs of PostgreSQL: found, and copied to a folder that the server's user can reach.
 
 Rule: the wheel's Python code is never imported; as root it opens every parent directory.
 """
@@ -41,11 +41,14 @@ class Installation:
         return self.bin_dir / name
 
     def runs_as(self, account: Account) -> bool:
-        """Whether this user reaches the programs and all that they load."""
+        """Return whether this user can run the programs, with all that they load."""
         return account.can_run([self.program(name) for name in _PROGRAMS])
 
     def usable_by(self, account: Account, *, folder: Path) -> Installation:
-        """This installation, or a copy of it in `folder` if the user cannot reach this one."""
+        """Return this installation, or a copy of it in `folder` if the user cannot run this one.
+
+        StorageUnavailable if it cannot run the copy either.
+        """
         if self.runs_as(account):
             return self
         prefix = self.bin_dir.parent
@@ -69,10 +72,10 @@ class Installation:
 
 
 def find_installation(bin_dir: Path | None = None, *, major: int | None = None) -> Installation:
-    """The first usable PostgreSQL: `bin_dir` if given, else the wheel, PATH, the system's newest.
+    """Return the first usable PostgreSQL: in `bin_dir` if given, else the wheel, PATH, the system's newest.
 
-    `major`: the version that began the data, and the only one that can read them. StorageUnavailable says
-    where it looked, what was wrong there, and what to do.
+    `major` is the version that began the data, and the only one that can read them. The text of
+    StorageUnavailable lists the places, what is wrong with each, and the remedy.
     """
     refused: list[str] = []
     for place, candidate in _candidates(bin_dir):
@@ -111,7 +114,7 @@ def _candidates(bin_dir: Path | None) -> Iterator[tuple[str, Path | None]]:
 
 
 def _inspect(candidate: Path | None, major: int | None) -> Installation:
-    """ValueError says why the place is of no use."""
+    """Return the installation at a place; ValueError with the reason if there is none of use."""
     if candidate is None:
         raise ValueError("not installed")
     missing = [name for name in _PROGRAMS if not os.access(candidate / name, os.X_OK)]
@@ -142,7 +145,7 @@ def _copy(prefix: Path, target: Path) -> None:
     """Copy an installation, with modes for everybody; `target` appears complete or not at all."""
     package = prefix.parent
     trees = [(prefix / part, Path(package.name, prefix.name, part)) for part in ("bin", "lib", "share")]
-    # Where a repaired wheel keeps the libraries that its programs load by their relative path.
+    # The libraries that the programs of a repaired wheel load by their relative path.
     trees.append((package.parent / f"{package.name}.libs", Path(f"{package.name}.libs")))
     with tempfile.TemporaryDirectory(prefix=f"{COPY_PREFIX}new-", dir=target.parent) as name:
         for source, place in trees:

@@ -1,7 +1,7 @@
-"""Where the server's files stand, and who may reach them.
+"""The folders of the server, with their modes and owners.
 
-Rule: modes and owners change only on what was made here; what others made is checked, and refused
-with a text that says what to do.
+Rule: only folders that were made here change mode or owner; those of others are checked, and refused with
+a text that names the remedy.
 """
 
 from __future__ import annotations
@@ -28,9 +28,10 @@ _SHORT_FOLDER = Path("/tmp")  # noqa: S108 - checked below; TMPDIR may differ be
 
 
 def default_data_dir() -> Path:
-    """The data directory of who gave none: each folder in which one works has data of its own.
+    """Return the default data directory: each working folder has one of its own.
 
-    They stand outside of it, because root's server runs as another user, who may not enter it.
+    It stands outside that folder, because root's server runs as another user, who may not enter it.
+    StorageUnavailable if the working folder is gone.
     """
     try:
         here = Path.cwd()
@@ -41,7 +42,10 @@ def default_data_dir() -> Path:
 
 
 def named_data_dir(name: str) -> Path:
-    """The data directory of this name: of the system for root, else of the user (XDG)."""
+    """Return the data directory of this name: the system's for root, else the user's (XDG).
+
+    StorageUnavailable if the user has no home directory.
+    """
     if os.geteuid() == 0:
         return Path("/var/lib/progressor", name)
     configured = os.environ.get("XDG_DATA_HOME", "")
@@ -56,17 +60,20 @@ def named_data_dir(name: str) -> Path:
 
 
 def major_of(home: Path) -> int | None:
-    """The major version of PostgreSQL that a data directory belongs to: the one that began it."""
+    """Return the major version of PostgreSQL that began a data directory; None if it holds no data."""
     majors = (data.parent.name.removeprefix("pg") for data in home.glob(f"pg*/{DATA}"))
     return max((int(major) for major in majors if major.isdecimal()), default=None)
 
 
 def prepare_folder(home: Path, *, major: int, account: Account) -> Path:
-    """Make `home` and in it the folder of one major version, with its locks; return the folder."""
+    """Make `home`, and in it the folder of one major version with its locks; return that folder.
+
+    StorageUnavailable if it belongs to another user, or the account cannot enter it.
+    """
     folder = home / f"pg{major}"
     existing = next(parent for parent in home.parents if parent.exists())
     account.require_entry(existing)
-    # Root's directories let the account pass to its data, and nobody look inside.
+    # Root's directories let other users, so the account too, pass through, but not list them.
     mode = 0o700 if account.is_current else 0o711
     missing = [f for f in (folder, *folder.parents) if not f.exists()]
     if home not in missing and not account.is_current and _is_ours_and_empty(home):
@@ -86,7 +93,7 @@ def prepare_folder(home: Path, *, major: int, account: Account) -> Path:
 
 
 def socket_dir(folder: Path) -> Path:
-    """The directory of the socket: every process that uses the folder computes the same one."""
+    """Return the directory of the socket; every process that uses the folder computes the same one."""
     direct = folder / "run"
     if len(os.fsencode(direct / f".s.PGSQL.{SOCKET_PORT}")) <= _SOCKET_PATH_BYTES:
         return direct
@@ -95,12 +102,15 @@ def socket_dir(folder: Path) -> Path:
 
 
 def prepare_socket_dir(folder: Path, account: Account) -> None:
-    """Make the directory of the socket; it is the whole authentication, so it is only ours."""
+    """Make the directory of the socket, for the account alone: access to it is the whole authentication.
+
+    StorageUnavailable if another user has made it.
+    """
     path = socket_dir(folder)
     try:
         path.mkdir(mode=0o700)
     except FileExistsError:
-        # In /tmp anybody may have made it, to be taken for our server; nobody can replace ours.
+        # In /tmp another user may have made it, to pass for our server; he cannot replace ours.
         found = path.lstat()
         if not stat.S_ISDIR(found.st_mode) or found.st_uid not in (os.geteuid(), account.uid):
             raise StorageUnavailable(
@@ -112,14 +122,14 @@ def prepare_socket_dir(folder: Path, account: Account) -> None:
 
 
 def give_to(path: Path, account: Account) -> None:
-    """Make a directory of ours private to the account."""
+    """Make one of our directories private to the account."""
     path.chmod(0o700)
     if not account.is_current:
         os.chown(path, account.uid, account.gid, follow_symlinks=False)
 
 
 def log_tail(folder: Path) -> str:
-    """The last lines that the server wrote."""
+    """Return the last lines of the server's newest log, as text for an error."""
     logs = [folder / START_LOG, *(folder / DATA / "log").glob("*.log")]
     logs = [log for log in logs if log.is_file() and not log.is_symlink()]
     if not logs:

@@ -1,7 +1,7 @@
-"""Makes the database cluster and starts the server on it.
+"""The start of the server, on a cluster that initdb makes first if there is none.
 
-Rule: the caller holds server.lock and passes it on, so whatever lies about in the folder is a
-leftover of somebody who was killed.
+Rule: the caller holds server.lock and passes it on, so any unfinished file in the folder is a leftover of
+a process that was killed.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ SUPERUSER = "progressor"
 
 _INITDB_PREFIX = "initdb-"
 _SETTINGS = {
-    # Accepted means kept: never to be turned off.
+    # What is accepted must be kept: these are never turned off.
     "fsync": "on",
     "full_page_writes": "on",
     "synchronous_commit": "on",
-    # Only the socket, and only for the server's user and root: the mode of its directory decides
-    # who gets in, which is why the server trusts (initdb --auth=trust) whoever manages to connect.
+    # Only the socket, and only for the server's user and root: the mode of its directory keeps others
+    # out, so the server can trust everybody who connects (initdb --auth=trust).
     "listen_addresses": "",
     "port": str(SOCKET_PORT),
     "unix_socket_permissions": "0700",
@@ -49,9 +49,9 @@ _SETTINGS = {
     "timezone": "UTC",
     "log_timezone": "UTC",
     "cluster_name": "progressor",
-    # Without "$user": the user has the name of our schema, and the tables of others belong elsewhere.
+    # Without "$user": the user has the name of our schema, and users' own tables must not land there.
     "search_path": "public",
-    # One file per weekday, begun anew each week. Statements may hold payloads: never logged.
+    # One file per weekday, begun anew each week. Statements are never logged: they may hold payloads.
     "logging_collector": "on",
     "log_directory": "log",
     "log_filename": "postgresql-%a.log",
@@ -63,7 +63,10 @@ _SETTINGS = {
 
 
 def launch(folder: Path, installation: Installation, account: Account, *, server_lock: int) -> None:
-    """Begin to start the server, and do not wait for it; it keeps a copy of `server_lock`."""
+    """Start the server without waiting until it is ready; it keeps a copy of `server_lock`.
+
+    StorageUnavailable if it cannot start, or another server works on the data.
+    """
     prepare_socket_dir(folder, account)
     _sweep(folder)
     usable = installation.usable_by(account, folder=folder)
@@ -72,7 +75,7 @@ def launch(folder: Path, installation: Installation, account: Account, *, server
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
     log = os.open(folder / START_LOG, flags, 0o600)
     try:
-        # pg_ctl rather than postgres itself: it makes a daemon of it, which is nobody's child.
+        # pg_ctl, because it starts postgres as a daemon, which is not our child.
         result = account.run(
             [usable.program("pg_ctl"), "start", "-W", "-s", "-o", _options(folder)],
             environment={"PGDATA": str(folder / lifetime.DATA)},  # not -D: pg_ctl misquotes it
@@ -86,7 +89,7 @@ def launch(folder: Path, installation: Installation, account: Account, *, server
 
 
 def _sweep(folder: Path) -> None:
-    """Remove what the killed left behind, after a look whether it really is a leftover."""
+    """Remove leftovers of killed processes; StorageUnavailable if a foreign server works on the data."""
     pid = lifetime.server_pid(folder)
     if pid is not None:
         raise StorageUnavailable(
@@ -132,7 +135,7 @@ def _initialise(folder: Path, installation: Installation, account: Account, *, s
 
 
 def _options(folder: Path) -> str:
-    """The settings for pg_ctl, which hands them to a shell."""
+    """Return the settings for pg_ctl, quoted for the shell to which it hands them."""
     # The setting is a list; in double quotes a path may contain commas.
     sockets = '"' + str(socket_dir(folder)).replace('"', '""') + '"'
     settings = {**_SETTINGS, "unix_socket_directories": sockets}

@@ -1,6 +1,6 @@
-"""Who uses the server, whether it lives, and how it ends.
+"""The locks of the server, the signs that it lives, and its end.
 
-Runs as a script too: the watcher, which must not cost the memory of an application. Rule: standard
+This module is also the watcher's script, which must not cost the memory of an application. Rule: standard
 library only, nothing of progressor.
 """
 
@@ -22,7 +22,8 @@ LOCKS = (START_LOCK, USERS_LOCK, SERVER_LOCK, WATCHER_LOCK)
 DATA = "data"
 
 POLL_SECONDS = 0.01
-# Fast: end all sessions, write a checkpoint. Immediate: as a crash; the next start recovers.
+# Signals, and the seconds that each gets. SIGINT (fast): end all sessions, write a checkpoint. SIGQUIT
+# (immediate): like a crash; the next start recovers.
 SHUTDOWNS = ((signal.SIGINT, 60.0), (signal.SIGQUIT, 20.0))
 _STATUS_LINE = 7
 
@@ -30,7 +31,7 @@ _STATUS_LINE = 7
 def take(path: Path, operation: int) -> int:
     """Wait for a lock; it is held until every copy of the returned descriptor is closed.
 
-    FileNotFoundError if the folder was removed; it is not brought back by who looks at it.
+    FileNotFoundError if the folder was removed: the lock's file is not made here.
     """
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
     try:
@@ -42,7 +43,7 @@ def take(path: Path, operation: int) -> int:
 
 
 def try_to_take(path: Path, operation: int, *, seconds: float = 0.0) -> int | None:
-    """A lock, or None when it is still taken after `seconds`."""
+    """Take a lock as `take` does; None if it is still taken after `seconds`."""
     deadline = time.monotonic() + seconds
     while True:
         try:
@@ -60,7 +61,7 @@ def let_go(descriptor: int) -> None:
 
 
 def is_alive(folder: Path) -> bool:
-    """Whether initdb, the server or a process of it lives; an orphaned backend counts."""
+    """Return whether initdb, the server or one of its processes lives; an orphaned backend counts."""
     try:
         probe = try_to_take(folder / SERVER_LOCK, fcntl.LOCK_SH)
     except FileNotFoundError:
@@ -71,7 +72,7 @@ def is_alive(folder: Path) -> bool:
 
 
 def server_pid(folder: Path) -> int | None:
-    """The postmaster's pid, if it is certain enough to be sent a signal."""
+    """Return the postmaster's pid; None unless it is certain enough to send it a signal."""
     lines = _pid_file(folder)
     if not lines or not lines[0].isdigit():
         return None
@@ -84,20 +85,20 @@ def server_pid(folder: Path) -> int | None:
 
 
 def server_status(folder: Path) -> str:
-    """What the server says of itself: starting, ready or stopping; empty when it says nothing."""
+    """Return the status in the server's pid file: starting, ready or stopping; empty without one."""
     lines = _pid_file(folder)
     return lines[_STATUS_LINE].strip() if len(lines) > _STATUS_LINE else ""
 
 
 def stop_server(folder: Path) -> bool:
-    """End what lives in the folder, and say whether that worked; hold users.lock exclusively."""
+    """End the server of the folder, return whether it ended; the caller holds users.lock exclusively."""
     for sign, seconds in SHUTDOWNS:
         deadline = time.monotonic() + seconds
         told = None
         while time.monotonic() < deadline:
             if not is_alive(folder):
                 return True
-            # No pid yet: a start whose owner was killed. It will have one in a moment.
+            # Without a pid, a killed process had just started the server: it will have one in a moment.
             pid = server_pid(folder)
             if pid is not None and pid != told:
                 told = pid
@@ -108,19 +109,20 @@ def stop_server(folder: Path) -> bool:
 
 
 def watch(folder: Path, watcher_lock: int) -> None:
-    """Sleep until nobody uses the server, and end it."""
-    # A signal to the whole process group (Ctrl-C) is meant for the users. When they are gone, so is this.
+    """Sleep until no process uses the server, then end it."""
+    # A signal to the whole process group (Ctrl-C) is meant for the users of the server. The watcher ends
+    # when they have ended.
     for sign in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(sign, signal.SIG_IGN)
     users = take(folder / USERS_LOCK, fcntl.LOCK_EX)
     stop_server(folder)
-    # In this order: who gets users.lock next must not take us for the watcher of its new server.
+    # In this order: the process that gets users.lock next must not take us for its server's watcher.
     os.close(watcher_lock)
     os.close(users)
 
 
 def _works_on(data: Path, pid: int) -> bool:
-    """Whether the process serves this data, and is not another program with an old pid."""
+    """Return whether the process serves this data, and is not another program with an old pid."""
     process = Path("/proc", str(pid))
     if not Path("/proc/self").exists():
         return True
@@ -128,7 +130,7 @@ def _works_on(data: Path, pid: int) -> bool:
         try:
             return (process / "cwd").samefile(data)
         except PermissionError:
-            # In a container root may lack the right to trace; the command line is open to all.
+            # In a container root may lack the right to trace; the command line is readable for all.
             return os.fsencode(data) in (process / "cmdline").read_bytes()
     except (FileNotFoundError, ProcessLookupError):
         return False  # gone, or defunct

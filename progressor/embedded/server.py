@@ -1,7 +1,7 @@
-"""One process's use of the embedded server: start it or attach to it, and leave it.
+"""The embedded server as one OS process uses it: start it or attach to it, and leave it.
 
-Rule: a decision to start is made under start.lock with users.lock shared, a decision to end with
-users.lock exclusive; the package's docstring says why.
+Rule: a process decides to start the server while it holds start.lock and users.lock shared, and to end it
+while it holds users.lock exclusively; the package's docstring has the reasons.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ _SILENCE_SECONDS = 30.0
 
 
 class EmbeddedPostgres:
-    """A local PostgreSQL, shared by all processes that name the same data directory.
+    """A local PostgreSQL, shared by all OS processes that name the same data directory.
 
     `with EmbeddedPostgres(path) as dsn: ...`; the last process that leaves ends the server. Without a path
-    it is that of the present folder.
-    `bin_dir` is where postgres, initdb and pg_ctl stand, if not in one of the usual places.
+    it uses the directory of the present folder. `bin_dir` is the folder of postgres, initdb and pg_ctl, if
+    not one of the usual places. Raises StorageUnavailable if it cannot start.
     """
 
     def __init__(self, data_dir: Path | None = None, *, bin_dir: Path | None = None) -> None:
@@ -57,11 +57,11 @@ class EmbeddedPostgres:
 
     @property
     def is_begun(self) -> bool:
-        """Whether there are data already."""
+        """True if the directory holds data already."""
         return major_of(self.home) is not None
 
     def start(self) -> str:
-        """Start the server or attach to it; the DSN of the database `progressor`, made if missing.
+        """Start the server or attach to it; return the DSN of the database `progressor`, made if missing.
 
         May be called again, to bring back a server that died. Raises StorageUnavailable.
         """
@@ -77,13 +77,13 @@ class EmbeddedPostgres:
         """Leave the server; the last one to leave ends it and returns when it has ended."""
         if self._users_lock is None or self._folder is None:
             return
-        # Closed, not unlocked: a forked child that still uses the server keeps its copy.
+        # Closed, not unlocked: a forked child that still uses the server keeps a copy of the lock.
         os.close(self._users_lock)
         self._users_lock = None
         try:
             _leave(self._folder)
         except FileNotFoundError:
-            # Its directory was removed under it; PostgreSQL notices that within a minute.
+            # Somebody removed the server's directory; PostgreSQL notices that within a minute.
             logger.warning("embedded PostgreSQL lost its directory", extra=_fields(self._folder))
 
     def __enter__(self) -> str:
@@ -121,7 +121,7 @@ def _leave(folder: Path) -> None:
     users_lock = folder / lifetime.USERS_LOCK
     alone = lifetime.try_to_take(users_lock, fcntl.LOCK_EX)
     if alone is None:
-        # Others use it, or the watcher was faster and is ending it: then see it through.
+        # Others use the server, or the watcher was faster and is ending it: then wait for that end.
         other = lifetime.try_to_take(users_lock, fcntl.LOCK_SH, seconds=_LOCK_SECONDS)
         if other is not None:
             lifetime.let_go(other)
@@ -146,7 +146,7 @@ def _take(path: Path, operation: int) -> int:
 
 
 def _ensure_watcher(folder: Path) -> None:
-    """See to it that somebody ends the server when its last user is killed."""
+    """Start a watcher unless one lives: it ends the server if its last user is killed."""
     descriptor = lifetime.try_to_take(folder / lifetime.WATCHER_LOCK, fcntl.LOCK_EX)
     if descriptor is None:
         return
@@ -163,16 +163,17 @@ def _ensure_watcher(folder: Path) -> None:
             check=True,
         )
     except (OSError, subprocess.SubprocessError) as error:
-        # No Python to run it with (a frozen or embedded interpreter): stop() works all the same.
+        # There is no Python to run it (a frozen or embedded interpreter): stop() works without it.
         logger.warning("embedded PostgreSQL has no watcher", extra={"error": str(error)})
     finally:
         os.close(descriptor)
 
 
 def _ensure_server(folder: Path, installation: Installation, account: Account) -> None:
-    """Attach to the living server, or start one; one that is on its way down is waited out.
+    """Attach to the living server, or start one; wait for the end of one that stops.
 
-    A server that recovers from a crash is given all the time it takes, as long as it lives.
+    A server that recovers from a crash may take any time, as long as it lives. StorageUnavailable if it
+    does not start, or shows no status for 30 seconds.
     """
     launched = False
     refusal = "it is not ready"

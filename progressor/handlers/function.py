@@ -122,7 +122,7 @@ def _watched(profile: HandlerProfile, target: Callable[..., Any], *args: Any) ->
 
 def _is_async(target: Callable[..., Any]) -> bool:
     return inspect.iscoroutinefunction(target) or inspect.iscoroutinefunction(
-        getattr(target, "__call__", None)  # noqa: B004  # not whether, but which
+        getattr(target, "__call__", None)  # noqa: B004  # the method itself is needed
     )
 
 

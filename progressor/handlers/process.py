@@ -51,9 +51,9 @@ class InvalidContext(InvalidRequest):
 class Process(Generic[StateT]):
     """A process as it was when the step began, or when `client.get` read it.
 
-    In a handler, changes of `state` and `metadata`, `emit`, timers and `remove` are saved with the step.
-    Elsewhere `task`, `now`, `context` and all that changes a process raise InvalidRequest; so do `emit`,
-    timers and `remove` in a raw handler, which returns an Intent instead.
+    A typed handler changes it: `state`, `metadata`, `emit`, timers and `remove` are saved with the step.
+    A raw handler returns an Intent instead: `state =`, `emit`, timers and `remove` raise InvalidRequest
+    there. In a client they do so too, and so do `task`, `now` and `context`.
     """
 
     __slots__ = (

@@ -20,7 +20,7 @@ from typing import Any
 from progressor.handlers.forks import end_child
 from progressor.handlers.waits import running_step
 
-# Seconds; a thread that was idle for so long ends, and with it what belongs to it, such as a connection.
+# Seconds; a thread that was idle for so long ends, and frees its own resources, such as a connection.
 _IDLE = 60.0
 
 _Work = tuple[Future[Any], Callable[..., Any], tuple[Any, ...]]
@@ -91,7 +91,7 @@ def _outcome(function: Callable[..., Any], args: tuple[Any, ...]) -> tuple[Any, 
     except (StopIteration, GeneratorExit) as error:
         # A future cannot carry a StopIteration; a GeneratorExit would close the coroutines that await it.
         return None, RuntimeError(f"the handler raised {error!r}")
-    except BaseException as error:  # noqa: BLE001  # it belongs to whoever waits
+    except BaseException as error:  # noqa: BLE001  # it belongs to the caller that waits
         return None, error
     finally:
         end_child()
