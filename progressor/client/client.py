@@ -61,10 +61,10 @@ class Client(ProcessClient, AdminMethods, BulkRepairing):
     `timeout` is a timedelta or seconds, above 0 and at most ten years; None means `reply_timeout` (60 s by
     default). A method without it repeats each operation for at most `patience` (30 s by default).
 
-    Every method raises InvalidRequest for bad input or on another event loop, StorageUnavailable if
-    PostgreSQL cannot be reached or refuses the role, or the client is closed, SchemaMismatch if this
-    release cannot use the database, and NamespaceNotFound for a namespace that is not known in it. `health`
-    raises none of them.
+    Every method that asks the database raises InvalidRequest for bad input or on another event loop,
+    StorageUnavailable if PostgreSQL cannot be reached or refuses the role, or the client is closed,
+    SchemaMismatch if this release cannot use the database, and NamespaceNotFound for a namespace that is
+    not known in it. `health` raises none of them.
     """
 
     _dispatcher: Dispatcher

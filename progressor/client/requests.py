@@ -69,10 +69,10 @@ class Requesting:
 
     A method that sends a request raises IdempotencyConflict if its key was used for another request, and
     StorageUnavailable if it is not known to be accepted in time: repeat it with the same key. A method that
-    waits for an answer raises ReplyTimeout after `timeout` (the task goes on), Rejected if the handler
-    refused the request and HandlerFailed if it failed, InvalidRequest if the handler takes no such
-    arguments, ProcessNotFound if the process was removed meanwhile, RequestLost if a fail-over or a restore
-    lost the request, and CallCycle if a handler would wait for itself.
+    waits for an answer raises ReplyTimeout after `timeout`, or if the client is closed (the task goes on),
+    Rejected if the handler refused the request and HandlerFailed if it failed, InvalidRequest if the
+    handler takes no such arguments, ProcessNotFound if the process was removed meanwhile, RequestLost if a
+    fail-over or a restore lost the request, and CallCycle if a handler would wait for itself.
     """
 
     _dispatcher: Asks

@@ -63,7 +63,8 @@ class SyncClient:
     """Client's methods, blocking. It connects at the first use, and anew in a forked child.
 
     Errors and `timeout` are those of Client: seconds or a timedelta, None for `reply_timeout` (60 s by
-    default). A method that is under way when another thread closes the client raises StorageUnavailable.
+    default). A method that is under way when another thread closes the client raises StorageUnavailable, or
+    ReplyTimeout if its request was accepted.
     """
 
     def __init__(

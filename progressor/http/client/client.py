@@ -36,12 +36,12 @@ class HttpClient(HttpOperating, ProcessClient):
     """The processes of one API: `async with HttpClient("https://…", token="…") as client: …`.
 
     `timeout` is a timedelta or seconds (60 s by default): how long a method tries, and waits for an answer.
-    A method's `timeout=None` means that one. `put`, `remove` and `retire` are sent once, all else again
-    until then. `transport` is httpx's.
+    A method's `timeout=None` means that one. Until then a request is sent again; `put`, `remove` and
+    `retire` are sent once. `transport` is httpx's.
 
-    Errors are those of Client. InvalidRequest is raised for a bad `url` too, and for a token that does not
-    hold, or lacks a scope or a namespace. StorageUnavailable is raised for an API that cannot be reached or
-    cannot answer now, too, and for a client that is closed.
+    Errors are those of Client. InvalidRequest also means a bad `url`, or a token that does not hold or
+    lacks a scope or a namespace. StorageUnavailable also means an API that cannot be reached or cannot
+    answer now, or a closed client. No CallCycle is raised: a cycle over HTTP is not noticed.
     """
 
     def __init__(

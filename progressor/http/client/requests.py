@@ -159,7 +159,7 @@ class HttpDispatcher:
             try:
                 answer = await self._line.send("GET", answer.headers["Location"], patience, waits=True)
             except NotAllowed as error:
-                # The token may start the request and not read its task: the task goes on all the same.
+                # The token may not read the task, which goes on all the same; the cause names the scope.
                 raise late from error
         return value_of(answer)
 

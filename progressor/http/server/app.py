@@ -44,23 +44,23 @@ from progressor.rights import fitting
 
 log = Logger("progressor.http")
 
-# What nginx says of a caller who has left before there was an answer.
+# The status that nginx logs for a caller who has left before there was an answer.
 _LEFT = 499
-# Of the namespaces that may have been meant, and that the caller sees.
+# Names that a problem suggests, of the namespaces that may have been meant and that the caller sees.
 _MOST_SIMILAR = 3
 
 
 def make_app(client: Client, *, access: Access, options: HttpOptions | None = None) -> FastAPI:
-    """The API of the processes that this client reaches; whoever makes the client closes it."""
+    """Return the API of the processes that this client reaches; it never closes the client."""
     app = FastAPI(
         title="Progressor",
         version=VERSION,
-        # Their pages load scripts from elsewhere.
+        # The pages of docs and redoc load scripts from other hosts.
         docs_url=None,
         redoc_url=None,
         openapi_url=None,
         redirect_slashes=False,
-        # It would say paths; what is said of requests stands in watching.py.
+        # FastAPI's telemetry would name paths; access_log.py logs and measures requests by their routes.
         telemetry={"tracing": False, "metrics": False, "logs": False},
     )
     app.state.access = access
@@ -69,7 +69,7 @@ def make_app(client: Client, *, access: Access, options: HttpOptions | None = No
         client, options or HttpOptions(), NamespaceSchemas(client), waits, HealthCheck(client, waits)
     )
     for room in (requests, lifecycle, timers, processes, namespaces, bulks, openapi, access_log):
-        # Flat, so that whoever walks over the routes sees each of them with its scope.
+        # Flat, so that a loop over the routes of the application meets each one with its scope.
         app.router.routes.extend(room.routes.routes)
     app.add_exception_handler(ProgressorError, _of_error)
     app.add_exception_handler(Refusal, _of_refusal)
@@ -79,15 +79,15 @@ def make_app(client: Client, *, access: Access, options: HttpOptions | None = No
     bounds = app.state.server.options
     app.add_middleware(ConcurrencyLimit, most=bounds.max_requests, memory=bounds.max_memory_bytes)
     app.add_middleware(AccessLog)
-    # Around all: what it changes, all others see.
+    # The outermost middleware: all others see what it changes.
     app.add_middleware(Plain)
     return app
 
 
 class Plain:
-    """Routes see the path as it was sent, and HEAD as GET without its body.
+    """Middleware: routes see the path as it was sent, and HEAD as GET without its body.
 
-    What stands in a segment is decoded by whoever reads it.
+    A route decodes the segments of its path itself.
     """
 
     def __init__(self, app: ASGIApp) -> None:
@@ -97,7 +97,7 @@ class Plain:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        # Here, for the handler of defects stands outside and sees no copy.
+        # Set in the original scope: the handler of defects stands outside, and does not see the copy.
         scope.setdefault("state", {})
         raw = scope.get("raw_path")
         seen = scope if raw is None else {**scope, "path": raw.decode("latin-1")}
@@ -145,7 +145,7 @@ async def _of_http(request: Request, error: Any) -> Response:
 
 
 def _methods_of(request: Request) -> set[str]:
-    """All methods that the path of this request knows."""
+    """Return all methods that the path of this request knows."""
     known = {"OPTIONS"}
     for route in request.app.routes:
         found, _ = route.matches(request.scope)
@@ -155,7 +155,7 @@ def _methods_of(request: Request) -> set[str]:
 
 
 async def _of_left(_request: Request, _error: Any) -> Response:
-    """Nobody hears it; it is for what is counted and logged."""
+    """Return an answer that nobody receives: its status is counted and logged."""
     return Response(status_code=_LEFT)
 
 

@@ -1,4 +1,4 @@
-"""What goes over the wire: arguments as they come in, and processes, tasks and events as they are shown.
+"""Bodies of requests and answers: arguments as they come in; processes, tasks and events as they are shown.
 
 Rule: arguments are the body itself, and an answer is the handler's answer itself. JSON is passed on as it
 was written, but for white space: a number keeps all its digits.
@@ -38,14 +38,14 @@ from progressor.model import (
 )
 
 _PART_BYTES = 64 << 10
-# How long the peer may take for the next part of an answer.
+# Seconds that the peer may take to accept the next part of an answer.
 _PATIENCE_SECONDS = 30.0
 
 _OF_TIME = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}[Tt ]")
 
 
 def _written(value: Any) -> Any:
-    """A time as it is written; ValueError for a number, which pydantic takes for seconds since 1970."""
+    """Return a time as it is written; raise ValueError for a number, else taken for seconds since 1970."""
     if isinstance(value, str) and _OF_TIME.match(value):
         return value
     raise ValueError("must be a time, as in 2026-02-28T12:00:00Z")
@@ -134,17 +134,17 @@ class TaskBody(BaseModel):
 
 
 class EventsBody(BaseModel):
-    """A range of a history; `after` asks for what comes behind it, null at the end."""
+    """A range of a history; `after` asks for the events behind it, null at the end."""
 
     events: list[EventBody]
     after: int | None
 
 
 class TraceBody(BaseModel):
-    """Tasks in their order; `after` asks for what comes behind them, null at the end.
+    """Tasks in their order; `after` asks for the tasks behind them, null at the end.
 
-    A page may have fewer than were asked for, because they are large: of the `last` ones `before` asks for
-    what comes before them, null if all are there.
+    A page may have fewer tasks than were asked for, because they are large. If the `last` ones were asked
+    for, `before` asks for those of them that are missing, null if all are there.
     """
 
     tasks: list[TaskBody]
@@ -160,7 +160,7 @@ class PageBody(BaseModel):
 
 
 class NamespaceBody(BaseModel):
-    """What the workers that serve a namespace have written of it."""
+    """A namespace as the workers that serve it have published it."""
 
     name: str
     paused: bool
@@ -169,7 +169,7 @@ class NamespaceBody(BaseModel):
 
 
 class AcceptedBody(BaseModel):
-    """A request that was accepted, and has no answer yet: its task can be asked."""
+    """A request that was accepted, and has no answer yet: ask its task for it."""
 
     namespace: str
     process_id: str
@@ -186,7 +186,7 @@ class AcceptedBody(BaseModel):
 
 
 class ErrorBody(BaseModel):
-    """What breaks a rule: a JSON pointer to it, and the rule."""
+    """A JSON pointer to a value that breaks a rule, and the rule."""
 
     pointer: str
     rule: str
@@ -212,7 +212,7 @@ class ImportedEvent(BaseModel, extra="forbid"):
     metadata: dict[str, Any] = {}
 
 
-# Generators of clients know no such rule, and pass it by; one of oneOf would be a type of its own.
+# Generators of clients ignore if, then and else; from each branch of oneOf they would make a type.
 _ONE_OF_BOTH = {
     "if": {"required": ["at"], "properties": {"at": {"type": "string"}}},
     "then": {"properties": {"after": {"type": "null"}}},
@@ -221,7 +221,7 @@ _ONE_OF_BOTH = {
 
 
 class NewTimer(BaseModel, extra="forbid", json_schema_extra=_ONE_OF_BOTH):
-    """A timer to be set: at a time, or after so many seconds; one of both."""
+    """A timer to be set: `at` a time, or `after` so many seconds; exactly one of both."""
 
     at: Moment | None = None
     after: Duration | None = None
@@ -229,7 +229,7 @@ class NewTimer(BaseModel, extra="forbid", json_schema_extra=_ONE_OF_BOTH):
 
 
 class ImportBody(BaseModel, extra="forbid"):
-    """A process as it is to be imported."""
+    """A process to import."""
 
     state: Any = None
     state_base64: Bytes
@@ -240,7 +240,7 @@ class ImportBody(BaseModel, extra="forbid"):
 
 
 def timer_of(given: NewTimer) -> SetTimer:
-    """The timer that a body states."""
+    """Return the timer that a body states; raise InvalidRequest if it breaks a rule."""
     try:
         return SetTimer(at=given.at, after=given.after, remove=given.remove)
     except InvalidRequest as error:
@@ -248,7 +248,10 @@ def timer_of(given: NewTimer) -> SetTimer:
 
 
 def given_value(body: BaseModel, name: str, *, raw: bool, field: str) -> Any:
-    """A value that a body states: bytes for a raw namespace, JSON for every other one."""
+    """Return a value that a body states: bytes for a raw namespace, JSON for every other one.
+
+    Raise InvalidRequest if it is given in the other form, or is not base64.
+    """
     members = body.model_dump(include={name, name + IN_BASE64})
     other = name if raw else name + IN_BASE64
     if members[other] is not None:
@@ -262,25 +265,25 @@ def given_value(body: BaseModel, name: str, *, raw: bool, field: str) -> Any:
 
 
 def require_acceptable(request: Request, media_type: str) -> None:
-    """Refusal if the answer would be of a type that is not welcome: before anything is done."""
+    """Raise Refusal if the caller does not accept an answer of this type: before anything is done."""
     if not accepts(request.headers, media_type):
         raise Refusal(problems.NOT_ACCEPTABLE, f"the answer is {media_type}")
 
 
 def answer_type(published: Published) -> str:
-    """The media type of a namespace's answers."""
+    """Return the media type of a namespace's answers."""
     return BYTES if published.is_raw else JSON
 
 
 def answer(value: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
-    """An answer of a handler: bytes as they are, all else as JSON."""
+    """Return an answer of a handler: bytes as they are, all else as JSON."""
     if isinstance(value, bytes):
         return Response(value, status, headers, BYTES)
     return shown(value, status, headers)
 
 
 def shown(value: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
-    """JSON of a value."""
+    """Return a value as JSON."""
     return Response(to_json(value, fallback=str), status, headers, JSON)
 
 
@@ -307,21 +310,21 @@ class Listed(Response):
             if len(part) > _PART_BYTES:
                 await _taken(send, bytes(part))
                 part.clear()
-        # The rest of the object, which is never empty.
+        # The other members of the object; there is always one.
         part += b"]," + to_json(self._members)[1:]
         await send({"type": "http.response.body", "body": bytes(part)})
 
 
 async def _taken(send: Send, part: bytes) -> None:
-    """Send a part of an answer, which its peer takes in time."""
+    """Send a part of an answer; raise TimeoutError if the peer does not take it in time."""
     async with asyncio.timeout(_PATIENCE_SECONDS):
         await send({"type": "http.response.body", "body": part, "more_body": True})
-    # Encoding it takes a while, and others are to be answered.
+    # Encoding a part takes a while: other requests are answered between two of them.
     await asyncio.sleep(0)
 
 
 def shown_process(process: Process[Any], *, state: bool, history: bool, failures: bool) -> dict[str, Any]:
-    """A process as ProcessBody has it."""
+    """Return a process as ProcessBody has it."""
     timer = process.timer
     facts: dict[str, Any] = {
         "namespace": process.namespace,
@@ -344,7 +347,7 @@ def shown_process(process: Process[Any], *, state: bool, history: bool, failures
 
 
 def _state(process: Process[Any]) -> Any:
-    """The state, or its bytes if it cannot be read as what it is declared to be."""
+    """Return the state, or its bytes if it is not of its declared type."""
     try:
         return process.state
     except ValueError:
@@ -352,7 +355,7 @@ def _state(process: Process[Any]) -> Any:
 
 
 def shown_event(event: Event) -> dict[str, Any]:
-    """An event as EventBody has it."""
+    """Return an event as EventBody has it."""
     return {
         "event_id": event.event_id,
         "name": event.name,
@@ -364,7 +367,7 @@ def shown_event(event: Event) -> dict[str, Any]:
 
 
 def shown_task(entry: TraceEntry, *, failures: bool) -> dict[str, Any]:
-    """A task as TaskBody has it."""
+    """Return a task as TaskBody has it."""
     interval = entry.last_retry_interval
     return {
         "task_id": entry.task_id,

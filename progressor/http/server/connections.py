@@ -1,7 +1,7 @@
-"""Connections to the API's socket, and the bounds on what their peers send before anybody knows them.
+"""Connections to the API's socket, and the bounds on what their peers send before they are authenticated.
 
 Rule: whatever a peer sends, and however slowly, a connection holds a bounded number of bytes for a bounded
-time. What cannot become a request is answered with a problem document, and the connection is closed.
+time. Input that is no request is answered with a problem document, and the connection is closed.
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ from progressor.supervision import watched
 
 log = Logger("progressor.http")
 
-# Of a request before its body: the URL and all header fields. The trailers of a body have the same bound.
+# The head of a request: its URL and all header fields. The trailers of a body may have as many bytes.
 HEAD_BYTES = 64 << 10
 HEAD_FIELDS = 200
 HEAD_SECONDS = 20.0
-# What all connections of a server hold together of what nobody has read yet.
+# Bytes that all connections of a server hold together, and that no request has read yet.
 HELD_BYTES = 32 << 20
-# Of a body, for each request that is under way: the rest stays with the peer until somebody reads it.
+# Bytes of a body that are held for each request under way; the peer keeps the rest until it is read.
 _BODY_BYTES = 16 << 10
-# A body is parsed in such pieces, so that few of the requests behind it are begun before it is answered.
+# Bytes; a body is parsed in such pieces, so that few requests behind it begin before it is answered.
 _PIECE_BYTES = 1 << 10
 _HEAD_ENDS = b"\r\n\r\n"
-# For so long a refused peer may go on to send, so that it reads the refusal and not that the line broke.
+# Seconds that a refused peer may go on to send, so that it reads the refusal and no broken connection.
 _LINGER_SECONDS = 2.0
 _UNKNOWN = "other"
 
@@ -53,9 +53,9 @@ _FULL = Says(
 
 
 class HttpConnections:
-    """Every connection of one server: `most` at once.
+    """The connections of one server, at most `most` at once.
 
-    A new one takes the place of the one that has been without a request for longest.
+    At the bound a new connection takes the place of the one that has been idle for longest.
     """
 
     def __init__(self, most: int) -> None:
@@ -66,11 +66,11 @@ class HttpConnections:
         self._outage = Outage(log, _FULL, most=most, setting="PROGRESSOR_HTTP_MAX_CONNECTIONS")
 
     def make(self, **of_uvicorn: Any) -> HttpConnection:
-        """A connection of this server, as uvicorn makes one."""
+        """Return a new connection of this server; uvicorn calls this."""
         return HttpConnection(self, **of_uvicorn)
 
     def enter(self, connection: HttpConnection) -> bool:
-        """Count a new connection; False: there is no room for it, and it is to be refused."""
+        """Count a new connection; return False if there is no room for it, and it must be refused."""
         self._count += 1
         self._idle[connection] = None
         if self._count <= self.most:
@@ -93,17 +93,17 @@ class HttpConnections:
         self.held_bytes -= connection.held
 
     def note_request(self, connection: HttpConnection) -> None:
-        """The connection has a request under way."""
+        """Note that the connection has a request under way."""
         self._idle.pop(connection, None)
 
     def note_idle(self, connection: HttpConnection) -> None:
-        """The connection waits for its next request from now on."""
+        """Note that the connection waits for its next request from now on."""
         self._idle[connection] = None
 
     def note_held(self, more: int) -> bool:
-        """A connection holds so many bytes more, or fewer; False: there is no room for them.
+        """Note that a connection holds so many bytes more, or fewer; return False if there is no room.
 
-        The oldest idle ones make room.
+        The connections that have been idle for longest are closed to make room.
         """
         self.held_bytes += more
         while self.held_bytes > HELD_BYTES and self._idle:
@@ -112,7 +112,7 @@ class HttpConnections:
 
 
 class _Flow(FlowControl):
-    """Reads on from what the connection holds, before it reads on from the peer."""
+    """The flow control of a connection: it reads the bytes that it holds before more from the peer."""
 
     def __init__(self, connection: HttpConnection) -> None:
         super().__init__(connection.transport)
@@ -121,7 +121,7 @@ class _Flow(FlowControl):
     def resume_reading(self) -> None:
         if self.read_paused:
             super().resume_reading()
-            # In a turn of its own: uvicorn is not done yet with the request before.
+            # In a later turn of the loop: uvicorn is not done yet with the request before.
             self._connection.loop.call_soon(self._connection.on_room)
 
 
@@ -130,7 +130,7 @@ class _TooManyFields(Exception):
 
 
 class _Stage(Enum):
-    """Which part of a request comes next."""
+    """The part of a request that comes next."""
 
     BETWEEN = auto()
     HEAD = auto()
@@ -145,7 +145,7 @@ class HttpConnection(HttpToolsProtocol):
         self._connections = connections
         self._place = _Stage.BETWEEN
         self._rest = b""
-        # Bytes that the parser was given since it last handed something over.
+        # Bytes that the parser was given since it last handed over a head or a part of a body.
         self._unparsed = 0
         self.held = 0
         self._refusal: tuple[Kind, str] | None = None
@@ -188,7 +188,7 @@ class HttpConnection(HttpToolsProtocol):
         self._read_on()
 
     def _read_on(self) -> None:
-        """Parse what has come, as far as there is room for it; the rest is held, and no more is read."""
+        """Parse the bytes that have come, as far as there is room; hold the rest, and read no more."""
         data, begin = self._rest, 0
         while begin < len(data) and not self.flow.read_paused and self._is_open:
             if self._is_answering:
@@ -203,16 +203,16 @@ class HttpConnection(HttpToolsProtocol):
         if not self._note_held(self._unparsed + len(self._rest)):
             self._refuse(OVERLOADED, "too much has been sent here that nobody has read yet")
         elif self._place is _Stage.BODY and not self._is_under_way:
-            # The rest of a body whose request was answered without it, as long as it comes.
+            # The request was answered before its whole body had come: read the rest, as long as it comes.
             self._unset_keepalive_if_required()
             self._wait_for_more()
         elif self._timer is None and not self._is_under_way and data:
-            # It has begun, and becomes a request in time.
+            # A request has begun: its head must be whole in time.
             self._timer = self.loop.call_later(HEAD_SECONDS, watched("connection", self._be_late))
 
     @property
     def _is_open(self) -> bool:
-        """Whether anything that comes is still read."""
+        """Return whether bytes that come are still read."""
         return not (self._is_refused or self._refusal or self.transport.is_closing())
 
     @property
@@ -221,13 +221,13 @@ class HttpConnection(HttpToolsProtocol):
 
     @property
     def _is_answering(self) -> bool:
-        """Whether a request has been read whole, and is not answered yet."""
+        """Return whether a request has been read whole, and is not answered yet."""
         return bool(self.pipeline) or (self._is_under_way and not self.cycle.more_body)
 
     def _end_of_piece(self, data: bytes, begin: int) -> int:
         if self._place is _Stage.BODY:
             return begin + _PIECE_BYTES
-        # A head alone, so that nothing behind it is begun yet.
+        # A head alone, so that no request behind it begins yet.
         end = data.find(_HEAD_ENDS, begin)
         return len(data) if end < 0 else end + len(_HEAD_ENDS)
 
@@ -239,7 +239,7 @@ class HttpConnection(HttpToolsProtocol):
         try:
             self.parser.feed_data(piece)
         except httptools.HttpParserUpgrade:
-            # It is answered in HTTP/1.1; whatever follows is not.
+            # The request is answered in HTTP/1.1; nothing behind it is, for it may be another protocol.
             self.cycle.keep_alive = False
         except httptools.HttpParserError as error:
             if isinstance(error.__context__, _TooManyFields):
@@ -252,7 +252,7 @@ class HttpConnection(HttpToolsProtocol):
         self._place = _Stage.HEAD
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        # Trailers are dropped: the request was understood without them.
+        # Trailers are dropped: no route reads them.
         if self._place is _Stage.HEAD:
             if len(self.headers) == HEAD_FIELDS:
                 raise _TooManyFields
@@ -305,13 +305,13 @@ class HttpConnection(HttpToolsProtocol):
             self.transport.close()
 
     def _refuse(self, kind: Kind, detail: str) -> None:
-        """Answer with a problem what is no request, after those before it, and close the connection."""
+        """Answer input that is no request with a problem, after the requests before it, and close."""
         if self._is_answering:
             self._refusal, self._rest = (kind, detail), b""
             self._note_held(self._unparsed)
             return
         if self._is_under_way:
-            # Its body ends here, and whoever reads it is told.
+            # Its body ends here: the route that reads it sees a disconnect.
             self.cycle.disconnected = True
             self.cycle.message_event.set()
             if self.cycle.response_started:
@@ -330,6 +330,6 @@ class HttpConnection(HttpToolsProtocol):
 
 
 def _written(answer: Response) -> bytes:
-    """An answer as it goes over the wire."""
+    """Return an answer as the bytes of HTTP/1.1."""
     lines = [name + b": " + value + b"\r\n" for name, value in answer.raw_headers]
     return b"".join([STATUS_LINE[answer.status_code], *lines, b"\r\n", bytes(answer.body)])

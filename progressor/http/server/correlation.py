@@ -1,6 +1,7 @@
 """The facts by which logs name a request: its id, and the process, the call and the task that it is for.
 
-Rule: a text of a caller is short, and whoever prints it escapes it; a call is one that the namespace has.
+Rule: a caller's text is logged only if it is short, and the log escapes it; a call's name only if the
+namespace may have such a call.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ _PARAMETERS = _TEXTS | {"task_id", "bulk_id"}
 
 
 def request_id_of(scope: Scope) -> bytes:
-    """Return the id that the request has, or one that is made: where it has none, two, or no sane one."""
+    """Return the id of the request, or a new one if it has none, two, or one that is no plain text."""
     given = [value for name, value in scope["headers"] if name == _HEADER]
     if len(given) == 1 and _SANE.fullmatch(given[0]):
         return bytes(given[0])
@@ -31,13 +32,13 @@ def request_id_of(scope: Scope) -> bytes:
 
 
 def facts_of(scope: Scope) -> dict[str, Any]:
-    """Return the facts of a request, to which whoever finds one out adds it."""
+    """Return the facts of a request, a dict to which routes and middleware add theirs."""
     facts: dict[str, Any] = scope["state"].setdefault("facts", {})
     return facts
 
 
 def named_by(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return those of the parameters of a request that say what it is for."""
+    """Return the parameters that name what a request is for: namespace, process, task, bulk."""
     return {
         name: value
         for name, value in values.items()

@@ -1,6 +1,6 @@
 """The health of the API and of its database.
 
-Rule: whoever asks for it has shown a token. Probes, which show none, cost the database no question.
+Rule: only a caller with the scope admin gets it. Probes, which show no token, never query the database.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class HealthCheck:
         self._client, self._waits = client, waits
 
     async def now(self) -> Health:
-        """The health at this moment."""
+        """Return the health at this moment; raise no error."""
         if self._waits.is_draining:
             return Health(False, "stopping", 0, ())
         try:

@@ -1,7 +1,8 @@
-"""Memory of the API's OS process: how much of it requests may have together, and who has it.
+"""Memory of the API's OS process: the budget of all requests, and the callers who have taken from it.
 
-Rule: a request takes what it may need before it reads a page or a body. What is not free is waited for, in
-turn, for a while. No caller has more than half while another one waits; a first share is for everybody.
+Rule: a request takes the memory that it may need before it reads a page or a body. If that is not free it
+waits, in turn, for a while. No caller takes more than half while another one waits; everybody gets a first
+share.
 """
 
 from __future__ import annotations
@@ -12,28 +13,28 @@ from collections import Counter
 from progressor.http.server.problems import Refusal
 from progressor.http.wire.problems import OVERLOADED, RETRY_AFTER_SECONDS
 
-# How long a request waits for memory that others have.
+# Seconds that a request waits for memory that others have.
 _PATIENCE_SECONDS = 10.0
 
-# What an OS process of the API takes before anybody asks it anything, with its libraries.
+# Bytes of an OS process of the API with its libraries, before its first request.
 BASE_BYTES = 160 << 20
-# A connection, and a request that is under way, beside what they bring.
+# Bytes of a connection, and of a request under way, beside their content.
 CONNECTION_BYTES = 12 << 10
 REQUEST_BYTES = 64 << 10
-# So many times its own bytes a page takes until it is sent, and a body until it is checked.
+# Multiples of its own bytes that a page takes until it is sent, and a body until it is checked.
 PAGE_WEIGHT = 3
 BODY_WEIGHT = 2
-# Of each value in a body, as it stands in memory while it is checked; of an import with its event.
+# Bytes of each value of a body in memory while it is checked; in an import, with its event.
 VALUE_BYTES, IMPORTED_VALUE_BYTES = 40, 150
 
 
 def needed_bytes(*, budget: int, held: int, connections: int, requests: int) -> int:
-    """How much memory an API needs that has these options: what its container must be given."""
+    """Return how many bytes of memory an API with these options needs: give its container as many."""
     return BASE_BYTES + budget + held + connections * CONNECTION_BYTES + requests * REQUEST_BYTES
 
 
 class Memory:
-    """So many bytes for all requests together."""
+    """The memory of all requests together: `most` bytes."""
 
     def __init__(self, most: int) -> None:
         self.most = most
@@ -42,20 +43,20 @@ class Memory:
         self._waiting: dict[asyncio.Future[None], tuple[str, int]] = {}
 
     async def take(self, caller: str, size: int) -> None:
-        """Take memory for a request of this caller; Refusal if it is not to be had in time."""
+        """Take memory for a request of this caller; raise Refusal if it is not free in time."""
         if self._waiting or not self._has_room(caller, size):
             await self._wait(caller, size)
         else:
             self._grant(caller, size)
 
     def take_now(self, caller: str, size: int) -> None:
-        """Take memory for what a request holds already; Refusal if it is not free."""
+        """Take memory for values that a request holds already; raise Refusal if it is not free."""
         if not self._has_room(caller, size):
             raise _overloaded("no memory is free for this: others read or send large values here")
         self._grant(caller, size)
 
     def give_back(self, caller: str, size: int) -> None:
-        """Give to others what a request does not need any more."""
+        """Give back memory that a request does not need any more, and grant it to those who wait."""
         self.free += size
         self._taken_by[caller] -= size
         if self._taken_by[caller] <= 0:
@@ -92,7 +93,7 @@ class Memory:
             self._waiting.pop(turn, None)
 
     def _serve(self) -> None:
-        """Grant what can be granted, in turn; who has a share already keeps nobody from a first one."""
+        """Grant memory to waiting requests, in turn; a caller with a share delays nobody's first one."""
         for turn, (caller, size) in list(self._waiting.items()):
             if turn.done() or not self._may(caller, size):
                 continue

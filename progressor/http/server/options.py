@@ -1,4 +1,4 @@
-"""What a server of the API may be told."""
+"""Options of a server of the API."""
 
 from __future__ import annotations
 
@@ -7,25 +7,25 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class HttpOptions:
-    """How an API answers; times in seconds."""
+    """The options of an API; times are in seconds."""
 
     wait: float = 30.0
-    """How long an answer is waited for, unless the request says so itself."""
+    """The wait for an answer, unless the request states another one."""
     longest_wait: float = 60.0
-    """How long it is waited for at most, whatever the request says."""
+    """The longest wait for an answer, whatever the request states."""
     drain: float = 5.0
-    """How long answers are still waited for once the server was told to stop."""
+    """The wait for answers once the server was told to stop."""
     max_value_bytes: int = 8 << 20
-    """How large a body may be: what the database takes as one value."""
+    """The largest body in bytes: as large as one value that the database takes."""
     max_import_bytes: int = 32 << 20
-    """How large the body of an import may be."""
+    """The largest body of an import, in bytes."""
     max_page_bytes: int = 16 << 20
-    """How many bytes of states, events, arguments or answers one page has; one entry may have more."""
+    """The bytes of states, events, arguments or answers on one page; a single entry may have more."""
     max_memory_bytes: int = 192 << 20
-    """How much memory the pages and bodies of all requests may have together."""
+    """The memory for the pages and bodies of all requests together, in bytes."""
     max_requests: int = 1000
-    """How many requests may be under way here, those that wait for answers among them."""
+    """The most requests that are under way here, those that wait for answers among them."""
     max_connections: int = 2000
-    """How many connections may be open; fewer where the limit of file descriptors is lower."""
+    """The most connections that are open; fewer where the limit of file descriptors is lower."""
     require_idempotency_key: bool = False
-    """Whether calls, notices, repairs and changes of timers without a key are refused."""
+    """Refuse calls, notices, repairs and changes of timers without an idempotency key."""

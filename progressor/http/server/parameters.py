@@ -1,7 +1,7 @@
 """The parameters of an endpoint: its caller, its path, its query, read from a request.
 
-Rule: a query parameter that the endpoint does not know, or that is given twice, is refused by its name. A
-caller is admitted before anything else of the request is looked at.
+Rule: a query parameter that the endpoint does not know, or that is given twice, is refused by its name. The
+caller is admitted before anything else of the request is read.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from progressor.handlers.codec import rule_of
 from progressor.http.server.problems import Refusal
 from progressor.http.wire.problems import TABLE
 
-# As many as one request may give.
+# The most query parameters of one request.
 _MOST = 100
 
 
 class Parameters:
     """The parameters of one endpoint, from its signature.
 
-    FastAPI documents them. It would read them too, and ignore those that it does not know.
+    FastAPI only documents them: if it read them, it would ignore unknown ones.
     """
 
     def __init__(self, endpoint: Callable[..., Any]) -> None:
@@ -61,18 +61,18 @@ class Parameters:
 
     @property
     def dependencies(self) -> Collection[Callable[[Request], Any]]:
-        """The dependencies, in their order."""
+        """Return the dependencies, in their order."""
         return self._dependencies.values()
 
     async def admitted(self, request: Request) -> dict[str, Any]:
-        """The values of the dependencies, one of which admits the caller."""
+        """Return the values of the dependencies; one of them admits the caller, or raises Refusal."""
         values: dict[str, Any] = {} if self._request is None else {self._request: request}
         for name, dependency in self._dependencies.items():
             values[name] = await dependency(request)
         return values
 
     def values(self, request: Request) -> dict[str, Any]:
-        """The values of the path and of the query; Refusal names each that breaks a rule."""
+        """Return the values of the path and of the query; raise Refusal, which names each wrong one."""
         faults: list[tuple[str, str]] = []
         values = {
             name: _value(adapter, name, request.path_params[name], faults)
@@ -92,7 +92,7 @@ class Parameters:
         return values
 
     def _given(self, query: bytes, faults: list[tuple[str, str]]) -> dict[str, str]:
-        """The texts of the query; those that are unknown or given twice are faults."""
+        """Return the texts of the query; an unknown one, or one given twice, is added to the faults."""
         if not query:
             return {}
         known = self._queries if self._model is None else self._model[1].model_fields

@@ -1,6 +1,6 @@
 """Preconditions of requests (RFC 9110, section 13): kept by a route that documents them, else refused.
 
-Rule: none is ignored that could keep a change from being made. The tags of this API are weak: they compare
+Rule: no precondition is ignored that could prevent a change. The tags of this API are weak: they compare
 answers, so no change can be made to depend on one.
 """
 
@@ -19,7 +19,7 @@ from progressor.http.wire.problems import PRECONDITION_NOT_SUPPORTED
 IF_NONE_MATCH = "If-None-Match"
 SAFE = frozenset({"GET", "HEAD"})
 _OF_CHANGES = ("If-Match", "If-Unmodified-Since", IF_NONE_MATCH)
-# Without a tag that fits, the whole answer is right: a cache loses nothing by that.
+# A read may ignore If-None-Match: the whole answer is right then, and a cache loses nothing.
 _OF_READS = _OF_CHANGES[:2]
 
 
@@ -31,7 +31,7 @@ class Conditions:
         self._refused = {name.lower().encode(): name for name in listed if name not in kept}
 
     def check(self, headers: Headers) -> None:
-        """Refusal if a request states a precondition that this route does not keep."""
+        """Raise Refusal if a request states a precondition that this route does not keep."""
         for given, _ in headers.raw:
             if given in self._refused:
                 name = self._refused[given]
@@ -43,12 +43,12 @@ class Conditions:
 
 
 def wants_absence(headers: Headers) -> bool:
-    """Whether a request is for something that is not there yet: `If-None-Match: *`."""
+    """Return whether a request requires that there is nothing yet: `If-None-Match: *`."""
     return headers.get(IF_NONE_MATCH, "").strip() == "*"
 
 
 def tagged(request: Request, answer: Response) -> Response:
-    """The answer with its tag, or 304 if whoever asks has it."""
+    """Return the answer with its tag, or 304 if the caller has this answer."""
     tag = f'W/"{blake2b(answer.body, digest_size=12).hexdigest()}"'
     listed = ",".join(request.headers.getlist(IF_NONE_MATCH)).split(",")
     # Compared weakly: a proxy may have made the tag a strong one.

@@ -20,12 +20,12 @@ from progressor.errors import (
 )
 from progressor.http.wire.problems import MEDIA_TYPE, RETRY_AFTER_SECONDS, Kind, kind_of, members_of
 
-# The attributes of errors that say what a handler's failure said.
+# The attributes of errors that hold the text of a handler's failure.
 _OF_FAILURES = ("error", "cause")
 
 
 class Refusal(Exception):
-    """A request that HTTP itself refuses: raised anywhere in here, answered as its kind of problem."""
+    """Error: HTTP itself refuses the request. Any part of the server raises it; a problem answers it."""
 
     def __init__(
         self,
@@ -43,7 +43,7 @@ class Refusal(Exception):
 
 
 def problem_of(error: ProgressorError, *, shows_failures: bool) -> Response:
-    """The problem of an error; without `shows_failures` it does not say what a handler's failure said."""
+    """Return the problem of an error; without `shows_failures` it lacks the text of a handler's failure."""
     kind, members, detail = kind_of(error), members_of(error), str(error)
     if not shows_failures and isinstance(error, HandlerFailed | ProcessBroken):
         detail = f"{kind.title}; what failed is for those with the scope errors:read"
@@ -57,7 +57,7 @@ def problem_of(error: ProgressorError, *, shows_failures: bool) -> Response:
 
 
 def _pointer(field: str) -> str:
-    """A field as a JSON pointer: into the body, where it is of the arguments."""
+    """Return a field as a JSON pointer; a field of the arguments points into the body."""
     parts = field.split(".")
     if parts[0] == "args":
         parts = parts[1:]
@@ -71,7 +71,7 @@ def problem(
     members: Mapping[str, Any] | None = None,
     headers: Mapping[str, str] | None = None,
 ) -> Response:
-    """A problem document of this kind, with further members."""
+    """Return a problem document of this kind, with further members."""
     document = {
         **(members or {}),
         "type": kind.type,

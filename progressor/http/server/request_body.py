@@ -1,7 +1,7 @@
-"""The content of requests: read as far as it may be large, and checked to be what it says.
+"""Bodies of requests: read up to their bounds, and checked to be what they state.
 
-Rule: content is refused by what is stated of it, or as soon as it passes its bound. JSON is passed on as it
-was written, but for white space: a number keeps all its digits.
+Rule: a body is refused by its stated length, or as soon as it passes its bound. JSON is passed on as it was
+written, but for white space: a number keeps all its digits.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ from progressor.http.wire import problems
 from progressor.http.wire.headers import BYTES, JSON, is_json
 
 _SPACE = b" \t\r\n"
-# As much as is looked at in one piece, so that its parts do not fill the memory.
+# Bytes that are searched in one piece, so that its parts do not fill the memory.
 _PIECE = 1 << 16
-# As many as a problem shows of what is wrong with a body.
+# The most faults of a body that a problem shows.
 _MOST_FAULTS = 20
-# How long the next piece of a body is waited for.
+# Seconds to wait for the next piece of a body.
 _PATIENCE_SECONDS = 30.0
 
-# Of a smaller body the memory is that of its request.
+# Bytes; a smaller body is covered by the memory that is counted for each request.
 _SMALL = 64 << 10
 
 
 class Bound(NamedTuple):
-    """How large a body may be, by which option, and what each value in it takes while it is checked."""
+    """The option that bounds a body, and the bytes that each value in it takes while it is checked."""
 
     option: Literal["max_value_bytes", "max_import_bytes"]
     value_bytes: int
@@ -45,9 +45,9 @@ IMPORT = Bound("max_import_bytes", IMPORTED_VALUE_BYTES)
 
 
 async def read_body(request: Request, options: HttpOptions, bound: Bound = VALUE) -> bytes:
-    """The body of a request, for which there is memory.
+    """Return the body of a request, with memory taken for it.
 
-    Refusal if it is larger than its option says, does not come, or has too many values.
+    Raise Refusal if it is larger than its option allows, does not come in time, or has too many values.
     """
     _refuse_coding(request)
     most: int = getattr(options, bound.option)
@@ -89,7 +89,7 @@ async def _joined(request: Request, most: int, bound: Bound, *, is_stated: bool)
             async for part in request.stream():
                 scope.reschedule(clock() + _PATIENCE_SECONDS)
                 if not is_stated and size <= _SMALL < size + len(part):
-                    # How large it will be is not known.
+                    # Its length is not stated: take memory for the largest.
                     await _place_of(request).reserve(BODY_WEIGHT * most)
                 size += len(part)
                 if size > most:
@@ -97,7 +97,7 @@ async def _joined(request: Request, most: int, bound: Bound, *, is_stated: bool)
                 parts.append(part)
     except TimeoutError:
         detail = f"nothing more of the body has come for {_PATIENCE_SECONDS:g} s"
-        # Else the connection would go on to wait for the rest.
+        # Without this header the connection would go on to wait for the rest.
         raise Refusal(problems.TOO_SLOW, detail, headers={"Connection": "close"}) from None
     return b"".join(parts)
 
@@ -107,14 +107,14 @@ def _too_large(most: int, bound: Bound) -> Refusal:
 
 
 class Args(NamedTuple):
-    """Arguments as they are passed on, and the value that they are JSON of; None without any."""
+    """Arguments as they are passed on, and their value if they are JSON; None and None without any."""
 
     data: bytes | None = None
     value: Any = None
 
 
 def args_of(request: Request, body: bytes, *, raw: bool) -> Args:
-    """The arguments that a body holds, checked to be what they say."""
+    """Return the arguments in a body; raise Refusal or InvalidRequest if they are not what it states."""
     media_type = media_type_of(request.headers)
     if raw:
         if body and media_type != BYTES:
@@ -129,12 +129,12 @@ def args_of(request: Request, body: bytes, *, raw: bool) -> Args:
 
 
 def without_space(text: bytes) -> bytes:
-    """JSON without the white space between its tokens; what is not JSON it may change in any way."""
-    # No control character stands in JSON, so two of them stand for what looks like the end of a string.
+    """Return JSON without the white space between its tokens; other text may be changed in any way."""
+    # JSON has no control characters: two of them replace escapes that look like the end of a string.
     hidden = text.replace(b"\\\\", b"\0").replace(rb"\"", b"\1")
     kept, inside = [], 0
     for begin in range(0, len(hidden), _PIECE):
-        # In turn outside of strings and inside of them.
+        # The parts are in turn outside and inside of strings.
         parts = hidden[begin : begin + _PIECE].split(b'"')
         if outside := parts[inside::2]:
             parts[inside::2] = b'"'.join(outside).translate(None, _SPACE).split(b'"')
@@ -154,7 +154,7 @@ M = TypeVar("M", bound=BaseModel)
 
 
 def model_in(request: Request, body: bytes, model: type[M]) -> M:
-    """What a body says, which is read by hand; Refusal that names what is wrong."""
+    """Return the model that a body states; raise Refusal, which names what is wrong."""
     media_type = media_type_of(request.headers)
     if not is_json(media_type):
         raise _wrong_type(media_type, JSON, "the body is JSON")

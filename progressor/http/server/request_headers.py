@@ -1,6 +1,6 @@
 """Headers of a request: its key, preferences, metadata and media types, read and checked.
 
-Rule: a header that cannot be understood is refused by name, but for preferences, which may be ignored.
+Rule: a header that cannot be understood is refused by name, except preferences, which may be ignored.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from progressor.errors import InvalidRequest
 from progressor.handlers.codec import decode
 from progressor.http.wire.headers import CONTEXT, IDEMPOTENCY_KEY, METADATA, media_type_of_text
 
-# Of which a request has one at most, by the names of their fields.
+# Headers that a request has at most once, and the fields by which errors name them.
 _SINGLE = {
     "authorization": "authorization",
     "content-type": "content_type",
@@ -32,7 +32,7 @@ _NUMBER = re.compile(r"[0-9]{1,9}")
 
 
 def require_single(headers: Headers) -> None:
-    """InvalidRequest if a header stands twice of which only one can count."""
+    """Raise InvalidRequest if a header of which only one can count stands twice."""
     names = [name for name, _ in headers.raw]
     if len(set(names)) == len(names):
         return
@@ -43,7 +43,7 @@ def require_single(headers: Headers) -> None:
 
 
 def refuse_key(headers: Headers) -> None:
-    """InvalidRequest, if a request has a key that its route would ignore."""
+    """Raise InvalidRequest if a request has a key that its route would ignore."""
     if IDEMPOTENCY_KEY in headers:
         raise InvalidRequest(
             f"the header {IDEMPOTENCY_KEY} is not supported here, so nothing was done: ask without it",
@@ -52,7 +52,10 @@ def refuse_key(headers: Headers) -> None:
 
 
 def idempotency_key_of(headers: Headers) -> str | None:
-    """The key: a string of structured fields, or bare."""
+    """Return the idempotency key, a string of structured fields or bare; None without the header.
+
+    Raise InvalidRequest if it is neither.
+    """
     text = headers.get(IDEMPOTENCY_KEY)
     if text is None:
         return None
@@ -75,20 +78,20 @@ def idempotency_key_of(headers: Headers) -> str | None:
 
 
 class Preferences(NamedTuple):
-    """What `Prefer` asks for: how long to wait, in seconds, or not at all."""
+    """The preferences of a request: seconds to wait for its answer, or `respond_async` not to wait."""
 
     wait: int | None = None
     respond_async: bool = False
 
     def applied(self, longest: float) -> str | None:
-        """What is said back, if anything was asked for."""
+        """Return the value of Preference-Applied; None if the request has no preference."""
         if self.respond_async:
             return "respond-async"
         return None if self.wait is None else f"wait={min(self.wait, int(longest))}"
 
 
 def preferences_of(headers: Headers) -> Preferences:
-    """The preferences of a request; the first of a name counts, and what is not known is ignored."""
+    """Return the preferences of a request; the first of a name counts, unknown ones are ignored."""
     listed = headers.getlist("Prefer")
     if not listed:
         return Preferences()
@@ -101,7 +104,7 @@ def preferences_of(headers: Headers) -> Preferences:
 
 
 def json_of(headers: Headers, name: str, field: str) -> Any:
-    """The JSON that stands in a header; None without it."""
+    """Return the JSON value of a header, None without it; raise InvalidRequest if it is not JSON."""
     text = headers.get(name)
     if text is None:
         return None
@@ -109,12 +112,12 @@ def json_of(headers: Headers, name: str, field: str) -> Any:
 
 
 def media_type_of(headers: Headers) -> str | None:
-    """The media type of the body, without parameters."""
+    """Return the media type of the body, without parameters."""
     return media_type_of_text(headers.get("Content-Type"))
 
 
 def accepts(headers: Headers, media_type: str) -> bool:
-    """Whether an answer of this type is welcome."""
+    """Return whether the caller accepts an answer of this type."""
     listed = ",".join(headers.getlist("Accept"))
     if not listed.strip():
         return True

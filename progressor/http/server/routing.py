@@ -1,4 +1,4 @@
-"""What routes are made of: a router that knows the scope of each, their parameters, and what they share.
+"""Parts of routes: a router that knows the scope of each, their parameters, the context that they share.
 
 Rule: a route without a scope cannot be built.
 """
@@ -32,7 +32,7 @@ from progressor.http.wire.paths import text_of
 from progressor.inputs import NAMESPACE_PATTERN
 from progressor.model import LAST_ID
 
-# Without NUL. A segment of dots alone is removed by clients, and ~ stands before base64url.
+# No NUL, no dots alone (clients remove such a segment), no ~ in front (base64url begins so).
 _ID_PATTERN = r"^(?!\.{1,2}$)[^~\u0000][^\u0000]*$"
 _ID = "Percent-encoded UTF-8, or ~ and base64url of it."
 
@@ -54,7 +54,7 @@ class Route(APIRoute):
         stated = (self.openapi_extra or {}).get("parameters", ())
         kept = {each["name"] for each in stated if each["in"] == "header"}
         self._conditions = Conditions(self.methods or (), kept)
-        # What only reads may be repeated with or without one.
+        # A read may be repeated with or without a key.
         self._refuses_keys = IDEMPOTENCY_KEY not in kept and not SAFE.issuperset(self.methods or ())
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -75,11 +75,11 @@ class Route(APIRoute):
 
 
 def router() -> APIRouter:
-    """A router whose routes have scopes, and answer with responses of their own."""
+    """Return a router whose routes have scopes, and answer with responses of their own."""
     return APIRouter(route_class=Route)
 
 
-# Documented alone: what is checked is the text that a segment stands for.
+# The patterns are for the document alone; the text that a segment stands for is checked elsewhere.
 NamespaceName = Annotated[
     str,
     Path(description="The namespace.", json_schema_extra=text_schema(NAMESPACE_PATTERN)),
@@ -98,7 +98,7 @@ ProcessId = Annotated[
 def _call_name(segment: str) -> str:
     name = text_of(segment, "name")
     if name.startswith(PREFIX):
-        # They need another scope.
+        # Calls that change timers need another scope.
         raise InvalidRequest(
             f"name must not begin with {PREFIX}: timers have their own address", field="name"
         )
@@ -124,7 +124,7 @@ Fingerprint = Annotated[
 
 
 class RouteContext(NamedTuple):
-    """What the routes of one application share."""
+    """The context that the routes of one application share."""
 
     client: Client
     options: HttpOptions
@@ -134,7 +134,7 @@ class RouteContext(NamedTuple):
 
 
 async def _server(request: Request) -> RouteContext:
-    # Not async, it would be run in a thread.
+    # Async, because `Parameters.admitted` awaits each dependency.
     server: RouteContext = request.app.state.server
     return server
 
@@ -143,5 +143,5 @@ TheServer = Annotated[RouteContext, Depends(_server)]
 
 
 def reads_failures(caller: Caller, namespace: str | None) -> bool:
-    """Whether a caller may read what failed handlers said."""
+    """Return whether a caller may read the texts of handlers' failures."""
     return caller.may("errors:read", namespace)

@@ -1,7 +1,7 @@
-"""What namespaces take: their published schemas, kept for a moment, and arguments checked against them.
+"""The published schemas of namespaces, kept for some seconds, and arguments checked against them.
 
-Rule: nothing is refused by what was kept. Arguments that do not fit are checked once more against what is
-published now, so that a new version of a namespace is heard at once.
+Rule: nothing is refused by a kept schema alone. Arguments that do not fit are checked once more against the
+schema that is published now, so that a new version of a namespace counts at once.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ _MOST_FAULTS = 20
 
 
 class _SchemaKey(NamedTuple):
-    """The arguments of a task in its request, or the state in an import."""
+    """The key of a schema: of the arguments of a task, or of the state in an import."""
 
     task_type: TaskType | None
     name: str | None = None
 
     @property
     def pointer(self) -> str:
-        """Where it stands in the body."""
+        """Return the JSON pointer to the value in the body."""
         return "" if self.task_type is not None else "/state"
 
 
@@ -46,14 +46,14 @@ class _CachedSchemas(NamedTuple):
 
 
 class NamespaceSchemas:
-    """The namespaces that were asked for lately."""
+    """The schemas of the namespaces that were asked for lately."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
         self._kept: OrderedDict[str, _CachedSchemas] = OrderedDict()
 
     async def of(self, namespace: str) -> Published:
-        """What is published of a namespace, at most some seconds old; NamespaceNotFound."""
+        """Return what is published of a namespace, at most some seconds old; raise NamespaceNotFound."""
         return (await self._current(namespace)).published
 
     async def _current(self, namespace: str) -> _CachedSchemas:
@@ -72,11 +72,11 @@ class NamespaceSchemas:
         return kept
 
     async def check(self, namespace: str, task_type: TaskType, name: str | None, value: Any) -> None:
-        """Refusal that names what is wrong, unless arguments of this value are what the namespace takes."""
+        """Raise Refusal, which names what is wrong, if the namespace does not take these arguments."""
         await self._require(namespace, _SchemaKey(task_type, name), value)
 
     async def check_state(self, namespace: str, value: Any) -> None:
-        """Refusal that names what is wrong, unless this is a state of the namespace, or none yet."""
+        """Raise Refusal, which names what is wrong, if this is no state of the namespace; None is one."""
         if value is not None:
             await self._require(namespace, _STATE, value)
 
@@ -97,7 +97,7 @@ class NamespaceSchemas:
 
 def _faults(kept: _CachedSchemas, place: _SchemaKey, value: Any) -> list[dict[str, str]]:
     validator = _validator(kept, place)
-    # No arguments may be those that have all their defaults.
+    # Arguments that are left out may stand for an object whose members all have defaults.
     if validator is None or (value is None and (validator.is_valid(None) or validator.is_valid({}))):
         return []
     faults = []
@@ -109,13 +109,13 @@ def _faults(kept: _CachedSchemas, place: _SchemaKey, value: Any) -> list[dict[st
 
 
 def takes_nothing(schema: Mapping[str, Any]) -> bool:
-    """Whether arguments of this schema may be left out."""
+    """Return whether arguments of this schema may be left out."""
     validator = jsonschema_rs.validator_for(dict(schema))
     return validator.is_valid(None) or validator.is_valid({})
 
 
 def _validator(kept: _CachedSchemas, place: _SchemaKey) -> Any:
-    """The validator of this place, made once; None where nothing is published of it."""
+    """Return the validator of this key, made once; None if no schema of it is published."""
     if place not in kept.validators:
         schema = _schema(kept.published.schemas, place)
         if schema is None:
@@ -133,7 +133,7 @@ def _schema(schemas: Mapping[str, Any], place: _SchemaKey) -> dict[str, Any] | N
 
 
 def args_schema(schemas: Mapping[str, Any], task_type: TaskType, name: str | None) -> dict[str, Any] | None:
-    """What a start, a call of this name, or a repair takes; None where that is not said."""
+    """Return the schema of the arguments of a start, this call, or a repair; None if none is published."""
     match task_type:
         case TaskType.INIT:
             schema = schemas.get("init")

@@ -1,8 +1,8 @@
 """The API on a socket, from when it is entered until it is left.
 
-Rule: a stop answers what is under way. Who waits gets the answer or, after a moment, where to ask for it.
-Until then it is asked as before, and says that it is not ready; then connections are closed, and last the
-client.
+Rule: a stop answers the requests that are under way. A caller who waits gets the answer or, after `drain`
+seconds, the address to ask for it. Until then the server takes requests, and its probe says that it is not
+ready; then it closes its connections, and last the client.
 """
 
 from __future__ import annotations
@@ -29,21 +29,22 @@ from progressor.supervision import Background
 log = Logger("progressor.http")
 
 _BACKLOG = 2048
-# Longer than balancers keep a connection that is idle: else one closes under a request of theirs.
+# Seconds; longer than balancers keep an idle connection: else one closes just as they send a request.
 _KEEP_ALIVE = 75
-# A peer that vanished without a word is found out in two minutes: uvicorn waits for the first request of a
-# connection as long as that is open.
+# A connection whose peer has vanished is closed after two minutes, for uvicorn waits for the first request
+# of a connection without end.
 _OF_TCP = {"TCP_KEEPIDLE": 60, "TCP_KEEPINTVL": 15, "TCP_KEEPCNT": 4, "TCP_USER_TIMEOUT": 120_000}
-# Descriptors that are left for the database, the log, the loop and whatever else is no peer's.
+# File descriptors that are kept for the database, the log, the loop and all else that is no peer's.
 _OTHER_DESCRIPTORS = 128
-# What the connections may take to close beyond the waits.
+# Seconds that connections may take to close, beyond the waits.
 _BEYOND_DRAIN = 5.0
 
 
 class ApiServer:
-    """Serves an application of `make_app` over its client from `async with` on.
+    """A server of an application of `make_app`: `async with` serves it, and closes its client at the end.
 
-    `listener` is a `bound` socket, if it is shared with other OS processes.
+    `listener` is a `bound` socket, if it is shared with other OS processes. InvalidRequest is raised if the
+    address cannot be served, or would be open to callers without a token.
     """
 
     def __init__(
@@ -68,12 +69,12 @@ class ApiServer:
 
     @property
     def busy(self) -> int:
-        """How many requests wait for an answer."""
+        """Return how many requests wait for an answer."""
         return self._shared.waits.count
 
     @property
     def is_stopping(self) -> bool:
-        """Whether it was told to stop: it is not ready for more."""
+        """Return whether the server was told to stop, and is not ready for more."""
         return self._shared.waits.is_draining
 
     async def __aenter__(self) -> Self:
@@ -82,15 +83,15 @@ class ApiServer:
         config = uvicorn.Config(
             self._app,
             log_config=None,
-            # What it says of itself is said here; what goes wrong in it is not.
+            # uvicorn logs its warnings; starts and stops are logged by us.
             log_level="warning",
             access_log=False,
             lifespan="off",
             server_header=False,
-            # Whose certificate counts depends on who asks, and a header could say that it is another one.
+            # The peer's address decides whether a certificate counts: a header must not replace it.
             proxy_headers=False,
             ws="none",
-            # A factory stands where uvicorn has a class.
+            # A factory in place of the class that uvicorn expects: it is called in the same way.
             http=self.connections.make,  # type: ignore[arg-type]
             timeout_keep_alive=_KEEP_ALIVE,
             timeout_graceful_shutdown=int(options.drain + _BEYOND_DRAIN),
@@ -122,7 +123,7 @@ class ApiServer:
 
 
 def _most_connections(wanted: int) -> int:
-    """As many connections as are wanted, if descriptors are left for them; a log line if not."""
+    """Return how many connections may be open: `wanted`, or what the descriptors allow, which is logged."""
     left = max(1, descriptors.most() - _OTHER_DESCRIPTORS)
     if left < wanted:
         log.warning(
@@ -135,18 +136,21 @@ def _most_connections(wanted: int) -> int:
 class _Uvicorn(uvicorn.Server):
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Leave the signals to whoever runs this."""
+        """Leave the signals to the program that runs this server."""
         yield
 
 
 def url_of(host: str, listener: socket.socket) -> str:
-    """The address of an API, the port as it was given by the system."""
+    """Return the URL of an API, with the port that the system has given it."""
     shown = f"[{host}]" if ":" in host else host
     return f"http://{shown}:{listener.getsockname()[1]}"
 
 
 def bound(host: str, port: int) -> socket.socket:
-    """A socket that listens already: who connects before the server has begun waits for it."""
+    """Return a socket that listens already: peers that connect before the server begins wait for it.
+
+    Raise InvalidRequest if the address cannot be served.
+    """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM)
     try:
@@ -162,10 +166,10 @@ def bound(host: str, port: int) -> socket.socket:
 
 
 def _ask_whether_peers_live(listener: socket.socket) -> None:
-    """What is accepted inherits it."""
+    """Have TCP check that peers are alive; the connections of the listener inherit the options."""
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for name, value in _OF_TCP.items():
-        # Not every platform has each.
+        # Not every platform has every option.
         if hasattr(socket, name):
             listener.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
 

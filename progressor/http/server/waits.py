@@ -1,6 +1,6 @@
-"""How long answers are waited for, and what ends waits: a caller who leaves, a server that stops.
+"""Waits for answers, and their ends: an answer, a time-out, a caller who leaves, a server that stops.
 
-Rule: who waits is told in time where to ask again. A wait that ends stops nothing of its task.
+Rule: a caller who waits learns in time where to ask again. The end of a wait stops nothing of its task.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ class DrainableWaits:
 
     @property
     def is_draining(self) -> bool:
-        """Whether the server stops."""
+        """Return whether the server stops."""
         return self._until is not None
 
     @property
     def count(self) -> int:
-        """How many requests wait for an answer."""
+        """Return how many requests wait for an answer."""
         return len(self._scopes)
 
     @asynccontextmanager
     async def waiting(self, receive: Receive) -> AsyncIterator[None]:
-        """Within the block a request waits, whose body was read from `receive`.
+        """Wait within the block for the answer of a request, whose body was read from `receive`.
 
-        TimeoutError once its caller has left, or the server waits no longer.
+        Raise TimeoutError once its caller has left, or the server waits no longer.
         """
         async with asyncio.timeout(None) as scope:
             self._scopes.add(scope)

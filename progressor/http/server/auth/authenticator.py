@@ -1,7 +1,7 @@
-"""The access of a real server: who shows what, whether that holds, and what it may do.
+"""The access of a real server: it authenticates callers by tokens and certificates, and finds their rights.
 
-Rule: whoever shows something that does not hold is refused, even where nothing needs to be shown yet. Only
-a server that was told to let everybody in looks at nothing but where a request comes from.
+Rule: a caller whose token or certificate does not hold is refused, even where none is needed yet. Only a
+server that was told to let everybody in ignores tokens; it still checks where a request comes from.
 """
 
 from __future__ import annotations
@@ -26,37 +26,40 @@ from progressor.http.server.problems import Refusal
 from progressor.http.wire.problems import FORBIDDEN
 from progressor.rights import EVERYTHING
 
-# Of ours; whatever else is shown is the provider's.
+# Our own tokens begin so; any other token is the provider's.
 _MARK = "prg_"
-# What proxies write: whoever they ask for need not be on this machine.
+# Headers that proxies write: the caller behind a proxy need not be on this machine.
 _FORWARDED = ("Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Real-IP", "Via")
 
 
 class Openness(Enum):
-    """Who gets in without showing anything."""
+    """The callers who are admitted without a token or a certificate."""
 
     NOBODY = auto()
     UNTIL_THERE_ARE_TOKENS = auto()
-    """Whoever asks from this machine, on a loopback address, as long as there are no tokens."""
+    """Callers on this machine, on a loopback address, as long as there are no tokens."""
     EVERYBODY = auto()
 
 
 @dataclass(frozen=True, slots=True)
 class AccessOptions:
-    """How a server tells who asks."""
+    """The options of authentication."""
 
     provider: Provider | None = None
     certificates: Certificates | None = None
     token_kept_for: timedelta = timedelta(seconds=5)
-    """How long a token is kept in memory: one that was revoked lives on for at most so long."""
+    """The time that a token is kept in memory; a revoked one is admitted for at most so long."""
     rate: Rate | None = None
     insecure_no_auth: bool = False
     allowed_hosts: AllowedHosts = field(default_factory=AllowedHosts)
-    """The hosts under which whoever shows nothing may ask, beside this machine."""
+    """Hosts, beside this machine, under which callers who show nothing may ask."""
 
 
 class Authenticator:
-    """Lets in who shows a token, or a certificate. Before it begins, nobody without."""
+    """Access for callers with a token or a certificate. Until `begin`, it refuses callers without.
+
+    With `insecure_no_auth` it admits everybody.
+    """
 
     def __init__(self, tokens: Tokens, options: AccessOptions) -> None:
         self._bearers = TokenAuthenticator(tokens, kept_for=options.token_kept_for)
@@ -67,7 +70,7 @@ class Authenticator:
         self._openness = Openness.EVERYBODY if options.insecure_no_auth else Openness.NOBODY
 
     async def begin(self, host: str) -> None:
-        """InvalidRequest if anybody could ask on this address who has shown nothing."""
+        """Raise InvalidRequest if callers who show nothing could ask on this address."""
         if self._openness is Openness.EVERYBODY or self._knows_others:
             return
         if is_loopback(host):
@@ -81,7 +84,7 @@ class Authenticator:
             )
 
     async def close(self) -> None:
-        """Close what was opened to ask others."""
+        """Close the connections to the identity provider."""
         if self._oidc is not None:
             await self._oidc.close()
 
@@ -90,7 +93,7 @@ class Authenticator:
         return self._oidc is not None or self._certificates is not None
 
     async def admit(self, request: Request, scope: Scope, namespace: str | None) -> Caller:
-        """Whoever asks, if that is allowed; Refusal otherwise."""
+        """Return the caller of a request; raise Refusal if it is unknown, over its rate, or not allowed."""
         caller = await self._caller(request)
         if self._rates is not None:
             request.state.rate = self._rates.take(caller.name)
@@ -105,7 +108,7 @@ class Authenticator:
         certified = None if self._certificates is None else self._certificates.caller(request)
         if certified is None:
             return await self._stranger(request)
-        # A browser shows a certificate whichever page asks.
+        # A browser shows its certificate whatever page sends the request.
         self._hosts.require_same_site(request.headers)
         return certified
 
@@ -119,7 +122,7 @@ class Authenticator:
         return await self._bearers.caller(text)
 
     async def _stranger(self, request: Request) -> Principal:
-        """Who has shown nothing."""
+        """Return a caller who shows nothing; raise Refusal if such a caller may not ask."""
         match self._openness:
             case Openness.EVERYBODY:
                 self._hosts.require_here(request.headers)
@@ -134,7 +137,7 @@ class Authenticator:
 
 
 def _refuse_proxied(request: Request) -> None:
-    """Refusal if a proxy on this machine asks for somebody, who may be anywhere."""
+    """Raise Refusal if a proxy on this machine forwards the request: its caller may be anywhere."""
     for name in _FORWARDED:
         if name in request.headers:
             raise Refusal(

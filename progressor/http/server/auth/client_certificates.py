@@ -1,6 +1,6 @@
-"""Client certificates that a proxy has verified: it says in a header whose they are.
+"""Client certificates that a proxy has verified: it names their subject in a header.
 
-Rule: the header counts from the addresses of that proxy alone; from anywhere else it was never sent.
+Rule: the header counts from the addresses of that proxy alone; from any other address it is ignored.
 """
 
 from __future__ import annotations
@@ -20,14 +20,17 @@ Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 @dataclass(frozen=True, slots=True)
 class Certificates:
-    """Which header names the subject of a certificate, from where it counts, and who has which rights."""
+    """The header that names a certificate's subject, the proxies whose header counts, and all rights."""
 
     header: str
     proxies: tuple[Network, ...]
     subjects: Mapping[str, Rights]
 
     def caller(self, request: Request) -> Principal | None:
-        """Whose certificate the proxy has verified; None if it says of none, or is not the proxy."""
+        """Return the caller whose certificate the proxy has verified; None without one, or from elsewhere.
+
+        Raise Refusal if its subject is not known.
+        """
         said = request.headers.getlist(self.header)
         if not any(said) or request.client is None or not self._trusts(request.client.host):
             return None
@@ -41,13 +44,13 @@ class Certificates:
             host = ipaddress.ip_address(address)
         except ValueError:
             return False
-        # An IPv4 address as a socket of both kinds shows it.
+        # A socket of both kinds shows an IPv4 address as one of IPv6.
         host = getattr(host, "ipv4_mapped", None) or host
         return any(host in network for network in self.proxies)
 
 
 def networks(field: str, texts: Iterable[str]) -> tuple[Network, ...]:
-    """Addresses and networks (`10.0.0.7`, `10.1.0.0/16`), or InvalidRequest."""
+    """Return addresses and networks (`10.0.0.7`, `10.1.0.0/16`); raise InvalidRequest for other texts."""
     found = []
     for text in texts:
         try:

@@ -1,7 +1,7 @@
 """The keys with which an identity provider signs, fetched from it and kept.
 
-Rule: tokens that name unknown keys make this ask the provider seldom, whatever they name. While it does
-not answer, what was kept goes on for a stated time, and no longer.
+Rule: the provider is asked seldom, however many unknown keys are named by tokens. While it does not answer,
+the kept keys hold for a stated time, and no longer.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from progressor.loggers import Logger
 
 log = Logger("progressor.http")
 
-# How old the keys are when they are asked for again; for how long they hold if nobody answers; and how
-# often, at most, a key that is not among them makes us ask.
+# Seconds: the age at which keys are fetched again, the age to which they hold if the provider does not
+# answer, and the least time between two fetches, even if a token names an unknown key.
 FRESH_SECONDS = 300.0
 STALE_SECONDS = 3600.0
 ASK_AGAIN_SECONDS = 10.0
@@ -42,7 +42,7 @@ class Key(NamedTuple):
 
 
 class Keys:
-    """The signing keys of one issuer, at `url` or where the issuer's own description says."""
+    """The signing keys of one issuer, at `url` or at the address that the issuer's description names."""
 
     def __init__(self, issuer: str, url: str | None) -> None:
         self._issuer = issuer
@@ -59,13 +59,16 @@ class Keys:
             await self._http.aclose()
 
     async def of(self, key_id: object, kind: str, algorithm: str) -> Key | None:
-        """The key of this id and kind; None if the issuer has none; Refusal if that cannot be known."""
+        """Return the key of this id and kind; None if the issuer has none.
+
+        Raise Refusal if that cannot be known, because the issuer does not answer.
+        """
         key = self._among(key_id, kind, algorithm)
-        # Whose key is there does not wait for an issuer that another one waits for already.
+        # A caller whose key is kept does not wait while another one fetches the keys.
         if key is None or (self._age > FRESH_SECONDS and not self._asking.locked()):
             await self._ask()
             key = self._among(key_id, kind, algorithm)
-        # What is missing from old keys may be among the new ones.
+        # A key that is missing may be among new ones, which an issuer that does not answer has not sent.
         if (not self._answers) if key is None else self._age > STALE_SECONDS:
             raise unverified("the keys of the token's issuer are out of reach: try again")
         return key
@@ -80,11 +83,11 @@ class Keys:
             for key in self._keys
             if key.kind == kind and key.key_id == key_id and key.algorithm in (None, algorithm)
         ]
-        # A token that names no key holds if there is one alone that has no name either.
+        # A token without a key id holds if exactly one key has none either.
         return fits[0] if len(fits) == 1 else None
 
     async def _ask(self) -> None:
-        """Fetch the keys, unless that was just done: once for all who wait."""
+        """Fetch the keys, once for all callers who wait, unless they were just fetched."""
         async with self._asking:
             if time.monotonic() - self._asked_at < ASK_AGAIN_SECONDS:
                 return
@@ -135,7 +138,7 @@ class Keys:
 
 
 def _key(described: Any) -> Key | None:
-    """A public key for signatures; None of all others, which do not spoil it."""
+    """Return a public key for signatures; None for any other, which leaves the rest of the set valid."""
     if not isinstance(described, dict) or described.get("kty") not in ("RSA", "EC", "OKP"):
         return None
     if described.get("use", "sig") != "sig":
@@ -148,7 +151,7 @@ def _key(described: Any) -> Key | None:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether a host is this machine, and nobody else can ask there."""
+    """Return whether a host is this machine, where no other one can ask."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:

@@ -1,8 +1,8 @@
 """Tokens of an identity provider (OpenID Connect): a signature, and claims that become rights.
 
-Rule: which algorithms hold is said here, never by the token; a key is for the algorithms of its own kind
-alone. What cannot be verified because the provider's keys are out of reach is neither let in nor called
-wrong.
+Rule: the options name the algorithms that hold, never the token; a key is for the algorithms of its own
+kind alone. A token that cannot be verified because the provider's keys are out of reach is neither admitted
+nor called wrong.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ from progressor.http.server.auth.jwks import Keys, is_loopback
 from progressor.http.server.auth.principals import Principal, unknown
 from progressor.rights import MOST_PATTERNS, Rights, Scope, is_pattern
 
-# By the kind of key that each needs. No HS…: whoever can check such a signature can also make it.
+# Algorithms, and the kind of key that each needs. No HS…: whoever checks such a signature can make it.
 ALGORITHMS: Mapping[str, str] = {
     **dict.fromkeys(("RS256", "RS384", "RS512", "PS256", "PS384", "PS512"), "RSA"),
     **dict.fromkeys(("ES256", "ES384", "ES512"), "EC"),
     "EdDSA": "OKP",
 }
-# The provider's clock and that of this machine may differ by so many seconds.
+# Seconds by which the provider's clock and that of this machine may differ.
 _LEEWAY_SECONDS = 30
 _LONGEST = 16_384
 
 
 @dataclass(frozen=True, slots=True)
 class Provider:
-    """Whose tokens hold, for whom they must be, and what their claims mean here."""
+    """An identity provider: its issuer, the audience of its tokens, and the meaning of their claims."""
 
     issuer: str
     audience: str
@@ -40,10 +40,10 @@ class Provider:
     algorithms: tuple[str, ...] = ("RS256", "ES256")
     scope_claims: tuple[str, ...] = ("scope", "scp", "roles")
     scopes: Mapping[str, frozenset[Scope]] = field(default_factory=dict)
-    """What a value of these claims stands for; a scope of ours stands for itself."""
+    """The scopes for which a value of these claims stands; a scope of ours stands for itself."""
     namespaces_claim: str = "progressor_namespaces"
     namespaces: tuple[str, ...] = ()
-    """The patterns of who has no such claim."""
+    """The patterns of a token without this claim."""
 
     def __post_init__(self) -> None:
         for field_name in ("algorithms", "scope_claims"):
@@ -72,7 +72,7 @@ def _is_safe(url: str) -> bool:
 
 
 class Oidc:
-    """Callers with tokens of one provider."""
+    """The authenticator of tokens of one provider."""
 
     def __init__(self, provider: Provider) -> None:
         self._provider = provider
@@ -83,7 +83,7 @@ class Oidc:
         await self._keys.close()
 
     async def caller(self, text: str) -> Principal:
-        """Whose token this is; Refusal if it does not hold, or cannot be verified just now."""
+        """Return the bearer of a token; raise Refusal if it does not hold, or cannot be verified now."""
         if len(text) > _LONGEST:
             raise unknown("this is no token")
         try:
@@ -142,7 +142,7 @@ class Oidc:
 
 
 def _claim(claims: Mapping[str, Any], name: str) -> Any:
-    """A claim by its name; or by a path with dots, as in realm_access.roles."""
+    """Return a claim by its name, or by a path with dots, as in realm_access.roles."""
     if name in claims:
         return claims[name]
     found: Any = claims
@@ -152,6 +152,6 @@ def _claim(claims: Mapping[str, Any], name: str) -> Any:
 
 
 def _texts(claim: Any) -> Iterator[str]:
-    """The values of a claim: a list, or a text with spaces between them."""
+    """Return the values of a claim: a list, or a text with spaces between them."""
     listed = claim.split() if isinstance(claim, str) else claim if isinstance(claim, list) else ()
     return (each for each in listed if isinstance(each, str))

@@ -1,8 +1,8 @@
 """Hosts and origins: is a request meant for this API, and does it come from a page of another site?
 
-Rule: whoever is let in without showing anything, or by what a browser shows by itself (a client
-certificate), is asked where the request comes from. A page of another site can send any request that needs
-no header of its own, and one whose name leads here (DNS rebinding) can read the answer.
+Rule: a caller who shows nothing, or only what a browser shows by itself (a client certificate), is checked
+for the origin of its request. A page of another site can send any request that needs no header of its own,
+and a page whose host name leads here (DNS rebinding) can read the answer.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from progressor.http.wire.problems import FORBIDDEN
 
 SETTING = "PROGRESSOR_HTTP_ALLOWED_HOSTS"
 _NAME = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_.-]*[A-Za-z0-9_])?")
-# Of Sec-Fetch-Site, which browsers write and pages cannot: this API's own page, or no page.
+# Values of Sec-Fetch-Site, which browsers write and pages cannot: this API's own page, or no page.
 _NO_OTHER_SITE = frozenset({"same-origin", "none"})
 
 
@@ -33,7 +33,7 @@ class AllowedHosts:
     names: frozenset[str] = frozenset()
 
     def require_here(self, headers: Headers) -> None:
-        """Refusal if the host of a request is another one, or a page of another site sends it."""
+        """Raise Refusal if the host of a request is another one, or a page of another site sends it."""
         hosts = headers.getlist("Host")
         if len(hosts) > 1 or not all(self._knows(_host_of(f"//{each}")) for each in hosts):
             raise _refused(
@@ -42,7 +42,7 @@ class AllowedHosts:
         self.require_same_site(headers)
 
     def require_same_site(self, headers: Headers) -> None:
-        """Refusal if a page of another site sends a request."""
+        """Raise Refusal if a page of another site sends a request."""
         origins, sites = headers.getlist("Origin"), headers.getlist("Sec-Fetch-Site")
         if sites and _NO_OTHER_SITE.issuperset(sites):
             return
@@ -57,7 +57,10 @@ class AllowedHosts:
 
 
 def allowed_hosts(field: str, names: Iterable[str]) -> AllowedHosts:
-    """Hosts by their names, without schemes and ports (`api`, `progressor.example`), or InvalidRequest."""
+    """Return hosts by their names (`api`, `progressor.example`), in small letters.
+
+    Raise InvalidRequest for a name with a scheme or a port.
+    """
     listed = list(names)
     for name in listed:
         if not _NAME.fullmatch(name):
@@ -71,7 +74,7 @@ def allowed_hosts(field: str, names: Iterable[str]) -> AllowedHosts:
 
 @lru_cache(maxsize=100)
 def _host_of(url: str) -> str | None:
-    """The host of an address, in small letters; None where there is none."""
+    """Return the host of an address, in small letters; None if it has none."""
     try:
         return urlsplit(url).hostname
     except ValueError:

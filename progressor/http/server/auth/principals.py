@@ -1,6 +1,6 @@
-"""Callers who have shown who they are, and how those are answered who have not.
+"""Principals, which are authenticated callers, and the refusals of all others.
 
-Rule: an answer says what is missing, never what was shown.
+Rule: a refusal names what is missing, and never repeats what was shown.
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ class Principal(NamedTuple):
 
     @property
     def namespaces(self) -> tuple[str, ...]:
-        """Patterns of the namespaces that it sees."""
+        """Return the patterns of the namespaces that the caller sees."""
         return self.rights.namespaces
 
     def may(self, scope: Scope, namespace: str | None) -> bool:
-        """Whether it may do so in this namespace; None: in those that it sees."""
+        """Return whether the caller has the scope in this namespace; None: in those that it sees."""
         if namespace is None:
             return scope in self.rights.scopes and bool(self.rights.namespaces)
         return scope in self.rights.scopes and self.rights.sees(namespace)
 
 
 def unknown(detail: str, *, shown: bool = True) -> Refusal:
-    """401: nobody was shown, or what was `shown` does not hold."""
+    """Return the refusal 401: nothing was shown, or what was `shown` does not hold."""
     challenge = f'{REALM}, error="invalid_token"' if shown else REALM
     return Refusal(UNAUTHORIZED, detail, headers={"WWW-Authenticate": challenge})
 
 
 def unverified(detail: str) -> Refusal:
-    """503: what was shown may hold, and whoever knows does not answer."""
+    """Return the refusal 503: what was shown may hold, and the provider that knows does not answer."""
     return Refusal(UNVERIFIED, detail, headers={"Retry-After": str(RETRY_AFTER_SECONDS)})

@@ -1,6 +1,6 @@
-"""How often a caller may ask: a bucket for each, in this process.
+"""The rate limit of callers: a bucket for each, in this OS process.
 
-Rule: each server counts for itself. A limit over all of them belongs into the gateway in front.
+Rule: each server counts for itself. A limit over all servers belongs into the gateway in front of them.
 """
 
 from __future__ import annotations
@@ -18,25 +18,25 @@ _POLICY, _STANDING = "RateLimit-Policy", "RateLimit"
 
 
 class Rate(NamedTuple):
-    """So many requests a second in the long run, and so many at once."""
+    """The rate of each caller: requests a second in the long run, and requests at once."""
 
     per_second: float
     burst: int
 
     @property
     def policy(self) -> str:
-        """As the header RateLimit-Policy says it."""
+        """Return the rate as the header RateLimit-Policy states it."""
         return f'"caller";q={self.burst};w={math.ceil(self.burst / self.per_second)}'
 
 
 class RateStatus(NamedTuple):
-    """What a caller has left after this request; below nothing: it was one too many."""
+    """The requests that a caller has left after this one; below 0, this one was too many."""
 
     rate: Rate
     left: float
 
     def check(self) -> None:
-        """Refusal, 429, if this request was one too many."""
+        """Raise Refusal (429) if this request was one too many."""
         if self.left < 0:
             wait = math.ceil(-self.left / self.rate.per_second)
             raise Refusal(
@@ -48,7 +48,7 @@ class RateStatus(NamedTuple):
 
     @property
     def headers(self) -> list[tuple[bytes, bytes]]:
-        """How often this caller may ask, and how much of that is left."""
+        """Return the headers that state the rate of this caller, and how much of it is left."""
         left = max(0, math.floor(self.left))
         full = math.ceil((self.rate.burst - left) / self.rate.per_second)
         standing = f'"caller";r={left};t={full}'
@@ -64,14 +64,14 @@ class _Bucket(NamedTuple):
 
 
 class RateLimit:
-    """The callers of the last while."""
+    """The buckets of the callers who asked last."""
 
     def __init__(self, rate: Rate) -> None:
         self._rate = rate
         self._buckets: OrderedDict[str, _Bucket] = OrderedDict()
 
     def take(self, name: str) -> RateStatus:
-        """Count a request of this caller. One too many takes nothing from its bucket."""
+        """Count a request of this caller, and return what is left; one too many takes nothing."""
         now = time.monotonic()
         bucket = self._buckets.get(name, _Bucket(self._rate.burst, now))
         filled = bucket.left + (now - bucket.at) * self._rate.per_second

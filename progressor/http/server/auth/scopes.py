@@ -1,4 +1,4 @@
-"""Who asks, and whether that is allowed: the only place where it is decided.
+"""Callers and scopes: the only place where a request is allowed or refused for its caller.
 
 Rule: a route is declared with the scope that it needs, by `require_scope`; one without it cannot be built.
 """
@@ -26,47 +26,47 @@ Scope = Literal[
     "admin",
     "errors:read",
 ]
-# What the process that asks whether this one lives may see, and every other one too.
+# Stands in place of a scope on routes for everybody, such as the probes.
 PUBLIC = "public"
 REALM = 'Bearer realm="progressor"'
 
 
 class Caller(Protocol):
-    """Who asks."""
+    """The caller of a request."""
 
     @property
     def name(self) -> str:
-        """How logs call it: never a secret."""
+        """Return the name of the caller in logs: never a secret."""
         ...
 
     @property
     def namespaces(self) -> tuple[str, ...]:
-        """Patterns of the namespaces that it sees: whatever is listed for it is of these alone."""
+        """Return the patterns of the namespaces that the caller sees: its lists show these alone."""
         ...
 
     def may(self, scope: Scope, namespace: str | None) -> bool:
-        """Whether it may do so in this namespace; None: in those that it sees."""
+        """Return whether the caller has the scope in this namespace; None: in those that it sees."""
         ...
 
 
 class Access(Protocol):
-    """Says who asks."""
+    """The authentication of callers."""
 
     async def begin(self, host: str) -> None:
-        """InvalidRequest, if anybody could ask on this address who should not."""
+        """Raise InvalidRequest if callers could ask on this address who must not."""
         ...
 
     async def close(self) -> None:
-        """Close what was opened to ask others."""
+        """Close the connections that authentication has opened."""
         ...
 
     async def admit(self, request: Request, scope: Scope, namespace: str | None) -> Caller:
-        """Whoever asks, if that is allowed; Refusal otherwise."""
+        """Return the caller of a request; raise Refusal if it is not allowed."""
         ...
 
 
 def require(caller: Caller, scope: Scope, namespace: str | None) -> None:
-    """Refusal, 403, that names what this caller lacks."""
+    """Raise Refusal (403), which names what the caller lacks, unless it has the scope."""
     if caller.may(scope, namespace):
         return
     if not caller.namespaces:
@@ -81,7 +81,7 @@ def require(caller: Caller, scope: Scope, namespace: str | None) -> None:
 
 
 def seen_by(caller: Caller) -> tuple[str, ...] | None:
-    """The patterns of what is listed for this caller; None: all."""
+    """Return the patterns of the namespaces that are listed for this caller; None: all."""
     return None if "*" in caller.namespaces else caller.namespaces
 
 
@@ -96,20 +96,20 @@ class Anybody:
 
 
 class OpenAccess:
-    """Everybody may do everything, wherever they come from: for tests."""
+    """Access for tests: everybody may do everything, from anywhere."""
 
     async def begin(self, host: str) -> None:
-        """Nothing is refused."""
+        """Refuse nothing."""
 
     async def close(self) -> None:
-        """Nothing was opened."""
+        """Close nothing: nothing was opened."""
 
     async def admit(self, request: Request, scope: Scope, namespace: str | None) -> Caller:  # noqa: ARG002 - the protocol's signature
         return Anybody()
 
 
 class RequireScope:
-    """The dependency of a route on its scope; it yields the caller."""
+    """The dependency of a route on its scope; its value is the caller."""
 
     def __init__(self, scope: Scope) -> None:
         self.scope = scope
@@ -122,29 +122,32 @@ class RequireScope:
         request.state.caller = caller
         place = getattr(request.state, "place", None)
         if place is not None:
-            # Without one it asks how this server is.
+            # Only the routes of health have no place.
             place.claim(caller.name)
         return caller
 
 
 def require_scope(scope: Scope) -> Any:
-    """`caller: Annotated[Caller, needs("processes:call")]` of a route, which only such callers may use."""
+    """Return the dependency of a route for callers with this scope alone.
+
+    A route declares `caller: Annotated[Caller, require_scope("processes:call")]`.
+    """
     return Depends(RequireScope(scope))
 
 
 class _Public:
-    """Stands where a scope stands: this route is for everybody."""
+    """The dependency of a route for everybody, in place of one on a scope."""
 
     scope = PUBLIC
 
     async def __call__(self, request: Request) -> None:
-        """Nothing to check."""
+        """Check nothing."""
 
 
 public = Depends(_Public())
 
 
 def scope_of(dependencies: Iterable[Any]) -> str | None:
-    """The scope that a route was declared with, from its dependencies; None: with none, or with two."""
+    """Return the scope with which a route was declared, by its dependencies; None for none, or two."""
     found = [each.scope for each in dependencies if isinstance(each, RequireScope | _Public)]
     return found[0] if len(found) == 1 else None

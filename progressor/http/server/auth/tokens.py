@@ -1,7 +1,7 @@
 """Static tokens: looked up in the database, and kept for a moment.
 
-Rule: what is kept is as old as the moment before it was asked for. So a token that was revoked lets nobody
-in for longer than it is kept, and one that ends lets nobody in at all after its end.
+Rule: a kept token counts as old as the moment before its read began. So a revoked token admits nobody for
+longer than it is kept, and an ended one admits nobody at all after its end.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from progressor.http.server.auth.principals import Principal, unknown
 from progressor.rights import Bearer, Token
 
 _MOST_KEPT = 10_000
-# As rarely as the database writes it.
+# Seconds between two notes that a token is in use; the database writes none sooner.
 _NOTED_SECONDS = 300.0
-# A database that does not answer is said to be away while its caller is still there.
+# Seconds for a look at the database; short enough that the caller is still there for the error.
 _LOOK_SECONDS = 10.0
 
 
@@ -32,7 +32,7 @@ class _CachedToken(NamedTuple):
 
 
 class TokenAuthenticator:
-    """The tokens that were shown lately; `kept_for` bounds how long one that was revoked lives on."""
+    """The authenticator of static tokens; a revoked one is admitted for at most `kept_for`."""
 
     def __init__(self, tokens: Tokens, *, kept_for: timedelta) -> None:
         self._tokens = tokens
@@ -42,7 +42,7 @@ class TokenAuthenticator:
         self._needed_at = 0.0
 
     async def are_needed(self) -> bool:
-        """Whether there is any token; once there is one, there always is."""
+        """Return whether any token was ever made; once that is so, callers need one."""
         if not self._are_needed and self._needed_at + self._seconds <= time.monotonic():
             asked_at = time.monotonic()
             self._are_needed = await _looked(self._tokens.exist())
@@ -50,7 +50,7 @@ class TokenAuthenticator:
         return bool(self._are_needed)
 
     async def caller(self, text: str) -> Principal:
-        """The bearer of this token; Refusal if it does not hold."""
+        """Return the bearer of this token; raise Refusal if it does not hold."""
         bearer = Bearer.read(text)
         kept = None if bearer is None else await self._current(bearer.token_id)
         if bearer is None or kept is None or kept.token is None or not kept.token.has_secret(bearer.secret):
@@ -80,10 +80,10 @@ class TokenAuthenticator:
         return kept
 
     async def _note(self, token_id: str, kept: _CachedToken) -> None:
-        """Say that it is in use, once in a while."""
+        """Note that a token is in use, once in a while."""
         now = time.monotonic()
         if kept.noted_at is None or now - kept.noted_at >= _NOTED_SECONDS:
-            # Before it is done: of many requests at once, one does it.
+            # Kept before it is written, so that of many requests at once only one writes.
             self._keep(token_id, kept._replace(noted_at=now))
             await _looked(self._tokens.note_use(token_id))
 
@@ -92,7 +92,7 @@ T = TypeVar("T")
 
 
 async def _looked(look: Awaitable[T]) -> T:
-    """A look at the database, which ends in time: with StorageUnavailable, not with a refusal."""
+    """Return what a look at the database finds; raise StorageUnavailable if it takes too long."""
     try:
         async with asyncio.timeout(_LOOK_SECONDS):
             return await look

@@ -1,7 +1,7 @@
-"""What the API says of itself: a line and a measurement for each request, health, metrics.
+"""The access log, a line and a measurement for each request, and the routes of health and metrics.
 
-Rule: a request is known by its route and by what it is for, never by its path, and nothing of its body or
-token is said.
+Rule: a request is logged by its route and by what it is for, never by its path. Nothing of its body or
+token is logged.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH"
 
 
 class AccessLog:
-    """Counts, measures and logs each request."""
+    """Middleware that counts, measures and logs each request."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -52,7 +52,7 @@ class AccessLog:
                 message = {**message, "headers": [*message["headers"], (REQUEST_ID.encode(), request_id)]}
             await send(message)
 
-        # Whoever is asked next writes into it what it found: the route, the caller, the process.
+        # Routes add to the facts what they find: the process, the call, the task.
         facts_of(scope)["request_id"] = request_id.decode()
         try:
             await self._app(scope, receive, send_seen)
@@ -74,7 +74,7 @@ def _say(scope: Scope, status: int, began: float) -> None:
             "caller": None if caller is None else caller.name,
             **facts_of(scope),
         }
-        # uvloop writes an answer to its socket at the end of a turn: the line must not hold it up.
+        # uvloop writes an answer to its socket at the end of a turn: the line must not delay that.
         asyncio.get_running_loop().call_soon(_write, facts)
 
 
@@ -83,13 +83,13 @@ _write = watched("request log", lambda facts: log.info("request answered", extra
 
 @routes.get("/health/live", include_in_schema=False, dependencies=[public])
 async def live() -> Response:
-    """The event loop answers: that is all that a restart could mend."""
+    """Answer while the event loop runs: a restart could mend nothing else."""
     return bodies.shown({"ok": True})
 
 
 @routes.get("/health/ready", include_in_schema=False, dependencies=[public])
 async def ready(server: TheServer) -> Response:
-    """Whether it takes requests: not while it stops. Without the database it does, and they wait for it."""
+    """Answer 503 while the server stops. Without the database it is ready: requests wait for that."""
     ok = not server.waits.is_draining
     return bodies.shown({"ok": ok}, 200 if ok else 503)
 
@@ -107,7 +107,7 @@ async def health(
     server: TheServer,
     caller: Annotated[Caller, require_scope("admin")],
 ) -> Response:
-    """Whether the database answers, with the right schema, and who serves what."""
+    """Return whether the database answers, with the right schema, and who serves what."""
     found = await server.health.now()
     seen = {
         field: [each for each in getattr(found, field) if caller.may("admin", each)]
@@ -127,7 +127,7 @@ async def all_metrics(
     request: Request,
     caller: Annotated[Caller, require_scope("admin")],
 ) -> Response:
-    """In the format that the Accept header asks for, of the namespaces that the caller sees."""
+    """Return metrics in the format that the Accept header names, of the namespaces that the caller sees."""
     shown = metrics.families_of(lambda namespace: caller.may("admin", namespace))
     text, content_type = metrics.exposition(request.headers.get("Accept", ""), shown)
     return Response(text, media_type=content_type)

@@ -1,7 +1,7 @@
 """Places of requests: how many are under way here, and how many of them may be one caller's.
 
-Rule: one too many is told at once to come back: before its body is read, and before anybody is asked who it
-is, if all places are taken. A caller has at most as many places as it leaves to others.
+Rule: a request too many is refused at once, before its body is read; if all places are taken, before its
+caller is authenticated, too. A caller has at most as many places as it leaves free.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Place:
         self._memory = 0
 
     def claim(self, caller: str) -> None:
-        """Count the request as this caller's; Refusal, 429, if that leaves fewer places than it has."""
+        """Count the request as this caller's; raise Refusal (429) if fewer places are left than it has."""
         places = self._places
         if places.taken_by[caller] > places.free + 1:
             raise Refusal(
@@ -38,7 +38,7 @@ class Place:
         self._caller = caller
 
     async def reserve(self, size: int) -> None:
-        """Take so much memory until the request is answered; Refusal if it cannot be had."""
+        """Take so many bytes of memory until the request is answered; raise Refusal if they are taken."""
         most = self._places.memory.most
         if self._memory + size > most:
             raise Refusal(
@@ -50,18 +50,18 @@ class Place:
         self._memory += size
 
     def reserve_now(self, size: int) -> None:
-        """Take memory for what was read already; Refusal if it is not free."""
+        """Take memory for values that were read already; raise Refusal if it is not free."""
         self._places.memory.take_now(self._caller or "", size)
         self._memory += size
 
     def keep(self, size: int) -> None:
-        """Give back all memory but so much."""
+        """Give back all memory but so many bytes."""
         if self._memory > size:
             self._places.memory.give_back(self._caller or "", self._memory - size)
             self._memory = size
 
     def leave(self) -> None:
-        """Give the place to another request, and its memory."""
+        """Give the place, and its memory, to other requests."""
         self.keep(0)
         places = self._places
         places.taken -= 1
@@ -82,11 +82,11 @@ class Places:
 
     @property
     def free(self) -> int:
-        """How many requests more may be under way."""
+        """Return how many more requests may be under way."""
         return self.most - self.taken
 
     def take(self) -> Place | None:
-        """A place for a request; None: there is none left."""
+        """Return a place for a request; None if there is none left."""
         if not self.free:
             return None
         self.taken += 1
@@ -94,14 +94,14 @@ class Places:
 
 
 class ConcurrencyLimit:
-    """Middleware: a place for each request; on the way out, how often their callers may ask."""
+    """Middleware that gives each request a place, and its answer the headers of its caller's rate."""
 
     def __init__(self, app: ASGIApp, *, most: int, memory: int) -> None:
         self._app = app
         self._places = Places(most, Memory(memory))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        # Who asks how this server is asks nothing of it, and must not restart it because it is busy.
+        # Probes need no place: a server must not be restarted because it is busy.
         if scope["type"] != "http" or scope["path"].startswith("/health"):
             await self._app(scope, receive, send)
             return
@@ -114,7 +114,7 @@ class ConcurrencyLimit:
             )
             await answer(scope, receive, send)
             return
-        # Here, so that what routes write into it is seen on the way out.
+        # Set here, so that `say_rate` sees what routes write into it.
         state = scope.setdefault("state", {})
         state["place"] = place
 

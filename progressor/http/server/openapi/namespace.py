@@ -1,7 +1,7 @@
 """The OpenAPI document of one namespace, made of the general one and the schemas that it publishes.
 
-Rule: a route for each call, with the types of its arguments and of its answer. What is not published is any
-JSON. Definitions of the schemas stand in the document under names of their own.
+Rule: a route for each call, with the types of its arguments and of its answer. A type that is not published
+is any JSON. Definitions of the schemas stand in the document under names of their own.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from progressor.http.wire.paths import segment_of
 
 _PREFIX = "/v1/namespaces/{namespace}"
 _PROCESS = f"{_PREFIX}/processes/{{process_id}}"
-# Whatever the namespace publishes.
+# Routes that are in the document whatever the namespace publishes.
 _ALWAYS = ("/repairs", "/timers/{timer}", "/timers/{timer}/fire", "/events", "/trace", "/tasks/{task_id}")
 _REFERENCE = re.compile(r'"#/components/schemas/([^"]+)"')
 _NO_NAME = re.compile(r"[^A-Za-z0-9_.-]")
@@ -28,12 +28,12 @@ Schema = dict[str, Any]
 
 
 def document_of(published: Published, whole: Mapping[str, Any]) -> Schema:
-    """The document of this namespace; `whole` is that of all of them."""
+    """Return the document of this namespace; `whole` is that of all of them."""
     return _Typing(published, whole).document()
 
 
 class _Typing:
-    """Gathers paths and schemas, from copies of the general operations."""
+    """The paths and schemas of one namespace, gathered from copies of the general operations."""
 
     def __init__(self, published: Published, whole: Mapping[str, Any]) -> None:
         self._published = published
@@ -64,7 +64,7 @@ class _Typing:
         }
 
     def _referred(self) -> Schema:
-        """The schemas that a path needs, by itself or by another one."""
+        """Return the schemas that a path needs, directly or through another schema."""
         found: set[str] = set()
         texts = [json.dumps(self._paths)]
         while texts:
@@ -75,7 +75,7 @@ class _Typing:
         return {name: schema for name, schema in self._schemas.items() if name in found}
 
     def _import(self) -> None:
-        """An import takes states of the namespace's type, and values as JSON or as bytes."""
+        """Type the import: it takes states of the namespace's type, and values as JSON or as bytes."""
         body = self._paths[_PROCESS.replace("{namespace}", self._published.name)]["put"]["requestBody"]
         process = body["content"][JSON]["schema"]["properties"]
         event = process["events"]["items"]
@@ -86,7 +86,7 @@ class _Typing:
         event["required"] = ["payload" + kind]
 
     def _path(self, path: str, renamed: Mapping[str, str]) -> Schema:
-        """A path of the general document as one of this namespace's, its operations copied."""
+        """Copy a path of the general document to one of this namespace, and return its operations."""
         own = path.replace("{namespace}", self._published.name)
         for before, after in renamed.items():
             own = own.replace(before, after)
@@ -138,20 +138,20 @@ class _Typing:
                 answer["content"] = {JSON: {"schema": schema}}
 
     def _state(self) -> None:
-        """Processes of this namespace have states of its type, or none yet."""
+        """Type the states of processes: of the namespace's type, or null for none yet."""
         state = self._published.schemas.get("state")
         if state is not None:
             self._added("State", state)
             self._schemas["ProcessBody"]["properties"]["state"] = _STATE_OR_NONE
 
     def _added(self, name: str, schema: Schema) -> Schema:
-        """A schema as a component, and what it defines as others; a reference to it."""
+        """Add a schema as a component, and its definitions as others; return a reference to it."""
         schema = copy.deepcopy(schema)
         definitions = schema.pop("$defs", {})
         names = {each: f"{name}{_title(each)}" for each in definitions}
         for each, definition in definitions.items():
             self._schemas[names[each]] = _moved(definition, names) | {"title": names[each]}
-        # Generators name what they make after the titles, which need not be unique among models.
+        # Generators name classes after titles, which need not be unique among models: take the new names.
         self._schemas[name] = _moved(schema, names) | {"title": name}
         return _reference(name)
 
@@ -165,7 +165,7 @@ def _reference(name: str) -> Schema:
 
 
 def _moved(schema: Any, names: Mapping[str, str]) -> Any:
-    """A schema whose references lead to where its definitions stand now."""
+    """Return a schema whose references lead to where its definitions stand now."""
     match schema:
         case {"$ref": str(text)} if text.startswith("#/$defs/"):
             rest = {key: _moved(value, names) for key, value in schema.items() if key != "$ref"}
@@ -185,5 +185,5 @@ def _moved(schema: Any, names: Mapping[str, str]) -> Any:
 
 
 def _title(name: str) -> str:
-    """A name as a part of a component's name."""
+    """Return a name as a part of a component's name."""
     return "".join(part[:1].upper() + part[1:] for part in _NO_NAME.sub("_", name).split("_")) or "Call"

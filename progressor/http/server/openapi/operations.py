@@ -1,4 +1,4 @@
-"""What routes say of themselves in the OpenAPI document: bodies, headers, and every status.
+"""The documentation of routes in the OpenAPI document: bodies, headers, and every status.
 
 Rule: a status that is not documented is a defect.
 """
@@ -18,7 +18,7 @@ from progressor.http.wire import headers
 from progressor.http.wire.problems import MEDIA_TYPE
 from progressor.model import MAX_ID_LENGTH
 
-# What may happen to every request, and to one with a body.
+# Statuses of problems that any request may get, and one with a body.
 ANY_TIME = (400, 401, 403, 406, 412, 429, 500, 503)
 WITH_BODY = (408, 413, 415, 422)
 WITHOUT_NUL = r"^[^\u0000]*$"
@@ -33,11 +33,11 @@ def _header(name: str, text: str, **schema: str) -> dict[str, Any]:
     return {"name": name, "in": "header", "description": text, "schema": {"type": "string", **schema}}
 
 
-# Without what stands in %"…": a text of which a pattern cannot say whether it is UTF-8.
+# Without the form %"…": no pattern can tell whether its text is UTF-8.
 _KEY_PATTERN = r'^("[\x20\x21\x23-\x5b\x5d-\x7e]{1,256}"|[!#$&-~][\x20-\x7e]{0,255})$'
 
 
-# The headers of answers, whatever they answer.
+# The headers of all answers, and their descriptions.
 HEADERS = {
     "RateLimit": "How many requests the caller may make now, and in how many seconds it may make all.",
     "RateLimit-Policy": "How many requests the caller may make in how many seconds.",
@@ -65,7 +65,7 @@ OF_STATUS = {
     429: ("Retry-After",),
     503: ("Retry-After",),
 }
-# Those of what was accepted, answered or not, well or with a problem.
+# Headers of the answer to an accepted request, be it 202, the handler's answer or a problem.
 OF_ACCEPTED = (headers.IDEMPOTENCY_KEY, headers.REPLAYED, headers.TASK, "Preference-Applied")
 OF_WAITS = ("Preference-Applied",)
 OF_TAGGED = ("ETag",)
@@ -102,12 +102,12 @@ WAITS_FOR_INIT = {"parameters": [_PREFER_INIT]}
 
 
 def text_schema(pattern: str) -> dict[str, Any]:
-    """A text of at most as many characters as an id has, documented and not checked by it."""
+    """Return the schema of a text no longer than an id; it documents, and checks nothing."""
     return {"minLength": 1, "maxLength": MAX_ID_LENGTH, "pattern": pattern}
 
 
 def takes(model: type[BaseModel]) -> dict[str, Any]:
-    """A body of this model, which is read by hand."""
+    """Return the documentation of a body of this model, which the route reads itself."""
     schema = model.model_json_schema()
     definitions = schema.pop("$defs", {})
     return {
@@ -119,7 +119,7 @@ def takes(model: type[BaseModel]) -> dict[str, Any]:
 
 
 def _inlined(schema: Any, definitions: Mapping[str, Any]) -> Any:
-    """A schema without references to its own definitions, which stand in another place of the document."""
+    """Return a schema with its definitions in place of its references to them."""
     if isinstance(schema, dict):
         if "$ref" in schema:
             return _inlined(definitions[schema["$ref"].rpartition("/")[2]], definitions)
@@ -133,7 +133,7 @@ def answers(
     *,
     said: Iterable[str] = (),
 ) -> dict[int | str, dict[str, Any]]:
-    """The answers of a route: good ones with their models or contents, and problems by their statuses.
+    """Return the answers of a route: good ones with their models or contents, problems by their statuses.
 
     `said` are the headers that any of them may have, beside those of its status.
     """
@@ -145,7 +145,7 @@ def answers(
         elif body is not None:
             documented[status]["content"] = dict(body)
     for status in sorted({*problems}):
-        # Of GET /health a status that is no problem.
+        # A status of a good answer is no problem, such as 503 of GET /health.
         if status not in documented:
             documented[status] = {"description": HTTPStatus(status).phrase, "content": PROBLEM}
     for code, answer in documented.items():
@@ -155,7 +155,7 @@ def answers(
 
 
 def components() -> dict[str, Any]:
-    """The parts of the document that operations refer to."""
+    """Return the parts of the document to which operations refer."""
     return {
         "headers": {
             name: {"description": text, "schema": {"type": "string"}} for name, text in HEADERS.items()

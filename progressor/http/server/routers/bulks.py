@@ -1,6 +1,6 @@
 """Bulks: repairs of all broken processes that match, made, looked at and stopped.
 
-Rule: a bulk belongs to one namespace. Who may not do so there does not learn that there is one.
+Rule: a bulk belongs to one namespace. A caller without the scope there does not learn that the bulk exists.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ BulkId = Annotated[int, Path(ge=1, le=LAST_ID, description="The bulk's number.")
 
 
 class NewBulkBody(BaseModel, extra="forbid"):
-    """What to repair: all processes of a namespace that are broken now and match."""
+    """A bulk to make: repair all processes of a namespace that are broken now and match."""
 
     namespace: str = Field(min_length=1, max_length=MAX_ID_LENGTH, pattern=NAMESPACE_PATTERN)
     detail_like: str | None = Field(default=None, min_length=1, max_length=LONGEST_PATTERN)
@@ -44,7 +44,7 @@ class NewBulkBody(BaseModel, extra="forbid"):
 
 
 class BulkBody(BaseModel):
-    """A bulk: what it looked at and began, and what became of that."""
+    """A bulk: how many processes it looked at, the repairs that it began, and how these ended."""
 
     bulk_id: int
     namespace: str
@@ -77,7 +77,7 @@ class BulksBody(BaseModel):
 class GroupBody(BaseModel):
     """Broken processes of one handler and one message.
 
-    Without `errors:read` they are those of one handler, and the message is empty; without `processes:read`
+    Without `errors:read` they are those of one handler, with an empty message; without `processes:read`
     there are no examples.
     """
 
@@ -90,7 +90,7 @@ class GroupBody(BaseModel):
 
 
 class PreviewBody(BaseModel):
-    """What a bulk would repair: `processes`, out of `looked_at`; more if `has_more`."""
+    """A preview of a bulk: it would repair `processes`, out of `looked_at`; more if `has_more`."""
 
     processes: int
     looked_at: int
@@ -118,13 +118,16 @@ async def repair_all(
     server: TheServer,
     caller: Annotated[Caller, require_scope("bulk")],
 ) -> Response:
-    """In the background, so many a second. With a key that was used before for the same: that bulk."""
+    """Make a bulk, which repairs in the background, `rate` processes a second.
+
+    A key that was used before for the same bulk returns that bulk. With `dry_run`, return a preview.
+    """
     bodies.require_acceptable(request, headers.JSON)
     body = await request_body.read_body(request, server.options)
     given = request_body.model_in(request, body, NewBulkBody)
     require(caller, "bulk", given.namespace)
     if given.detail_like is not None:
-        # Whether it matches tells, letter by letter, what failed.
+        # A pattern that matches reveals, letter by letter, the texts of failures.
         require(caller, "errors:read", given.namespace)
     published = await server.publications.of(given.namespace)
     wanted = {"detail_like": given.detail_like, "handler": given.handler}
@@ -158,7 +161,7 @@ async def bulks(
     caller: Annotated[Caller, require_scope("bulk")],
     limit: Annotated[int, Query(ge=1, le=1000, description="Of the newest, at most so many.")] = _SHOWN,
 ) -> Response:
-    """Those of namespaces that the caller sees."""
+    """Return the newest bulks of the namespaces that the caller sees."""
     bodies.require_acceptable(request, headers.JSON)
     found = await server.client.bulks(limit=limit, namespaces=seen_by(caller))
     seen = [_body(caller, each) for each in found]
@@ -178,7 +181,7 @@ async def bulk(
     bulk_id: BulkId,
     caller: Annotated[Caller, require_scope("bulk")],
 ) -> Response:
-    """What it repaired, what was refused, what failed, and how many are to come."""
+    """Return how many processes it has repaired, how many were refused or failed, and how many are left."""
     bodies.require_acceptable(request, headers.JSON)
     found = await server.client.bulk(bulk_id)
     _require_seen(caller, found)
@@ -198,7 +201,10 @@ async def stop_bulk(
     bulk_id: BulkId,
     caller: Annotated[Caller, require_scope("bulk")],
 ) -> Response:
-    """What it began goes on; what is repaired stays so. Stopped twice is stopped."""
+    """Begin no more repairs: those under way go on, and repaired processes stay so.
+
+    A bulk that was stopped before stays stopped.
+    """
     bodies.require_acceptable(request, headers.JSON)
     _require_seen(caller, await server.client.bulk(bulk_id))
     return _shown(caller, await server.client.stop_bulk(bulk_id), 200)
@@ -212,7 +218,7 @@ def _require_seen(caller: Caller, found: Bulk) -> None:
 def _body(caller: Caller, found: Bulk) -> BulkBody:
     body = BulkBody.model_validate(found, from_attributes=True)
     if not caller.may("errors:read", found.namespace):
-        # A filter may quote what failed, too.
+        # A filter may quote the text of a failure, too.
         body.last_error = body.detail_like = None
     return body
 
@@ -228,7 +234,7 @@ def _preview(caller: Caller, namespace: str, found: BulkPreview) -> PreviewBody:
 
 
 def _without_messages(groups: Iterable[GroupBody]) -> list[GroupBody]:
-    """The groups of handlers alone: even how many messages there are is for those who may read them."""
+    """Return one group for each handler: even the number of messages is for callers who may read them."""
     merged: dict[str | None, GroupBody] = {}
     for group in groups:
         known = merged.get(group.handler)

@@ -38,10 +38,10 @@ async def put(
     process_id: ProcessId,
     caller: Annotated[Caller, require_scope("processes:put")],  # noqa: ARG001 - that it is admitted is enough
 ) -> Response:
-    """No handler runs. A raw namespace takes `state_base64` and `payload_base64`."""
+    """Import it without running a handler. A raw namespace takes `state_base64` and `payload_base64`."""
     published = await server.publications.of(namespace)
     body = await request_body.read_body(request, server.options, request_body.IMPORT)
-    # Apart: others are answered while it is read.
+    # In a thread: other requests are answered while the body is parsed.
     given = await asyncio.to_thread(request_body.model_in, request, body, ImportBody)
     del body
     raw = published.is_raw
@@ -74,7 +74,7 @@ class _Events(Sequence[dict[str, Any]]):
 
 
 def _event(given: ImportedEvent, *, raw: bool, field: str) -> dict[str, Any]:
-    """An event as Client.put takes it."""
+    """Return an event as Client.put takes it; raise InvalidRequest if its payload is missing."""
     payload = bodies.given_value(given, "payload", raw=raw, field=field)
     member = "payload_base64" if raw else "payload"
     if member not in given.model_fields_set or (raw and payload is None):
@@ -97,6 +97,6 @@ async def remove(
     process_id: ProcessId,
     caller: Annotated[Caller, require_scope("processes:remove")],  # noqa: ARG001 - that it is admitted is enough
 ) -> Response:
-    """Now, whatever it does; whoever waits for it hears that it is gone."""
+    """Remove it now, whatever it does; callers who wait for it are answered that it is gone."""
     await server.client.remove(namespace, process_id)
     return Response(status_code=204)

@@ -1,6 +1,6 @@
-"""What an operator asks: namespaces paused, resumed and retired, how they do, and who serves what.
+"""The operator's routes: namespaces are paused, resumed and retired; their status, failures and workers.
 
-Rule: it concerns all processes of a namespace, or of the database: who may is told apart from who calls.
+Rule: they concern all processes of a namespace, or of the database, so their scopes are not those of calls.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class WorkersBody(BaseModel):
 
 
 class WaitingBody(BaseModel):
-    """How many could run now and wait, up to 1,001; for how many seconds the oldest has."""
+    """Tasks that could run now and wait, counted up to 1,001; `age` is the oldest's wait in seconds."""
 
     model_config = _IN_SECONDS
 
@@ -112,7 +112,7 @@ class WaitingRequestsBody(BaseModel):
 
 
 class NamespaceStatusBody(BaseModel):
-    """How a namespace does. Nothing is counted beyond 1,001, which stands for more than 1,000.
+    """The status of a namespace. Counts stop at 1,001, which stands for more than 1,000.
 
     Requests that wait are counted further. `through_in` is how many seconds they will take at the pace of
     the last minute, null if that is unknown.
@@ -175,7 +175,7 @@ async def namespaces(
     server: TheServer,
     caller: Annotated[Caller, require_scope("processes:read")],
 ) -> Response:
-    """By name, each with its live workers and their slots."""
+    """Return them by name, each with its live workers and their slots."""
     bodies.require_acceptable(request, headers.JSON)
     found = await server.client.namespaces()
     shown = [
@@ -198,7 +198,7 @@ async def workers(
     server: TheServer,
     caller: Annotated[Caller, require_scope("admin")],
 ) -> Response:
-    """By host: also those that fell silent, until a collector has dealt with what they left.
+    """Return them by host; also silent ones, until a zombie collector has dealt with what they left.
 
     A worker is shown with the namespaces that the caller sees, and not at all if it serves others alone.
     """
@@ -235,7 +235,10 @@ async def pause(
         ),
     ] = None,
 ) -> Response:
-    """What runs finishes. Requests are accepted and wait, and so do timers. Paused twice is paused."""
+    """Let running steps finish, and begin no more. Requests are accepted and wait, and so do timers.
+
+    A namespace that is paused already stays paused.
+    """
     await server.client.pause(namespace, reason)
     return Response(status_code=204)
 
@@ -253,7 +256,7 @@ async def resume(
     namespace: NamespaceName,
     caller: Annotated[Caller, require_scope("admin")],  # noqa: ARG001 - that it is admitted is enough
 ) -> Response:
-    """Its workers are woken for what waits."""
+    """Let it go on, and wake its workers for what waits."""
     await server.client.resume(namespace)
     return Response(status_code=204)
 
@@ -271,7 +274,7 @@ async def retire(
     namespace: NamespaceName,
     caller: Annotated[Caller, require_scope("admin")],  # noqa: ARG001 - that it is admitted is enough
 ) -> Response:
-    """409 says what is left. A worker that serves it again makes it known again."""
+    """Forget it, or answer 409 with what is left. A worker that serves it again makes it known again."""
     await server.client.retire(namespace)
     return Response(status_code=204)
 
@@ -289,7 +292,7 @@ async def status(
     caller: Annotated[Caller, require_scope("processes:read")],
     namespace: Only = None,
 ) -> Response:
-    """By name. `started` are the processes of the last minute, `steps` what was performed in it."""
+    """Return them by name. `started` counts processes started in the last minute, `steps` its steps."""
     bodies.require_acceptable(request, headers.JSON)
     if namespace is not None:
         require(caller, "processes:read", namespace)
@@ -316,7 +319,7 @@ async def mailbox(
     process_id: ProcessId,
     caller: Annotated[Caller, require_scope("processes:read")],  # noqa: ARG001 - that it is admitted is enough
 ) -> Response:
-    """How many, for how long the oldest has, and in how many seconds they will be through."""
+    """Return how many wait, for how long the oldest has, and in how many seconds they will be through."""
     bodies.require_acceptable(request, headers.JSON)
     found = await server.client.mailbox(namespace, process_id)
     shown = MailboxBody.model_validate(found, from_attributes=True)
@@ -339,7 +342,7 @@ async def errors(
         str | None, Query(description="What failed since this time, or in this last time: 3600, PT1H.")
     ] = None,
 ) -> Response:
-    """Broken processes, and timers that failed and are tried again. It needs processes:read, too."""
+    """Return broken processes, and timers that failed and are tried again. It needs processes:read, too."""
     bodies.require_acceptable(request, headers.JSON)
     require(caller, "errors:read", namespace)
     require(caller, "processes:read", namespace)
@@ -353,11 +356,11 @@ async def errors(
 
 
 def _begin(since: str | None) -> datetime | timedelta | None:
-    """A time, or how long ago."""
+    """Return a time, or how long ago; raise InvalidRequest for another text."""
     if since is None:
         return None
     try:
-        # Only a time has a month.
+        # A time has hyphens between numbers; no duration begins with a digit and has one.
         if since[:1].isdigit() and "-" in since:
             return _MOMENT.validate_python(since)
         return _DURATION.validate_python(float(since) if _is_number(since) else since)
@@ -373,7 +376,7 @@ def _is_number(text: str) -> bool:
 
 
 def _seen_by(caller: Caller, worker: KnownWorkerBody) -> KnownWorkerBody:
-    """A worker without the namespaces that are hidden from this caller."""
+    """Return a worker without the namespaces that are hidden from this caller."""
     seen = [name for name in worker.namespaces if caller.may("admin", name)]
     slots = {name: free for name, free in worker.free_slots.items() if name in seen}
     return worker.model_copy(update={"namespaces": seen, "free_slots": slots})

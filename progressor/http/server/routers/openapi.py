@@ -30,7 +30,7 @@ routes = router()
 
 @routes.get("/openapi.json", include_in_schema=False, dependencies=[public])
 async def openapi(request: Request) -> Response:
-    """This API."""
+    """Return the document of this API."""
     app: FastAPI = request.app
     if app.openapi_schema is None:
         app.openapi_schema = document(app)
@@ -38,21 +38,21 @@ async def openapi(request: Request) -> Response:
 
 
 def document(app: FastAPI) -> dict[str, Any]:
-    """The OpenAPI document of an application."""
+    """Return the OpenAPI document of an application."""
     described = get_openapi(
         title=app.title,
         version=app.version,
         routes=app.routes,
         description="Processes: started, called, repaired, read and removed.",
         license_info={"name": "Apache License 2.0", "identifier": "Apache-2.0"},
-        # Of the place that the document comes from.
+        # Relative to the address that the document comes from.
         servers=[{"url": "/"}],
     )
     described["components"] |= components()
     schemas = described["components"]["schemas"]
     schemas[ProblemBody.__name__] = problem_schema()
     _drop_null(described["paths"])
-    # What the framework would answer to parameters that are wrong: here that is a problem.
+    # FastAPI documents its own answers to wrong parameters: here those are problems.
     for name in ("HTTPValidationError", "ValidationError"):
         schemas.pop(name, None)
     for path in described["paths"].values():
@@ -75,7 +75,7 @@ def _drop_null(paths: Mapping[str, Any]) -> None:
 
 
 def problem_schema() -> dict[str, Any]:
-    """The schema of a problem document, in one piece."""
+    """Return the schema of a problem document, in one piece."""
     schema = ProblemBody.model_json_schema()
     error = schema.pop("$defs")["ErrorBody"]
     schema["properties"]["errors"]["items"] = error
@@ -100,7 +100,7 @@ async def openapi_of_namespace(
     namespace: NamespaceName,
     caller: Annotated[Caller, require_scope("processes:read")],  # noqa: ARG001 - that it is admitted is enough
 ) -> Response:
-    """Typed by what its handlers take and return: for generators of clients."""
+    """Return a document typed by what its handlers take and return, for generators of clients."""
     bodies.require_acceptable(request, headers.JSON)
     published = await server.client.published(namespace)
     app: FastAPI = request.app

@@ -1,6 +1,6 @@
-"""What is only looked at: processes, their events and tasks, searches, namespaces.
+"""The routes that only read: processes, their events and tasks, searches, namespaces.
 
-Rule: nothing here changes anything, and every list comes in pages.
+Rule: no route here changes anything, and every list comes in pages.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ ShowState = Annotated[bool, Query(description="Whether to show the state; it nee
 
 
 class SearchQuery(BaseModel, extra="forbid"):
-    """What a search is for; what is not known is refused, so that a slip does not find everything."""
+    """The query of a search; an unknown parameter is refused, so that a slip does not find everything."""
 
     namespace: str | None = Field(None, json_schema_extra=text_schema(NAMESPACE_PATTERN))
     status: ProcessStatus | None = None
@@ -117,14 +117,14 @@ async def get(
     history: HistoryOf = None,
     state: ShowState = True,
 ) -> Response:
-    """It waits for a running init, as long as `Prefer: wait=N` says."""
+    """Return it once its init is over: wait for a running init as long as `Prefer: wait=N` says."""
     bodies.require_acceptable(request, headers.JSON)
     wanted = _range(history)
     if state or wanted is not None:
         require_state(caller, namespace)
     said: dict[str, str] = {}
     snapshot = await _initialised(request, server, namespace, process_id, said)
-    # How large the state is was not known before it was read.
+    # The size of the state was not known before it was read.
     request.state.place.reserve_now(PAGE_WEIGHT * len(snapshot.aux_state or b""))
     if wanted is not None:
         snapshot = await _with_history(request, server, snapshot, wanted)
@@ -148,9 +148,9 @@ async def _initialised(
     process_id: str,
     said: dict[str, str],
 ) -> Snapshot:
-    """A process once its init is over; ReplyTimeout if it is not within the time that is preferred."""
+    """Return a process once its init is over; raise ReplyTimeout if it is not in the preferred time."""
     wait = request_headers.preferences_of(request.headers).wait
-    # A shorter wait may be over before the process was looked at once.
+    # A shorter wait may be over before the process was read once.
     preferences = request_headers.Preferences(None if wait is None else max(wait, _SHORTEST_WAIT))
     request.state.said = said
     try:
@@ -187,7 +187,7 @@ async def events(
     limit: Limit = 100,
     direction: Annotated[Literal["forward", "backward"], Query()] = "forward",
 ) -> Response:
-    """Oldest first, or backward; `after` is the event to begin behind, 0 the first or the last one."""
+    """Return them oldest first, or backward, from behind the id `after`; 0: from the first, or the last."""
     bodies.require_acceptable(request, headers.JSON)
     wanted = HistoryRange(after, limit, direction)
     said: dict[str, str] = {}
@@ -204,7 +204,7 @@ async def events(
 async def _with_history(
     request: Request, server: RouteContext, snapshot: Snapshot, wanted: HistoryRange
 ) -> Snapshot:
-    """A process with as much of a range of its history as has room on a page."""
+    """Return a process with as much of a range of its history as fits on a page."""
     room = server.options.max_page_bytes
     await _reserve(request, room)
     history = await server.client.reader.events(snapshot, wanted, room=room)
@@ -213,12 +213,12 @@ async def _with_history(
 
 
 async def _reserve(request: Request, size: int) -> None:
-    """Take the memory of a page of this size."""
+    """Take the memory of a page of so many bytes; raise Refusal if it is not free."""
     await request.state.place.reserve(PAGE_WEIGHT * size)
 
 
 def _keep(request: Request, size: int) -> None:
-    """Give back what a page of this size does not need."""
+    """Give back the memory that a page of so many bytes does not need."""
     request.state.place.keep(PAGE_WEIGHT * size)
 
 
@@ -240,13 +240,13 @@ async def trace(
     last: Last = None,
     before: Before = None,
 ) -> Response:
-    """Those between `after` and `before`, each with its events: the first `limit`, or the `last` ones."""
+    """Return those between `after` and `before`, with their events: the first `limit`, or the `last`."""
     bodies.require_acceptable(request, headers.JSON)
     if last is not None and "limit" in request.query_params:
         raise InvalidRequest("give one of limit and last", field="last")
     most = limit + 1 if last is None else None
     room = server.options.max_page_bytes // 2
-    # Of the tasks, and of their events.
+    # As much for the tasks as for their events.
     await _reserve(request, 2 * room)
     of = TraceRange(namespace, process_id, after, before, most, last)
     rows, has_more = await server.client.reader.trace(of, room=room)
@@ -283,9 +283,9 @@ async def result(
     caller: Annotated[Caller, require_scope("processes:read")],  # noqa: ARG001 - that it is admitted is enough
     fingerprint: Fingerprint = None,
 ) -> Response:
-    """Answered as its request would be: with the answer, or its problem. `Prefer: wait=N` waits for it.
+    """Answer as its request would be answered: with the answer, or its problem.
 
-    Without the fingerprint it is a bare number, which a restored server may give to another task.
+    `Prefer: wait=N` waits for it. Without the fingerprint a restored server may take another task for it.
     """
     published = await server.publications.of(namespace)
     bodies.require_acceptable(request, bodies.answer_type(published))
@@ -321,7 +321,7 @@ async def search(
     caller: Annotated[Caller, require_scope("processes:read")],
     wanted: Annotated[SearchQuery, Query()],
 ) -> Response:
-    """By namespace, then creation, a page at a time. The states are shown if `state` is true."""
+    """Return them by namespace, then creation, a page at a time, and with states if `state` is true."""
     bodies.require_acceptable(request, headers.JSON)
     if wanted.namespace is not None:
         require(caller, "processes:read", wanted.namespace)
@@ -370,7 +370,7 @@ async def namespace_(
     namespace: NamespaceName,
     caller: Annotated[Caller, require_scope("processes:read")],  # noqa: ARG001 - that it is admitted is enough
 ) -> Response:
-    """Its options, and the JSON schemas of its state and of what its handlers take and return."""
+    """Return its options, and the JSON schemas of its state and of what its handlers take and return."""
     bodies.require_acceptable(request, headers.JSON)
     found = await server.client.published(namespace)
     body = {
@@ -383,7 +383,7 @@ async def namespace_(
 
 
 def require_state(caller: Caller, namespace: str | None) -> None:
-    """Refusal unless this caller may read what processes hold."""
+    """Raise Refusal unless this caller may read states and histories."""
     require(caller, "state:read", namespace)
 
 

@@ -1,7 +1,6 @@
 """Start, call, notify and repair: a request is accepted, waited for as long as is wanted, and answered.
 
-Rule: what was accepted is never answered with an error of time. Its answer is there, or the address of its
-task.
+Rule: an accepted request is never answered with a time-out. It gets its answer, or the address of its task.
 """
 
 from __future__ import annotations
@@ -49,12 +48,12 @@ _ANSWER = "The handler's answer, null for none."
 _ACCEPTED = "Accepted; no answer yet. Location is its task's address."
 _PROBLEMS = (*ANY_TIME, *WITH_BODY, 404, 409)
 _RETRY_AFTER = "1"
-# As long as one look takes.
+# Seconds; enough for one look at a task.
 _AT_ONCE = 0.001
 
 
 class ProcessRequest:
-    """One request on its way: what it says beside its body, and the namespace that it is for."""
+    """A request of HTTP to a process: its headers, its arguments, and its answer."""
 
     def __init__(
         self, request: Request, server: RouteContext, published: Published, namespace: str, process_id: str
@@ -78,18 +77,21 @@ class ProcessRequest:
         *,
         answers_json: bool = False,
     ) -> ProcessRequest:
-        """Look at what a request says, and whether its answer would be welcome."""
+        """Read the headers of a request; raise Refusal if the caller does not accept its answer's type.
+
+        Raise NamespaceNotFound if the namespace is not known.
+        """
         published = await server.publications.of(namespace)
         bodies.require_acceptable(request, headers.JSON if answers_json else bodies.answer_type(published))
         return cls(request, server, published, namespace, process_id)
 
     @property
     def published(self) -> Published:
-        """What its workers have written of the namespace, as of some seconds ago at most."""
+        """Return what the namespace's workers have published, at most some seconds old."""
         return self._published
 
     def require_key(self) -> None:
-        """InvalidRequest, if there is no key and the server wants one."""
+        """Raise InvalidRequest if there is no key and the server requires one."""
         if self.idempotency_key is None and self._server.options.require_idempotency_key:
             raise InvalidRequest(
                 f"the header {headers.IDEMPOTENCY_KEY} is missing, which this server requires",
@@ -97,7 +99,7 @@ class ProcessRequest:
             )
 
     async def args(self, task_type: TaskType, name: str | None = None) -> bytes | None:
-        """The arguments in the body, checked against what the namespace publishes."""
+        """Return the arguments in the body; raise Refusal if the published schema does not take them."""
         if name is not None and self._may_have(name):
             facts_of(self._request.scope)["call"] = name
         body = await request_body.read_body(self._request, self._server.options)
@@ -106,19 +108,19 @@ class ProcessRequest:
         return args.data
 
     def _may_have(self, name: str) -> bool:
-        """Whether the namespace has a call of this name; nothing is published of those of a raw one."""
+        """Return whether the namespace may have a call of this name; a raw one publishes none."""
         calls = self._published.schemas.get("calls") or {}
         return name in calls or (self._published.is_raw and len(name) <= MAX_ID_LENGTH)
 
     def accepted(self, receipt: Receipt) -> Receipt:
-        """The same, whose task the log names."""
+        """Return the receipt, and have the log name its task."""
         facts_of(self._request.scope)["task_id"] = receipt.task_id
         return receipt
 
     async def answered(self, submitted: Awaitable[Receipt], *, created: bool = False) -> Response:
-        """The answer of what was submitted, or where to ask for it."""
+        """Return the answer of a submitted request, or 202 with the address to ask for it."""
         receipt = self.accepted(await submitted)
-        # Its arguments are stored: while it waits it holds none.
+        # Its arguments are stored, so it needs no memory for them while it waits.
         self._request.state.place.keep(0)
         said = _of_receipt(receipt)
         client, preferences = self._server.client, self._preferences
@@ -133,7 +135,7 @@ class ProcessRequest:
         except (ReplyTimeout, TimeoutError) as error:
             return still_under_way(PendingTask.of(receipt, self._published, error), said)
         except ProgressorError as error:
-            # Of an accepted request, so what it was accepted under is said too.
+            # The request was accepted: the problem has the headers of its key and its task, too.
             self._request.state.said = said
             raise error from None
         is_new = created and not receipt.replayed
@@ -151,9 +153,10 @@ async def waited(
     *,
     default: float | None = None,
 ) -> T:
-    """An answer within the time that is preferred, and the server's drain; what was applied is said.
+    """Wait for an answer within the preferred time and the server's drain, and return it.
 
-    ReplyTimeout or TimeoutError if there is none by then.
+    The applied preference is added to the headers `said`. `default` is in seconds, for a request without
+    one. Raise ReplyTimeout or TimeoutError if there is no answer by then.
     """
     options = server.options
     seconds = min(options.wait if default is None else default, options.longest_wait)
@@ -192,7 +195,7 @@ class PendingTask(NamedTuple):
 
     @classmethod
     def of(cls, receipt: Receipt, published: Published, error: Exception | None = None) -> PendingTask:
-        """That of a request; the error with which a wait for it ended knows more."""
+        """Return the pending task of a receipt, with what the error that ended a wait for it knows."""
         waiting = cls(
             receipt.namespace,
             receipt.process_id,
@@ -204,7 +207,7 @@ class PendingTask(NamedTuple):
         return waiting.seen(error)
 
     def seen(self, error: Exception | None) -> PendingTask:
-        """The same with what was found out when a wait for it ended."""
+        """Return the same with what was found out when a wait for it ended."""
         if not isinstance(error, ReplyTimeout):
             return self
         return self._replace(
@@ -213,19 +216,19 @@ class PendingTask(NamedTuple):
 
 
 def still_under_way(task: PendingTask, said: dict[str, str]) -> Response:
-    """202: this task has no answer yet, and can be asked for it."""
+    """Return 202: this task has no answer yet, and can be asked for it."""
     said["Location"] = task_url(task)
     said["Retry-After"] = _RETRY_AFTER
     return bodies.shown(task._asdict(), HTTPStatus.ACCEPTED, said)
 
 
 def process_url(namespace: str, process_id: str) -> str:
-    """Where a process is, from the root of the API."""
+    """Return the path of a process, from the root of the API."""
     return f"/v1/namespaces/{namespace}/processes/{segment_of(process_id)}"
 
 
 def task_url(task: Receipt | PendingTask) -> str:
-    """Where the answer of a task is: of this one, and of no other that another server gives its number."""
+    """Return the path of a task's answer; its fingerprint excludes another task of the same number."""
     bare = f"{process_url(task.namespace, task.process_id)}/tasks/{task.task_id}"
     return bare if task.fingerprint is None else f"{bare}?fingerprint={task.fingerprint}"
 
@@ -254,7 +257,7 @@ async def start(
     process_id: ProcessId,
     caller: Annotated[Caller, require_scope("processes:start")],  # noqa: ARG001 - that it is admitted is enough
 ) -> Response:
-    """The body is what the init handler takes. Metadata stand as JSON in `Progressor-Metadata`."""
+    """Take the init handler's arguments as the body, and metadata as JSON in `Progressor-Metadata`."""
     asked = await ProcessRequest.read(request, server, namespace, process_id)
     metadata = request_headers.json_of(request.headers, headers.METADATA, "metadata")
     submitted = server.client.submit_start(
@@ -286,7 +289,7 @@ async def call(
     name: CallName,
     caller: Annotated[Caller, require_scope("processes:call")],  # noqa: ARG001 - that it is admitted is enough
 ) -> Response:
-    """The body is what the call takes; it runs after those that were accepted before it."""
+    """Take the call's arguments as the body, and run it after those that were accepted before it."""
     asked = await ProcessRequest.read(request, server, namespace, process_id)
     asked.require_key()
     submitted = server.client.submit_call(
@@ -317,7 +320,7 @@ async def notify(
     name: CallName,
     caller: Annotated[Caller, require_scope("processes:call")],  # noqa: ARG001 - that it is admitted is enough
 ) -> Response:
-    """The body is what the call takes. The answer comes once it is accepted, and not what it returns."""
+    """Take the call's arguments as the body. Answer once it is accepted, without what it returns."""
     asked = await ProcessRequest.read(request, server, namespace, process_id, answers_json=True)
     asked.require_key()
     args = await asked.args(TaskType.NOTIFY, name)
@@ -347,7 +350,7 @@ async def repair(
     caller: Annotated[Caller, require_scope("processes:repair")],  # noqa: ARG001 - that it is admitted is enough
     simple: Annotated[bool, Query(description="Without a handler: put it back to running.")] = False,
 ) -> Response:
-    """The body is what the repair handler takes; a simple repair takes none."""
+    """Take the repair handler's arguments as the body; a simple repair takes none."""
     asked = await ProcessRequest.read(request, server, namespace, process_id)
     asked.require_key()
     if not simple:

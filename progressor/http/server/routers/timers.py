@@ -69,7 +69,7 @@ async def set_timer(
     timer: TimerName,  # noqa: ARG001 - there is one
     caller: Annotated[Caller, require_scope("processes:repair")],  # noqa: ARG001 - that it is admitted is enough
 ) -> Response:
-    """In place of the one that it has; `after` counts from the commit of the step that does it."""
+    """Replace the one that it has, if any; `after` counts from the commit of the step that does it."""
     body = await request_body.read_body(request, server.options)
     given = timer_of(request_body.model_in(request, body, NewTimer))
     args = TimerArgs(at=given.at, after=given.after, remove=given.remove)
@@ -92,7 +92,7 @@ async def unset_timer(
     timer: TimerName,  # noqa: ARG001 - there is one
     caller: Annotated[Caller, require_scope("processes:repair")],  # noqa: ARG001 - that it is admitted is enough
 ) -> Response:
-    """Nothing happens where there is none."""
+    """Cancel it; do nothing if there is none."""
     return await _asked(request, server, namespace, process_id, UNSET_TIMER)
 
 
@@ -112,5 +112,5 @@ async def fire_timer(
     timer: TimerName,  # noqa: ARG001 - there is one
     caller: Annotated[Caller, require_scope("processes:repair")],  # noqa: ARG001 - that it is admitted is enough
 ) -> Response:
-    """Its step comes after this one; rejected where there is no timer."""
+    """Make it due; its step comes after this one. Answer with `rejected` if there is no timer."""
     return await _asked(request, server, namespace, process_id, FIRE_TIMER)
