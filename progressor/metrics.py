@@ -189,7 +189,7 @@ OLDEST_SNAPSHOT.set(math.nan)
 
 
 def expect(namespace: str) -> None:
-    """Show a namespace's counters from 0 on: Prometheus sees no increase in a series that begins above."""
+    """Show a namespace's counters from 0 on: Prometheus sees no increase in a series that begins at 1."""
     for counter in (
         LOST_LEASES,
         REMOVED_STEPS,

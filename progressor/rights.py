@@ -78,7 +78,7 @@ class Token:
     secret_hash: bytes = field(repr=False)
 
     def has_secret(self, secret: str) -> bool:
-        """Return whether this is its secret, in constant time."""
+        """Return whether this is its secret; the time that it takes reveals nothing of it."""
         return hmac.compare_digest(self.secret_hash, hash_of(secret))
 
     @property

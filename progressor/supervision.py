@@ -143,7 +143,7 @@ class Pauses:
 
 
 def expect(part: str) -> None:
-    """Show the part's failures from 0 on: Prometheus sees no increase in a series that begins above."""
+    """Show the part's failures from 0 on: Prometheus sees no increase in a series that begins at 1."""
     metrics.BACKGROUND_FAILURES.labels(part)
 
 

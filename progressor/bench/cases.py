@@ -1,4 +1,4 @@
-"""The cases of the benchmarks: every workload at every size."""
+"""The cases of the benchmarks: every workload at every size, and the seconds that it takes."""
 
 from __future__ import annotations
 

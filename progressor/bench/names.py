@@ -28,7 +28,7 @@ STYLES: Mapping[str, Names] = {
     "long": Names("subscription.billing", "process-", uuids=True),
     "short": Names("b", "p"),
 }
-"""A UUID in a namespace of 20 letters, and a few letters in one of one."""
+"""long: UUIDs in a namespace of 20 characters; short: a few characters in one of one."""
 
 
 def named(style: str | None, otherwise: Names) -> Names:

@@ -81,7 +81,7 @@ async def among(
 async def slow(
     dsn: str, *, clients: int, slow_ms: float, fuse: Fuse, seconds: float, warmup: float = 1.0
 ) -> Figures:
-    """Measure clients that call processes of their own, beside one whose calls block the event loop."""
+    """Measure clients that call processes of their own, beside calls that block the loop for `slow_ms`."""
     ids = [secrets.token_hex(16) for _ in range(clients + 1)]
     engine = Engine(dsn, [flows.entity(concurrency=flows.CONCURRENCY)], fuse=fuse)
     async with engine, asyncio.TaskGroup() as beside:
@@ -114,7 +114,10 @@ async def call(
     where: Literal["worker", "elsewhere"] = "worker",
     turns: Turns | None = None,
 ) -> Figures:
-    """Measure clients that call existing processes, each its own unless `processes` are fewer."""
+    """Measure clients that call existing processes, each its own unless `processes` are fewer.
+
+    Each call emits one event. `where` is the OS process of the worker: that of the clients, or another.
+    """
     ids = [secrets.token_hex(16) for _ in range(processes or clients)]
     async with _client(dsn, where) as client:
         await asyncio.gather(*(client.start(flows.ENTITY, each, {}) for each in ids))

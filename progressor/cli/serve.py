@@ -39,7 +39,10 @@ _KILL_EARLIER = timedelta(seconds=5)
 
 @with_settings(SERVING)
 def dev(app: App, *, settings: Settings) -> None:
-    """Serve APP with everything in one process: an embedded PostgreSQL, migrated, workers and metrics."""
+    """Serve APP with everything in one process: workers, metrics, and a database that it migrates.
+
+    The database is that of PROGRESSOR_DATABASE_URL or, if that is not set, an embedded PostgreSQL.
+    """
     if settings.metrics_port is None:
         settings = settings.model_copy(update={"metrics_port": 0})
     namespaces = _load(app, settings)

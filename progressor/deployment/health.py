@@ -1,6 +1,6 @@
 """Health of a service, read through its event loop from another thread.
 
-Rule: a loop that does not answer in time is not healthy. Liveness and readiness depend on the loop alone.
+Rule: a loop that does not answer in time is not healthy. Liveness and readiness do not ask PostgreSQL.
 An outage of PostgreSQL must restart no service, because that would end steps that only wait for it, and
 take none out of a balancer, because all would be out at once.
 """
@@ -28,7 +28,7 @@ class Liveness(NamedTuple):
 
 
 async def lives() -> Liveness:
-    """Return that the event loop lives: it does, because it runs this."""
+    """Return a Liveness that is ok: an event loop that runs this lives."""
     return Liveness(True)
 
 

@@ -26,7 +26,7 @@ log = Logger("progressor.standalone")
 
 
 class Apart(NamedTuple):
-    """The parts of such a deployment."""
+    """A service, with its heartbeat and a second service beside it, if it has them."""
 
     service: PeriodicService
     heartbeat: Heartbeat | None = None

@@ -78,7 +78,7 @@ def decode(data: bytes | None, *, field: str = "value") -> Any:
 
 
 def json_object(value: Any, *, field: str) -> Metadata:
-    """Return a mapping as plain JSON values for a jsonb column; InvalidRequest if it has NUL characters."""
+    """Return a mapping as plain JSON values for a jsonb column; InvalidRequest if it cannot hold it."""
     if not isinstance(value, Mapping):
         raise InvalidRequest(f"{field} must be a dict, not {type(value).__name__}", field=field)
     data = encode_json(value, field=field)

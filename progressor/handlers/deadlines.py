@@ -50,7 +50,7 @@ class Deadlines:
             self._timer = loop.call_at(at, self._on_time)
 
     def end(self, deadline: Deadline) -> None:
-        """Stop the clock of this step: the step, or its time, is over."""
+        """Stop the clock of this step, because the step or its time is over."""
         self._running.pop(deadline, None)
 
     def step_in(self, running: asyncio.Task[Any]) -> Task | None:

@@ -184,7 +184,7 @@ def _closure(target: Callable[..., Any]) -> dict[str, Any]:
 
 
 def names_around() -> dict[str, Any]:
-    """Return the local names where a decorator is used, if it calls this itself: types may stand there."""
+    """Return the local names around the use of a decorator, which calls this: types may stand there."""
     frame = inspect.currentframe()
     # Two frames up: from this function to the decorator, and to the code that uses it.
     for _ in range(2):

@@ -1,6 +1,6 @@
 """Views of a process, over a snapshot: for a handler, and from `client.get`.
 
-Rule: the snapshot is never changed. The wishes of a handler gather in its view, and become one Intent.
+Rule: the snapshot is never changed. The changes of a handler gather in its view, and become one Intent.
 """
 
 from __future__ import annotations

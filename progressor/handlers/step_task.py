@@ -1,4 +1,4 @@
-"""The asyncio task in which steps run: it tells cancellations by a handler from those by its worker.
+"""The asyncio task in which steps run: it separates cancellations by a handler from those by its worker.
 
 Rule: a cancellation by code of a running step cancels that step, which has then failed. One by code of no
 step stops the task. One by code that a handler left behind does nothing: its step is over, and another
