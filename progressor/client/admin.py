@@ -88,7 +88,7 @@ class AdminMethods:
     async def status(self, namespace: str | None = None) -> list[NamespaceStatus]:
         """Return what waits, runs and is broken in each namespace, or in this one, and who serves it.
 
-        Raise NamespaceNotFound if this one is not known.
+        Raise NamespaceNotFound if `namespace` is not known.
         """
         if namespace is not None:
             check_namespace(namespace)
@@ -103,8 +103,8 @@ class AdminMethods:
     ) -> list[FailureGroup]:
         """Return failures in groups, the largest first: since a time, within a duration up to now, or ever.
 
-        Raise InvalidRequest if `since` is a negative duration or a time without tzinfo, NamespaceNotFound
-        if the namespace is not known.
+        Raise InvalidRequest if `since` is a negative duration or a time without tzinfo, and
+        NamespaceNotFound if `namespace` is not known.
         """
         ago = since if isinstance(since, timedelta) else None
         if ago is not None and ago < timedelta():

@@ -161,7 +161,7 @@ class Client(ProcessClient, AdminMethods, BulkRepairing):
     ) -> None:
         """Import a process as it is, with its history (dicts or models, numbered from 1) and timer.
 
-        Raise ProcessAlreadyExists if the id is taken, and InvalidRequest if a value is none to import.
+        Raise ProcessAlreadyExists if the id is taken, and InvalidRequest for a value that cannot be put.
         """
         check_namespace(namespace)
         check_text("process_id", process_id)

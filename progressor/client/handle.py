@@ -56,7 +56,7 @@ class ProcessClient(Requesting, Timing, ABC):
     ) -> None:
         """Import a process as it is, with its history (dicts or models, numbered from 1) and timer.
 
-        Raise ProcessAlreadyExists if the id is taken, and InvalidRequest if a value is none to import.
+        Raise ProcessAlreadyExists if the id is taken, and InvalidRequest for a value that cannot be put.
         """
 
     @abstractmethod

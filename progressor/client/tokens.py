@@ -43,7 +43,8 @@ class Tokens:
     ) -> NewToken:
         """Make a token; `namespaces` are patterns in which * stands for any characters.
 
-        Raise InvalidRequest for a bad name, scope or pattern, or a lifetime over ten years. None: no end.
+        `lifetime=None`: no end. Raise InvalidRequest for a bad name, scope or pattern, or for a lifetime
+        that is not above 0 and at most ten years.
         """
         check_text("name", name)
         rights = Rights(check_scopes("scopes", scopes), check_patterns("namespaces", namespaces))

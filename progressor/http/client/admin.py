@@ -65,7 +65,7 @@ class HttpOperating:
     async def status(self, namespace: str | None = None) -> list[NamespaceStatus]:
         """Return the status of the namespaces that the token may see, as Client.status.
 
-        Raise NamespaceNotFound if this one is not known.
+        Raise NamespaceNotFound if `namespace` is not known.
         """
         return await self._listed(_STATUSES, "/v1/status", "namespaces", namespace=_checked(namespace))
 
@@ -79,7 +79,8 @@ class HttpOperating:
     ) -> list[FailureGroup]:
         """Return failures in groups, of the namespaces that the token may see, as Client.errors.
 
-        Raise InvalidRequest if `since` is no time up to now, NamespaceNotFound if the one is not known.
+        Raise InvalidRequest if `since` is a negative duration or a time without tzinfo, and
+        NamespaceNotFound if `namespace` is not known.
         """
         begin = since.isoformat() if isinstance(since, datetime) else since
         if isinstance(begin, timedelta):

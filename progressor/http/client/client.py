@@ -129,8 +129,8 @@ class HttpClient(HttpOperating, ProcessClient):
     ) -> None:
         """Import a process as it is, with its history (dicts or models, numbered from 1) and timer.
 
-        It is sent once. Raise ProcessAlreadyExists if the id is taken, and InvalidRequest if a value is
-        none to import.
+        It is sent once. Raise ProcessAlreadyExists if the id is taken, and InvalidRequest for a value that
+        cannot be imported.
         """
         check_import(events, action, status)
         parts = [event_parts(each, f"events[{place}]") for place, each in enumerate(events)]

@@ -1,4 +1,4 @@
-"""Start, call, notify and repair: a request is accepted, waited for as long as is wanted, and answered.
+"""The routes to start, call, notify and repair: a request is accepted, waited for as preferred, answered.
 
 Rule: an accepted request is never answered with a time-out. It gets its answer, or the address of its task.
 """
