@@ -1,4 +1,4 @@
--- Everybody who has a heartbeat: workers, collectors, and those that fell silent and were not dropped yet.
+-- All processes with a heartbeat: workers, collectors, and those that fell silent and were not dropped yet.
 SELECT
     w.worker_id,
     w.host,

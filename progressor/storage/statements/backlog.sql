@@ -1,5 +1,6 @@
--- What a scanner needs of one namespace: whether it is paused, a bounded count of the calls and timers that can be claimed now,
--- how long the oldest of each has waited, and when the next timer is due. Index reads of a bounded number of rows.
+-- A scanner's look at one namespace: whether it is paused, a bounded count of the calls and timers that can
+-- be claimed now, how long the oldest of each has waited, and when the next timer is due. Reads a bounded
+-- number of rows, by indexes.
 SELECT
     at.now,
     coalesce((SELECT n.paused FROM progressor.namespaces AS n WHERE n.name = %(namespace)s::text), FALSE) AS paused,

@@ -1,2 +1,2 @@
--- Isolation and access are stated with it: where sessions keep nothing, nothing else could any more.
+-- States isolation and access itself: where sessions keep no state, no other statement could before it.
 BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE NOT DEFERRABLE

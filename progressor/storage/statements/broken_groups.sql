@@ -1,6 +1,6 @@
--- What a bulk would repair, or has left: the broken processes that match, of the next so many, in groups by
--- handler and message, the largest first. Numbers in messages are one and the same. Without groups it only
--- counts: then no task is read whose handler nobody wants to know.
+-- A preview of a bulk, or what it has left: the broken processes that match, of the next `looks`, in groups
+-- by handler and message, the largest first. Numbers in messages count as equal. With `groups` 0 it only
+-- counts, and reads no task unless the filter names a handler.
 WITH looked AS MATERIALIZED (
     SELECT p.process_no, p.process_id, p.status, p.status_changed_at, p.corrupted_by, p.detail
     FROM progressor.processes AS p

@@ -1,5 +1,5 @@
--- Why processes of a namespace are broken: of the last so many of them that were made, each with the task that
--- broke it. One range of an index, then one key a process.
+-- The reasons why processes of a namespace are broken: of the `most` that were created last, each with the
+-- task that broke it. One range of an index, then one key per process.
 WITH looked AS MATERIALIZED (
     SELECT p.process_no, p.process_id, p.corrupted_by, p.status_changed_at, left(p.detail, 500) AS error
     FROM progressor.processes AS p

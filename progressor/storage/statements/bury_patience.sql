@@ -1,3 +1,3 @@
--- Behind the lock of a process nobody of ours holds its other rows: who does may hold them for long, and all
--- other zombies would wait with us.
+-- A short lock_timeout. Behind the lock of a process no session of the engine holds its other rows. Any
+-- other session may hold them for long, and all other zombies would wait too.
 SELECT set_config('lock_timeout', '500ms', TRUE)

@@ -1,6 +1,6 @@
--- cancel_stranded, after the lock: of the requests that wait on a broken process the next so many are
--- cancelled, the oldest first, and their callers returned. None of them could be claimed, and no repair begins
--- before all are gone.
+-- cancel_stranded, after the lock: cancel the next requests that wait on a broken process, the oldest
+-- first, and return those with callers. No claim takes any of them, and no repair begins before all are
+-- gone.
 WITH item AS MATERIALIZED (
     SELECT
         i.process_no, p.detail,
@@ -43,7 +43,7 @@ cancelled AS (
     RETURNING t.process_no, t.task_id, t.reply_to, t.error
 )
 
--- Whoever is not told looks for himself a little later.
+-- Callers that are not notified find out by their own poll, a little later.
 SELECT c.process_no, c.task_id, c.reply_to, c.error
 FROM cancelled AS c
 WHERE c.reply_to IS NOT NULL

@@ -1,7 +1,7 @@
--- Processes break in this transaction: cancel the requests that wait on them, and return their callers.
--- A timer that waits stays as it is: not claimable, as a task runs, and so it is held. This comes before the
--- statement that ends the steps, while their running rows, the fence, are still held. Of a long mailbox the
--- oldest so many: the others, which nobody can claim, cancel_stranded cancels later.
+-- Processes break in this transaction: cancel the requests that wait on them, and return those with
+-- callers. A waiting timer stays as it is: it is not claimable while a task runs, so it is held. This comes
+-- before the statement that ends the steps, while their running rows, the fence, are still held. Of a long
+-- mailbox the oldest `most` are cancelled; cancel_stranded later cancels the others, which no claim takes.
 WITH item AS MATERIALIZED (
     SELECT
         i.process_no, i.detail,
@@ -50,7 +50,7 @@ cancelled AS (
     RETURNING t.process_no, t.task_id, t.reply_to
 )
 
--- Whoever is not told looks for himself a little later.
+-- Callers that are not notified find out by their own poll, a little later.
 SELECT c.process_no, c.task_id, c.reply_to
 FROM cancelled AS c
 WHERE c.reply_to IS NOT NULL

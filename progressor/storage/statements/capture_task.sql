@@ -1,6 +1,6 @@
 -- Claim one task by its id, if it is the next of its process and, if it is a timer, due.
--- Row locks skip what others hold, so a claim never waits, and what is read is what was locked. The row in
--- running comes first; only what was captured leaves the schedule.
+-- Row locks skip rows that others hold, so a claim never waits, and what it reads is what it locked. The row
+-- in running is written first; only tasks that were captured leave the schedule.
 WITH due AS MATERIALIZED (
     SELECT
         d.*,
@@ -12,17 +12,17 @@ WITH due AS MATERIALIZED (
         JOIN progressor.processes AS p ON p.process_no = ANY (ARRAY[s.process_no])
         WHERE
             s.process_no = %(process_no)s::bigint AND s.task_id = %(task_id)s::bigint AND s.claimable
-            -- A request waits for no time: a clock that was set back must not keep it.
+            -- Requests wait for no time: a clock that was set back must not delay them.
             AND (
                 s.task_type NOT IN ('timeout', 'remove')
                 OR s.scheduled_time <= coalesce(%(now)s::timestamptz, now())
             )
-            -- A number of before a promotion may be that of another process, which others serve.
+            -- A number from before a promotion may be that of a process of another namespace.
             AND s.namespace_no = (
                 SELECT n.namespace_no FROM progressor.namespaces AS n
                 WHERE n.name = %(namespace)s::text AND NOT n.paused
             )
-            -- That nothing runs is what `claimable` says. Should it ever be wrong, it harms no other process.
+            -- `claimable` means that nothing runs. If it is ever wrong, no other process is harmed.
             AND NOT EXISTS (
                 SELECT FROM progressor.running AS r WHERE r.process_no = s.process_no OFFSET 0
             )
@@ -50,7 +50,7 @@ started AS (
         t.worker_id, t.lease, t.request_hash,
         d.namespace_no, d.status, d.previous_status, d.status_changed_at, d.created_at, d.detail,
         d.metadata, d.corrupted_by, d.last_event_id, d.birth,
-        -- What is large is left to large_values.
+        -- Large values are left to large_values.
         CASE WHEN octet_length(t.args) <= 65536 THEN t.args END AS args,
         CASE WHEN octet_length(t.context) <= 65536 THEN t.context END AS context,
         CASE WHEN octet_length(d.aux_state) <= 65536 THEN d.aux_state END AS aux_state,

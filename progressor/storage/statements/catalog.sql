@@ -1,6 +1,6 @@
--- What stands in the schema, one row each, by its kind and its name, with what it is: tables, columns,
--- constraints, indexes, types, views and storage parameters. Reads the catalogue alone, which is small.
--- Not the text of views, nor constraints of NOT NULL: each version of PostgreSQL has its own of those.
+-- The contents of the schema, one row each with kind, name and definition: tables, columns, constraints,
+-- indexes, types, views and storage parameters. Reads the catalogue alone, which is small. Leaves out the
+-- text of views and NOT NULL constraints, which differ by version of PostgreSQL.
 WITH ours AS MATERIALIZED (
     SELECT c.oid, c.relname, c.relkind, c.reloptions
     FROM pg_class AS c

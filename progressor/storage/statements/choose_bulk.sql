@@ -1,6 +1,6 @@
--- run_bulk, after the lock of its processes: which of them still are as they were when the bulk was made. What
--- was repaired and broke again did so later by the clock, and mostly by a later task. The numbers are handed
--- on in prg.locked, NULL for whom it is not to touch.
+-- run_bulk, after the lock of its processes: which of them are still as they were when the bulk was made. A
+-- process that was repaired and broke again did so later by the clock, and mostly by a later task. The
+-- numbers are handed on in prg.locked, with NULL for a process that the bulk must not touch.
 SELECT set_config('prg.locked', ARRAY(
     SELECT (
         SELECT p.process_no

@@ -1,5 +1,6 @@
--- What a claim that is repeated looks for first: the tasks that its own first try took, with their processes
--- as they are; or one of them. It reads all that runs, on any worker: repetitions are rare, and an index would cost each claim.
+-- The first look of a repeated claim: the tasks that its own first try took, or one of them, with their
+-- processes as they are. It reads all that runs, on any worker: repetitions are rare, and an index would
+-- cost every claim.
 SELECT
     n.name AS namespace,
     p.process_id,

@@ -1,4 +1,5 @@
--- What a claim took that cannot be read as a whole: its tasks, to be read one by one. Reads as `claimed` does.
+-- After a claim that cannot be read as a whole: the keys of its tasks, which are then read one by one.
+-- Reads as `claimed` does.
 SELECT r.process_no, r.task_id
 FROM progressor.running AS r
 WHERE r.worker_id = %(worker_id)s::bigint AND r.lease = %(lease)s::bigint

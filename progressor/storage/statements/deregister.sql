@@ -1,2 +1,2 @@
--- A worker leaves; what it still runs becomes a zombie after the age of a lease.
+-- A worker leaves; tasks that still run on it become zombies after a lease.
 DELETE FROM progressor.workers WHERE worker_id = %(worker_id)s::bigint

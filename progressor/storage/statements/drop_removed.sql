@@ -1,5 +1,5 @@
--- drop_leftovers, last: the numbers of processes that are gone end when nothing is left under them and their
--- answers were kept long enough. A younger snapshot than that of drop_rows: it sees what is left.
+-- drop_leftovers, last: forget the numbers of removed processes under which nothing is left, and whose
+-- answers were kept long enough. Its snapshot is younger than that of drop_rows, so it sees what is left.
 WITH emptied AS (
     UPDATE progressor.removed_processes AS r
     SET has_events = FALSE
@@ -25,7 +25,7 @@ deserted AS (
         SELECT h.process_no
         FROM progressor.removed_processes AS h
         WHERE
-            -- A row is changed by one part of a statement only.
+            -- Only one part of a statement may change a row.
             h.has_requests AND NOT h.has_events
             AND NOT EXISTS (
                 SELECT FROM progressor.schedule AS s WHERE s.process_no = h.process_no OFFSET 0
@@ -54,5 +54,5 @@ ended AS (
     RETURNING r.process_no
 )
 
--- Of those on which nothing waits any more the tasks may go next.
+-- Tasks of processes on which nothing waits any more can be deleted next.
 SELECT count(*) = %(limit)s::bigint OR EXISTS (SELECT FROM deserted) AS has_more FROM ended

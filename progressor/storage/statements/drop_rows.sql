@@ -1,12 +1,13 @@
--- drop_leftovers, first: rows of processes that are gone, so many at once, and so many bytes, but for one row at
--- least: the events of large ones, what waited on them, and the tasks of those whose answers were kept long enough.
--- Their numbers are nobody else's. How large a value is, is known without reading it; to delete it takes its time.
+-- drop_leftovers, first: delete rows of removed processes, up to `rows` and `bytes` but one row at least:
+-- events of large ones, requests that waited on them, and the tasks of those whose answers were kept long
+-- enough. Nobody else uses their numbers. The size of a value is known without reading it; deleting it
+-- takes its time.
 --
 --   ended, deserted        processes with events left; with requests left
---   forgotten              those whose answers are kept no longer
---   old_event, old_task    of these, the first rows, each with what all before it weigh
---   event                  of the events what there is room for, deleted
---   request, answer, task  of the tasks, each with all that knows it
+--   forgotten              processes whose answers are kept no longer
+--   old_event, old_task    their first rows, each with the bytes of all before it
+--   event                  the events that have room, deleted
+--   request, answer, task  the tasks that have room, deleted with all rows that refer to them
 WITH ended AS MATERIALIZED (
     SELECT r.process_no
     FROM progressor.removed_processes AS r
@@ -127,7 +128,7 @@ task AS (
         AND coalesce(i.bytes_before, 0) < %(bytes)s::bigint
 )
 
--- Where there was no room for all that was found, or for more to be found, there may be more.
+-- There may be more if not all that was found had room, or if the look ended at its limit.
 SELECT
     greatest((SELECT count(*) FROM old_event), (SELECT count(*) FROM old_task)) = %(rows)s::bigint
     OR EXISTS (SELECT FROM old_event WHERE bytes_before >= %(bytes)s::bigint)

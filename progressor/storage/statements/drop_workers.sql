@@ -1,5 +1,5 @@
--- Workers that died without leaving, once nothing of theirs runs. As of the collector's last own renewal, and
--- from when writes began to get through, as they are judged.
+-- Delete workers that died without leaving, once none of their tasks runs. Judged as zombies are: as of the
+-- collector's own last renewal, and from when writes began to get through.
 DELETE FROM progressor.workers AS w
 USING (
     SELECT d.worker_id

@@ -1,5 +1,5 @@
--- A claim that PostgreSQL refuses for the sake of one row, first: which tasks it would take, without touching
--- any other table. Each is then claimed alone.
+-- After a claim that PostgreSQL refused because of one row, first: the tasks that it would take, without
+-- touching any other table. Each is then claimed alone.
 SELECT s.process_no, s.task_id
 FROM progressor.schedule AS s
 WHERE

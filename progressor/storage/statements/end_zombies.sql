@@ -1,11 +1,11 @@
--- collect_zombies, where a zombie is not tried again: the task ends in error, and its process breaks if it has
--- a status to become; a lost repair has none. The lease goes off the task: whoever held it saved nothing. A
--- timer leaves another one in its place, held.
+-- collect_zombies, for zombies that are not tried again: the task ends in error, and its process breaks if
+-- the verdict has a status for it; a lost repair has none. The task loses its lease, because its holder
+-- saved nothing. A timer leaves another one in its place, held.
 --
 --   zombie                    the running row, behind its lease
---   process                   it breaks
---   ended                     the task; with whom to tell
---   timer, timer_task, held   the timer in the place of one that broke its process, its task, its row
+--   process                   the process, which breaks
+--   ended                     the task, and its caller
+--   timer, timer_task, held   the timer in place of one that broke its process: its type, task and row
 WITH zombie AS (
     DELETE FROM progressor.running AS r
     USING

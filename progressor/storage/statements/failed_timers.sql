@@ -1,5 +1,5 @@
--- The timers of a namespace that failed and will be tried again: of the so many that fall due next, because a
--- retry is soon. One range of an index, then two keys a timer.
+-- The timers of a namespace that failed and will be tried again, of the `most` that fall due next, as
+-- retries are soon. One range of an index, then two keys per timer.
 WITH looked AS MATERIALIZED (
     SELECT s.process_no, s.task_id
     FROM progressor.schedule AS s

@@ -1,4 +1,4 @@
--- The number and the birth of a process, by which an operation that may be repeated means this life of it and
+-- The number and the birth of a process: an operation that may be repeated then means this life of it and
 -- no other.
 SELECT p.process_no, p.birth
 FROM progressor.namespaces AS n

@@ -1,4 +1,5 @@
--- One token, or all of them. For how long one still holds is told as a duration: there is one clock, this one.
+-- One token, or all of them. The remaining time is returned as a duration, because only PostgreSQL's clock
+-- counts.
 SELECT
     t.token_id, t.secret_hash, t.name, t.scopes, t.namespaces, t.created_at, t.expires_at, t.revoked_at,
     t.last_used_at, t.expires_at - coalesce(%(now)s::timestamptz, now()) AS time_left

@@ -1,10 +1,10 @@
 -- collect_zombies, first: running tasks whose worker was silent for a lease (or has no row), and those that
--- outlived their worker's step_timeout + grace; their processes' rows are locked, those held by others left
--- for the next time.
--- All ages are as of `at`, the collector's last own renewal, and count from `since`, when writes began to get
--- through. Where that renewal is missing (a standby was promoted that had not got it), so may be those of
--- the workers: then nobody is judged.
--- Their tasks are not read here: one that cannot be read is not to keep the others from being found.
+-- outlived their worker's step_timeout + grace. Their processes' rows are locked; a row that others hold is
+-- left for the next round.
+-- All ages are as of `at`, the collector's own last renewal, and count from `since`, when writes began to
+-- get through. Where that renewal is missing, because a standby was promoted that had not received it,
+-- those of the workers may be missing too: then nobody is judged.
+-- Their tasks are not read here, so that an unreadable one does not keep the others from being found.
 WITH evidence AS (
     SELECT
     FROM progressor.workers AS own
@@ -13,8 +13,8 @@ WITH evidence AS (
         AND %(since)s::timestamptz <= %(at)s::timestamptz - %(lease_age)s::interval
 ),
 
--- Locked, so that none comes back to life before the verdict is committed. A row that is locked by others is
--- being renewed just now, however long that takes.
+-- Locked, so that no worker renews its row before the verdict is committed. A row that others hold is being
+-- renewed just now, however long that takes.
 silent AS MATERIALIZED (
     SELECT w.worker_id
     FROM progressor.workers AS w
@@ -52,9 +52,9 @@ CROSS JOIN LATERAL (
 ) AS own
 WHERE
     EXISTS (SELECT FROM evidence)
-    -- Where a round goes on that takes them one by one.
+    -- The place where a round that takes zombies one by one goes on.
     AND r.process_no + 0 > %(after)s::bigint
-    -- Nothing younger can be either; what is younger is most of what runs.
+    -- No younger task can be a zombie, and most running tasks are younger.
     AND r.running_time
     < %(at)s::timestamptz - least(%(lease_age)s::interval, %(grace)s::interval)
     AND (
@@ -64,7 +64,7 @@ WHERE
         )
         OR own.begin_at + own.step_timeout + %(grace)s::interval < %(at)s::timestamptz
     )
--- No plain column: the planner must not read the index in its order.
+-- Not a plain column, or the planner would read the index in its order.
 ORDER BY r.process_no + 0
 LIMIT %(limit)s::bigint
 FOR NO KEY UPDATE OF p SKIP LOCKED

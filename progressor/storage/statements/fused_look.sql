@@ -1,7 +1,7 @@
--- Calls that are run and saved in one transaction, after the lock and before their handlers: those that may
--- run now, and on what. Nothing of them is written yet. A call is told here if its process is idle, its key
--- is new, nothing is before it in the mailbox, and its namespace is not paused; of the others there is no
--- row, they are prepared. Its id is drawn under the lock, as those of all tasks.
+-- Calls that are run and saved in one transaction, after the lock and before their handlers: return those
+-- that may run now, with their processes. Nothing of them is written yet. A call may run if its process is
+-- idle, its key is new, nothing waits before it in the mailbox, and its namespace is not paused. Other
+-- calls have no row here: they are prepared. Task ids are drawn under the lock, as everywhere.
 SELECT
     i.ord,
     i.process_no,

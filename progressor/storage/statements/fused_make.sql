@@ -1,7 +1,7 @@
 -- Starts that are run and saved in one transaction, before their handlers: make the processes that do not
--- exist, in the order of their names, as prepare_init does. Their init tasks are written with their results.
--- Of those that were there, or whose key has an answer from an earlier life, or whose namespace is paused,
--- there is no row: they are prepared.
+-- exist, in the order of their names, as prepare_init does. Their init tasks are written with their
+-- results. Starts whose process exists, whose key has an answer from an earlier life, or whose namespace is
+-- paused have no row here: they are prepared.
 WITH item AS MATERIALIZED (
     SELECT
         i.*,

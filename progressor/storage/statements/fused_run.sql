@@ -1,6 +1,6 @@
--- Requests whose handlers began in this transaction and did not come to their end in it, or to one that
--- has to be saved by itself: write their tasks as running, in the hands of their worker, and block the timer
--- of their processes behind them, as prepare_* would have done.
+-- Requests whose handlers began in this transaction and did not end in it, or whose end has to be saved by
+-- itself: write their tasks as running, held by their worker, and block the timers of their processes
+-- behind them, as prepare_* would have done.
 WITH item AS MATERIALIZED (
     SELECT
         i.*,

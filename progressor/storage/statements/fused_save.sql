@@ -1,18 +1,18 @@
--- Requests that were run in this transaction, which holds the locks of their processes: write their tasks as
--- finished, with what their handlers changed. They never were in running, so there is no fence: nobody else
--- could know of them. Nothing waits on their processes but a timer, which was never blocked.
+-- Requests that were run in this transaction, which holds the locks of their processes: write their tasks
+-- as finished, with the changes of their handlers. They were never in running, so there is no fence: no
+-- other session could see them. Nothing waits on their processes but a timer, which was never blocked.
 --
--- Where no step of a batch touches its timer, fused_save_timeless is sent: this without the marked parts.
+-- If no step of a batch touches its timer, fused_save_timeless is sent: this file without the marked parts.
 --
 --   item     the request, its result, its process, and the timer that it replaces or cancels (old_timer)
 --
---   process, event                                             what the handler changed
+--   process, event                                             the handler's changes
 -- [timers
---   cancelled_timer, new_timer_task, unscheduled, scheduled    what became of the timer
+--   cancelled_timer, new_timer_task, unscheduled, scheduled    the changes of the timer
 -- timers]
 --   ended_task                                                 the task
 --
--- Its rows come as they come, each with its place in the batch.
+-- Its rows come in any order, each with its place in the batch.
 WITH item AS MATERIALIZED (
     SELECT
         i.*,
@@ -84,7 +84,7 @@ process AS (
     FROM item AS i
     WHERE
         i.status IS NOT NULL AND p.ctid = i.process_place
-        -- A step that only looked, or only answered, leaves the row as it is.
+        -- A step that changed nothing but its answer leaves the row as it is.
         AND (
             p.status <> i.status::progressor.process_status OR p.last_event_id <> i.last_event_id
             OR i.aux_state IS NOT NULL OR i.metadata IS NOT NULL
@@ -139,13 +139,13 @@ scheduled AS (
     FROM item
     WHERE
         new_timer_id IS NOT NULL
-        -- The old timer must be gone first: one timer per process.
+        -- The old timer must be deleted first: a process has one timer.
         AND (SELECT count(*) FROM unscheduled) >= 0
 ),
 -- timers]
 
 ended_task AS (
-    -- It has no reply_to: with its commit it is answered.
+    -- Without reply_to: its caller gets the answer with the commit.
     INSERT INTO progressor.tasks (
         process_no, task_id, task_type, status, scheduled_time, running_time, finished_time,
         name, args, idempotency_key, request_hash, context, worker_id, lease, response, error

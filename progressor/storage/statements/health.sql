@@ -1,4 +1,4 @@
--- How many workers live, what they serve, and which namespaces are paused.
+-- The number of live workers, the namespaces that they serve, and the paused namespaces.
 SELECT
     (
         SELECT count(*) FROM progressor.workers AS w

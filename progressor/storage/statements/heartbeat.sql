@@ -1,5 +1,5 @@
--- A process lives: its row is made or renewed. Who renews it learns the count, and by it whether the
--- renewal before this one is still there; the time is that of the row, after any wait for it.
+-- Make or renew the row of a process. The count that is returned shows the process whether its last renewal
+-- is still there; the time is that of the row, after any wait for its lock.
 INSERT INTO progressor.workers (
     worker_id, host, namespaces, step_timeouts, lease_age, free_slots, steps, seen_at
 )

@@ -1,4 +1,4 @@
--- A line that went dead is found out by the server too.
+-- Have the server notice a dead connection too.
 SELECT
     set_config('tcp_keepalives_idle', '15', FALSE),
     set_config('tcp_keepalives_interval', '5', FALSE),

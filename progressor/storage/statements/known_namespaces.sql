@@ -1,4 +1,4 @@
--- Every namespace, or one, with who serves it by the leases that the workers themselves keep.
+-- All namespaces, or one, with the workers that serve it, by the leases that these keep themselves.
 SELECT
     n.name,
     n.paused,
@@ -7,7 +7,7 @@ SELECT
     served.free_slots,
     served.steps,
     served.workers * (n.options ->> 'concurrency')::bigint AS slots,
-    -- A release that knows no reasons may have resumed it.
+    -- An older release, which knows no reasons, may have resumed it.
     CASE WHEN n.paused THEN n.pause_reason END AS pause_reason
 FROM progressor.namespaces AS n
 CROSS JOIN LATERAL (

@@ -1,6 +1,6 @@
--- A claim, second, of tasks with large values, which their worker holds by now: those values, in the order of
--- the claim, as many as go into so many bytes, and those of one task at least. How large a value is, is known
--- without reading it.
+-- A claim, second, of tasks with large values, which their worker holds by now: return the values, in the
+-- order of the claim, as many as fit into `bytes`, and those of one task at least. The size of a value is
+-- known without reading it.
 SELECT v.process_no, v.args, v.context, v.aux_state
 FROM (
     SELECT

@@ -1,5 +1,5 @@
--- What keeps a namespace from being retired: who serves it, or registered it so lately that its first sign of
--- life may still be on the way, and a bounded count of its processes.
+-- The obstacles to retiring a namespace: workers that serve it, a registration so recent that the first
+-- heartbeat may still be on its way, and a bounded count of its processes.
 SELECT
     n.name,
     n.updated_at > now() - %(lease_age)s::interval AS just_registered,

@@ -1,4 +1,4 @@
--- The workers that serve a namespace and their free slots there, for the spreading of wakes.
+-- The workers that serve a namespace and their free slots there, for spreading wakes.
 SELECT
     w.worker_id,
     coalesce((w.free_slots ->> %(namespace)s::text)::bigint, 0) AS free_slots

@@ -3,6 +3,6 @@
 SELECT p.process_no
 FROM unnest(%(process_no)s::bigint[]) AS i (process_no)
 JOIN progressor.processes AS p ON p.process_no = ANY (ARRAY[i.process_no])
--- By the item, not by the row: the planner must not read the index in its order.
+-- Ordered by the item, not by the row, or the planner would read the index in its order.
 ORDER BY i.process_no
 FOR NO KEY UPDATE OF p

@@ -1,5 +1,6 @@
--- run_bulk, first: a bulk that is due is this transaction's until it ends, however it ends; one that somebody
--- else runs is passed by. Before any process: nobody who holds a process waits for a bulk.
+-- run_bulk, first: lock a bulk that is due until this transaction ends, however it ends; skip one that
+-- another runner holds. This comes before any lock of a process: no session that holds a process waits for
+-- a bulk.
 SELECT
     b.bulk_id, b.created_at, b.namespace, b.detail_like, b.handler, b.simple, b.pace, b.status, b.ended_at,
     b.looked_at, b.passed_by, b.begun, b.repaired, b.refused, b.failed, b.removed, b.last_error,

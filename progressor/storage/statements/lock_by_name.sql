@@ -1,6 +1,6 @@
--- The same for requests, which know their processes by name. It hands the numbers on to the statements
--- that follow, in prg.locked, each at the place of its item in the batch. What was not found is NULL there:
--- it could not be locked, and what is started meanwhile is left alone.
+-- Lock as `lock` does, for requests, which know their processes by name. The numbers are handed on to later
+-- statements in prg.locked, each at the place of its item in the batch. A process that was not found is
+-- NULL there: it could not be locked, and if it is started meanwhile it is left alone.
 WITH locked AS MATERIALIZED (
     SELECT i.ord, p.process_no
     FROM unnest(%(namespace)s::text[], %(process_id)s::text[])
@@ -15,7 +15,7 @@ WITH locked AS MATERIALIZED (
         OFFSET 0
     ) AS found
     JOIN progressor.processes AS p ON p.process_no = ANY (ARRAY[found.process_no])
-    -- By what was found, not by the row: the planner must not read the index in its order.
+    -- Ordered by what was found, not by the row, or the planner would read the index in its order.
     ORDER BY found.process_no
     FOR NO KEY UPDATE OF p
 )

@@ -1,4 +1,4 @@
--- The same for one request: there is nothing to be brought in an order, which is the larger part of the work.
+-- Lock as `lock_by_name` does, for one request: without ordering, which is the larger part of the work.
 SELECT set_config('prg.locked', ARRAY[(
     SELECT p.process_no
     FROM progressor.processes AS p

@@ -1,5 +1,5 @@
--- A collector's own way into the tables that saving a step writes to: who else may not write to them, cannot
--- save, and is not late for that.
+-- Lock the tables that saving a step writes to, as a step would, without waiting. If the collector cannot,
+-- no worker can save either, and none of their steps is late for that.
 LOCK TABLE
 progressor.processes, progressor.removed_processes, progressor.tasks, progressor.running,
 progressor.schedule, progressor.events

@@ -1,6 +1,5 @@
--- run_bulk, behind its lock: the next broken processes that match, so many as there is `room` for, out of the
--- next `looks`; and where that ends. Of these few it is known only behind their own locks whether they still
--- do.
+-- run_bulk, behind its lock: the next broken processes that match, up to `room` of the next `looks`, and
+-- where the look ended. Whether they still match is known only behind their own locks.
 WITH looked AS MATERIALIZED (
     SELECT
         p.process_no, p.process_id, p.created_at, p.status, p.status_changed_at, p.corrupted_by, p.detail,
@@ -29,7 +28,7 @@ matching AS (
         FROM progressor.tasks AS t
         WHERE
             t.process_no = l.process_no AND t.task_id = l.corrupted_by
-            -- Else nobody asks.
+            -- The task is read only if the filter names a handler.
             AND %(handler)s::text IS NOT NULL
         OFFSET 0
     ) AS t ON TRUE

@@ -1,4 +1,4 @@
--- collect_zombies, second, behind the locks: what the tasks of zombies have gone through so far.
+-- collect_zombies, second, behind the locks: the earlier tries and losses of the zombies' tasks.
 SELECT i.process_no, t.scheduled_time, t.attempts_count, t.last_retry_interval, t.zombie_count
 FROM unnest(%(process_no)s::bigint[], %(task_id)s::bigint[]) AS i (process_no, task_id)
 CROSS JOIN LATERAL (

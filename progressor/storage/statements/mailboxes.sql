@@ -1,6 +1,6 @@
--- How deep the mailboxes of these processes are, counted up to `most`, since when the oldest request waits in
--- each, and how fast they get shorter: how many of the last `steps` tasks before that one ended within
--- `span`, and when the first of them did. Ranges of the primary keys, each with a limit.
+-- The depths of these mailboxes, counted up to `most`; the time since which the oldest request waits in
+-- each; and their paces: how many of the last `steps` tasks before that one ended within `span`, and when
+-- the first of them did. Ranges of the primary keys, each with a limit.
 SELECT
     i.process_no,
     p.process_id,

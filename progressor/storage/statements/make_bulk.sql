@@ -1,5 +1,5 @@
--- make_bulk: the filter, and the bound. Of the clock, and of the numbers of tasks: one that is drawn here, so
--- every task that is made later has a greater one, also that of a step whose transaction began before.
+-- make_bulk: store the filter, and the bound by the clock and by task number. The number is drawn here, so
+-- every task that is made later has a greater one, even in a transaction that began before.
 INSERT INTO progressor.bulks (
     created_at, until_task, namespace, detail_like, handler, simple, args,
     request_hash, idempotency_key, bulk_hash, pace, paced_at, next_at, still_since
@@ -9,6 +9,6 @@ SELECT
     %(handler)s::text, %(simple)s::boolean, %(args)s::bytea, %(request_hash)s::bytea,
     %(idempotency_key)s::text, %(bulk_hash)s::bytea, %(pace)s::interval, i.now, i.now, i.now
 FROM (SELECT coalesce(%(now)s::timestamptz, now()) AS now) AS i
--- One that is there uses up no number.
+-- A bulk that exists already must use up no number.
 WHERE NOT EXISTS (SELECT FROM progressor.bulks AS b WHERE b.idempotency_key = %(idempotency_key)s::text)
 ON CONFLICT (idempotency_key) DO NOTHING

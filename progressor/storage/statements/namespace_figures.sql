@@ -1,12 +1,13 @@
--- What an operator is told of one namespace: its processes that are broken and those that were started in the
--- last minute, both counted up to a bound, and when its next timers are due. Ranges of indexes, each with a limit.
+-- An operator's figures of one namespace: its broken processes and those started in the last minute, both
+-- counted up to a bound, and the times at which its next timers are due. Ranges of indexes, each with a
+-- limit.
 SELECT
     (
         SELECT count(*)
         FROM (
             SELECT FROM progressor.processes AS p
             WHERE p.namespace_no = at.namespace_no AND p.detail IS NOT NULL
-            -- In the order of its index: no other one will do, however many are broken.
+            -- In the order of its index, so that the planner takes no other one, however many are broken.
             ORDER BY p.created_at, p.process_no
             LIMIT %(most)s::bigint
         ) AS broken
@@ -18,7 +19,7 @@ SELECT
             WHERE
                 p.namespace_no = at.namespace_no
                 AND p.created_at > at.now - interval '1 minute'
-                -- In the words of the index, and in its order: no other one will do.
+                -- In the words and the order of its index, so that the planner takes no other one.
                 AND p.created_at > '-infinity'
             ORDER BY p.created_at, p.process_no
             LIMIT %(most)s::bigint

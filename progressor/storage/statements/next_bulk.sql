@@ -1,4 +1,4 @@
--- Which bulk is to be looked at first, and in how long; no row if none runs.
+-- The time until the next round of a bulk is due; no row if no bulk runs.
 SELECT b.next_at - coalesce(%(now)s::timestamptz, now()) AS due_in
 FROM progressor.bulks AS b
 WHERE b.ended_at IS NULL

@@ -1,5 +1,5 @@
--- The task that waits first in the mailbox of a process, if it could be claimed now. It is asked for by a
--- worker whose step waits for this process; whether it still waits, its claim will see.
+-- The first request in the mailbox of a process, if it can be claimed now. A worker whose step waits for
+-- this process asks for it; the claim checks whether it still waits.
 SELECT h.task_id
 FROM (
     SELECT s.task_id, s.claimable

@@ -1,4 +1,5 @@
--- run_bulk, last: how far it is, and what was begun, committed with the repairs themselves.
+-- run_bulk, last: store the progress of the bulk and the repairs that it began, in the transaction of the
+-- repairs.
 WITH begun AS (
     INSERT INTO progressor.bulk_repairs (bulk_id, process_no, task_id)
     SELECT %(bulk_id)s::bigint, i.process_no, i.task_id

@@ -1,5 +1,6 @@
--- For how long the oldest transaction of this database keeps rows that are gone from being cleared away; a
--- VACUUM does not. Without the role pg_read_all_stats those of other users are not shown: then it is not known.
+-- The age of the oldest transaction of this database that keeps VACUUM from removing dead rows; a VACUUM
+-- itself does not count. Without the role pg_read_all_stats the age is unknown, because transactions of
+-- other users are hidden.
 SELECT
     CASE
         WHEN pg_has_role('pg_read_all_stats', 'USAGE')

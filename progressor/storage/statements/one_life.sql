@@ -1,5 +1,5 @@
--- prepare_init, second: one key starts one life. The first statement looked for the keys of earlier lives,
--- but one that ended while it waited for the name is seen only here: to insert its row again stops the
+-- prepare_init, second: one key starts one life. The first statement looked for keys of earlier lives, but
+-- a life that ended while it waited for the name is seen only here: inserting its row again fails the
 -- transaction, which is then repeated.
 INSERT INTO progressor.removed_processes (process_no, kept_until)
 SELECT r.process_no, now()

@@ -1,4 +1,4 @@
--- A request whose outcome cannot be read, after it was committed: the task that it made, if it made one.
+-- After a request whose outcome was committed and cannot be read: the task that it made, if it made one.
 SELECT t.process_no, t.task_id
 FROM progressor.tasks AS t
 WHERE

@@ -1,18 +1,19 @@
--- prepare_call and notify, after the lock: append to the mailbox of each process. The first task of an
--- idle process runs at once if its caller has a free worker; a live timer is blocked behind it.
--- Task ids are drawn under the lock, so their order in a process is the order of acceptance.
--- What is not accepted is told from the tables, so that an operation repeated after a lost answer finds
--- its own earlier success: a task whose running row carries the item's lease is the item's own to run; any
--- other task of the same key is a duplicate, be it of an earlier life of the process.
+-- prepare_call and notify, after the lock: append to the mailbox of each process. The first task of an idle
+-- process runs at once if its caller has a free slot; a live timer is blocked behind it. Task ids are drawn
+-- under the lock, so their order in a process is the order of acceptance.
+-- The outcome of a request that is not accepted is read from the tables, so that an operation repeated
+-- after a lost answer finds its own earlier success: a task whose running row has the item's lease is the
+-- item's own to run; any other task of the same key is a duplicate, even one of an earlier life of the
+-- process.
 --
 --   item            the request, its process, and the task that has its key; whether it is accepted
---   next            whether it is the next of its process: nothing runs there, no other waits before it
+--   next            whether it is the next of its process: nothing runs there and none waits before it
 --   placed          whether it runs at once; the live timer
 --
---   new_task        what is accepted
---   runs_now        who runs now
+--   new_task        the accepted requests
+--   runs_now        the tasks that run at once
 --   blocked_timer   the timer behind it
---   waits           who waits now
+--   waits           the tasks that wait
 WITH item AS (
     SELECT
         i.*,

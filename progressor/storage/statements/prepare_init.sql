@@ -1,15 +1,15 @@
 -- prepare_init: make the processes that do not exist, each with its init task. They are inserted in the
--- order of their names: two inserters of the same names wait for each other one way only. An inserted row
--- is a locked row. A key that has an answer from an earlier life of its process starts nothing.
--- One row per process that was made; `started` tells of the others.
+-- order of their names, so that two transactions with the same names wait for each other in one direction
+-- only. An inserted row is a locked row. A key that has an answer from an earlier life of its process
+-- starts nothing. Returns one row per process that was made; `started` returns the others.
 --
 --   item             the request, unless its key has an answer of an earlier life
 --   process          the processes whose names were free
 --   made             the requests that made them
 --
 --   new_task         the init tasks
---   runs_now         who runs now
---   waits            who waits now
+--   runs_now         the tasks that run at once
+--   waits            the tasks that wait
 WITH item AS MATERIALIZED (
     SELECT
         i.*,

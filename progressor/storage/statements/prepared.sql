@@ -1,6 +1,6 @@
--- The last statement of both repairs: what became of each item, read from the tables, so that an
--- operation repeated after a lost answer finds its own earlier success. A task whose running row
--- carries the item's lease is the item's own to run; any other task of the same key is a duplicate.
+-- The last statement of both repairs: the outcome of each item, read from the tables, so that an operation
+-- repeated after a lost answer finds its own earlier success. A task whose running row has the item's lease
+-- is the item's own to run; any other task of the same key is a duplicate.
 SELECT
     p.status,
     p.previous_status,

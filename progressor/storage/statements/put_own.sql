@@ -1,4 +1,4 @@
--- put, repeated after a lost answer: was it this import that took the id?
+-- put, repeated after a lost answer: whether this import took the id.
 SELECT t.task_id
 FROM progressor.namespaces AS n
 CROSS JOIN LATERAL (

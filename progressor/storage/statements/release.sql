@@ -1,6 +1,6 @@
--- Give running tasks back to the schedule: by a worker that stops before it began them (attempts 0), or by
--- the collector for a worker that died (attempts 1). They can be claimed again at their own times, which
--- are over, or after a delay.
+-- Put running tasks back to the schedule: for a worker that stops before it began them (attempts 0), or for
+-- a worker that died (attempts 1). They can be claimed again at their own times, which have passed, or
+-- after a delay.
 WITH given_back AS (
     DELETE FROM progressor.running AS r
     USING
@@ -13,7 +13,7 @@ WITH given_back AS (
         AND r.task_id = i.task_id AND r.lease = i.lease
     RETURNING
         r.process_no, r.task_id, r.task_type, i.delay * interval '1 microsecond' AS delay, i.detail,
-        -- A mailbox task goes back to the head of its mailbox; a timer behind any call that waits.
+        -- A request goes back to the head of its mailbox, a timer behind any call that waits.
         CASE WHEN r.task_type IN ('timeout', 'remove') THEN (
             SELECT s.task_id
             FROM progressor.schedule AS s

@@ -1,29 +1,30 @@
--- End processes, and return the callers to tell.
--- With a task_id it is the end of that step, if its running row, the fence, is still held: that row and the
+-- End processes, and return the waiting tasks whose callers must be notified.
+-- With a task_id it is the end of that step, if its running row, the fence, is still held; that row and the
 -- task's stay for save_result, which comes next. The process's number is then kept for a day, with the task
--- and the answers of the last day: a caller may not have read its own yet, and a start asked again must not
--- begin a second life. Where nobody can ask, as for a timer's, minutes will do: a save that is repeated after
--- a lost answer looks for it.
--- Without a task_id somebody wants the process of this birth forgotten, keys and all; if it has ended by a step
--- of its own meanwhile there is nothing to forget, and what that step kept stays. Its number and its birth are
--- kept for a day, so that who asks for an answer is told what is so.
--- A large process ends as fast as a small one: what waits on it goes with it; its events and its finished
--- tasks are left under its number, which no other life will have, and drop_leftovers deletes them in pieces.
--- It is large by its rows, or by 64 MiB of events or tasks; the few events of a small one are not looked at.
--- Of a long mailbox the oldest requests go here, with the one that could be claimed; drop_leftovers deletes the
--- others, too.
--- A request by a name looks at the earlier lives of that name. From the 17th on, a life that ends is no longer
--- looked at: its answers are found by their keys. One of more than 1,000 tasks is: no name has many of these.
+-- and the answers of the last day: a caller may not have read its answer yet, and a repeated start must not
+-- begin a second life. Where no caller can ask, as after a timer, ten minutes are enough: a save that is
+-- repeated after a lost answer looks for the number.
+-- Without a task_id a caller wants the process of this birth forgotten, keys and all. If a step of its own
+-- has ended it meanwhile, there is nothing to forget, and what that step kept stays. Number and birth are
+-- kept for a day, so that a caller that asks for an answer learns that the process was removed.
+-- A large process ends as fast as a small one: the requests that wait on it go with it; its events and its
+-- finished tasks stay under its number, which no other life will have, and drop_leftovers deletes them in
+-- pieces. It is large by its number of rows, or by 64 MiB of events or tasks; the few events of a small one
+-- are not looked at. Of a long mailbox the oldest requests go here, with the one that could be claimed;
+-- drop_leftovers deletes the others too.
+-- A request by name looks at the earlier lives of that name. From the 17th on a life that ends is no longer
+-- looked at, and its answers are found by their keys; except a life of more than 1,000 tasks, as no name
+-- has many of these.
 --
 --   item                  the process, behind the fence if there is one, whether it is large, and up to which
 --                         task its mailbox goes here
---   process               it ends here
---   kept                  its number, for as long as an answer of it may be asked for
+--   process               the process, which ends here
+--   kept                  its number, for as long as a caller may ask for an answer of it
 --   answer                the keys of these answers, where its name had many lives
 --   event                 its history
---   waiting, step         what waited on it, and what ran, if no step of its own ends it
---   unanswered            the tasks of these: whose callers are told
---   answered              the tasks whose answers nobody may ask for any more
+--   waiting, step         the tasks that wait on it, and the one that runs, unless its own step ends it
+--   unanswered            their rows in tasks, with the callers to be notified
+--   answered              the tasks whose answers no caller may ask for any more
 WITH item AS MATERIALIZED (
     SELECT
         i.*,
@@ -94,7 +95,7 @@ kept AS (
     SELECT
         p.process_no,
         p.now + CASE
-            -- What a large one leaves is deleted soon.
+            -- The rows that a large one leaves are deleted soon.
             WHEN p.task_id IS NULL THEN CASE WHEN p.is_large THEN interval '0' ELSE interval '1 day' END
             WHEN p.is_large OR EXISTS (
                 SELECT FROM progressor.tasks AS t
@@ -105,7 +106,7 @@ kept AS (
             ) THEN interval '1 day'
             ELSE interval '10 minutes'
         END,
-        -- Without a name nobody finds it by a key.
+        -- Without a name no request finds it by a key.
         CASE WHEN p.task_id IS NOT NULL THEN n.name END,
         CASE WHEN p.task_id IS NOT NULL THEN p.process_id END,
         p.is_large AND p.last_event_id > 0,
@@ -181,7 +182,7 @@ answered AS (
         AND (i.task_id IS NULL OR t.idempotency_key IS NULL OR t.finished_time < i.now - interval '1 day')
 )
 
--- Whoever is not told looks for himself a little later.
+-- Callers that are not notified find out by their own poll, a little later.
 SELECT u.process_no, u.task_id, u.reply_to
 FROM unanswered AS u
 WHERE u.reply_to IS NOT NULL

@@ -1,6 +1,6 @@
--- How the tasks that somebody waits for stand, in their order, as many as go into so many bytes, and one at
--- least. A row is the one that is meant if its key and hash are, and its process's birth: another server may
--- have handed out the numbers again. Of a task without a row, `gone` says what is known.
+-- The outcomes of tasks that callers wait for, in their order, as many as fit into `bytes`, and one at
+-- least. A row is that task if its key and hash, and its process's birth, are the same: another server may
+-- have handed out the numbers again. For a task without a row, `gone` says what is known.
 SELECT a.status, a.response, a.error, a.gone
 FROM (
     SELECT
@@ -24,7 +24,7 @@ FROM (
         UNION ALL
         SELECT TRUE
         FROM progressor.removed_processes AS r
-        -- An older release has removed it without its birth.
+        -- NULL if an older release removed it, without its birth.
         WHERE r.process_no = i.process_no AND coalesce(r.birth, i.birth) IS NOT DISTINCT FROM i.birth
         LIMIT 1
     ) AS life ON TRUE
@@ -35,7 +35,7 @@ FROM (
             t.process_no = i.process_no AND t.task_id = i.task_id
             AND t.idempotency_key IS NOT DISTINCT FROM i.idempotency_key
             AND t.request_hash IS NOT DISTINCT FROM i.request_hash
-            -- What waited on a process that was removed ended with it, though its row may be left for a while.
+            -- A request that waited on a removed process ended with it, even if its row is still there.
             AND (life.is_removed IS FALSE OR life.is_removed AND t.finished_time IS NOT NULL)
         OFFSET 0
     ) AS t ON TRUE

@@ -1,7 +1,7 @@
--- Repairs succeed in this transaction, on processes that broke in their init: that task waits again, with its
--- arguments and its key, as the first of its mailbox. It keeps the error of its last run until the next one
--- ends, as a timer that is retried does. This comes before the statement that ends the repairs, while their
--- running rows, the fence, are still held.
+-- Repairs succeed in this transaction, on processes that broke in their init: the init task waits again,
+-- with its arguments and its key, as the first of its mailbox. It keeps the error of its last run until the
+-- next run ends, as a retried timer does. This comes before the statement that ends the repairs, while
+-- their running rows, the fence, are still held.
 WITH item AS MATERIALIZED (
     SELECT
         i.process_no, p.corrupted_by AS task_id, p.namespace_no,

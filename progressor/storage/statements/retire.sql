@@ -1,5 +1,5 @@
 -- Forget a namespace that nobody serves and that has no process, behind `lock_processes`. A worker that
--- registers it at the same time waits for this or is waited for: then its row is young again.
+-- registers it at the same time waits for this, or this waits for the worker: then the row is young again.
 DELETE FROM progressor.namespaces AS n
 WHERE
     n.name = %(name)s::text

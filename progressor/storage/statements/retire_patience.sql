@@ -1,2 +1,2 @@
--- Retiring a namespace holds up whoever writes to processes: not for long.
+-- A short lock_timeout: retiring a namespace holds up all writes to processes.
 SELECT set_config('lock_timeout', '2s', TRUE)

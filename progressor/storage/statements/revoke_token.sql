@@ -1,4 +1,4 @@
--- End a token. The row stays: it says that callers of this database need a token.
+-- Revoke a token. The row stays, because with any token in the table all callers of this database need one.
 UPDATE progressor.tokens AS t
 SET revoked_at = coalesce(%(now)s::timestamptz, now())
 WHERE t.token_id = %(token_id)s::text AND t.revoked_at IS NULL

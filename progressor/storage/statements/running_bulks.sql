@@ -1,5 +1,5 @@
--- What a runner shows: how many bulks of each namespace have not ended, and for how long that one has stood still
--- which has done so longest. As many rows as there are such bulks, by the index of these.
+-- For the metrics of a runner: the number of bulks of each namespace that have not ended, and the longest
+-- time for which one of them has stood still. Reads as many rows as there are such bulks, by their index.
 SELECT
     b.namespace,
     count(*) AS bulks,

@@ -1,4 +1,5 @@
--- How many steps run in each namespace: no more rows than all workers have slots, and what a collector will take.
+-- The number of steps that run in each namespace: reads no more rows than all workers have slots, and those
+-- that a collector will take.
 SELECT
     (SELECT n.name FROM progressor.namespaces AS n WHERE n.namespace_no = p.namespace_no) AS name,
     count(*) AS steps

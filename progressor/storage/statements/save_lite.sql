@@ -1,15 +1,15 @@
--- save_lite, after the lock: what save_result does with the steps that are the most by far, in fewer parts.
--- They ended well and leave their process running, with a new timer or none; and nothing waits on it, no call
--- and no timer that was blocked. Of a step that found something waiting, or lost its lease, there is no row,
--- and nothing of it was done: save_result tells which it was. Parts of the same names do the same there.
+-- save_lite, after the lock: saves the most common steps as save_result does, in fewer parts. They ended
+-- well and leave their process running, with a new timer or none; and nothing waits on it, neither a call
+-- nor a timer that was blocked. A step that found something waiting, or lost its lease, has no row, and
+-- nothing of it was done: save_result tells the two apart. Parts of the same names do the same there.
 --
 --   item     the step, behind the fence; due: when its new timer is due
 --   placed   next_id: its new timer, if that runs at once
 --
---   process, event                                      what the handler changed
---   ended_task, new_timer_task                          what became of the tasks
---   scheduled                                           who waits now
---   continued, released                                 who runs now
+--   process, event                                      the handler's changes
+--   ended_task, new_timer_task                          the tasks that ended or are new
+--   scheduled                                           the new timer that waits
+--   continued, released                                 the running rows that go on or are deleted
 WITH item AS MATERIALIZED (
     SELECT
         i.*,
@@ -44,7 +44,7 @@ WITH item AS MATERIALIZED (
         FROM progressor.running AS r
         WHERE
             r.process_no = i.process_no AND r.task_id = i.task_id AND r.lease = i.lease
-            -- Not "=": the planner must look the row up by its key, not by its worker.
+            -- Not "=", so that the planner looks the row up by its key, not by its worker.
             AND r.worker_id IS NOT DISTINCT FROM i.worker_id
         OFFSET 0
     ) AS r
@@ -87,7 +87,7 @@ process AS (
     FROM item AS i
     WHERE
         p.ctid = i.process_place
-        -- A step that only looked, or only answered, leaves the row as it is.
+        -- A step that changed nothing but its answer leaves the row as it is.
         AND (
             p.status <> i.status::progressor.process_status OR p.last_event_id <> i.last_event_id
             OR i.aux_state IS NOT NULL OR i.metadata IS NOT NULL
@@ -108,7 +108,7 @@ event AS (
 
 ended_task AS (
     UPDATE progressor.tasks AS t
-    -- A timer that was tried before has an error until now.
+    -- A retried timer keeps the error of its last try until here.
     SET status = 'finished', finished_time = i.now, response = i.response, error = NULL
     FROM item AS i
     WHERE

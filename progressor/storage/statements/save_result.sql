@@ -1,21 +1,21 @@
--- save_result, after the lock: end the steps whose running row is still held (the fence: task, worker, lease),
--- and put the next task of each process in its place. All parts read the state from before this statement.
--- Where a process breaks, is removed or begins anew, cancel_waiting, remove or restart_init have been there
--- first, behind the same fence. A row is found once, in `item`, and changed by its place.
+-- save_result, after the lock: end the steps whose running row is still held (the fence: task, worker,
+-- lease), and put the next task of each process in its place. All parts read the state from before this
+-- statement. If a process breaks, is removed or begins anew, cancel_waiting, remove or restart_init came
+-- before, behind the same fence. A row is found once, in `item`, and changed by its place.
 --
---   item     the step, behind the fence: its process, the timer that was blocked under it (old_timer), the
---            first call that waits: the calls that wait on a process are younger than the task that runs on
---            it, so the ones that were done before are not waded through. But for an init that runs anew:
---            restart_init has put it back, and the repair that runs is younger
---   timed    new_timer: the timer that this step sets (replace), or that is held in the place of the one
---            that broke the process (break); due: when a timer is due, be it new or old
+--   item     the step, behind the fence: its process, the timer that was blocked under it (old_timer), and
+--            the first call that waits. Waiting calls are younger than the running task, so the search skips
+--            the calls that ended before. An init that runs anew is the exception: restart_init put it
+--            back, and the repair that runs is younger
+--   timed    new_timer: the timer that this step sets (replace), or that is held in place of the one that
+--            broke the process (break); due: when the timer is due, new or old
 --   placed   next_id: the task that runs at once: the first waiting call, else a timer that is due
 --
---   process, event                                      what the handler changed
---   ended_task, cancelled_timer, started_task,          what became of the tasks
+--   process, event                                      the handler's changes
+--   ended_task, cancelled_timer, started_task,          the tasks that ended, began or are new
 --   new_timer_task
---   unscheduled, scheduled, resumed                     who waits now
---   continued, released                                 who runs now
+--   unscheduled, scheduled, resumed                     the changes of the schedule
+--   continued, released                                 the running rows that go on or are deleted
 WITH item AS MATERIALIZED (
     SELECT
         i.*,
@@ -53,11 +53,11 @@ WITH item AS MATERIALIZED (
         FROM progressor.running AS r
         WHERE
             r.process_no = i.process_no AND r.task_id = i.task_id AND r.lease = i.lease
-            -- Not "=": the planner must look the row up by its key, not by its worker.
+            -- Not "=", so that the planner looks the row up by its key, not by its worker.
             AND r.worker_id IS NOT DISTINCT FROM i.worker_id
         OFFSET 0
     ) AS r
-    -- Left: of a process that is removed in this transaction nothing is left to read.
+    -- A left join: a process that is removed in this transaction has no row any more.
     LEFT JOIN LATERAL (
         SELECT p.ctid AS place, p.namespace_no
         FROM progressor.processes AS p
@@ -130,7 +130,7 @@ process AS (
     FROM placed AS i
     WHERE
         i.status IS NOT NULL AND p.ctid = i.process_place
-        -- A step that only looked, or only answered, leaves the row as it is.
+        -- A step that changed nothing but its answer leaves the row as it is.
         AND (
             p.status <> i.status::progressor.process_status OR p.last_event_id <> i.last_event_id
             OR i.aux_state IS NOT NULL OR i.metadata IS NOT NULL
@@ -244,7 +244,7 @@ scheduled AS (
     FROM placed
     WHERE
         (disposition = 'retry' OR new_timer_id <> coalesce(next_id, 0))
-        -- The old timer must be gone first: one timer per process.
+        -- The old timer must be deleted first: a process has one timer.
         AND (SELECT count(*) FROM unscheduled) >= 0
 ),
 
@@ -284,7 +284,7 @@ released AS (
 SELECT
     i.ord,
     i.now,
-    -- Of a call that goes on: that of the timer behind it.
+    -- With a call as continuation it is the time of the timer behind it.
     CASE WHEN (i.call_id IS NULL OR i.next_id IS NOT NULL) AND i.disposition <> 'break' THEN i.due END AS due,
     CASE
         WHEN i.next_id IS DISTINCT FROM i.call_id THEN NULL
@@ -315,7 +315,7 @@ LEFT JOIN LATERAL (
     FROM progressor.tasks AS t
     WHERE
         t.process_no = i.process_no
-        -- A new timer is not there yet to be read: do not look.
+        -- A new timer cannot be read yet: do not look for it.
         AND t.task_id = CASE WHEN i.next_id IS DISTINCT FROM i.new_timer_id THEN i.next_id END
     OFFSET 0
 ) AS t ON TRUE

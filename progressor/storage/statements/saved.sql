@@ -1,6 +1,6 @@
--- save_result, repeated after a lost answer: which of these steps did the first try end? Only the holder
--- of a lease ends a task and leaves its lease on it (a collector takes it off), so a task of this lease
--- that no longer runs was saved; the running row of the next lease is its continuation.
+-- save_result, repeated after a lost answer: the steps that the first try ended. Only the holder of a lease
+-- ends a task and leaves its lease on it (a collector removes it), so a task of this lease that no longer
+-- runs was saved; the running row of the next lease is its continuation.
 SELECT
     i.ord,
     coalesce(%(now)s::timestamptz, now()) AS now,

@@ -1,4 +1,4 @@
--- The namespaces that live workers serve, and how many serve each.
+-- The namespaces that live workers serve, and how many workers serve each.
 SELECT
     served.name,
     count(*) AS workers

@@ -1,2 +1,2 @@
--- Which PostgreSQL this is.
+-- The version of PostgreSQL.
 SELECT current_setting('server_version') AS server_version

@@ -1,6 +1,7 @@
--- What a session states of itself, or, where a pooler lends sessions out, a transaction: what follows relies
--- on it, and a role or a database may have it otherwise. Under repeatable read, who waited for a lock would
--- decide by what was so before it waited. No deadline ends an idle session: it is idle because it is kept.
+-- The settings of a session or, where a pooler lends sessions out, of a transaction: later statements rely
+-- on them, and a role or a database may have others. Under repeatable read, a transaction that waited for a
+-- lock would decide by what was true before it waited. No deadline ends an idle session, which is kept on
+-- purpose.
 SELECT
     set_config('default_transaction_isolation', 'read committed', %(is_local)s::boolean),
     set_config('default_transaction_read_only', 'off', %(is_local)s::boolean),

@@ -1,6 +1,6 @@
--- run_bulk, behind its lock: what came of the repairs that were begun, from the rows of their tasks. After a
--- repair that succeeded, the init that broke the process runs anew: then the end of that is the end of the
--- repair. It is the first task of its process. A process whose tasks are all gone was removed by somebody.
+-- run_bulk, behind its lock: the results of the repairs that were begun, from the rows of their tasks.
+-- After a successful repair, an init that broke the process runs anew: then the repair ends when that init,
+-- the first task of its process, ends. A process whose tasks are all gone was removed.
 WITH ended AS MATERIALIZED (
     SELECT
         r.process_no, r.task_id, p.process_id,

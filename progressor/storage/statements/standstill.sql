@@ -1,5 +1,5 @@
--- Why a request has no answer yet: whether its namespace is paused, whether a live worker serves it, and how
--- many requests wait before it on its process. They are counted in the index of the process alone.
+-- The reason why a request has no answer yet: whether its namespace is paused, whether a live worker serves
+-- it, and how many requests wait before it on its process, counted in the index of the process alone.
 SELECT
     n.paused,
     EXISTS (

@@ -1,6 +1,6 @@
--- prepare_init, of those that were not made: what the tables say of their names and keys, so that an
--- operation repeated after a lost answer finds its own earlier success. A task whose running row carries
--- the item's lease is the item's own to run; any other task of the same key is a duplicate.
+-- prepare_init, for requests that made no process: the contents of the tables for their names and keys, so
+-- that an operation repeated after a lost answer finds its own earlier success. A task whose running row
+-- has the item's lease is the item's own to run; any other task of the same key is a duplicate.
 SELECT
     n.namespace_no IS NOT NULL AS is_served,
     p.status,

@@ -1,5 +1,6 @@
--- stop_bulk: by its number and its key, for another server may have handed out the number again. Whoever runs it holds the row for a whole round, so from the commit on nothing more is begun.
--- How many are under way the row itself says: a newer one than the snapshot's, if this had to wait.
+-- stop_bulk, by number and key, because another server may have handed out the number again. A runner holds
+-- the row for a whole round, so from the commit on no more repairs begin. The number under way is read from
+-- the row itself, which is newer than the snapshot if this had to wait.
 UPDATE progressor.bulks AS b
 SET
     status = CASE
@@ -9,7 +10,7 @@ SET
         WHEN b.begun > b.repaired + b.refused + b.failed + b.removed THEN NULL
         ELSE coalesce(%(now)s::timestamptz, clock_timestamp())
     END,
-    -- What is under way may have ended by now: the next round sees it.
+    -- Repairs under way may have ended by now: the next round counts them.
     next_at = least(b.next_at, coalesce(%(now)s::timestamptz, clock_timestamp()))
 WHERE
     b.bulk_id = %(bulk_id)s::bigint AND b.idempotency_key = %(idempotency_key)s::text AND b.status = 'running'

@@ -1,5 +1,6 @@
--- cancel_stranded, first: of the next so many broken processes, in the order of their index, those on which
--- requests still wait: more than the end that broke them could cancel. And the last one that was looked at.
+-- cancel_stranded, first: of the next broken processes, in the order of their index, those on which
+-- requests still wait, because they were more than the break could cancel; and the last process that was
+-- looked at.
 WITH looked AS MATERIALIZED (
     SELECT p.namespace_no, p.created_at, p.process_no
     FROM progressor.processes AS p

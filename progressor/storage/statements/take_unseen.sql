@@ -1,7 +1,7 @@
--- A claim that PostgreSQL refuses for the sake of one row, then: claim one task by its id, if it is the next of
--- its process and due, without reading a value of it. Captures as `capture_task` does.
--- Row locks skip what others hold, so a claim never waits, and what is read is what was locked. The row in
--- running comes first; only what was captured leaves the schedule.
+-- After a claim that PostgreSQL refused because of one row, second: claim one task by its id, if it is the
+-- next of its process and due, without reading a value of it. Captures as `capture_task` does.
+-- Row locks skip rows that others hold, so a claim never waits, and what it reads is what it locked. The row
+-- in running is written first; only tasks that were captured leave the schedule.
 WITH due AS MATERIALIZED (
     SELECT
         d.process_no,
@@ -19,12 +19,12 @@ WITH due AS MATERIALIZED (
                 s.task_type NOT IN ('timeout', 'remove')
                 OR s.scheduled_time <= coalesce(%(now)s::timestamptz, now())
             )
-            -- A number of before a promotion may be that of another process, which others serve.
+            -- A number from before a promotion may be that of a process of another namespace.
             AND s.namespace_no = (
                 SELECT n.namespace_no FROM progressor.namespaces AS n
                 WHERE n.name = %(namespace)s::text AND NOT n.paused
             )
-            -- That nothing runs is what `claimable` says. Should it ever be wrong, it harms no other process.
+            -- `claimable` means that nothing runs. If it is ever wrong, no other process is harmed.
             AND NOT EXISTS (
                 SELECT FROM progressor.running AS r WHERE r.process_no = s.process_no OFFSET 0
             )

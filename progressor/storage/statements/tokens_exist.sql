@@ -1,2 +1,2 @@
--- Whether there is any token, be it expired or revoked.
+-- Whether there is any token, even an expired or revoked one.
 SELECT EXISTS (SELECT FROM progressor.tokens) AS found

@@ -1,4 +1,4 @@
--- Note that a token is in use, unless that was noted lately: no write per request.
+-- Note the use of a token, unless that was noted lately: not every request writes.
 UPDATE progressor.tokens AS t
 SET last_used_at = coalesce(%(now)s::timestamptz, now())
 WHERE

@@ -1,10 +1,10 @@
--- The requests of a namespace that wait, those behind other requests too: a bounded count, how long the oldest
--- has waited, and the processes where most of them wait. A request waits behind a step that runs, or behind
--- the first request of its process, which could be claimed: so `running` (as many rows as all workers have
--- slots) and the claimable heads lead to every mailbox, and no row of a mailbox is read beyond `most`.
+-- The requests that wait in a namespace, also behind others: a bounded count, how long the oldest has
+-- waited, and the processes on which most of them wait. A request waits behind a running step, or behind
+-- the first request of its process, which can be claimed. So `running` (as many rows as all workers have
+-- slots) and the claimable heads lead to every mailbox, and no mailbox is read beyond `most` rows.
 --
---   head       the first that waits in each mailbox: of all processes that run, and the oldest `heads` others
---   mailbox    how many wait there, counted up to `most`; its rank by depth and by age
+--   head       the first request of each mailbox: of all processes that run, and the oldest `heads` others
+--   mailbox    its requests, counted up to `most`; its rank by depth and by age
 WITH head AS MATERIALIZED (
     SELECT r.process_no, h.task_id, h.scheduled_time, FALSE AS is_claimable
     FROM progressor.running AS r
@@ -65,7 +65,7 @@ FROM (
     SELECT
         coalesce(sum(m.requests), 0)::bigint AS requests,
         min(m.scheduled_time) AS oldest,
-        -- Of mailboxes that are not listed some is deeper, or there are more of them.
+        -- True if an unlisted mailbox reaches `most`, or if there may be more mailboxes.
         coalesce(bool_or(m.requests = %(most)s::bigint AND m.by_depth > %(deepest)s::bigint AND m.by_age > 1), FALSE)
         OR count(*) FILTER (WHERE m.is_claimable) = %(heads)s::bigint AS at_least
     FROM mailbox AS m

@@ -1,6 +1,6 @@
 -- Only a broken process has a detail; what broke it is a task of its own that ended in error.
 -- Reads: all processes.
--- One that was imported as broken was broken by no task: it never had another status.
+-- A process that was imported as broken was broken by no task: it never had another status.
 SELECT
     n.name AS namespace, p.process_id, p.corrupted_by AS task_id,
     CASE

@@ -26,7 +26,7 @@ WHERE
     AND CASE
         WHEN p.status <> 'error' THEN t.task_type = 'repair'
         WHEN t.is_timer THEN t.runs
-        -- What waited when it broke is cancelled in pieces, before any repair.
+        -- Requests that waited when it broke are cancelled in pieces, before any repair.
         WHEN t.task_type = 'repair' THEN t.requests > 1
         ELSE t.runs
     END

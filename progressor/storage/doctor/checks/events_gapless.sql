@@ -23,7 +23,7 @@ LEFT JOIN progressor.removed_processes AS gone ON gone.process_no = e.process_no
 WHERE
     (%(namespace)s::text IS NULL OR coalesce(n.name, gone.namespace) = %(namespace)s::text)
     AND CASE
-        -- Those of a large process that is gone are deleted piece by piece.
+        -- Events of a large process that was removed are deleted in pieces.
         WHEN p.process_no IS NULL THEN NOT coalesce(gone.has_events, FALSE)
         ELSE (coalesce(e.n, 0), coalesce(e.high, 0), coalesce(e.low, 1))
             <> (p.last_event_id, p.last_event_id, 1)

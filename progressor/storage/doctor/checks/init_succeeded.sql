@@ -1,7 +1,7 @@
 -- No process is running whose init has failed.
 -- Reads: all processes.
--- Its init is the first of its tasks; that of an imported one is its import. While an init waits or runs,
--- `init_comes_first` looks at it.
+-- Its init is the first of its tasks; the init of an imported process is its import. While an init waits or
+-- runs, `init_comes_first` checks it.
 SELECT
     n.name AS namespace, p.process_id, t.task_id,
     format('its init ended in %%s: %%s', t.status, left(t.error, 200)) AS found

@@ -1,6 +1,6 @@
 -- No request waits that is older than the task that runs on its process, be that a request or a timer.
 -- Reads: schedule, running.
--- The end of a step looks for the next request behind its own task, and would never see an older one.
+-- The end of a step looks for the next request behind its own task, and would never find an older one.
 SELECT
     n.name AS namespace, p.process_id, s.task_id,
     format('it waits, while task %%s, made later, runs', r.task_id) AS found

@@ -1,6 +1,6 @@
 -- Every process is of a namespace that exists.
 -- Reads: all processes, namespaces.
--- Its name is known nowhere else: who asks for one namespace does not hear of it.
+-- Its name is known nowhere else: a check of one namespace does not find it.
 SELECT
     n.name AS namespace, p.process_id, NULL::bigint AS task_id,
     format('process %%s is of namespace %%s, which is not there', p.process_no, p.namespace_no) AS found

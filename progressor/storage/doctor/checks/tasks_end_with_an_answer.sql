@@ -1,7 +1,7 @@
 -- A task has a finished_time once it is final, and then: finished, no error; error or cancelled, a reason.
 -- Requests have an idempotency key, timers none; no task that still lives has a response.
 -- Reads: all tasks.
--- A finished request may have no response: a raw handler can answer nothing.
+-- A finished request may have no response: a raw handler may return none.
 SELECT
     coalesce(n.name, gone.namespace) AS namespace,
     coalesce(p.process_id, gone.process_id) AS process_id,
@@ -21,7 +21,7 @@ LEFT JOIN progressor.namespaces AS n ON n.namespace_no = p.namespace_no
 LEFT JOIN progressor.removed_processes AS gone ON gone.process_no = t.process_no AND p.process_no IS NULL
 WHERE
     (%(namespace)s::text IS NULL OR coalesce(n.name, gone.namespace) = %(namespace)s::text)
-    -- Of a number that is known nowhere `tasks_of_a_process` tells.
+    -- A task whose process is known nowhere is a finding of `tasks_of_a_process`.
     AND coalesce(p.process_no, gone.process_no) IS NOT NULL
     AND (
         (t.finished_time IS NULL) <> (t.status IN ('waiting', 'running'))

@@ -1,6 +1,6 @@
 -- Every task is of a process, or of a removed one; what is left of a removed process is final, or to be deleted.
 -- Reads: all tasks.
--- A name may be used again while answers of its earlier life are still kept: that had another number.
+-- A name may be used again while answers of an earlier life are still kept: that life had another number.
 SELECT
     gone.namespace, gone.process_id, t.task_id,
     CASE
