@@ -200,7 +200,7 @@ class Node:
         self._wakes.wake(namespace, kind)
 
     def wake_worker(self, worker_id: int, namespace: str, kind: Kind) -> None:
-        """Hint to one worker, which may be this process."""
+        """Wake one worker, which may be this process."""
         if worker_id == self.node_id:
             self.ring(namespace, kind)
         elif self.signals is not None:

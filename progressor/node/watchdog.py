@@ -25,7 +25,7 @@ from progressor.supervision import keep_thread
 log = Logger("progressor.watchdog")
 
 Running = Callable[[asyncio.Task[Any]], Task | None]
-"""Finds the step that runs in an asyncio task."""
+"""A function that finds the step that runs in an asyncio task."""
 
 # Seconds: a handler that blocks the loop for so long is logged; between two looks.
 LONGEST, _LOOK = 1.0, 0.2

@@ -1,4 +1,4 @@
-"""The catalogue of a database's schema, and how it differs from the one of this release.
+"""The catalogue of a database's schema, and its differences from that of this release.
 
 Rule: `catalog.txt` lists what the migrations make, one line each; a test holds it to a database that was
 just migrated. Only what is listed is compared: what an operator added, an index say, is left alone.

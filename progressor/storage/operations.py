@@ -87,7 +87,7 @@ class Storage(Bulks, Oversight, TokenStatements):
         self._until_done = partial(self._transact, patience=None, holds=always, apart=damage)
 
     def _patience_for(self, requests: Sequence[Request]) -> float | None:
-        # What may have been committed into this worker's hands must not be forgotten.
+        # A task that may have been committed into this worker's hands must not be forgotten.
         holds = any(request.worker_id is not None for request in requests)
         return None if holds else self._patience
 
@@ -119,8 +119,7 @@ class Storage(Bulks, Oversight, TokenStatements):
                     for place, row in zip(left, told["started"], strict=True):
                         if not is_gone(row):
                             found[place] = prepared_of(requests[place], row)
-                    # A process that was in the way, and is gone by now with its answers, is in the way no
-                    # more.
+                    # A process that was in the way is gone by now, with its answers: try again.
                     left = [place for place in left if place not in found]
             return [found[place] for place in range(len(requests))]
 
@@ -156,7 +155,7 @@ class Storage(Bulks, Oversight, TokenStatements):
     async def fused_call(
         self, requests: Sequence[Request], run: Run, *, now: datetime | None = None
     ) -> list[Fused]:
-        """Accept calls, run and save them in one transaction; None for one that was not run here.
+        """Accept calls, run and save them in one transaction; return None for one that was not run here.
 
         Doubtful if PostgreSQL or the connection failed: preparing the requests finds what was committed.
         """
@@ -254,7 +253,7 @@ class Storage(Bulks, Oversight, TokenStatements):
         return found[0] if found else None
 
     async def hand_back(self, tasks: Sequence[Task]) -> None:
-        """Return claimed tasks that were not begun; they can be claimed again at once."""
+        """Put claimed tasks that were not begun back to the schedule; they can be claimed again at once."""
         params = {**release_columns(tasks), "attempts": 0, "now": None}
         statements = {"lock": params, "release": params}
         await self._transact("hand_back", statements, patience=None, holds=always)

@@ -339,7 +339,7 @@ def most_cancelled(processes: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Zombie:
-    """A task taken from a worker that is gone or ran too long: why, and what became of it."""
+    """A task whose worker is gone or that ran too long: the reason for its end, and the disposition."""
 
     task: TaskRef
     process_id: str

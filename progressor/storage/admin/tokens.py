@@ -1,4 +1,4 @@
-"""Bearer tokens: made, found, revoked, and when they were used.
+"""Bearer tokens: made, found, revoked, and their use noted.
 
 Rule: a secret never comes here, only its hash. PostgreSQL's clock decides whether a token holds.
 """
@@ -62,7 +62,7 @@ class TokenStatements(Transactions):
         return _token_of(rows[0]) if rows else None
 
     async def use_token(self, token_id: str, *, now: datetime | None = None) -> None:
-        """Note that a token is in use; written only if the last note is older than USE_GRANULARITY."""
+        """Note that a token is in use, unless the last note is younger than USE_GRANULARITY."""
         await self._rows("use_token", token_id=token_id, granularity=USE_GRANULARITY, now=now)
 
     async def tokens_exist(self) -> bool:

@@ -1,4 +1,4 @@
-"""Array parameters in PostgreSQL's binary format: how a batch travels.
+"""Array parameters in PostgreSQL's binary format, in which a batch travels.
 
 Rule: a column of a batch always travels as the same type, whatever its values are. (A driver that picks
 a list's type by its content makes another prepared statement and another plan of every mix.) Each is named

@@ -222,7 +222,10 @@ class Session:
         await self.commit({})
 
     async def _prepare(self, statements: Transaction) -> None:
-        """Prepare statements in a round trip of its own: one that fails later leaves no doubt which are."""
+        """Prepare missing statements in a round trip of its own.
+
+        A statement that fails later then leaves no doubt which ones are prepared.
+        """
         missing = [name for name in statements if name not in self._prepared]
         self._is_quiet = False
         for name in missing:
@@ -245,8 +248,7 @@ class Session:
                 continue
             result = pgconn.get_result()
             if result is None:
-                # None stands between the results of two statements; after the last one it means a lost
-                # server.
+                # Comes between the results of two statements; after the last one it means a lost server.
                 if pgconn.status != pq.ConnStatus.OK:
                     raise failure or psycopg.OperationalError("the connection was lost")
                 continue

@@ -110,7 +110,7 @@ class ConnectionPool(Generic[C]):
             await self._idle.pop()[0].close()
 
     async def close(self) -> None:
-        """Close what is idle; what is in use is closed when its user is done."""
+        """Close idle connections; those in use are closed when they are given back."""
         self._closed = True
         if self._look is not None:
             self._look.cancel()

@@ -58,8 +58,8 @@ class ErrorRule(NamedTuple):
     what: str
     meaning: ErrorClass
     ends_sessions: bool = False
-    """True if this session and all idle ones are dropped: they lead to the same server, or have lost the
-    state that they rely on."""
+    """True if this session and all idle ones are dropped: they lead to the same server, or are wrong
+    about their own state, such as prepared statements."""
     of_one_item: bool = False
     """True if the server is well, and perhaps refuses the batch because of one item."""
     is_damage: bool = False
@@ -130,7 +130,7 @@ def judged(error: psycopg.Error) -> ErrorRule:
 def is_definite(error: psycopg.Error) -> bool:
     """Return whether PostgreSQL refused the transaction.
 
-    If not, the connection was lost and it may be committed.
+    If not, the connection was lost, and the transaction may have been committed.
     """
     # Some poolers send only the second of the two fields.
     severity = error.diag.severity_nonlocalized or error.diag.severity
@@ -138,7 +138,7 @@ def is_definite(error: psycopg.Error) -> bool:
 
 
 class Unreadable(InvalidRequest):
-    """Raised when PostgreSQL committed, but returned a value that cannot be read; the engine wrote none."""
+    """Raised when PostgreSQL committed and returned an unreadable value, which the engine never wrote."""
 
     def __init__(self, statement: str, error: Exception) -> None:
         super().__init__(

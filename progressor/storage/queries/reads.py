@@ -178,7 +178,7 @@ class Reads:
         return rows if of.last is None else rows[::-1], found[0]["found"] > len(rows)
 
     async def task(self, namespace: str, process_id: str, task_id: int) -> AnswerRow | None:
-        """Return the outcome of a task, of a process or of a removed life of it.
+        """Return the outcome of a task, of a process or of a life of it that removed itself.
 
         None if there is no such task.
         """

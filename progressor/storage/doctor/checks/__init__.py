@@ -86,7 +86,7 @@ def run(
     """Yield the result of each check, with at most `most` findings, all in one snapshot of the database."""
     role = None
     try:
-        # A standby will do as well.
+        # Any server will do, a standby too.
         with session_setup.connect_blocking(dsn, "progressor doctor", server="any") as connection:
             role = connection.info.user
             # One snapshot for all checks: a busy system gives no false alarm.
