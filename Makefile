@@ -19,12 +19,15 @@ programs_of = $(VENV)/postgresql-$(1)
 # A second environment, with every dependency at the lower bound that pyproject.toml states.
 LOWEST := $(VENV)/lowest
 PYTEST := $(PYTHON) -m pytest -n 2
+# Half a minute of tests: what is pure, the rules of the docs, and the hot operations on a database.
+QUICK := tests/unit tests/docs/test_rules.py tests/docs/test_references.py \
+	$(foreach verb,prepare_init prepare_call search_calls search_timers save_result put fencing,tests/storage/test_$(verb).py)
 
 # Images often set it. The tests start Python hundreds of times, which is not to compile everything anew each time.
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-oldest test-lowest test-matrix check lint format bench deep chaos linearizability soak build \
+.PHONY: help demo test test-oldest test-lowest test-matrix check quick lint format bench deep chaos linearizability soak build \
 	clean
 
 help:  ## Show these targets
@@ -53,6 +56,9 @@ test-matrix: $(DEV) $(foreach v,$(POSTGRES),$(call programs_of,$(v)))  ## Run th
 	done; printf "\n$$said"; exit $$failed
 
 check: lint test  ## Everything that must hold before a commit: lint, then test
+
+quick: lint  ## Lint, and the quickest tests: before each commit; `make check` before what is shared
+	$(PYTEST) -q $(QUICK)
 
 lint: $(DEV)  ## Formatting, style, types and the import contract
 	$(BIN)/ruff format --check .

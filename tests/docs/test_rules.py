@@ -12,6 +12,8 @@ from tests.docs.pages import ROOT, read
 
 _EXCEPTION = re.compile(r"#\s*(?:noqa: [A-Z0-9, ]+|type: ignore\[[\w, -]+\])(?P<reason>.*)$")
 MOST_MODULES = 16
+_RELATIVE = re.compile(r"(?:What|Who|Whose|Whom|How|Of|That|Whether|Which|Where|Whatever|Whoever)\b")
+_Documented = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 _Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
@@ -49,6 +51,18 @@ def test_no_folder_has_too_many_modules() -> None:
         if folder.name != "cli"
     }
     assert {name: count for name, count in counts.items() if count > MOST_MODULES} == {}
+
+
+def test_docstrings_open_with_a_verb_or_a_noun() -> None:
+    """None opens with a relative word, which has no subject that a reader can point at."""
+    opened = [
+        f"{name}: {text.partition(chr(10))[0]}"
+        for name, source in _files("progressor")
+        for node in ast.walk(ast.parse(source))
+        if isinstance(node, _Documented) and (text := ast.get_docstring(node)) is not None
+        if _RELATIVE.match(text)
+    ]
+    assert opened == []
 
 
 def test_a_class_has_a_name_of_its_own() -> None:

@@ -124,7 +124,7 @@ async def test_stateless_reads_refuse_a_standby(pair: Pair) -> None:
     _, standby = pair
     reads = Reads(f"{standby.dsn}?target_session_attrs=any", patience=SECOND / 10, session_state=False)
     with pytest.raises(StorageUnavailable, match="recovery"):
-        await reads.namespace(NS)
+        await reads.process(NS, "p")
     await reads.close()
 
 

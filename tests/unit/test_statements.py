@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import pytest
 
+from progressor.storage import statements
 from progressor.storage.statements import STATEMENTS
 
 _PART = re.compile(r"^(?:WITH )?(\w+) AS (?:MATERIALIZED )?\($", re.MULTILINE)
@@ -28,6 +30,12 @@ def mapped(name: str) -> list[str]:
 def test_a_long_statement_has_a_map_of_its_parts(name: str) -> None:
     """Each part once, in their order."""
     assert mapped(name) == parts(name)
+
+
+def test_each_file_has_a_name_of_its_own() -> None:
+    """In whichever folder it stands: a statement is known by it."""
+    names = [path.stem for path in Path(statements.__path__[0]).rglob("*.sql")]
+    assert sorted(names) == sorted(name for name in STATEMENTS if not name.endswith("_timeless"))
 
 
 def test_the_longest_are_among_them() -> None:

@@ -1,7 +1,8 @@
 """The SQL statements, one file each, with the rules that they keep.
 
-`STATEMENTS["save_result"]` is the text of `save_result.sql`; parameters are named, arrays travel as the
-types of `storage.arrays`. Every table, type and sequence is named with its schema, `progressor`;
+`STATEMENTS["save_result"]` is the text of `steps/save_result.sql`: a folder for each kind of operation, a
+name of its own for each file. Parameters are named, arrays travel as the
+types of `storage.postgres.arrays`. Every table, type and sequence is named with its schema, `progressor`;
 `in_schema` puts another one in its place.
 
 Rules, so that an index is read by its whole key or not at all, whatever the statistics say:
@@ -24,8 +25,9 @@ that finds nothing to do costs its start all the same.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from importlib.resources import files
+from importlib.resources.abc import Traversable
 from typing import Any
 
 from progressor.config import DEFAULT_SCHEMA
@@ -41,10 +43,17 @@ Results = dict[str, list[Row]]
 _QUALIFIED = re.compile(rf"\b{DEFAULT_SCHEMA}\.")
 _TIMERS = re.compile(r"^ *-- \[timers\n.*?^ *-- timers\]\n", re.MULTILINE | re.DOTALL)
 
+
+def _files(folder: Traversable) -> Iterator[Traversable]:
+    for path in folder.iterdir():
+        if path.is_dir():
+            yield from _files(path)
+        elif path.name.endswith(".sql"):
+            yield path
+
+
 STATEMENTS: dict[str, str] = {
-    path.name.removesuffix(".sql"): path.read_text(encoding="utf-8")
-    for path in files(__package__).iterdir()
-    if path.name.endswith(".sql")
+    path.name.removesuffix(".sql"): path.read_text(encoding="utf-8") for path in _files(files(__package__))
 }
 STATEMENTS |= {
     f"{name}_timeless": _TIMERS.sub("", sql) for name, sql in STATEMENTS.items() if _TIMERS.search(sql)
