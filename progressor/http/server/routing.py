@@ -46,7 +46,7 @@ class Route(APIRoute):
         scope = scope_of([*at_route, *self._parameters.dependencies])
         if scope is None:
             name = endpoint.__name__
-            raise TypeError(f"{name} needs one scope: declare its caller with needs(…), or public")
+            raise TypeError(f"{name} needs one scope: declare its caller with require_scope(…), or public")
         self.scope = scope
         security = [] if scope == PUBLIC else [{BEARER: [scope]}]
         kwargs["openapi_extra"] = {**(kwargs.get("openapi_extra") or {}), "security": security}
