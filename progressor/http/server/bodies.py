@@ -104,9 +104,9 @@ class ProcessBody(BaseModel):
     timer: TimerBody | None
     last_event_id: int
     metadata: dict[str, Any]
-    state: Any = Field(default=None, description="Only where it is asked for.")
+    state: Any = Field(default=None, description="Present only if it is asked for.")
     state_base64: Bytes
-    history: list[EventBody] | None = Field(default=None, description="Only where it is asked for.")
+    history: list[EventBody] | None = Field(default=None, description="Present only if it is asked for.")
 
 
 class TaskBody(BaseModel):
@@ -128,7 +128,7 @@ class TaskBody(BaseModel):
     running_time: datetime | None
     finished_time: datetime | None
     attempts_count: int
-    last_retry_interval: float | None = Field(description="In seconds.")
+    last_retry_interval: float | None = Field(description="Seconds.")
     worker_id: str | None
     events: list[EventBody]
 
@@ -174,14 +174,14 @@ class AcceptedBody(BaseModel):
     namespace: str
     process_id: str
     task_id: int
-    fingerprint: str | None = Field(description="Tells the task from another of its number.")
+    fingerprint: str | None = Field(description="Tells this task from another one with its number.")
     idempotency_key: str | None
-    paused: bool = Field(description="Whether its namespace is paused: then it waits for an operator.")
+    paused: bool = Field(description="True if its namespace is paused: the task waits for an operator.")
     served: bool | None = Field(
-        description="Whether a live worker serves its namespace; null: not looked up."
+        description="True if a live worker serves its namespace; null if not looked up."
     )
     requests_before: int | None = Field(
-        description="How many requests wait before it on its process, up to 1,001; null: not looked up."
+        description="Requests that wait before it, counted up to 1,001; null if not looked up."
     )
 
 

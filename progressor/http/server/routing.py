@@ -118,7 +118,7 @@ Fingerprint = Annotated[
     str | None,
     Query(
         pattern=r"^[A-Za-z0-9_-]{16}$",
-        description="Of the request, as in the address that its answer gave.",
+        description="The fingerprint of the request, from the address that its answer gave.",
     ),
 ]
 

@@ -97,7 +97,7 @@ async def ready(server: TheServer) -> Response:
 @routes.get(
     "/health",
     operation_id="health",
-    summary="How the API and its database are",
+    summary="The health of the API and of its database",
     response_model=None,
     responses=answers(
         {200: ("It can work.", OBJECT), 503: ("It cannot.", OBJECT)}, (400, 401, 403, 412, 429, 500)

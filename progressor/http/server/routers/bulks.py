@@ -159,7 +159,7 @@ async def bulks(
     request: Request,
     server: TheServer,
     caller: Annotated[Caller, require_scope("bulk")],
-    limit: Annotated[int, Query(ge=1, le=1000, description="Of the newest, at most so many.")] = _SHOWN,
+    limit: Annotated[int, Query(ge=1, le=1000, description="The most bulks of the answer.")] = _SHOWN,
 ) -> Response:
     """Return the newest bulks of the namespaces that the caller sees."""
     bodies.require_acceptable(request, headers.JSON)
@@ -171,7 +171,7 @@ async def bulks(
 @routes.get(
     _BULK,
     operation_id="bulk",
-    summary="How a bulk stands",
+    summary="A bulk and its progress",
     response_model=None,
     responses=answers({200: ("The bulk, with what is left.", BulkBody)}, (*ANY_TIME, 404)),
 )

@@ -27,7 +27,7 @@ _MOMENT, _DURATION = TypeAdapter(AwareDatetime), TypeAdapter(timedelta)
 
 Only = Annotated[
     str | None,
-    Query(description="Of this namespace alone.", json_schema_extra=text_schema(NAMESPACE_PATTERN)),
+    Query(description="Only this namespace.", json_schema_extra=text_schema(NAMESPACE_PATTERN)),
 ]
 
 
@@ -189,7 +189,7 @@ async def namespaces(
 @routes.get(
     "/v1/workers",
     operation_id="workers",
-    summary="Who has a heartbeat",
+    summary="OS processes with a heartbeat: workers and collectors",
     response_model=None,
     responses=answers({200: ("The workers.", WorkersBody)}, ANY_TIME),
 )
@@ -230,7 +230,7 @@ async def pause(
         Query(
             min_length=1,
             max_length=256,
-            description="Why, for whoever finds it paused.",
+            description="The reason, for the operator who finds it paused.",
             json_schema_extra={"pattern": WITHOUT_NUL},
         ),
     ] = None,
@@ -282,7 +282,7 @@ async def retire(
 @routes.get(
     "/v1/status",
     operation_id="status",
-    summary="What waits and runs in each namespace, what is broken, and who serves it",
+    summary="Status of each namespace: waiting, running and broken work, and its workers",
     response_model=None,
     responses=answers({200: ("The namespaces.", StatusBody)}, (*ANY_TIME, 404)),
 )
@@ -329,7 +329,7 @@ async def mailbox(
 @routes.get(
     "/v1/errors",
     operation_id="errors",
-    summary="What fails, grouped by namespace, handler and message",
+    summary="Failures, grouped by namespace, handler and message",
     response_model=None,
     responses=answers({200: ("The groups.", FailuresBody)}, (*ANY_TIME, 404)),
 )
@@ -339,7 +339,7 @@ async def errors(
     caller: Annotated[Caller, require_scope("errors:read")],
     namespace: Only = None,
     since: Annotated[
-        str | None, Query(description="What failed since this time, or in this last time: 3600, PT1H.")
+        str | None, Query(description="Failures since this time, or of this last time: 3600, PT1H.")
     ] = None,
 ) -> Response:
     """Return broken processes, and timers that failed and are tried again. It needs processes:read, too."""

@@ -67,15 +67,15 @@ HistoryOf = Annotated[
     str | None,
     Query(
         pattern="^(none|(first|last):([1-9][0-9]{0,2}|1000))$",
-        description="Which events to show: none, first:N or last:N, N from 1 to 1000.",
+        description="The events to show: none, first:N or last:N, N from 1 to 1000.",
         examples=["last:20"],
     ),
 ]
 After = Annotated[int, Query(ge=0, le=LAST_ID, description="The id to begin behind.")]
 Before = Annotated[int | None, Query(ge=1, le=LAST_ID, description="The id to end before.")]
-Limit = Annotated[int, Query(ge=1, le=MOST_ITEMS, description="How many at most.")]
-Last = Annotated[int | None, Query(ge=0, le=MOST_ITEMS, description="How many of the end, at most.")]
-ShowState = Annotated[bool, Query(description="Whether to show the state; it needs state:read.")]
+Limit = Annotated[int, Query(ge=1, le=MOST_ITEMS, description="The most items of a page.")]
+Last = Annotated[int | None, Query(ge=0, le=MOST_ITEMS, description="The most tasks from the end.")]
+ShowState = Annotated[bool, Query(description="Show the state; it needs the scope state:read.")]
 
 
 class SearchQuery(BaseModel, extra="forbid"):
@@ -85,15 +85,15 @@ class SearchQuery(BaseModel, extra="forbid"):
     status: ProcessStatus | None = None
     metadata: str | None = Field(
         None,
-        description="A JSON object; what contains all of it is found.",
+        description="A JSON object; metadata that contain all of it match.",
         json_schema_extra={"contentMediaType": headers.JSON},
     )
     timer: TimerFilter | None = None
     created_after: Moment | None = None
     created_before: Moment | None = None
-    state: bool = Field(default=False, description="Whether to show states; it needs state:read.")
+    state: bool = Field(default=False, description="Show states; it needs the scope state:read.")
     limit: int = Field(default=100, ge=1, le=MOST_ITEMS)
-    cursor: str | None = Field(None, description="From the page before.")
+    cursor: str | None = Field(None, description="The cursor that the page before returned.")
 
 
 @routes.get(
@@ -311,7 +311,7 @@ async def result(
 @routes.get(
     "/v1/processes",
     operation_id="search",
-    summary="Processes by what is known of them",
+    summary="Search processes by namespace, status, metadata, timer and creation",
     response_model=None,
     responses=answers({200: ("A page of processes.", PageBody)}, (*ANY_TIME, 404)),
 )
@@ -355,7 +355,7 @@ async def search(
 @routes.get(
     "/v1/namespaces/{namespace}",
     operation_id="namespace",
-    summary="What the workers that serve a namespace have written of it",
+    summary="Options and JSON schemas that the workers of a namespace published",
     response_model=None,
     openapi_extra=TAGGED,
     responses=answers(
