@@ -22,8 +22,10 @@ from progressor.storage.values import Import, Request, Step, TaskKey, TaskOutcom
 
 Columns = dict[str, Any]
 
-# A text of JSON, or a number that is written with an exponent because it is large.
-_TEXT_OR_LARGE = re.compile(r'"(?:[^"\\]|\\.)*"|-?[\d.]+e\+\d+')
+# A number with an exponent because it is large: 1e+16, or 1e16 as older releases of pydantic write it.
+_LARGE = re.compile(r"\de\+?\d")
+# A text of JSON, or such a number.
+_TEXT_OR_LARGE = re.compile(r'"(?:[^"\\]|\\.)*"|-?[\d.]+e\+?\d+')
 
 
 def json_text(value: Metadata | None) -> str | None:
@@ -32,7 +34,7 @@ def json_text(value: Metadata | None) -> str | None:
         return None
     text = to_json(value).decode() if value else "{}"
     # jsonb forgets the exponent, and 1e+16 would come back as a whole number.
-    return _TEXT_OR_LARGE.sub(_with_a_point, text) if "e+" in text else text
+    return _TEXT_OR_LARGE.sub(_with_a_point, text) if _LARGE.search(text) else text
 
 
 def _with_a_point(token: re.Match[str]) -> str:
