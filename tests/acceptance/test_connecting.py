@@ -168,7 +168,7 @@ async def test_closed_while_it_connects(
     monkeypatch.setattr(schema_check, "check", check)
     client = Client(dsn, **options)
     asking = asyncio.create_task(client.get(NS, "p"))
-    await begun.wait()
+    await asyncio.wait_for(begun.wait(), 20)
     await client.close()
     with pytest.raises(StorageUnavailable, match=CLOSED):
         await asking
