@@ -1,4 +1,4 @@
-"""Outages in the log: a line when one begins, while it lasts, and when it is over.
+"""Outages in the log, and the lack of file descriptors, which looks like an outage.
 
 Rule: the lines do not grow with the failures. However many operations fail and however often each is tried,
 an outage has a line at its beginning, one every half minute while it lasts, and one at its end, each with
@@ -7,6 +7,10 @@ its cause or its length.
 
 from __future__ import annotations
 
+import errno
+import os
+import resource
+import sys
 import time
 from threading import Lock
 from typing import NamedTuple
@@ -20,6 +24,9 @@ _AGAIN, _CALM = 30.0, 5.0
 # knows whether the outage lasts.
 _FORGOTTEN = 60.0
 _LONGEST_CAUSE = 300
+
+NO_DESCRIPTORS = "this OS process has no file descriptor left: raise its limit (LimitNOFILE, ulimit -n)"
+_NO_DESCRIPTOR = (errno.EMFILE, errno.ENFILE)
 
 
 class Says(NamedTuple):
@@ -111,3 +118,18 @@ def in_one_line(text: str) -> str:
     """Return a text for a line of the log: without line ends, at most 300 characters."""
     text = " ".join(text.split())
     return text if len(text) <= _LONGEST_CAUSE else text[: _LONGEST_CAUSE - 1] + "…"
+
+
+def most_descriptors() -> int:
+    """Return the number of file descriptors that this OS process may have open at once."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return sys.maxsize if soft == resource.RLIM_INFINITY else soft
+
+
+def descriptors_are_used_up() -> bool:
+    """Return whether the OS refuses another descriptor just now, to this process or to all."""
+    try:
+        os.close(os.open(os.devnull, os.O_RDONLY))
+    except OSError as error:
+        return error.errno in _NO_DESCRIPTOR
+    return False

@@ -7,8 +7,8 @@ import secrets
 
 from progressor.bench import flows
 from progressor.bench.databases import run_sql, runner
+from progressor.bench.flows import Names, named
 from progressor.bench.measure import Figures, Meter, passed, until, warm
-from progressor.bench.names import Names, named
 from progressor.bench.rows import add_stored
 from progressor.engine import Engine
 

@@ -12,8 +12,8 @@ from typing import Literal
 from progressor.bench import flows
 from progressor.bench.chain import check_counts
 from progressor.bench.databases import run_sql, runner
+from progressor.bench.flows import STYLES
 from progressor.bench.measure import ClosedLoop, Figures, Meter, spread
-from progressor.bench.names import STYLES
 from progressor.bench.rows import add_mailbox, unattended
 from progressor.engine import Engine
 from progressor.loggers import Logger

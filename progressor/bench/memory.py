@@ -7,8 +7,8 @@ import gc
 
 from progressor.bench import flows
 from progressor.bench.databases import runner
+from progressor.bench.flows import Names
 from progressor.bench.measure import Figures, resident, until
-from progressor.bench.names import Names
 from progressor.bench.rows import add_timers
 from progressor.engine import Engine
 

@@ -13,8 +13,8 @@ from progressor.bench import flows
 from progressor.bench.chain import check_counts
 from progressor.bench.children import child
 from progressor.bench.databases import runner
+from progressor.bench.flows import STYLES, Names, named
 from progressor.bench.measure import ClosedLoop, Figures, Turns
-from progressor.bench.names import STYLES, Names, named
 from progressor.bench.proxy import delayed
 from progressor.bench.rows import add_stored
 from progressor.client.client import Client

@@ -6,8 +6,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-from progressor.bench.flows import CHAIN, TIMERS
-from progressor.bench.names import Names
+from progressor.bench.flows import CHAIN, TIMERS, Names
 
 Run = Callable[..., list[dict[str, Any]]]
 

@@ -11,8 +11,8 @@ from typing import Any, Literal
 from progressor.bench import flows
 from progressor.bench.chain import Inconsistent, check_counts
 from progressor.bench.databases import run_sql, runner
+from progressor.bench.flows import Names, named
 from progressor.bench.measure import Figures, Meter, spread, until
-from progressor.bench.names import Names, named
 from progressor.bench.rows import add_timers, settle, unattended
 from progressor.config import ConnectionOptions
 from progressor.engine import Engine

@@ -89,7 +89,11 @@ class Node:
         """Return the reads of this process; the first call imports SQLAlchemy, in a thread."""
         if self._reads is None:
             await asyncio.to_thread(import_module, "progressor.storage.queries.reads")
-            self._reads = self._reads or self._made_reads()
+        if self._reads is None:
+            self._reads = self._made_reads()
+            if self._closed:
+                # This was stopped during the import, and closes nothing any more.
+                await self._reads.close()
         return self._reads
 
     def _made_reads(self) -> Reads:

@@ -20,8 +20,7 @@ import pytest
 
 from progressor import Engine, Namespace, Process
 from progressor.bench import cases, chain, databases, mailbox, memory, requests, rows, samples, timers
-from progressor.bench.flows import TIMERS, Count
-from progressor.bench.names import STYLES
+from progressor.bench.flows import STYLES, TIMERS, Count
 from progressor.errors import InvalidRequest
 from progressor.storage import parsed
 from tests import postgres

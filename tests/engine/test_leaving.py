@@ -1,6 +1,7 @@
 """What is under way when a client is closed, or its time is over, beside a server that says nothing."""
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator, Awaitable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from datetime import timedelta
@@ -11,6 +12,7 @@ import pytest
 from progressor import Client, ReplyTimeout, StorageUnavailable, SyncClient
 from progressor.client.dispatch import dispatcher as asking_module
 from progressor.model import Reply, Snapshot
+from progressor.node import node
 from progressor.storage import notifications as signals_module
 from progressor.storage.notifications import Signals
 from progressor.storage.operations import Storage
@@ -191,3 +193,27 @@ async def test_last_hints_do_not_hold_up_who_leaves(
         signals.wake(2, NS, "calls")
         await asyncio.wait_for(signals.stop(), IN_TIME)
     await connections.close()
+
+
+async def test_reads_that_come_when_the_client_has_closed_keep_no_connection(
+    storage: Storage, dsn: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are imported in a thread meanwhile; what they open is closed when it is given back."""
+    await hold(storage, init())
+    begun, go_on = asyncio.Event(), threading.Event()
+    loop = asyncio.get_running_loop()
+
+    def imported(_name: str) -> None:
+        loop.call_soon_threadsafe(begun.set)
+        assert go_on.wait(IN_TIME)
+
+    monkeypatch.setattr(node, "import_module", imported)
+    client = Client(dsn)
+    await client.__aenter__()
+    reading = asyncio.create_task(client._node.reads())
+    await asyncio.wait_for(begun.wait(), IN_TIME)
+    await client.close()
+    go_on.set()
+    reads = await reading
+    assert await reads.process(NS, "p1") is not None
+    assert reads._connections._idle == []

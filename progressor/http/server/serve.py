@@ -17,7 +17,7 @@ from typing import Self
 import uvicorn
 from fastapi import FastAPI
 
-from progressor import descriptors
+from progressor import outages
 from progressor.client.client import Client
 from progressor.errors import InvalidRequest
 from progressor.http.server.auth.scopes import Access
@@ -124,11 +124,11 @@ class ApiServer:
 
 def _most_connections(wanted: int) -> int:
     """Return how many connections may be open: `wanted`, or what the descriptors allow, which is logged."""
-    left = max(1, descriptors.most() - _OTHER_DESCRIPTORS)
+    left = max(1, outages.most_descriptors() - _OTHER_DESCRIPTORS)
     if left < wanted:
         log.warning(
             "fewer connections than are wanted, for the limit of file descriptors is low",
-            extra={"connections": left, "wanted": wanted, "descriptors": descriptors.most()},
+            extra={"connections": left, "wanted": wanted, "descriptors": outages.most_descriptors()},
         )
     return min(left, wanted)
 

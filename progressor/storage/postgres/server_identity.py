@@ -12,7 +12,7 @@ from weakref import WeakSet
 import psycopg
 from psycopg import pq
 
-from progressor import descriptors, metrics
+from progressor import metrics, outages
 from progressor.loggers import Logger
 from progressor.outages import Outage, Says, cause_of, in_one_line
 from progressor.storage.postgres.dsn import parsed
@@ -30,9 +30,9 @@ class _Reach(Outage):
     """The outage of a database; its lines differ if this OS process has no descriptor left to reach it."""
 
     def failed(self, cause: str, **fields: object) -> None:
-        if descriptors.are_used_up():
+        if outages.descriptors_are_used_up():
             self._says = _WITHOUT_DESCRIPTORS
-            super().failed(descriptors.USED_UP, **fields, descriptors=descriptors.most())
+            super().failed(outages.NO_DESCRIPTORS, **fields, descriptors=outages.most_descriptors())
         else:
             self._says = _SAYS
             super().failed(cause, **fields)

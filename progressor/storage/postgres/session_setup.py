@@ -14,7 +14,7 @@ from typing import Any, Literal
 import psycopg
 from psycopg.conninfo import make_conninfo
 
-from progressor import descriptors
+from progressor import outages
 from progressor.errors import InvalidRequest, SchemaMismatch
 from progressor.storage.postgres import sqlstates
 from progressor.storage.postgres.dsn import parsed, with_defaults
@@ -95,8 +95,8 @@ def _descriptors_named() -> Iterator[None]:
     try:
         yield
     except (psycopg.OperationalError, OSError) as error:
-        if descriptors.are_used_up():
-            raise psycopg.OperationalError(descriptors.USED_UP) from error
+        if outages.descriptors_are_used_up():
+            raise psycopg.OperationalError(outages.NO_DESCRIPTORS) from error
         raise
 
 
