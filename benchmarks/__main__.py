@@ -17,10 +17,12 @@ from rich.table import Table
 
 from benchmarks import documents, environment
 from benchmarks.contestants import BASELINES, PEERS, Target, beside, targets
-from progressor.bench.cases import GROUPS, BenchCase, own_cases
+from benchmarks.workloads.cases import GROUPS, all_cases
+from benchmarks.workloads.rows import Sizes, loads
+from progressor.bench.cases import BenchCase
 from progressor.bench.databases import Server
 from progressor.bench.report import measure, show
-from progressor.bench.rows import QUICK, QUICK_SECONDS, Sizes
+from progressor.bench.rows import QUICK_SECONDS
 from progressor.bench.samples import Results, pin
 from progressor.cli.bench import Quick, Repeats, Seconds
 from progressor.cli.output import to_json
@@ -108,13 +110,13 @@ def _measure(
     if set(others) & set(PEERS):
         console.print("Looking for the peers' environment (made once, takes a minute).")
         interpreter = environment.python()
-    sizes = QUICK if quick else Sizes()
-    cases = list(_chosen(beside(own_cases(sizes, seconds=seconds), others, interpreter), only))
+    sizes = Sizes().quick() if quick else Sizes()
+    cases = list(_chosen(beside(all_cases(sizes, seconds=seconds), others, interpreter), only))
     if not cases:
         raise typer.BadParameter("there is none of these", param_hint="--only")
     with until_stopped(console, "Stopped."), _server(database_url) as dsn:
         pin(cpus)
-        results = measure(Server(dsn, sizes), cases, repeats=repeats, console=console)
+        results = measure(Server(dsn, loads(sizes)), cases, repeats=repeats, console=console)
     results.facts["seconds"] = seconds
     results.facts["cpus"] = sorted(os.sched_getaffinity(0))
     if tree := environment.tree():
@@ -164,10 +166,10 @@ def _show_targets(judged: list[Target], console: Console) -> None:
 def _draw(results: Results, judged: list[Target], plot: Path, console: Console) -> None:
     """With matplotlib, which stands in the peers' environment."""
     plot.parent.mkdir(parents=True, exist_ok=True)
-    told = to_json(documents.as_json(results, judged))
+    samples = to_json(documents.as_json(results, judged))
     subprocess.run(
         [environment.python(), "-m", "benchmarks.plot", plot.resolve()],
-        input=told,
+        input=samples,
         text=True,
         check=True,
         cwd=_ROOT,

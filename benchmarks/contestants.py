@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from progressor.bench.cases import OWN, BenchCase
-from progressor.bench.databases import Kind
 from progressor.bench.samples import Results
 
 PEERS = ("dbos", "procrastinate", "pgqueuer")
@@ -51,7 +50,7 @@ def _others(case: BenchCase, name: str, peers_python: Path | None) -> Iterator[B
                 yield _as(case, contestant, "fresh", command, connections=connections)
 
 
-def _as(case: BenchCase, name: str, database: Kind, command: tuple[str, ...], **more: int) -> BenchCase:
+def _as(case: BenchCase, name: str, database: str, command: tuple[str, ...], **more: int) -> BenchCase:
     params = {**case.params, **more}
     return BenchCase(case.group, case.name, case.workload, params, database, name, command)
 

@@ -1,4 +1,4 @@
-"""What every contestant's child does: hear one case, measure it, say the figures."""
+"""Every contestant's child: it reads one case, measures it, and writes the figures."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 from psycopg.conninfo import conninfo_to_dict
 
-from progressor.bench.children import heard, say
+from progressor.bench.children import read_line, write_line
 from progressor.bench.measure import Figures, Meter
 from progressor.deployment.loops import serving
 
@@ -77,8 +77,8 @@ def connect_keywords(dsn: str) -> dict[str, Any]:
 def main(workloads: Mapping[str, Workload]) -> None:
     """One case, one answer."""
     logging.basicConfig(level=logging.ERROR)
-    told = heard()
+    case = read_line()
     with serving() as runner:
-        say(runner.run(workloads[told["workload"]](told["dsn"], **told["params"])))
+        write_line(runner.run(workloads[case["workload"]](case["dsn"], **case["params"])))
         # Some peers need half a minute for an orderly end; their databases are dropped anyhow.
         os._exit(0)

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 
-from progressor.bench.cases import WORKLOADS
-from progressor.bench.children import heard, say
+from progressor.bench.cases import WORKLOADS, Workload
+from progressor.bench.children import read_line, write_line
 from progressor.deployment.loops import serving
 
 
-def main() -> None:
+def main(workloads: Mapping[str, Workload] = WORKLOADS) -> None:
     """Measure the case that stdin names, and answer with its figures."""
     logging.basicConfig(level=logging.ERROR)
-    told = heard()
+    case = read_line()
     with serving() as runner:
-        say(runner.run(WORKLOADS[told["workload"]](told["dsn"], **told["params"])))
+        write_line(runner.run(workloads[case["workload"]](case["dsn"], **case["params"])))
 
 
 if __name__ == "__main__":

@@ -1,15 +1,13 @@
-"""chain and age: processes that go on from step to step without a pause."""
+"""chain: processes that go on from step to step without a pause."""
 
 from __future__ import annotations
 
 import asyncio
-import secrets
+import uuid
 
 from progressor.bench import flows
-from progressor.bench.databases import run_sql, runner
-from progressor.bench.flows import Names, named
-from progressor.bench.measure import Figures, Meter, passed, until, warm
-from progressor.bench.rows import add_stored
+from progressor.bench.databases import run_sql
+from progressor.bench.measure import Figures, Meter, Window, until
 from progressor.engine import Engine
 
 _COUNTS = """
@@ -45,48 +43,30 @@ def check_counts(
         raise Inconsistent(f"{steps} steps with {events} events were expected, {found} found")
 
 
-async def chain(
-    dsn: str,
-    *,
-    processes: int,
-    seconds: float,
-    warmup: float = 1.0,
-    count: int | None = None,
-    history: int = 0,
-    names: str | None = None,
-    stored: int = 0,
-) -> Figures:
-    """Measure the steps per second of so many processes; with `history`, each has so many events before.
-
-    With `names`, they have names of that style, beside `stored` other processes that wait.
-    """
-    steps = flows.Steps()
+async def chain(dsn: str, *, processes: int, seconds: float, warmup: float = 1.0) -> Figures:
+    """Measure the steps per second of so many processes."""
     # Random ids, so that the processes lie among the rows of others.
-    chosen = named(names, Names(flows.CHAIN, secrets.token_hex(8), uuids=True))
-    if names is not None:
-        await asyncio.to_thread(add_stored, runner(dsn), chosen, stored)
-    namespace = flows.chain(steps, concurrency=max(100, processes), name=chosen.namespace)
-    ids = [chosen.process_id(stored + number) for number in range(1, processes + 1)]
-    async with Engine(dsn, [namespace]) as engine:
-        client = engine.client
-        if history:
-            await _put(engine, chosen.namespace, ids, history)
-            await asyncio.gather(*(client.call(chosen.namespace, each, "go", {}) for each in ids))
-        else:
-            await asyncio.gather(*(client.start(chosen.namespace, each, {}) for each in ids))
-        await passed(warmup, lambda: steps.count, warm(count))
-        async with Meter(dsn) as meter:
-            before = steps.count
-            await passed(seconds, lambda: steps.count, count)
-            counted = steps.count - before
-        steps.going = False
-        await until(lambda: not engine.busy)
-    events = steps.count + history * processes
-    check_counts(dsn, chosen.namespace, ids, "timeout", steps=steps.count, events=events)
+    ids = [str(uuid.uuid4()) for _ in range(processes)]
+    return await chain_of(dsn, flows.CHAIN, ids, Window(seconds, warmup))
+
+
+async def chain_of(dsn: str, name: str, ids: list[str], window: Window) -> Figures:
+    """Measure the steps per second of these processes of the namespace."""
+    steps = flows.Steps()
+    async with Engine(dsn, [flows.chain(steps, len(ids), name=name)]) as engine:
+        await asyncio.gather(*(engine.client.start(name, each, {}) for each in ids))
+        figures = await measure_steps(dsn, engine, steps, window)
+    check_counts(dsn, name, ids, "timeout", steps=steps.count, events=steps.count)
+    return figures
+
+
+async def measure_steps(dsn: str, engine: Engine, steps: flows.Steps, window: Window) -> Figures:
+    """Measure the chains that go on in the engine, and let them end."""
+    await window.warm_up(lambda: steps.count)
+    async with Meter(dsn) as meter:
+        before = steps.count
+        await window.last(lambda: steps.count)
+        counted = steps.count - before
+    steps.going = False
+    await until(lambda: not engine.busy)
     return meter.per(counted)
-
-
-async def _put(engine: Engine, namespace: str, ids: list[str], history: int) -> None:
-    events = [{"name": "step", "pad": flows.PAD}] * history
-    for each in ids:
-        await engine.client.put(namespace, each, state=flows.Count(), events=events)

@@ -61,13 +61,13 @@ async def child(module: str, first: Any) -> AsyncIterator[BenchChild]:
             await process.wait()
 
 
-def say(answer: Any) -> None:
+def write_line(answer: Any) -> None:
     """Write one line of JSON to the parent; for the child's side."""
     sys.stdout.write(json.dumps(answer) + "\n")
     sys.stdout.flush()
 
 
-def heard() -> Any:
+def read_line() -> Any:
     """Read the parent's next line; None when the parent closes stdin. For the child's side."""
     line = sys.stdin.readline()
     return json.loads(line) if line else None

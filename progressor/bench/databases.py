@@ -11,13 +11,11 @@ import platform
 import secrets
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, Literal
+from typing import Any
 
-from progressor.bench.rows import LOADS, Run, Sizes
+from progressor.bench.rows import Load, Run
 from progressor.errors import InvalidRequest
 from progressor.storage import migrations, parsed
-
-Kind = Literal["empty", "fresh", "waiting", "aged"]
 
 _PREFIX = "progressor_bench_"
 _DURABLE = ("fsync", "synchronous_commit", "full_page_writes")
@@ -63,10 +61,10 @@ def with_database(dsn: str, name: str, **changes: str) -> str:
 class Server:
     """A PostgreSQL server on which the user may create databases."""
 
-    def __init__(self, dsn: str, sizes: Sizes) -> None:
+    def __init__(self, dsn: str, loads: Mapping[str, Load]) -> None:
         self._dsn = dsn
-        self._sizes = sizes
-        self._kept: dict[Kind, str] = {}
+        self._loads = loads
+        self._kept: dict[str, str] = {}
 
     def facts(self) -> dict[str, Any]:
         """Return the facts of machine and server that explain the figures."""
@@ -90,9 +88,12 @@ class Server:
                 )
 
     @contextmanager
-    def database(self, kind: Kind) -> Iterator[str]:
-        """Yield the DSN of a database for one sample; big ones are loaded once and kept until `close`."""
-        if kind in LOADS:
+    def database(self, kind: str) -> Iterator[str]:
+        """Yield the DSN of a database for one sample: `empty`, `fresh` (migrated), or loaded.
+
+        Loaded ones are big: they are loaded once, and kept until `close`.
+        """
+        if kind in self._loads:
             if kind not in self._kept:
                 self._kept[kind] = self._loaded(kind)
             yield with_database(self._dsn, self._kept[kind])
@@ -117,12 +118,12 @@ class Server:
         run_sql(self._dsn, f"CREATE DATABASE {name}")
         return name
 
-    def _loaded(self, kind: Kind) -> str:
+    def _loaded(self, kind: str) -> str:
         name = self._create()
         try:
             dsn = with_database(self._dsn, name)
             migrations.upgrade(dsn)
-            LOADS[kind](runner(dsn), self._sizes)
+            self._loads[kind](runner(dsn))
         except BaseException:
             self._drop(name)
             raise

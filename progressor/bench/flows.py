@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import time
 import uuid
-from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
@@ -45,21 +43,15 @@ class Steps:
     def __init__(self) -> None:
         self.count = 0
         self.going = True
-        self.holding = asyncio.Event()
-        """Set when a step has come to its door, where it waits."""
 
 
-def chain(steps: Steps, *, concurrency: int, name: str = CHAIN) -> Namespace:
+def chain(steps: Steps, processes: int, *, name: str = CHAIN) -> Namespace:
     """Return a namespace whose processes set a timer without delay in each step, while `steps.going`."""
-    namespace = Namespace(name, state=Count, concurrency=concurrency)
+    namespace = Namespace(name, state=Count, concurrency=max(100, processes))
 
     @namespace.init
     async def init(process: Process[Count], _args: dict[str, Any]) -> None:
         process.state = Count()
-        process.set_timer(after=NOW)
-
-    @namespace.call
-    async def go(process: Process[Count], _args: dict[str, Any]) -> None:
         process.set_timer(after=NOW)
 
     @namespace.timeout
@@ -73,9 +65,9 @@ def chain(steps: Steps, *, concurrency: int, name: str = CHAIN) -> Namespace:
     return namespace
 
 
-def entity(*, concurrency: int, name: str = ENTITY) -> Namespace:
+def entity(name: str = ENTITY) -> Namespace:
     """Return a namespace whose processes start, and answer calls with one event each."""
-    namespace = Namespace(name, state=Count, concurrency=concurrency)
+    namespace = Namespace(name, state=Count, concurrency=CONCURRENCY)
 
     @namespace.init
     async def init(process: Process[Count], _args: dict[str, Any]) -> int:
@@ -98,9 +90,9 @@ def entity(*, concurrency: int, name: str = ENTITY) -> Namespace:
     return namespace
 
 
-def timers(steps: Steps, *, concurrency: int, name: str = TIMERS) -> Namespace:
+def timers(steps: Steps, name: str = TIMERS) -> Namespace:
     """Return a namespace whose processes have a timer that fires once."""
-    namespace = Namespace(name, state=Count, concurrency=concurrency)
+    namespace = Namespace(name, state=Count, concurrency=CONCURRENCY)
 
     @namespace.init
     async def init(process: Process[Count], args: dict[str, Any]) -> None:
@@ -112,46 +104,6 @@ def timers(steps: Steps, *, concurrency: int, name: str = TIMERS) -> Namespace:
         steps.count += 1
         process.state.n += 1
         process.emit("fired", pad=PAD)
-
-    return namespace
-
-
-def mailbox(steps: Steps, door: asyncio.Event, *, concurrency: int, name: str) -> Namespace:
-    """Return a namespace whose processes answer calls; the call `hold` waits until the door is open."""
-    namespace = Namespace(name, state=Count, concurrency=concurrency, step_timeout=timedelta(hours=1))
-
-    @namespace.init
-    async def init(process: Process[Count], _args: dict[str, Any]) -> None:
-        process.state = Count()
-
-    @namespace.call
-    async def hold(_process: Process[Count], _args: dict[str, Any]) -> None:
-        steps.holding.set()
-        await door.wait()
-
-    @namespace.call
-    async def add(process: Process[Count], _args: dict[str, Any]) -> None:
-        process.state.n += 1
-        process.emit("added", pad=PAD)
-
-    @namespace.call
-    async def take(process: Process[Count], _args: dict[str, Any]) -> None:
-        steps.count += 1
-        process.state.n += 1
-        process.emit("taken", pad=PAD)
-
-    return namespace
-
-
-def held(steps: Steps, door: asyncio.Event, *, concurrency: int) -> Namespace:
-    """Return a namespace whose processes' timer runs until the door is opened."""
-    namespace = Namespace(TIMERS, state=Count, concurrency=concurrency, step_timeout=timedelta(hours=1))
-
-    @namespace.timeout
-    async def hold(process: Process[Count]) -> None:
-        steps.count += 1
-        await door.wait()
-        process.state.n += 1
 
     return namespace
 
@@ -170,15 +122,3 @@ class Names:
         if not self.uuids:
             return plain
         return str(uuid.UUID(hashlib.md5(plain.encode(), usedforsecurity=False).hexdigest()))
-
-
-STYLES: Mapping[str, Names] = {
-    "long": Names("subscription.billing", "process-", uuids=True),
-    "short": Names("b", "p"),
-}
-"""long: UUIDs in a namespace of 20 characters; short: a few characters in one of one."""
-
-
-def named(style: str | None, otherwise: Names) -> Names:
-    """Return the names of a style; `otherwise` without one."""
-    return otherwise if style is None else STYLES[style]

@@ -15,10 +15,8 @@ from typing import Self
 from progressor.bench.databases import Probe
 
 Figures = dict[str, float]
-Turns = Callable[[], Awaitable[int]]
 
 _TICK = os.sysconf("SC_CLK_TCK")
-_PAGE = os.sysconf("SC_PAGE_SIZE")
 # Only the database's own backends and tables: the server's other processes serve all of its databases.
 _PROBE = """
 SELECT
@@ -47,18 +45,20 @@ async def until(condition: Callable[[], bool]) -> None:
         await asyncio.sleep(0.005)
 
 
-async def passed(seconds: float, counted: Callable[[], int], count: int | None) -> None:
-    """Wait for so many seconds or, if `count` is given, until so many more have been counted."""
-    if count is None:
-        await asyncio.sleep(seconds)
-    else:
-        goal = counted() + count
-        await until(lambda: counted() >= goal)
+@dataclass(frozen=True, slots=True)
+class Window:
+    """The time of a measurement: the warm-up, and the seconds that are measured."""
 
+    seconds: float
+    warmup: float = 1.0
 
-def resident() -> int:
-    """Return the resident memory of this OS process in bytes."""
-    return int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1]) * _PAGE
+    async def warm_up(self, _counted: Callable[[], int]) -> None:
+        """Wait until the measurement may begin; `counted` returns the number of acts so far."""
+        await asyncio.sleep(self.warmup)
+
+    async def last(self, _counted: Callable[[], int]) -> None:
+        """Wait until the measurement is over."""
+        await asyncio.sleep(self.seconds)
 
 
 def _cpu_seconds(pids: Sequence[int]) -> dict[int, float]:
@@ -149,34 +149,17 @@ class ClosedLoop:
         self.done = 0
         """The number of all acts, in the window or not."""
 
-    async def run(
-        self,
-        dsn: str,
-        *,
-        warmup: float,
-        seconds: float,
-        count: int | None = None,
-        turns: Turns | None = None,
-    ) -> Figures:
-        """Return rate, cost, p50 and p99 in milliseconds; with `turns`, the round trips of each act.
-
-        With `count` the window is of so many acts, whatever time they take, for cases in which the
-        cost of an act depends on how many there were before.
-        """
+    async def run(self, meter: Meter, window: Window) -> Figures:
+        """Return rate, cost, p50 and p99 in milliseconds of the acts within the window."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self.go_on())
-            await passed(warmup, lambda: self.done, warm(count))
-            async with Meter(dsn) as meter:
-                turned = 0 if turns is None else await turns()
+            await window.warm_up(lambda: self.done)
+            async with meter:
                 self._latencies.clear()
-                await passed(seconds, lambda: self.done, count)
+                await window.last(lambda: self.done)
                 latencies = sorted(self._latencies)
-                turned = 0 if turns is None else await turns() - turned
             self.stop()
-        figures = meter.per(len(latencies)) | spread(latencies)
-        if turns is not None and latencies:
-            figures["round_trips"] = turned / len(latencies)
-        return figures
+        return meter.per(len(latencies)) | spread(latencies)
 
     async def go_on(self) -> list[float]:
         """Run the clients until `stop`; return the seconds of each act."""
@@ -193,11 +176,6 @@ class ClosedLoop:
             await self._act(client)
             self._latencies.append(time.perf_counter() - began)
             self.done += 1
-
-
-def warm(count: int | None) -> int | None:
-    """Return the number of acts before a window of `count`: a fifth; None without a count."""
-    return None if count is None else count // 5
 
 
 def spread(latencies: Sequence[float], name: str = "") -> Figures:

@@ -60,11 +60,11 @@ def measure(server: Server, cases: Sequence[BenchCase], *, repeats: int, console
             def began(case: BenchCase) -> None:
                 bar.update(task, description=f"{case.contestant}: {case.name}")
 
-            def heard(case: BenchCase, answer: Figures | str) -> None:
+            def ended(case: BenchCase, answer: Figures | str) -> None:
                 bar.advance(task)
                 bar.console.print(_line(case, answer), style="dim", markup=False, soft_wrap=True)
 
-            return samples.run(server, cases, repeats=repeats, began=began, heard=heard)
+            return samples.run(server, cases, repeats=repeats, began=began, ended=ended)
     finally:
         server.close()
 
@@ -72,11 +72,11 @@ def measure(server: Server, cases: Sequence[BenchCase], *, repeats: int, console
 def _line(case: BenchCase, answer: Figures | str) -> str:
     if isinstance(answer, str):
         return f"{case.name:24} {case.contestant:16} not measured: {answer}"
-    said = [shown(name, value) for name, value in answer.items() if name in ("rate", "us")]
-    said += [f"{name} {shown(name, value)}" for name, value in answer.items() if name not in _LEFT_OUT]
+    figures = [shown(name, value) for name, value in answer.items() if name in ("rate", "us")]
+    figures += [f"{name} {shown(name, value)}" for name, value in answer.items() if name not in _LEFT_OUT]
     p50 = answer.get("p50_ms")
-    said += [] if p50 is None else [f"p50 {shown('p50_ms', p50)}"]
-    return f"{case.name:24} {case.contestant:16} {', '.join(said)}"
+    figures += [] if p50 is None else [f"p50 {shown('p50_ms', p50)}"]
+    return f"{case.name:24} {case.contestant:16} {', '.join(figures)}"
 
 
 def shown(name: str, value: float | None) -> str:

@@ -16,7 +16,7 @@ from progressor.bench.cases import OWN, BenchCase
 from progressor.bench.databases import Server
 from progressor.bench.measure import Figures
 
-Heard = Callable[[BenchCase, "Figures | str"], None]
+Ended = Callable[[BenchCase, "Figures | str"], None]
 
 _PATIENCE = 900.0
 
@@ -78,7 +78,7 @@ def run(
     *,
     repeats: int,
     began: Callable[[BenchCase], None],
-    heard: Heard,
+    ended: Ended,
 ) -> Results:
     """Run all cases in rounds, so that each meets the machine at its best and at its worst."""
     results = Results({**server.facts(), "repeats": repeats}, list(cases))
@@ -90,10 +90,10 @@ def run(
                     figures = sample(case, dsn)
             except (SampleFailed, subprocess.TimeoutExpired) as error:
                 results.failures.setdefault(case.key, []).append(str(error))
-                heard(case, str(error))
+                ended(case, str(error))
             else:
                 results.samples.setdefault(case.key, []).append(figures)
-                heard(case, figures)
+                ended(case, figures)
     return results
 
 
@@ -104,10 +104,10 @@ class SampleFailed(Exception):
 def sample(case: BenchCase, dsn: str) -> Figures:
     """Let a child process measure one case; SampleFailed, or TimeoutExpired after 15 minutes."""
     command = case.command or (sys.executable, "-m", "progressor.bench")
-    told = {"workload": case.workload, "dsn": dsn, "params": dict(case.params)}
+    job = {"workload": case.workload, "dsn": dsn, "params": dict(case.params)}
     done = subprocess.run(  # noqa: S603 - a module of ours
         command,
-        input=json.dumps(told) + "\n",
+        input=json.dumps(job) + "\n",
         capture_output=True,
         text=True,
         timeout=_PATIENCE,
@@ -115,8 +115,8 @@ def sample(case: BenchCase, dsn: str) -> Figures:
     )
     answer = _last_line(done.stdout.splitlines())
     if done.returncode or answer is None:
-        said = (done.stderr or done.stdout).strip().splitlines()
-        raise SampleFailed(said[-1] if said else f"status {done.returncode}")
+        output = (done.stderr or done.stdout).strip().splitlines()
+        raise SampleFailed(output[-1] if output else f"status {done.returncode}")
     return answer
 
 

@@ -11,9 +11,9 @@ from typing import Any, Literal
 from progressor.bench import flows
 from progressor.bench.chain import Inconsistent, check_counts
 from progressor.bench.databases import run_sql, runner
-from progressor.bench.flows import Names, named
+from progressor.bench.flows import Names
 from progressor.bench.measure import Figures, Meter, spread, until
-from progressor.bench.rows import add_timers, settle, unattended
+from progressor.bench.rows import add_timers
 from progressor.config import ConnectionOptions
 from progressor.engine import Engine
 from progressor.storage import SessionPool, Storage
@@ -37,30 +37,24 @@ async def _fired(steps: flows.Steps, count: int, engine: Engine) -> None:
     await until(lambda: steps.count == count and not engine.busy)
 
 
-async def drain(dsn: str, *, due: int, warmup: int = 0, names: str | None = None) -> Figures:
-    """Measure timers that are all due when the worker starts, until the last one is saved.
+async def drain(dsn: str, *, due: int) -> Figures:
+    """Measure timers that are all due when the worker starts, until the last one is saved."""
+    names = Names(flows.TIMERS, f"due-{secrets.token_hex(4)}-")
+    await asyncio.to_thread(add_timers, runner(dsn), names, due, first=-60.0)
+    return await fire_due(dsn, names, due)
 
-    With `warmup`, the measurement begins when so many have fired.
-    """
-    chosen = named(names, Names(flows.TIMERS, f"due-{secrets.token_hex(4)}-"))
-    run = runner(dsn)
-    if names is not None:
-        await asyncio.to_thread(unattended, run)
-    await asyncio.to_thread(add_timers, run, chosen, due, first=-60.0)
-    if names is not None:
-        await asyncio.to_thread(settle, run)
+
+async def fire_due(dsn: str, names: Names, due: int, *, warmup: int = 0) -> Figures:
+    """Measure a worker that fires these timers; the measurement begins when `warmup` of them have fired."""
     steps = flows.Steps()
-    async with Engine(
-        dsn, [flows.timers(steps, concurrency=flows.CONCURRENCY, name=chosen.namespace)]
-    ) as engine:
+    async with Engine(dsn, [flows.timers(steps, names.namespace)]) as engine:
         await until(lambda: steps.count >= warmup)
         async with Meter(dsn) as meter:
             # Steps that run are not saved yet: they count as still to be done.
             before = max(0, steps.count - engine.busy)
             await _fired(steps, due, engine)
-            counted = due - before
-    check_counts(dsn, chosen.namespace, None, "timeout", steps=due, events=due)
-    return meter.per(counted)
+    check_counts(dsn, names.namespace, None, "timeout", steps=due, events=due)
+    return meter.per(due - before)
 
 
 async def late(
@@ -73,7 +67,7 @@ async def late(
     prefix = f"late-{secrets.token_hex(4)}-"
     steps = flows.Steps()
     gap = seconds / falling
-    async with Engine(dsn, [flows.timers(steps, concurrency=flows.CONCURRENCY)]) as engine:
+    async with Engine(dsn, [flows.timers(steps)]) as engine:
         if by == "worker":
             now = run_sql(dsn, "SELECT clock_timestamp() AS now")[0]["now"]
             first = now.astimezone(UTC) + timedelta(seconds=warmup)

@@ -11,7 +11,7 @@ from rich.console import Console
 from progressor.bench.cases import GROUPS, own_cases
 from progressor.bench.databases import Server
 from progressor.bench.report import measure, show
-from progressor.bench.rows import QUICK, QUICK_SECONDS, Sizes
+from progressor.bench.rows import QUICK_SECONDS, Sizes, loads
 from progressor.cli.options import DatabaseUrl, DataDir, read_settings
 from progressor.cli.output import print_json, to_json
 from progressor.cli.runner import until_stopped
@@ -43,21 +43,22 @@ def bench(
     database_url: DatabaseUrl = None,
     data_dir: DataDir = None,
 ) -> None:
-    """Measure the engine on your server: steps, starts, calls, timers, big tables, distance, memory.
+    """Measure the engine on your server: steps, starts, calls and timers.
 
     It creates databases of its own and drops them, which its database user must be allowed to do.
     """
+    sizes = Sizes()
     if quick:
-        seconds, repeats = QUICK_SECONDS, 1
-    sizes = QUICK if quick else Sizes()
-    cases = list(own_cases(sizes, seconds=seconds, only=workloads or ()))
+        seconds, repeats, sizes = QUICK_SECONDS, 1, sizes.quick()
+    wanted = set(workloads or GROUPS)
+    cases = [case for case in own_cases(sizes, seconds=seconds) if {case.group, case.name} & wanted]
     if not cases:
         raise typer.BadParameter(f"there is none of these; there are {', '.join(GROUPS)}")
     console = Console(stderr=json, highlight=False)
     settings = read_settings(database_url=database_url, data_dir=data_dir)
     with until_stopped(console, "Stopped."), database(settings) as found:
         console.print(f"Measuring on {found.shown}.", markup=False, soft_wrap=True)
-        results = measure(Server(found.dsn, sizes), cases, repeats=repeats, console=console)
+        results = measure(Server(found.dsn, loads(sizes)), cases, repeats=repeats, console=console)
     if out is not None:
         out.write_text(to_json(results.as_json(), indent=2) + "\n", encoding="utf-8")
     if json:

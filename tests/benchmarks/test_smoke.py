@@ -18,9 +18,12 @@ from typing import Any, LiteralString
 
 import pytest
 
+from benchmarks.workloads import age, distance, mailbox, memory, names, rows
+from benchmarks.workloads.cases import GROUPS, WORKLOADS, all_cases
+from benchmarks.workloads.names import STYLES
 from progressor import Engine, Namespace, Process
-from progressor.bench import cases, chain, databases, mailbox, memory, requests, rows, samples, timers
-from progressor.bench.flows import STYLES, TIMERS, Count
+from progressor.bench import cases, chain, databases, requests, samples, timers
+from progressor.bench.flows import TIMERS, Count
 from progressor.errors import InvalidRequest
 from progressor.storage import parsed
 from tests import postgres
@@ -28,7 +31,7 @@ from tests.docs.pages import ROOT
 from tests.support import Tables
 
 BRIEF = {"seconds": 0.2, "warmup": 0.05}
-COUNTED = {"count": 20, **BRIEF}
+COUNT = 20
 TINY = rows.Sizes(
     due=40,
     waiting=60,
@@ -41,6 +44,7 @@ TINY = rows.Sizes(
     mailbox=50,
     crowd=20,
 )
+LOADS = rows.loads(TINY)
 
 
 @pytest.mark.parametrize("processes", [1, 5])
@@ -56,7 +60,7 @@ async def test_chain_leaves_one_event_for_each_step(dsn: str, tables: Tables, pr
 
 async def test_chain_goes_on_behind_a_history(dsn: str, tables: Tables) -> None:
     """The steps are counted on from the events that were there."""
-    await chain.chain(dsn, processes=2, history=20, **BRIEF)
+    await age.age(dsn, processes=2, history=20, **BRIEF)
     assert _value(tables, "SELECT min(last_event_id) FROM processes") > 20
 
 
@@ -83,7 +87,7 @@ async def test_calls_from_another_process_are_answered(dsn: str) -> None:
 
 async def test_distance_counts_round_trips(dsn: str) -> None:
     """A proxy delays each round trip and counts them."""
-    figures = await requests.distance(dsn, what="call", round_trip_ms=1.0, seconds=0.5, warmup=0.2)
+    figures = await distance.distance(dsn, what="call", round_trip_ms=1.0, seconds=0.5, warmup=0.2)
     assert figures["round_trips"] >= 1
     assert figures["count"] > 0
 
@@ -98,7 +102,7 @@ async def test_all_due_timers_fire(dsn: str, tables: Tables) -> None:
 @pytest.mark.parametrize("by", ["worker", "others"])
 async def test_timers_fall_due_beside_those_that_wait(dsn: str, tables: Tables, by: str) -> None:
     """Those that fall due fire, whoever set them; those that wait stay."""
-    rows.LOADS["waiting"](databases.runner(dsn), TINY)
+    LOADS["waiting"](databases.runner(dsn))
     figures = await timers.late(dsn, falling=TINY.falling, seconds=0.2, warmup=0.3, by=by)  # type: ignore[arg-type]
     assert figures["count"] == TINY.falling
     assert _value(tables, "SELECT count(*) FROM schedule") == TINY.waiting
@@ -106,7 +110,7 @@ async def test_timers_fall_due_beside_those_that_wait(dsn: str, tables: Tables, 
 
 async def test_claims_take_what_is_due_and_nothing_else(dsn: str, tables: Tables) -> None:
     """What waits for a far day is still in the schedule."""
-    rows.LOADS["waiting"](databases.runner(dsn), TINY)
+    LOADS["waiting"](databases.runner(dsn))
     await timers.claim(dsn, claims=3, limit=5)
     assert _value(tables, "SELECT count(*) FROM schedule") == TINY.waiting
 
@@ -121,8 +125,8 @@ async def test_memory_holds_all_processes_at_once(dsn: str) -> None:
 @pytest.mark.parametrize("style", STYLES)
 async def test_calls_find_the_stored_processes(dsn: str, tables: Tables, style: str) -> None:
     """They are made beforehand, and none is made by a call."""
-    figures = await requests.among(dsn, clients=3, stored=TINY.stored, names=style, **COUNTED)
-    assert figures["count"] >= COUNTED["count"]
+    figures = await names.call(dsn, clients=3, stored=TINY.stored, names=style, count=COUNT)
+    assert figures["count"] >= COUNT
     assert _value(tables, "SELECT count(*) FROM processes") == TINY.stored
     # Their timers were blocked meanwhile, and are not any more.
     assert _value(tables, "SELECT count(*) FROM schedule WHERE claimable") == TINY.stored
@@ -131,29 +135,29 @@ async def test_calls_find_the_stored_processes(dsn: str, tables: Tables, style: 
 @pytest.mark.parametrize("style", STYLES)
 async def test_others_work_beside_the_stored_processes(dsn: str, tables: Tables, style: str) -> None:
     """The timers of the stored ones are left alone."""
-    figures = await chain.chain(dsn, processes=3, names=style, stored=TINY.stored, **COUNTED)
-    assert figures["count"] >= COUNTED["count"]
+    figures = await names.chain(dsn, processes=3, names=style, stored=TINY.stored, count=COUNT)
+    assert figures["count"] >= COUNT
     assert _value(tables, "SELECT count(*) FROM schedule") == TINY.stored
 
 
 async def test_starts_beside_the_stored_processes(dsn: str, tables: Tables) -> None:
     """What is started has names as long as what is stored."""
-    figures = await requests.start(dsn, clients=3, names="long", stored=TINY.stored, **COUNTED)
-    assert figures["count"] >= COUNTED["count"]
+    figures = await names.start(dsn, clients=3, names="long", stored=TINY.stored, count=COUNT)
+    assert figures["count"] >= COUNT
     assert _value(tables, "SELECT count(*) FROM processes WHERE length(process_id) <> 36") == 0
 
 
 @pytest.mark.parametrize("style", STYLES)
 async def test_timers_fire_after_some_have(dsn: str, tables: Tables, style: str) -> None:
     """Those of the warm-up are not measured, and fire too."""
-    await timers.drain(dsn, due=TINY.due, warmup=10, names=style)
+    await names.drain(dsn, due=TINY.due, warmup=10, names=style)
     assert _value(tables, "SELECT count(*) FROM events") == TINY.due
 
 
 async def test_stored_processes_are_as_large_as_started_ones(dsn: str, tables: Tables) -> None:
     """Rows that are written in bulk have the size of those that a start writes."""
-    names = STYLES["long"]
-    namespace = Namespace(names.namespace, state=Count)
+    long = STYLES["long"]
+    namespace = Namespace(long.namespace, state=Count)
 
     @namespace.init
     async def init(process: Process[Count], _args: dict[str, Any]) -> int:
@@ -167,11 +171,11 @@ async def test_stored_processes_are_as_large_as_started_ones(dsn: str, tables: T
 
     async with Engine(dsn, [namespace]) as engine:
         await asyncio.gather(
-            *(engine.client.start(names.namespace, f"{number:036}", {}) for number in range(10))
+            *(engine.client.start(long.namespace, f"{number:036}", {}) for number in range(10))
         )
     started = _sizes(tables)
     tables.execute("TRUNCATE processes, tasks, schedule")
-    await asyncio.to_thread(rows.add_stored, databases.runner(dsn), names, 10)
+    await asyncio.to_thread(rows.add_stored, databases.runner(dsn), long, 10)
     assert _sizes(tables) == started
 
 
@@ -216,7 +220,7 @@ async def test_a_crowd_is_answered(dsn: str, tables: Tables) -> None:
 
 def test_big_tables_are_what_steps_would_have_written(dsn: str, tables: Tables) -> None:
     """As many tasks as events, a hundred of them a process."""
-    rows.LOADS["aged"](databases.runner(dsn), TINY)
+    LOADS["aged"](databases.runner(dsn))
     assert _value(tables, "SELECT count(*) FROM events") == TINY.rows
     assert _value(tables, "SELECT count(*) FROM tasks") == TINY.rows
     assert _value(tables, "SELECT count(*) FROM processes") == TINY.rows / 100
@@ -229,15 +233,15 @@ async def test_a_miscount_is_an_error(dsn: str) -> None:
 
 
 def test_cases_have_names_of_their_own_and_workloads_that_exist() -> None:
-    """And can be chosen by name."""
-    found = list(cases.own_cases(rows.Sizes(), seconds=1))
+    """Those of the package come first, and need nothing of the repository."""
+    found = list(all_cases(rows.Sizes(), seconds=1))
     assert len({case.key for case in found}) == len(found)
-    assert {case.workload for case in found} == set(cases.WORKLOADS)
-    assert {case.group for case in found} == set(cases.GROUPS)
-    assert [case.name for case in cases.own_cases(TINY, seconds=1, only=["memory", "chain-1"])] == [
-        "chain-1",
-        "memory",
-    ]
+    assert {case.group for case in found} == set(GROUPS)
+    own = list(cases.own_cases(rows.Sizes(), seconds=1))
+    assert found[: len(own)] == own
+    assert {case.workload for case in own} == set(cases.WORKLOADS)
+    assert {case.group for case in own} == set(cases.GROUPS)
+    assert {case.workload for case in found[len(own) :]} == set(WORKLOADS)
 
 
 @pytest.fixture(scope="module")
@@ -255,20 +259,21 @@ def durable() -> Iterator[str]:
 def test_a_run_measures_in_child_processes_and_drops_its_databases(durable: str) -> None:
     """A case that cannot be measured says so, and the others go on."""
     before = _databases(durable)
-    bench = databases.Server(durable, TINY)
+    bench = databases.Server(durable, LOADS)
     bench.require_durable()
+    measured = ("chain-1", "timers-claim-waiting", "memory")
     chosen = [
-        *cases.own_cases(TINY, seconds=0.2, only=["chain-1", "timers-claim-waiting"]),
+        *(case for case in all_cases(TINY, seconds=0.2) if case.name in measured),
         cases.BenchCase("chain", "chain-1", "nothing", contestant="nobody"),
     ]
-    heard: list[str] = []
+    ended: list[str] = []
     try:
         results = samples.run(
-            bench, chosen, repeats=1, began=lambda _: None, heard=lambda case, _: heard.append(case.key)
+            bench, chosen, repeats=1, began=lambda _: None, ended=lambda case, _: ended.append(case.key)
         )
     finally:
         bench.close()
-    assert heard == [case.key for case in chosen]
+    assert ended == [case.key for case in chosen]
     assert results.figure("chain-1", "rate") is not None
     assert set(results.failures) == {"chain-1 nobody"}
     assert results.ratio(("chain-1", "rate", "progressor"), ("chain-1", "rate", "progressor")) == 1
@@ -278,19 +283,18 @@ def test_a_run_measures_in_child_processes_and_drops_its_databases(durable: str)
 
 def test_a_server_that_is_not_durable_is_refused(durable: str) -> None:
     """By the name of the setting."""
-    bench = databases.Server(durable, TINY)
+    bench = databases.Server(durable, LOADS)
     with bench.database("empty") as dsn:
         databases.run_sql(dsn, f"ALTER DATABASE {parsed(dsn)['dbname']} SET synchronous_commit = off")
         with pytest.raises(InvalidRequest) as caught:
-            databases.Server(dsn, TINY).require_durable()
+            databases.Server(dsn, LOADS).require_durable()
     assert caught.value.field == "synchronous_commit"
 
 
 def test_smaller_sizes_are_smaller() -> None:
     """Each of them, for a quick look."""
     assert all(
-        small < big
-        for small, big in zip(astuple(rows.Sizes().divided(100)), astuple(rows.Sizes()), strict=True)
+        small < big for small, big in zip(astuple(rows.Sizes().quick()), astuple(rows.Sizes()), strict=True)
     )
 
 

@@ -7,18 +7,21 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from datetime import timedelta
-from typing import Literal
+from typing import Any, Literal
 
+from benchmarks.workloads.names import STYLES
+from benchmarks.workloads.rows import add_mailbox, unattended
 from progressor.bench import flows
 from progressor.bench.chain import check_counts
 from progressor.bench.databases import run_sql, runner
-from progressor.bench.flows import STYLES
-from progressor.bench.measure import ClosedLoop, Figures, Meter, spread
-from progressor.bench.rows import add_mailbox, unattended
+from progressor.bench.flows import PAD, Count
+from progressor.bench.measure import ClosedLoop, Figures, Meter, Window, spread
 from progressor.engine import Engine
+from progressor.handlers.namespace import Namespace
+from progressor.handlers.process import Process
 from progressor.loggers import Logger
 
-log = Logger("progressor.bench")
+log = Logger("benchmarks.mailbox")
 
 _LONG = timedelta(hours=1)
 _CALLERS = 4
@@ -32,11 +35,38 @@ class _Busy:
         self._dsn = dsn
         self.names = STYLES[names]
         self.steps = flows.Steps()
+        self._holding = asyncio.Event()
         self._door = asyncio.Event()
-        self.namespace = flows.mailbox(
-            self.steps, self._door, concurrency=flows.CONCURRENCY, name=self.names.namespace
-        )
+        self.namespace = self._namespace()
         self.process_id = self.names.process_id(0)
+
+    def _namespace(self) -> Namespace:
+        """Return a namespace whose processes answer calls; the call `hold` waits until the door is open."""
+        namespace = Namespace(
+            self.names.namespace, state=Count, concurrency=flows.CONCURRENCY, step_timeout=_LONG
+        )
+
+        @namespace.init
+        async def init(process: Process[Count], _args: dict[str, Any]) -> None:
+            process.state = Count()
+
+        @namespace.call
+        async def hold(_process: Process[Count], _args: dict[str, Any]) -> None:
+            self._holding.set()
+            await self._door.wait()
+
+        @namespace.call
+        async def add(process: Process[Count], _args: dict[str, Any]) -> None:
+            process.state.n += 1
+            process.emit("added", pad=PAD)
+
+        @namespace.call
+        async def take(process: Process[Count], _args: dict[str, Any]) -> None:
+            self.steps.count += 1
+            process.state.n += 1
+            process.emit("taken", pad=PAD)
+
+        return namespace
 
     @asynccontextmanager
     async def kept(self, engine: Engine) -> AsyncIterator[None]:
@@ -44,7 +74,7 @@ class _Busy:
         client, name = engine.client, self.names.namespace
         await client.start(name, self.process_id, {})
         held = asyncio.create_task(client.call(name, self.process_id, "hold", {}, timeout=_LONG))
-        await self.steps.holding.wait()
+        await self._holding.wait()
         try:
             yield
         finally:
@@ -103,11 +133,12 @@ async def beside(
                 elif phase == "analyzed":
                     await asyncio.to_thread(run_sql, dsn, "ANALYZE")
                 loop = busy.calls(engine, ids)
-                calls = await loop.run(dsn, warmup=warmup, seconds=seconds)
+                calls = await loop.run(Meter(dsn), Window(seconds, warmup))
                 done += loop.done
                 for name in ("rate", "server_cpu_us", "client_cpu_us", "p50_ms"):
                     figures[f"{phase}_{name}"] = calls[name]
-                appended = await busy.appends(engine).run(dsn, warmup=warmup / 5, seconds=seconds / 5)
+                window = Window(seconds / 5, warmup / 5)
+                appended = await busy.appends(engine).run(Meter(dsn), window)
                 figures[f"{phase}_append_p50_ms"] = appended["p50_ms"]
     check_counts(dsn, busy.names.namespace, ids, "call", steps=done, events=done)
     for phase in ("beside", "analyzed"):
@@ -172,7 +203,7 @@ async def crowd(dsn: str, *, processes: int, names: str = "long") -> Figures:
     chosen = STYLES[names]
     await asyncio.to_thread(unattended, runner(dsn))
     ids = [chosen.process_id(number) for number in range(1, processes + 1)]
-    async with Engine(dsn, [flows.entity(concurrency=flows.CONCURRENCY, name=chosen.namespace)]) as engine:
+    async with Engine(dsn, [flows.entity(chosen.namespace)]) as engine:
         client, name = engine.client, chosen.namespace
         starts = await _at_once(dsn, "starts", [client.start(name, each, {}) for each in ids])
         calls = await _at_once(dsn, "calls", [client.call(name, each, "add", {}) for each in ids])

@@ -17,7 +17,7 @@ import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from progressor.bench.children import BenchChild, child, heard, say
+from progressor.bench.children import BenchChild, child, read_line, write_line
 from progressor.bench.databases import with_database
 from progressor.storage import migrations, parsed
 
@@ -43,7 +43,7 @@ async def delayed(dsn: str, seconds_each_way: float) -> AsyncIterator[Line]:
     """Yield a line to the same database with so many seconds more in each direction."""
     parts = parsed(dsn)
     host, port = str(parts.get("host", "localhost")), int(parts.get("port", 5432))
-    async with child("progressor.bench.proxy", None) as proxy:
+    async with child("benchmarks.workloads.proxy", None) as proxy:
         own_port = await proxy.ask({"host": host, "port": port, "delay": seconds_each_way})
         far = with_database(dsn, str(parts["dbname"]), host="127.0.0.1", port=str(own_port))
         near_ms = await asyncio.to_thread(_ping_ms, dsn)
@@ -131,15 +131,15 @@ class _Talk:
 
 def _main() -> None:
     proxy: _Proxy | None = None
-    heard()
-    say("ready")
-    while (question := heard()) is not None:
+    read_line()
+    write_line("ready")
+    while (question := read_line()) is not None:
         match question:
             case {"host": host, "port": port, "delay": delay}:
                 proxy = _Proxy(host, port, delay)
-                say(proxy.port)
+                write_line(proxy.port)
             case _:
-                say(proxy.turns if proxy is not None else 0)
+                write_line(proxy.turns if proxy is not None else 0)
 
 
 if __name__ == "__main__":
