@@ -89,7 +89,7 @@ class Deadline:
         self.expired = False
 
     def __enter__(self) -> None:
-        task = asyncio.current_task(self.loop)
+        task = asyncio.current_task(self._deadlines.loop)
         if task is None:
             raise RuntimeError("a deadline is for a task")
         self.task = task

@@ -161,7 +161,7 @@ class Namespace:
         """
         if task.name in TIMER_CALLS:
             intent = carry_out(task, process.snapshot, self.wire)
-            if self._lacks_handler_for(intent.action):
+            if intent.action is not None and self._lacks_handler_for(intent.action):
                 raise InvalidCall(self._no_timeout_handler, field="timer")
             return intent
         if self._handler is not None:
@@ -173,11 +173,11 @@ class Namespace:
         )
         answer = function.write_answer(await function.call(view, *args))
         intent = view.intent(self.wire.seal(answer))
-        if self._lacks_handler_for(intent.action):
+        if intent.action is not None and self._lacks_handler_for(intent.action):
             raise MissingHandler(self._no_timeout_handler)
         return intent
 
-    def _lacks_handler_for(self, action: Action | None) -> bool:
+    def _lacks_handler_for(self, action: Action) -> bool:
         is_timer = isinstance(action, SetTimer) and not action.remove
         return is_timer and self._handler is None and TaskType.TIMEOUT not in self._singles
 

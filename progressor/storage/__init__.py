@@ -15,9 +15,11 @@ if TYPE_CHECKING:
     from progressor.storage.catalog import Difference as Difference
     from progressor.storage.group_commit import (
         Batcher as Batcher,
-        batch_by_key as batch_by_key,
-        batch_by_process as batch_by_process,
+        Conflict as Conflict,
+        batch_requests as batch_requests,
         batch_steps as batch_steps,
+        by_key as by_key,
+        by_process as by_process,
     )
     from progressor.storage.heartbeats import Beats as Beats
     from progressor.storage.notifications import KINDS as KINDS, Kind as Kind, Signals as Signals
@@ -69,7 +71,7 @@ else:
             "admin.monitoring": "LiveWorker",
             "admin.namespaces": "Left",
             "catalog": "Difference",
-            "group_commit": "Batcher batch_by_key batch_by_process batch_steps",
+            "group_commit": "Batcher Conflict batch_requests batch_steps by_key by_process",
             "heartbeats": "Beats",
             "notifications": "KINDS Kind Signals",
             "operations": "Storage",

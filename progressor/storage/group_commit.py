@@ -22,7 +22,7 @@ from progressor.errors import SchemaMismatch, StorageUnavailable
 from progressor.model import metadata_size
 from progressor.storage.operations import Storage
 from progressor.storage.postgres.sqlstates import BatchRefused
-from progressor.storage.values import LostLease, Prepared, Request, Saved, Step
+from progressor.storage.values import LostLease, Request, Saved, Step
 from progressor.supervision import expect, say_failed, watched
 
 Item = TypeVar("Item")
@@ -284,37 +284,35 @@ def _fail(answer: asyncio.Future[Result], error: BaseException) -> None:
         answer.set_exception(error)
 
 
-_Prepare = Callable[[Sequence[Request]], Awaitable[Sequence[Prepared]]]
+Conflict = Callable[[Request], Hashable]
+"""A key of a request, of which a batch has one at most."""
 
 
-def batch_by_process(
+def by_process(request: Request) -> Hashable:
+    """Return the process of a request."""
+    return request.namespace, request.process_id
+
+
+def by_key(request: Request) -> Hashable:
+    """Return the process and the idempotency key of a request."""
+    return request.namespace, request.process_id, request.idempotency_key
+
+
+def batch_requests(
     verb: str,
     run: Callable[[Sequence[Request]], Awaitable[Sequence[Result]]],
+    *,
+    by: Conflict,
     run_again: Callable[[Sequence[Request]], Awaitable[Sequence[Result]]] | None = None,
 ) -> Batcher[Request, Result]:
-    """Return a batcher of requests, with at most one of each process in a batch."""
-    return Batcher(verb, run, _process_of, _size_of, room=REQUESTS, run_again=run_again)
-
-
-def batch_by_key(
-    verb: str, prepare: _Prepare, run_again: _Prepare | None = None
-) -> Batcher[Request, Prepared]:
-    """Return a batcher of requests, with at most one of each idempotency key in a batch."""
-    return Batcher(verb, prepare, _key_of, _size_of, room=REQUESTS, run_again=run_again)
+    """Return a batcher of requests, whose room is bounded."""
+    return Batcher(verb, run, by, _size_of, room=REQUESTS, run_again=run_again)
 
 
 def batch_steps(storage: Storage) -> Batcher[Step, Saved | LostLease]:
     """Return a batcher of ended steps, with at most one of each process in a batch."""
     again = partial(storage.save_result, tried=True)
     return Batcher("save_result", storage.save_result, _step_process, attrgetter("size"), run_again=again)
-
-
-def _process_of(request: Request) -> Hashable:
-    return request.namespace, request.process_id
-
-
-def _key_of(request: Request) -> Hashable:
-    return request.namespace, request.process_id, request.idempotency_key
 
 
 def _size_of(request: Request) -> int:

@@ -32,7 +32,9 @@ def json_text(value: Metadata | None) -> str | None:
     """Return a metadata dict as JSON text; None for None."""
     if value is None:
         return None
-    text = to_json(value).decode() if value else "{}"
+    if not value:
+        return "{}"
+    text = to_json(value).decode()
     # jsonb forgets the exponent, and 1e+16 would come back as a whole number.
     return _TEXT_OR_LARGE.sub(_with_a_point, text) if _LARGE.search(text) else text
 

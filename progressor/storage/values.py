@@ -242,21 +242,16 @@ class Step(NamedTuple):
 
 
 class Finished(NamedTuple):
-    """A request that was accepted, run and saved in one transaction; `due` is when its new timer is due."""
+    """A request that was accepted, run and saved in one transaction; `due` is when its new timer is due.
+
+    `answer` is the outcome that the caller of `task` gets.
+    """
 
     step: Step
+    task: TaskRef
+    answer: TaskOutcome
     now: datetime
     due: datetime | None
-
-    @property
-    def task(self) -> TaskRef:
-        """The task of the request."""
-        return TaskRef.of(self.step.task, self.step.process)
-
-    @property
-    def answer(self) -> TaskOutcome:
-        """The outcome that its caller gets."""
-        return TaskOutcome.of(self.step.decision.reply)
 
 
 class Saved(NamedTuple):

@@ -25,9 +25,9 @@ from progressor.handlers.step_task import StepTask
 from progressor.handlers.threads import NoThread
 from progressor.handlers.waits import call_in
 from progressor.loggers import Logger
-from progressor.model import Decision, Task, TaskType, new_lease
+from progressor.model import Decision, Task, new_lease
 from progressor.outages import Outage, Says, cause_of
-from progressor.storage import KINDS, ROOM, Claimed, Finished, Kind, Storage, TaskRef
+from progressor.storage import KINDS, ROOM, Claimed, Finished, Kind, Request, Storage, TaskRef
 from progressor.supervision import Background, end_all, expect, report, watched
 from progressor.worker.alarm import Alarm
 from progressor.worker.result_budget import NoRoom, ResultBudget
@@ -144,9 +144,9 @@ class Pool:
     def _is_drained(self) -> bool:
         return self.free + self.hung >= self.size
 
-    def computes(self, task_type: TaskType, name: str | None) -> float | None:
-        """Return the seconds a handler is expected to compute; None: it must not run behind a lock here."""
-        profile = self.namespace.profile_of(task_type, name) if self.claims else None
+    def computes(self, request: Request) -> float | None:
+        """Return the seconds its handler is expected to compute; None: it must not run behind a lock."""
+        profile = self.namespace.profile_of(request.task_type, request.name)
         return None if profile is None else profile.computes(self._fuse)
 
     def begin(self, held: Claimed) -> StartedStep:

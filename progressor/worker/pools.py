@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Iterator, Mapping
 from datetime import timedelta
 
-from progressor.storage import Kind, Request
+from progressor.storage import Kind
 from progressor.worker.pool import Pool
 
 
@@ -46,14 +46,6 @@ class Pools(Mapping[str, Pool]):
         pool = self._pools.get(namespace)
         if pool is not None:
             pool.ring(kind)
-
-    def computes(self, request: Request) -> float | None:
-        """Return the seconds its handler is expected to compute.
-
-        None if it must not run here behind a lock.
-        """
-        pool = self._pools.get(request.namespace)
-        return None if pool is None else pool.computes(request.task_type, request.name)
 
     async def run_next(self, namespace: str, process_no: int) -> bool:
         """Run the next task of a process in a lent slot; return False if none was run."""

@@ -46,10 +46,10 @@ class ResultBudget:
 
     def give_back(self, slot: Slot) -> None:
         """Stop counting the slot's result, if it has one: it is saved or dropped."""
-        was_used_up = self.is_used_up
+        before = self.used
         self.used -= slot.unsaved_bytes
         slot.unsaved_bytes = 0
-        if was_used_up and not self.is_used_up:
+        if before >= self._most > self.used:
             if self._freed is not None:
                 self._freed.set_result(None)
                 self._freed = None

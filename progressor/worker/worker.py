@@ -151,7 +151,7 @@ class Worker:
         metrics.took(metrics.TASK_COMPLETION, since, task.namespace, decision.disposition)
         metrics.child(metrics.FUSED, task.namespace, task.task_type).inc()
         self._note(task, decision)
-        self._reply(finished.step, Saved(finished.now))
+        self._replies.resolve(finished.task, finished.answer)
         return None if finished.due is None else finished.due - finished.now
 
     async def _with_history(self, process: Snapshot, wanted: HistoryRange) -> Snapshot:

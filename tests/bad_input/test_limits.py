@@ -12,7 +12,13 @@ from progressor import HandlerFailed, InvalidRequest, ProcessStatus
 from progressor.config import ConnectionOptions, EngineOptions
 from progressor.model import Event
 from progressor.storage import group_commit
-from progressor.storage.group_commit import MAX_BATCH_BYTES, Batcher, batch_by_process, batch_steps
+from progressor.storage.group_commit import (
+    MAX_BATCH_BYTES,
+    Batcher,
+    batch_requests,
+    batch_steps,
+    by_process,
+)
 from progressor.storage.operations import Storage
 from tests.bad_input.draws import nested
 from tests.bad_input.world import NS, World, a_world, fresh
@@ -188,7 +194,7 @@ async def test_metadata_counts_in_a_batch(storage: Storage, monkeypatch: pytest.
     batches: list[int] = []
     for verb in ("prepare_init", "save_result"):
         monkeypatch.setattr(storage, verb, _counted(getattr(storage, verb), batches))
-    inits, ends = batch_by_process("prepare_init", storage.prepare_init), batch_steps(storage)
+    inits, ends = batch_requests("prepare_init", storage.prepare_init, by=by_process), batch_steps(storage)
     heavy = {"name": "x" * 1_000}
     made = [init(f"p{place}", process_metadata=heavy) for place in range(3)]
     steps = [held(each) for each in await asyncio.gather(*map(inits.submit, made))]

@@ -16,7 +16,7 @@ from psycopg import errors as pg, sql
 
 from progressor.errors import StorageUnavailable
 from progressor.model import Decision, Event, TaskStatus, TaskType
-from progressor.storage.group_commit import batch_by_key, batch_steps
+from progressor.storage.group_commit import batch_requests, batch_steps, by_key
 from progressor.storage.operations import Storage
 from progressor.storage.postgres.pipeline import Session
 from progressor.storage.values import (
@@ -301,7 +301,7 @@ async def test_a_request_that_is_refused_again_and_again(
         "WHEN (NEW.idempotency_key = 'bad') EXECUTE FUNCTION refuse()"
     )
     impatient = Storage(storage._connections, patience=timedelta(seconds=0.1))
-    requests = batch_by_key(verb, getattr(impatient, verb))
+    requests = batch_requests(verb, getattr(impatient, verb), by=by_key)
     asked = [
         init(key, key=key, worker_id=None) if verb == "prepare_init" else request("there", key=key)
         for key in ("one", "bad", "two")

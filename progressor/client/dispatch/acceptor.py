@@ -9,8 +9,6 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Sequence
-from functools import partial
-from typing import Any
 
 from progressor import metrics
 from progressor.client.dispatch.fused import Fuse, FusedBatch, Prepare
@@ -21,6 +19,7 @@ from progressor.node.node import Node
 from progressor.storage import (
     Batcher,
     Claimed,
+    Conflict,
     Continue,
     Duplicate,
     Finished,
@@ -30,99 +29,48 @@ from progressor.storage import (
     Postpone,
     Prepared,
     Request,
-    batch_by_key,
-    batch_by_process,
+    batch_requests,
+    by_key,
+    by_process,
 )
 from progressor.worker.pool import Pool
 from progressor.worker.pools import Pools
 
-# Results are Prepared; of a fused batcher, Fused or Prepared.
-_Way = Batcher[Request, Any]
 Accepted = Continue | Postpone | Duplicate | Finished
 
 
-class Acceptor:
-    """The acceptor of a client: it persists requests, and runs those of `pools` here if a slot is free."""
+class Flights:
+    """The flights of one verb, which prepare requests; each continues in a slot of its pool, or waits."""
 
-    def __init__(self, node: Node, pools: Pools) -> None:
+    def __init__(
+        self, verb: str, prepare: Prepare, node: Node, pools: Pools, *, by: Conflict = by_key
+    ) -> None:
         self._node = node
         self._pools = pools
-        storage, fly, again = node.storage, self._fly, self._fly_again
-
-        def fused(verb: str, fuse: Fuse, prepare: Prepare) -> _Way:
-            return node.stops(
-                batch_by_process(
-                    verb,
-                    lambda requests: FusedBatch(pools, self._wake).fly(fuse, prepare, requests),
-                    partial(again, prepare),
-                )
-            )
-
-        self._fused: dict[TaskType, _Way] = {
-            TaskType.INIT: fused("fused_init", storage.fused_init, storage.prepare_init),
-            TaskType.CALL: fused("fused_call", storage.fused_call, storage.prepare_call),
-        }
-        init, call, repair = storage.prepare_init, storage.prepare_call, storage.prepare_repair
-        calls = node.stops(batch_by_key("prepare_call", partial(fly, call), partial(again, call)))
-        self._flights: dict[TaskType, _Way] = {
-            TaskType.INIT: node.stops(
-                batch_by_process("prepare_init", partial(fly, init), partial(again, init))
-            ),
-            TaskType.CALL: calls,
-            TaskType.NOTIFY: calls,
-            TaskType.REPAIR: node.stops(
-                batch_by_key("prepare_repair", partial(fly, repair), partial(again, repair))
-            ),
-        }
-        self._simple_repairs: _Way = node.stops(
-            batch_by_process("simple_repair", partial(self._fly_without_handler, storage.simple_repair))
+        self._prepare = prepare
+        self.batch: Batcher[Request, Fused | Prepared] = node.stops(
+            batch_requests(verb, self.fly, by=by, run_again=self.fly_again)
         )
 
-    async def accept(self, request: Request) -> Accepted:
-        """Persist a request; raise its error if it is refused, or StorageUnavailable if too many wait.
+    async def fly(self, requests: Sequence[Request]) -> Sequence[Fused | Prepared]:
+        """Prepare requests; those of a pool with a free slot continue there."""
+        return await self._carry(requests, [self._slot_for(request) for request in requests])
 
-        If its handler can be run behind the lock, it is run and saved in the same transaction. A simple
-        repair has no handler: it is done when it is accepted.
-        """
-        is_simple = request.task_type is TaskType.REPAIR and request.name == SIMPLE_REPAIR
-        way = self._simple_repairs if is_simple else self._flights[request.task_type]
-        if request.task_type in self._fused and self._pools.computes(request) is not None:
-            way = self._fused[request.task_type]
-        while True:
-            began = time.monotonic()
-            sent = way.submit(request)
-            try:
-                outcome: Fused | Prepared = await sent
-            except asyncio.CancelledError:
-                # The caller is out of patience, or gone: a request that was not sent must not run later. A
-                # notify is sent all the same, for nobody waits for its end in any case.
-                if request.task_type is not TaskType.NOTIFY:
-                    way.withdraw(request, sent)
-                raise
-            metrics.took(metrics.REQUEST_PREPARING, began, request.namespace, request.task_type)
-            if isinstance(outcome, NotPrepared):
-                raise not_prepared(request, outcome)
-            if outcome is not None:
-                return outcome
-            # It could not run behind the lock and nothing of it was written: prepare it.
-            way = self._flights[request.task_type]
-
-    async def _fly(self, prepare: Prepare, requests: Sequence[Request]) -> Sequence[Prepared]:
-        return await self._carry(prepare, requests, [self._slot_for(request) for request in requests])
-
-    async def _fly_again(self, prepare: Prepare, requests: Sequence[Request]) -> Sequence[Prepared]:
+    async def fly_again(self, requests: Sequence[Request]) -> Sequence[Fused | Prepared]:
         """Repeat a flight that may have been committed: its tasks run here, even if no slot is free."""
         slots = [self._pools.get(request.namespace) for request in requests]
         for slot in slots:
             if slot is not None:
                 slot.take()
-        return await self._carry(prepare, requests, slots)
+        return await self._carry(requests, slots)
 
-    async def _carry(
-        self, prepare: Prepare, requests: Sequence[Request], slots: Sequence[Pool | None]
-    ) -> Sequence[Prepared]:
+    def _slot_for(self, request: Request) -> Pool | None:
+        pool = self._pools.get(request.namespace)
+        return pool if pool is not None and pool.reserve() else None
+
+    async def _carry(self, requests: Sequence[Request], slots: Sequence[Pool | None]) -> Sequence[Prepared]:
         try:
-            outcomes = await prepare(
+            outcomes = await self._prepare(
                 [
                     request if slot is None else request._replace(worker_id=slot.worker_id)
                     for request, slot in zip(requests, slots, strict=True)
@@ -134,35 +82,106 @@ class Acceptor:
                     slot.release()
             raise
         for request, slot, outcome in zip(requests, slots, outcomes, strict=True):
-            self._go_on(request, slot, outcome)
+            if slot is not None and isinstance(outcome, Continue):
+                slot.run(Claimed(outcome.task, outcome.process))
+            elif slot is not None:
+                slot.release()
+            if isinstance(outcome, Postpone):
+                self._wake(request.namespace, "calls")
         return outcomes
 
-    def _slot_for(self, request: Request) -> Pool | None:
-        pool = self._pools.get(request.namespace)
-        return pool if pool is not None and pool.reserve() else None
+    def _wake(self, namespace: str, kind: Kind) -> None:
+        """Wake a pool or a worker that has a slot for what waits."""
+        pool = self._pools.get(namespace)
+        if pool is not None:
+            pool.ring(kind)
+        if pool is None or not pool.claims:
+            self._node.wake(namespace, kind)
 
-    def _go_on(self, request: Request, slot: Pool | None, outcome: Prepared) -> None:
-        """Run a task that continues in its slot; of one that waits, wake a pool or worker with a slot."""
-        if slot is not None and isinstance(outcome, Continue):
-            slot.run(Claimed(outcome.task, outcome.process))
-        elif slot is not None:
-            slot.release()
-        if isinstance(outcome, Postpone):
-            self._wake(request.namespace, "calls")
 
-    async def _fly_without_handler(
-        self, prepare: Prepare, requests: Sequence[Request]
-    ) -> Sequence[Prepared]:
-        outcomes = await prepare(requests)
+class FusedFlights(Flights):
+    """The flights of one verb that run and save requests in the transaction that accepts them."""
+
+    def __init__(self, verb: str, fuse: Fuse, prepare: Prepare, node: Node, pools: Pools) -> None:
+        self._fuse = fuse
+        super().__init__(verb, prepare, node, pools, by=by_process)
+
+    async def fly(self, requests: Sequence[Request]) -> Sequence[Fused | Prepared]:
+        """Run requests behind their locks; return None for one that is to be prepared."""
+        return await FusedBatch(self._pools, self._wake).fly(self._fuse, self._prepare, requests)
+
+
+class SimpleRepairs(Flights):
+    """The flights of simple repairs, which have no handler: they are done when they are accepted."""
+
+    async def fly(self, requests: Sequence[Request]) -> Sequence[Prepared]:
+        """Repair processes."""
+        outcomes = await self._prepare(requests)
         for request, outcome in zip(requests, outcomes, strict=True):
             if isinstance(outcome, Duplicate):
                 # A repaired process has its timer back, which may be due.
                 self._wake(request.namespace, "timers")
         return outcomes
 
-    def _wake(self, namespace: str, kind: Kind) -> None:
-        pool = self._pools.get(namespace)
-        if pool is not None:
-            pool.ring(kind)
-        if pool is None or not pool.claims:
-            self._node.wake(namespace, kind)
+    fly_again = fly
+
+
+class Acceptor:
+    """The acceptor of a client: it persists requests, and runs those of `pools` here if a slot is free."""
+
+    def __init__(self, node: Node, pools: Pools) -> None:
+        self._pools = pools
+        storage = node.storage
+        calls = Flights("prepare_call", storage.prepare_call, node, pools)
+        self._prepared = {
+            TaskType.INIT: Flights("prepare_init", storage.prepare_init, node, pools, by=by_process),
+            TaskType.CALL: calls,
+            TaskType.NOTIFY: calls,
+            TaskType.REPAIR: Flights("prepare_repair", storage.prepare_repair, node, pools),
+        }
+        self._fused = {
+            TaskType.INIT: FusedFlights(
+                "fused_init", storage.fused_init, storage.prepare_init, node, pools
+            ),
+            TaskType.CALL: FusedFlights(
+                "fused_call", storage.fused_call, storage.prepare_call, node, pools
+            ),
+        }
+        self._simple_repairs = SimpleRepairs(
+            "simple_repair", storage.simple_repair, node, pools, by=by_process
+        )
+
+    async def accept(self, request: Request) -> Accepted:
+        """Persist a request; raise its error if it is refused, or StorageUnavailable if too many wait.
+
+        If its handler can be run behind the lock, it is run and saved in the same transaction. A simple
+        repair has no handler: it is done when it is accepted.
+        """
+        way = self._way(request)
+        while True:
+            began = time.monotonic()
+            sent = way.batch.submit(request)
+            try:
+                outcome = await sent
+            except asyncio.CancelledError:
+                # The caller is out of patience, or gone: a request that was not sent must not run later. A
+                # notify is sent all the same, for nobody waits for its end in any case.
+                if request.task_type is not TaskType.NOTIFY:
+                    way.batch.withdraw(request, sent)
+                raise
+            metrics.took(metrics.REQUEST_PREPARING, began, request.namespace, request.task_type)
+            if isinstance(outcome, NotPrepared):
+                raise not_prepared(request, outcome)
+            if outcome is not None:
+                return outcome
+            # It could not run behind the lock and nothing of it was written: prepare it.
+            way = self._prepared[request.task_type]
+
+    def _way(self, request: Request) -> Flights:
+        if request.task_type is TaskType.REPAIR and request.name == SIMPLE_REPAIR:
+            return self._simple_repairs
+        fused = self._fused.get(request.task_type)
+        pool = self._pools.get(request.namespace)
+        if fused is None or pool is None or not pool.claims or pool.computes(request) is None:
+            return self._prepared[request.task_type]
+        return fused

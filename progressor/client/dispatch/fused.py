@@ -72,7 +72,7 @@ class FusedBatch:
         together = 0.0
         for place, request in enumerate(requests):
             pool = self._pools[request.namespace]
-            seconds = pool.computes(request.task_type, request.name)
+            seconds = pool.computes(request)
             if seconds is None:
                 continue
             # A handler that computes for longer, as its author allows, flies alone.

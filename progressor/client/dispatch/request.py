@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-import secrets
+import os
+from base64 import urlsafe_b64encode
 from datetime import timedelta
 from typing import Any
 
@@ -31,7 +32,7 @@ def request_of(
         name = check_text("name", name)
     if idempotency_key is None:
         # 72 random bits are unique in one process; short, because each key stands in an index.
-        idempotency_key = secrets.token_urlsafe(9)
+        idempotency_key = urlsafe_b64encode(os.urandom(9)).decode()
     plain = encode(args, field="args")
     return Request(
         namespace=namespace,

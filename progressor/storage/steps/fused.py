@@ -24,7 +24,7 @@ from progressor.storage.postgres.arrays import timestamps
 from progressor.storage.postgres.pipeline import Session
 from progressor.storage.rows import call_of, init_of
 from progressor.storage.statements import Params, Row, lock_by_name
-from progressor.storage.values import Claimed, Continue, Finished, Request, Step
+from progressor.storage.values import Claimed, Continue, Finished, Request, Step, TaskOutcome, TaskRef
 
 Run = Callable[[Sequence[Claimed]], Awaitable[Sequence[Decision | None]]]
 """A function that runs accepted requests for one turn of the loop; it returns decisions, None for one that
@@ -88,7 +88,8 @@ async def fuse(
         results[place] = each
     saved = next((told[verb] for verb in _SAVES if verb in told), ())
     for (place, step), row in zip(finished.items(), sorted(saved, key=itemgetter("ord")), strict=True):
-        results[place] = Finished(step, row["now"], row.get("due"))
+        task, answer = TaskRef.of(step.task, step.process), TaskOutcome.of(step.decision.reply)
+        results[place] = Finished(step, task, answer, row["now"], row.get("due"))
     return results
 
 
@@ -137,11 +138,11 @@ def _parted(
     size = 0
     for (place, each), decision in zip(held.items(), decisions, strict=True):
         step = None if decision is None else Step(each.task, each.process, decision)
-        if step is None or not _is_plain(step) or size + step.size > _MOST_BYTES:
+        if step is None or not _is_plain(step) or (after := size + step.size) > _MOST_BYTES:
             running[place] = each
         else:
             finished[place] = step
-            size += step.size
+            size = after
     return finished, running
 
 
