@@ -364,7 +364,7 @@ class Decision(NamedTuple):
         size = len(self.aux_state or b"") + len(self.reply.response or b"")
         for event in self.events:
             size += len(event.payload) + metadata_size(event.metadata)
-        return size + metadata_size(self.metadata)
+        return size + metadata_size(self.metadata) if self.metadata else size
 
 
 def metadata_size(metadata: Metadata | None) -> int:

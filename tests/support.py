@@ -171,7 +171,7 @@ class Held(NamedTuple):
         return TaskRef.of(self.task, self.process)._replace(reply_to=None)
 
     def step(self, decision: Decision, *, keeps_slot: bool = True) -> Step:
-        return Step(self.task, self.process, decision, keeps_slot)
+        return Step(self.task, self.process, decision, keeps_slot, decision.size)
 
     def next(self, saved: Saved | LostLease, decision: Decision) -> Held:
         """The continuation, with the process as the worker keeps it in memory."""

@@ -18,7 +18,7 @@ from progressor.handlers.function import Function, names_around
 from progressor.handlers.handler import Handler, InvalidCall
 from progressor.handlers.handler_profile import HandlerProfile
 from progressor.handlers.limits import checked
-from progressor.handlers.process import Process, WritableProcess
+from progressor.handlers.process import Draft, Process, WritableProcess
 from progressor.handlers.timer_calls import PREFIX, TIMER_CALLS, carry_out
 from progressor.inputs import check_namespace, check_text, names_like
 from progressor.model import Action, HistoryRange, Intent, SetTimer, Snapshot, Task, TaskType
@@ -169,7 +169,7 @@ class Namespace:
         function = self._function(task)
         args = function.read_args(self._plain_args(task))
         view: WritableProcess[Any] = WritableProcess(
-            process.snapshot, task, wire=self.wire, shape=self._state
+            process.snapshot, task, wire=self.wire, shape=self._state, draft=Draft()
         )
         answer = function.write_answer(await function.call(view, *args))
         intent = view.intent(self.wire.seal(answer))

@@ -270,9 +270,6 @@ class WritableProcess(Process[StateT]):
 
     __slots__ = ()
 
-    def __init__(self, snapshot: Snapshot, task: Task, *, wire: Wire, shape: Shape) -> None:
-        super().__init__(snapshot, task, wire=wire, shape=shape, draft=Draft())
-
     def intent(self, response: bytes | None) -> Intent:
         """Gather the changes of the handler; InvalidState or InvalidRequest if one cannot be saved."""
         draft = self._drafted("intent()")

@@ -223,22 +223,21 @@ _ENDS_ALONE = (Disposition.RESUME, Disposition.REPLACE, Disposition.CANCEL)
 
 
 class Step(NamedTuple):
-    """The end of a step, to be saved. `keeps_slot` False gives the worker's slot back: no continuation."""
+    """The end of a step, to be saved. `keeps_slot` False gives the worker's slot back: no continuation.
+
+    `size` is that of its decision, in bytes, roughly.
+    """
 
     task: Task
     process: Snapshot
     decision: Decision
     keeps_slot: bool = True
+    size: int = 0
 
     @property
     def ends_alone(self) -> bool:
         """Return whether it ended well, and ends its own task and no other."""
         return self.decision.disposition in _ENDS_ALONE and self.decision.reply.error is None
-
-    @property
-    def size(self) -> int:
-        """The size of its result, in bytes, roughly."""
-        return self.decision.size
 
 
 class Finished(NamedTuple):

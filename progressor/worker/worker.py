@@ -127,7 +127,7 @@ class Worker:
         """Save the decision, then reply; return an empty StepResult if the lease was lost."""
         task, process = held
         try:
-            step, saved = await self._save(Step(task, process, decision, slot.goes_on))
+            step, saved = await self._save(Step(task, process, decision, slot.goes_on, slot.unsaved_bytes))
         finally:
             self._budget.give_back(slot)
         if isinstance(saved, LostLease):
@@ -147,7 +147,7 @@ class Worker:
 
         Return the time until its new timer is due.
         """
-        task, _, decision, _ = finished.step
+        task, _, decision, *_ = finished.step
         metrics.took(metrics.TASK_COMPLETION, since, task.namespace, decision.disposition)
         metrics.child(metrics.FUSED, task.namespace, task.task_type).inc()
         self._note(task, decision)

@@ -9,7 +9,7 @@ from pydantic import BaseModel
 
 from progressor.errors import InvalidRequest, InvalidState, ProgressorError
 from progressor.handlers.codec import ANY, JSON, Shape, Wire
-from progressor.handlers.process import Process, WritableProcess
+from progressor.handlers.process import Draft, Process, WritableProcess
 from progressor.model import Event, Intent, ProcessStatus, Remove, SetTimer, UnsetTimer
 
 NOW = datetime(2026, 1, 31, 12, tzinfo=UTC)
@@ -29,7 +29,7 @@ def writable(make_task: Any, make_snapshot: Any) -> Callable[..., WritableProces
     def make(state: Any = None, context: bytes | None = None, **more: Any) -> WritableProcess[Any]:
         shape = ANY if state is None else Shape(state, field="state")
         task = make_task(context=context)
-        return WritableProcess(make_snapshot(**more), task, wire=JSON, shape=shape)
+        return WritableProcess(make_snapshot(**more), task, wire=JSON, shape=shape, draft=Draft())
 
     return make
 

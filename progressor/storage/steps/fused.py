@@ -138,7 +138,7 @@ def _parted(
     size = 0
     for (place, each), decision in zip(held.items(), decisions, strict=True):
         step = None if decision is None else Step(each.task, each.process, decision)
-        if step is None or not _is_plain(step) or (after := size + step.size) > _MOST_BYTES:
+        if step is None or not _is_plain(step) or (after := size + step.decision.size) > _MOST_BYTES:
             running[place] = each
         else:
             finished[place] = step
