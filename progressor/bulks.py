@@ -1,13 +1,29 @@
-"""The nouns of bulks: repairs of all processes that match.
+"""Bulks, repairs of all processes that match: their nouns, and every step of their progress. Pure.
 
-Rule: this module does no I/O, and its words are those of the glossary.
+Rule: storage loads a `HeldBulk`, does what it has room for, and stores what `advance` returns. Pure: no
+clock, no database.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from datetime import datetime
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
 from enum import StrEnum
+from typing import NamedTuple
+
+# Repairs of a bulk that are under way at once; so many may still run after it was stopped.
+MOST_UNDER_WAY = 1000
+# The fields of a bulk that count processes.
+COUNTS = ("looked_at", "passed_by", "begun", "repaired", "refused", "failed", "removed")
+
+# The most lost time that a bulk makes up for after it was held up.
+_BURST = timedelta(seconds=1)
+# The pause between two rounds of a bulk that has begun repairs or waits for their ends; and after a round
+# that failed.
+_PAUSE, _LONG_PAUSE = timedelta(milliseconds=200), timedelta(seconds=5)
+# The time within which the end of a repair is seen, however slow the pace.
+_SEEN_WITHIN = timedelta(seconds=5)
 
 
 class BulkStatus(StrEnum):
@@ -60,6 +76,141 @@ class Bulk:
     def under_way(self) -> int:
         """The number of repairs that were begun and have not ended."""
         return self.begun - self.repaired - self.refused - self.failed - self.removed
+
+
+class Candidate(NamedTuple):
+    """A broken process that a look reached, as the `place`-th; repaired if it `matches` the filter."""
+
+    process_no: int
+    process_id: str
+    created_at: datetime
+    place: int
+    matches: bool
+
+
+class BulkLook(NamedTuple):
+    """The processes that a round is to repair, and the last one that it looked at.
+
+    `at_end` if there are no more; `pause` is the time before the next round.
+    """
+
+    at_end: bool
+    chosen: Sequence[Candidate] = ()
+    last: Candidate | None = None
+    pause: timedelta = _PAUSE
+
+    @staticmethod
+    def of(rows: Sequence[Candidate], *, room: int, looks: int) -> BulkLook:
+        """Return the look at these: the matching ones, at most `room`, and the last of at most `looks`."""
+        if not rows:
+            return BulkLook(at_end=True)
+        chosen, end = [row for row in rows if row.matches], rows[-1]
+        # Without room for all that match, the next look goes on behind the last chosen.
+        last = chosen[-1] if len(chosen) == room else end
+        at_end = last.place == end.place < looks
+        seeks = len(chosen) < room and not at_end
+        return BulkLook(at_end, chosen, last, timedelta() if seeks else _PAUSE)
+
+
+class Ended(NamedTuple):
+    """The numbers of repairs whose ends a round has seen, and the error of the last one that has any."""
+
+    repaired: int = 0
+    refused: int = 0
+    failed: int = 0
+    removed: int = 0
+    last_error: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeldBulk(Bulk):
+    """A bulk whose row a round holds, since `now`.
+
+    It looks behind the process `cursor_no`, unless it is `at_end`. From `paced_at` on its pace allows
+    another repair. It made its last progress at `still_since`; later, if its pace let it rest after that.
+    """
+
+    now: datetime
+    until_task: int
+    pace: timedelta
+    args: bytes | None
+    request_hash: bytes
+    cursor_at: datetime | None
+    cursor_no: int
+    at_end: bool
+    paced_at: datetime
+    next_at: datetime
+    still_since: datetime
+
+    @property
+    def place(self) -> tuple[int, datetime | None, int]:
+        """The bulk, and the place in it at which a round begins."""
+        return self.bulk_id, self.cursor_at, self.cursor_no
+
+    def room(self, most: int) -> int:
+        """Return how many repairs may begin now, by the pace and by the number that are under way."""
+        behind = self.now - max(self.paced_at, self.now - _BURST)
+        if self.status is not BulkStatus.RUNNING or self.at_end or behind < timedelta():
+            return 0
+        return max(0, min(most, 1 + behind // self.pace, MOST_UNDER_WAY - self.under_way))
+
+    def advance(self, look: BulkLook, ended: Ended, *, begun: int = 0, done: int = 0) -> BulkRound:
+        """Return the bulk after a round that began the repairs of so many of the chosen processes.
+
+        `done` of these repairs have ended already. A process that was chosen and not begun is passed by.
+        """
+        new = {
+            "looked_at": look.last.place if look.last else 0,
+            "passed_by": len(look.chosen) - begun,
+            "begun": begun,
+            "repaired": ended.repaired + done,
+            "refused": ended.refused,
+            "failed": ended.failed,
+            "removed": ended.removed,
+        }
+        counts = {name: getattr(self, name) + count for name, count in new.items()}
+        paced_at = max(self.paced_at, self.now - _BURST) + begun * self.pace
+        after = replace(
+            self,
+            **counts,
+            last_error=ended.last_error or self.last_error,
+            cursor_at=look.last.created_at if look.last else self.cursor_at,
+            cursor_no=look.last.process_no if look.last else self.cursor_no,
+            at_end=look.at_end,
+            paced_at=paced_at,
+            next_at=max(paced_at, self.now + look.pause),
+            still_since=max(self.now, paced_at) if any(new.values()) else self.still_since,
+        )
+        return BulkRound(_settled(after), new)
+
+    def give_up(self, tried: Candidate | None, error: str) -> BulkRound:
+        """Return the bulk after a round that failed: it passes by the process that was tried.
+
+        If none could be looked at, the bulk stays at its place, and is tried again later.
+        """
+        if tried is None:
+            return self.advance(BulkLook(self.at_end, pause=_LONG_PAUSE), Ended(last_error=error))
+        look = BulkLook(self.at_end, (tried,), last=tried)
+        return self.advance(look, Ended(last_error=f"{tried.process_id}: {error}"))
+
+
+class BulkRound(NamedTuple):
+    """The result of one round: the bulk after it, and how much of each count is new."""
+
+    bulk: HeldBulk
+    new: dict[str, int]
+
+
+def _settled(bulk: HeldBulk) -> HeldBulk:
+    """Return the bulk with its end, if nothing is left to begin or under way."""
+    if bulk.under_way:
+        # A round that comes before the pace allows a repair only counts ended repairs.
+        return replace(bulk, next_at=min(bulk.next_at, bulk.now + _SEEN_WITHIN))
+    if bulk.status is BulkStatus.STOPPING:
+        return replace(bulk, status=BulkStatus.STOPPED, ended_at=bulk.now)
+    if bulk.at_end:
+        return replace(bulk, status=BulkStatus.FINISHED, ended_at=bulk.now)
+    return bulk
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,12 +11,12 @@ from collections.abc import Sequence
 from datetime import timedelta
 
 from progressor import metrics
-from progressor.bulks import Bulk
+from progressor.bulks import COUNTS, Bulk, BulkRound
 from progressor.config import EngineOptions
 from progressor.loggers import Logger
 from progressor.node.node import Node
 from progressor.services.service import PeriodicService
-from progressor.storage import BulkRound, Kind, RunningBulks
+from progressor.storage import Kind, RunningBulks
 
 log = Logger("progressor.bulk_runner")
 
@@ -76,12 +76,11 @@ class BulkRunner(PeriodicService):
 
 
 def _facts(bulk: Bulk) -> dict[str, object]:
-    counts = ("looked_at", "passed_by", "begun", "repaired", "refused", "failed", "removed")
     return {
         "bulk_id": bulk.bulk_id,
         "namespace": bulk.namespace,
         "status": bulk.status.value,
-        **{name: getattr(bulk, name) for name in counts},
+        **{name: getattr(bulk, name) for name in COUNTS},
     }
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from progressor.exports import exports
 
 if TYPE_CHECKING:
-    from progressor.storage.admin.bulks import BulkRound as BulkRound, RunningBulks as RunningBulks
+    from progressor.storage.admin.bulks import RunningBulks as RunningBulks
     from progressor.storage.admin.monitoring import LiveWorker as LiveWorker
     from progressor.storage.admin.namespaces import Left as Left
     from progressor.storage.catalog import Difference as Difference
@@ -67,7 +67,7 @@ else:
     __all__, __getattr__, __dir__ = exports(
         __name__,
         {
-            "admin.bulks": "BulkRound RunningBulks",
+            "admin.bulks": "RunningBulks",
             "admin.monitoring": "LiveWorker",
             "admin.namespaces": "Left",
             "catalog": "Difference",

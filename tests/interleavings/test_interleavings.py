@@ -18,7 +18,7 @@ import pytest
 from psycopg.conninfo import make_conninfo
 from psycopg.errors import UniqueViolation
 
-from progressor.storage.admin.bulks import BulkRound
+from progressor.bulks import BulkRound
 from progressor.storage.operations import Storage
 from progressor.storage.postgres import retry
 from progressor.storage.postgres.pool import SessionPool

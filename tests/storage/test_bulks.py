@@ -11,11 +11,11 @@ from typing import Any
 import psycopg
 import pytest
 
-from progressor.bulks import Bulk, BulkStatus
+from progressor import bulks as machine
+from progressor.bulks import COUNTS, Bulk, BulkRound, BulkStatus
 from progressor.config import RetryPolicy
 from progressor.model import Intent, Success, TaskType
 from progressor.storage.admin import bulks as bulks_module
-from progressor.storage.admin.bulks import BulkRound
 from progressor.storage.doctor import examine
 from progressor.storage.operations import Storage
 from progressor.storage.postgres.pipeline import Session
@@ -90,8 +90,7 @@ async def run(storage: Storage, *, now: Any = LATER) -> Bulk:
 
 def counts(bulk: Bulk) -> dict[str, int]:
     """All counts but those that are 0."""
-    names = ("looked_at", "passed_by", "begun", "repaired", "refused", "failed", "removed")
-    return {name: value for name in names if (value := getattr(bulk, name))}
+    return {name: value for name in COUNTS if (value := getattr(bulk, name))}
 
 
 def statuses(tables: Tables) -> dict[str, str]:
@@ -487,7 +486,7 @@ async def test_a_slow_one_soon_sees_the_end_of_its_repairs(storage: Storage) -> 
 
 async def test_no_more_than_so_many_under_way(storage: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where workers are slow or away, a bulk waits with the rest."""
-    monkeypatch.setattr(bulks_module, "MOST_UNDER_WAY", 2)
+    monkeypatch.setattr(machine, "MOST_UNDER_WAY", 2)
     for n in range(5):
         await break_process(storage, f"p{n}")
     await make(storage, simple=False)
