@@ -39,7 +39,7 @@ from progressor.storage.rows import (
     started_of,
 )
 from progressor.storage.statements import Params, Row, lock_by_name
-from progressor.storage.steps.claims import Unread, accepted, claim, loaded, one_by_one, readable
+from progressor.storage.steps.claims import Unread, accepted, claim, claim_apart, loaded
 from progressor.storage.steps.fused import CALLS, INITS, Fused, Run, fuse
 from progressor.storage.steps.save import save
 from progressor.storage.steps.zombies import (
@@ -198,11 +198,9 @@ class Storage(Bulks, Oversight, TokenStatements):
         try:
             claiming = partial(claim, verb=verb, params=params)
             rows = await self._run(verb, claiming, patience=None, holds=always, apart=damage)
-        except Unreadable:
-            # One unreadable row must not keep the other tasks, which are claimed too, from being run.
-            rows = await readable(transact, params, self._unread)
-        except BatchRefused:
-            rows = await one_by_one(transact, verb, params, self._unread)
+        except (Unreadable, BatchRefused):
+            # One row must not keep the other tasks, which may be claimed too, from being run.
+            rows = await claim_apart(transact, verb, params, self._unread)
         if not any(row["is_large"] for row in rows):
             return [claimed_of(row) for row in rows]
         taken, left = await loaded(transact, rows, room, self._unread)
@@ -282,7 +280,7 @@ class Storage(Bulks, Oversight, TokenStatements):
 
         def pass_over(zombie: Row, error: Exception) -> None:
             metrics.ZOMBIES_REFUSED.inc()
-            self._unread.say("zombie cannot be collected", zombie, error)
+            self._unread.log("zombie cannot be collected", zombie, error)
 
         return await collected(carry, params, pass_over)
 

@@ -6,8 +6,8 @@ unharmed, to a worker that has room. A task that cannot be read holds up no othe
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
-from typing import Any
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import Any, TypeVar
 
 from progressor import metrics
 from progressor.errors import StorageUnavailable
@@ -22,13 +22,16 @@ from progressor.storage.values import Claimed, Continue, Postpone, Prepared, Req
 
 log = Logger("progressor.storage")
 
+T = TypeVar("T")
+
 Transact = Callable[[str, Transaction], Awaitable[Results]]
 """A function that runs a transaction until PostgreSQL does it, or refuses it twice for damage."""
 
 _DUE = {"search_calls": "due_calls", "search_timers": "due_timers"}
 # Tasks: the most that a claim passes over because they cannot be claimed; the most that are remembered as
 # logged.
-_MOST_PASSED_OVER, _MOST_SAID = 200, 1000
+_MOST_PASSED_OVER, _MOST_LOGGED = 200, 1000
+_UNREAD = "claimed task cannot be read"
 
 
 async def claim(session: Session, again: bool, *, verb: str, params: dict[str, Any]) -> list[Row]:
@@ -43,47 +46,58 @@ async def claim(session: Session, again: bool, *, verb: str, params: dict[str, A
 
 
 class Unread:
-    """Tasks that cannot be read: each is logged once, and counted each time."""
+    """Tasks that cannot be read or claimed: each is logged once, and counted each time."""
 
     def __init__(self) -> None:
-        self._said: set[tuple[str, int]] = set()
+        self._logged: set[tuple[str, int]] = set()
 
-    def met(self, message: str, key: Row, error: Exception) -> None:
-        metrics.UNREAD.inc()
-        self.say(message, key, error)
+    async def one_by_one(
+        self, failure: str, keys: Iterable[Row], run: Callable[[Row], Awaitable[Iterable[T]]]
+    ) -> list[T]:
+        """Run it for each of these tasks alone; pass by, and log, those that PostgreSQL cannot read."""
+        results: list[T] = []
+        for key in keys:
+            try:
+                results += await run(key)
+            except (Unreadable, BatchRefused) as error:
+                metrics.UNREAD.inc()
+                self.log(failure, key, error)
+        return results
 
-    def say(self, message: str, key: Row, error: Exception) -> None:
+    def log(self, message: str, key: Row, error: Exception) -> None:
         about = message, key["task_id"]
-        if about in self._said:
+        if about in self._logged:
             return
-        if len(self._said) >= _MOST_SAID:
-            self._said.clear()
-        self._said.add(about)
+        if len(self._logged) >= _MOST_LOGGED:
+            self._logged.clear()
+        self._logged.add(about)
         # Without a traceback, which may show the value.
         fields = {"process_no": key["process_no"], "task_id": key["task_id"], "error": str(error)}
         log.error(message, extra=fields)
 
 
-async def one_by_one(transact: Transact, verb: str, params: Params, unread: Unread) -> list[Row]:
-    """Claim tasks one by one, after a claim that was refused because of one of them; return their rows."""
+async def claim_apart(transact: Transact, verb: str, params: Params, unread: Unread) -> list[Row]:
+    """Claim tasks one by one, and read them so, after a claim that met one that cannot be read."""
     told = await transact("claimed_keys", {"one_claim": params, "claimed_keys": params})
+    # The claim may have been committed, and only its answer be unreadable.
     keys = told["claimed_keys"]
     limit = params.get("limit", 1)
-    candidates: Sequence[Params] = [params]
+    candidates: list[Row] = [dict(params)]
     if verb in _DUE:
         due = _DUE[verb]
         more = {**params, "limit": limit + _MOST_PASSED_OVER}
         candidates = (await transact(due, {due: more}))[due]
-    for candidate in candidates:
-        if len(keys) >= limit:
-            break
-        one = {**params, "process_no": candidate["process_no"], "task_id": candidate["task_id"]}
-        # Ask for all that is claimed by now: an earlier answer may have been lost.
-        taking = {"one_claim": one, "take_unseen": one, "claimed_keys": one}
-        try:
+
+    async def take(candidate: Row) -> tuple[()]:
+        nonlocal keys
+        if len(keys) < limit:
+            one = {**params, "process_no": candidate["process_no"], "task_id": candidate["task_id"]}
+            # Ask for all that is claimed by now: an earlier answer may have been lost.
+            taking = {"one_claim": one, "take_unseen": one, "claimed_keys": one}
             keys = (await transact("take_unseen", taking))["claimed_keys"]
-        except BatchRefused as error:
-            unread.met("waiting task cannot be claimed", one, error)
+        return ()
+
+    await unread.one_by_one("waiting task cannot be claimed", candidates, take)
     return await _read(transact, params, keys, unread)
 
 
@@ -103,32 +117,24 @@ async def accepted(
         made = (await transact("own_task", {"own_task": {**life, **key}}))["own_task"]
         if made:
             mine = {"worker_id": request.worker_id, "lease": request.lease}
-            for row in await readable(transact, mine, unread):
+            keys = (await transact("claimed_keys", {"claimed_keys": mine}))["claimed_keys"]
+            for row in await _read(transact, mine, keys, unread):
                 held = claimed_of(row)
                 return Continue(held.task, held.process)
             return Postpone(ref_of(request, made[0], birth=life["birth"]))
     raise error
 
 
-async def readable(transact: Transact, params: Params, unread: Unread) -> list[Row]:
-    """Return the claimed tasks that can be read."""
-    keys = (await transact("claimed_keys", {"claimed_keys": params}))["claimed_keys"]
-    return await _read(transact, params, keys, unread)
-
-
 async def _read(transact: Transact, params: Params, keys: Sequence[Row], unread: Unread) -> list[Row]:
-    """Return the tasks of these keys.
+    """Return the claimed tasks of these keys.
 
     One that cannot be read stays in `running`, for a zombie collector.
     """
-    rows: list[Row] = []
-    for key in keys:
-        reading = {"claimed": {**params, "only": key["task_id"]}}
-        try:
-            rows += (await transact("claimed", reading))["claimed"]
-        except (Unreadable, BatchRefused) as error:
-            unread.met("claimed task cannot be read", key, error)
-    return rows
+
+    async def read(key: Row) -> list[Row]:
+        return (await transact("claimed", {"claimed": {**params, "only": key["task_id"]}}))["claimed"]
+
+    return await unread.one_by_one(_UNREAD, keys, read)
 
 
 async def loaded(
@@ -136,27 +142,13 @@ async def loaded(
 ) -> tuple[list[Claimed], list[Task]]:
     """Return the claimed tasks to run, with their large values, and those to hand back for lack of room."""
     large = [row for row in rows if row["is_large"]]
-    if not large:
-        return shared_out(rows, {})
     try:
-        values = await _large_values(transact, large, room)
+        values = await _large_values(transact, large, room) if large else {}
     except BatchRefused:
-        return await loaded(transact, await _legible(transact, rows, unread), room, unread)
+        legible = await unread.one_by_one(_UNREAD, large, lambda row: _large_values(transact, [row], 1))
+        left = [row for row in rows if not row["is_large"] or row["process_no"] in legible]
+        return await loaded(transact, left, room, unread)
     return shared_out(rows, values)
-
-
-async def _legible(transact: Transact, rows: Sequence[Row], unread: Unread) -> list[Row]:
-    """Return the claimed tasks without those whose large values cannot be read, which stay in `running`."""
-    left = []
-    for row in rows:
-        try:
-            if row["is_large"]:
-                await _large_values(transact, [row], room=1)
-        except BatchRefused as error:
-            unread.met("claimed task cannot be read", row, error)
-        else:
-            left.append(row)
-    return left
 
 
 async def _large_values(transact: Transact, rows: Sequence[Row], room: int) -> dict[int, Row]:

@@ -77,23 +77,20 @@ async def collected(
 
     It ends them one by one if PostgreSQL refuses them together.
     """
-    try:
-        return (await carry({**params, "after": 0})).zombies
-    except _Refused as refused:
-        if len(refused.found) == 1:
-            pass_over(refused.found[0], refused)
-            return []
     zombies: list[Zombie] = []
-    after = 0
+    limit, after = params["limit"], 0
     while len(zombies) < params["limit"]:
         try:
-            found, buried = await carry({**params, "after": after, "limit": 1})
+            found, buried = await carry({**params, "after": after, "limit": limit})
         except _Refused as refused:
+            if limit > 1 and len(refused.found) > 1:
+                limit = 1
+                continue
             pass_over(refused.found[0], refused)
             found, buried = refused.found, []
-        if not found:
-            break
         zombies += buried
+        if limit > 1 or not found:
+            break
         after = found[0]["process_no"]
     return zombies
 
