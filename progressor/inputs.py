@@ -88,3 +88,16 @@ def names_like(name: str, known: Iterable[str]) -> str:
     shown = [*alike, *(each for each in names if each not in alike)]
     more = f" and {len(shown) - _MOST_SHOWN} more" if len(shown) > _MOST_SHOWN else ""
     return ", ".join(shown[:_MOST_SHOWN]) + more or "none"
+
+
+def seconds_or_text(text: str) -> float | str:
+    """Return the seconds of a duration's text if it is a number, else the text, which pydantic reads."""
+    try:
+        return float(text)
+    except ValueError:
+        return text
+
+
+def is_moment(text: str) -> bool:
+    """Return whether a text stands for a time, not for a duration: only a time has a hyphen in it."""
+    return text[:1].isdigit() and "-" in text

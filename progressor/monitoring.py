@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import NamedTuple
 
 # Rows; counts stop one above it, and the status shows 1,000+.
 MOST_COUNTED = 1000
 
 
-class Waiting(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Waiting:
     """The number of tasks that could be claimed now, and the wait of the oldest of them."""
 
     tasks: int

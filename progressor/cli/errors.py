@@ -18,6 +18,7 @@ from progressor.cli.output import clock, note, print_json, stdout, visible
 from progressor.cli.question import ask
 from progressor.client.failure_groups import FailureGroup
 from progressor.deployment.settings import Settings
+from progressor.inputs import is_moment
 
 _BROKEN = "broken"
 
@@ -54,9 +55,7 @@ def _begin(since: str | None) -> datetime | timedelta | None:
     """Return the time, or the duration before now, of `--since`; BadParameter if it is neither."""
     if since is None:
         return None
-    # Only a time has a month, and so a hyphen after a digit.
-    is_moment = since[:1].isdigit() and "-" in since
-    return read_moment(since, "--since") if is_moment else read_duration(since, "--since")
+    return read_moment(since, "--since") if is_moment(since) else read_duration(since, "--since")
 
 
 def show(group: FailureGroup) -> str:

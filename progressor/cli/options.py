@@ -20,8 +20,9 @@ from pydantic import TypeAdapter, ValidationError
 
 from progressor.cli.output import warning
 from progressor.deployment.link import is_child
-from progressor.deployment.settings import Settings, seconds_or_text, unknown_variables
+from progressor.deployment.settings import Settings, unknown_variables
 from progressor.errors import InvalidRequest
+from progressor.inputs import seconds_or_text
 
 MACHINE = "progressor.machine"
 

@@ -24,6 +24,7 @@ from progressor.cli.question import ask
 from progressor.client.client import Client
 from progressor.deployment.settings import Settings
 from progressor.handlers.process import Process
+from progressor.http.wire.models import process_document, task_document
 from progressor.model import HistoryRange
 from progressor.monitoring import Mailbox
 
@@ -63,7 +64,7 @@ def get(
 
     process, mailbox = ask(settings, look)
     if json:
-        print_json(views.process_plain(process) | {"mailbox": asdict(mailbox)}, machine=True)
+        print_json(process_document(process) | {"mailbox": asdict(mailbox)}, machine=True)
     else:
         events = process.history[::-1] if newest else process.history
         stdout().print(views.process_view(process, mailbox, events))
@@ -86,7 +87,7 @@ def trace(
         lambda client: client.trace(namespace, process_id, after=after, limit=limit, last=last),
     )
     if json:
-        print_json([views.entry_plain(entry) for entry in entries], machine=True)
+        print_json([task_document(entry) for entry in entries], machine=True)
     else:
         stdout().print(views.trace_view(entries))
 
@@ -127,7 +128,7 @@ def search(
         ),
     )
     if json:
-        items = [views.process_plain(process, history=False) for process in page.items]
+        items = [process_document(process, history=False) for process in page.items]
         print_json({"items": items, "cursor": page.cursor}, machine=True)
         return
     if page.items:

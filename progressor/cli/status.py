@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 from datetime import timedelta
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.console import Group, RenderableType
@@ -74,18 +74,8 @@ async def _again(
         await asyncio.sleep(_EVERY)
 
 
-def status_plain(each: NamespaceStatus) -> dict[str, Any]:
-    """Return all fields of a namespace's status, for machines."""
-    return {
-        **asdict(each),
-        "next_timers": list(each.next_timers),
-        "calls": each.calls._asdict(),
-        "timers": each.timers._asdict(),
-    }
-
-
 def _print_json(found: Sequence[NamespaceStatus]) -> None:
-    print_json([status_plain(each) for each in found], machine=True)
+    print_json([asdict(each) for each in found], machine=True)
 
 
 def _print_view(found: Sequence[NamespaceStatus]) -> None:

@@ -1,8 +1,7 @@
-"""Processes, traces and searches as tables for people and as plain values for machines."""
+"""Processes, traces and searches as tables for people."""
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
@@ -16,8 +15,8 @@ from progressor.cli.output import clock, short, shown, visible
 from progressor.cli.status import through, waiting
 from progressor.cli.tables import Listing
 from progressor.client.results import TraceEntry
-from progressor.handlers.members import members_for
 from progressor.handlers.process import Process
+from progressor.http.wire.models import state_of
 from progressor.model import Event, ProcessStatus, TaskStatus, Timer, TimerStatus
 from progressor.monitoring import Mailbox
 
@@ -34,59 +33,6 @@ _STYLES = {
 }
 
 
-def process_plain(process: Process[Any], *, history: bool = True) -> dict[str, Any]:
-    """Return the fields of a process for JSON."""
-    facts: dict[str, Any] = {
-        "namespace": process.namespace,
-        "process_id": process.process_id,
-        "status": process.status,
-        "previous_status": process.previous_status,
-        "status_changed_at": process.status_changed_at,
-        "created_at": process.created_at,
-        "detail": process.detail,
-        "corrupted_by": process.corrupted_by,
-        "timer": _timer_plain(process.timer),
-        "last_event_id": process.last_event_id,
-        **members_for("state", _state(process)),
-        "metadata": process.metadata,
-    }
-    if history:
-        facts["history"] = [_event_plain(event) for event in process.history]
-    return facts
-
-
-def entry_plain(entry: TraceEntry) -> dict[str, Any]:
-    """Return the fields of a task of a trace for JSON."""
-    facts = {field.name: getattr(entry, field.name) for field in dataclasses.fields(entry)}
-    for name in ("args", "response", "context"):
-        facts |= members_for(name, facts[name])
-    facts["events"] = [_event_plain(event) for event in entry.events]
-    return facts
-
-
-def _event_plain(event: Event) -> dict[str, Any]:
-    return {
-        "event_id": event.event_id,
-        "name": event.name,
-        "timestamp": event.timestamp,
-        "task_id": event.task_id,
-        "metadata": event.metadata,
-        **members_for("payload", event.payload),
-    }
-
-
-def _timer_plain(timer: Timer | None) -> dict[str, Any] | None:
-    return None if timer is None else timer._asdict()
-
-
-def _state(process: Process[Any]) -> Any:
-    """Return the state, or its bytes if it is no JSON: a raw handler or a codec wrote it."""
-    try:
-        return process.state
-    except ValueError:
-        return process.aux_state
-
-
 def process_view(process: Process[Any], mailbox: Mailbox, events: Sequence[Event]) -> RenderableType:
     """Return a process for people: its facts, its mailbox, and these events."""
     rows = Table.grid(padding=(0, 2))
@@ -101,7 +47,7 @@ def process_view(process: Process[Any], mailbox: Mailbox, events: Sequence[Event
     rows.add_row("waiting", _mailbox(mailbox))
     rows.add_row("created", clock(process.created_at))
     rows.add_row("metadata", _json(process.metadata))
-    rows.add_row("state", _json(_state(process)))
+    rows.add_row("state", _json(state_of(process)))
     rows.add_row("events", f"{process.last_event_id}, {len(events)} shown")
     return Group(rows, _history(events)) if events else rows
 

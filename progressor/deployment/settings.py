@@ -20,7 +20,7 @@ from progressor.config import ConnectionOptions, EngineOptions
 from progressor.deployment.http_settings import HttpSettings
 from progressor.errors import InvalidRequest
 from progressor.handlers.codec import rule_of
-from progressor.inputs import nearest_names
+from progressor.inputs import nearest_names, seconds_or_text
 
 PREFIX = "PROGRESSOR_"
 _DURATION = "Input should be a duration: seconds (1.5), ISO 8601 (PT1.5S) or hh:mm:ss"
@@ -133,14 +133,6 @@ def unknown_variables() -> Iterator[tuple[str, str | None]]:
         if upper.startswith(PREFIX) and own not in known and not is_other:
             nearest = nearest_names(own, known)
             yield name, PREFIX + nearest[0] if nearest else None
-
-
-def seconds_or_text(text: str) -> float | str:
-    """Return the seconds of a duration's text if it is a number, else the text, which pydantic reads."""
-    try:
-        return float(text)
-    except ValueError:
-        return text
 
 
 def _shown(default: Any) -> str:

@@ -113,9 +113,9 @@ class Scanner(PeriodicService):
         metrics.PAUSED.labels(namespace).set(backlog.paused)
         if backlog.paused is not (namespace in self._paused):
             await self._note_pause(namespace, backlog.paused)
-        for kind, (tasks, age) in waiting.items():
-            oldest_age_ms = age.total_seconds() * 1000
-            metrics.publish_backlog(namespace, kind, waiting=tasks, oldest_age_ms=oldest_age_ms)
+        for kind, each in waiting.items():
+            oldest_age_ms = each.age.total_seconds() * 1000
+            metrics.publish_backlog(namespace, kind, waiting=each.tasks, oldest_age_ms=oldest_age_ms)
         if workers and not is_idle and not backlog.paused:
             await self._wake_workers(namespace, waiting)
         await self._look(namespace)
@@ -182,8 +182,8 @@ class Scanner(PeriodicService):
         random.shuffle(workers)
         # First the workers with free slots at their last heartbeat; the others may have some by now.
         workers.sort(key=lambda worker: worker.free_slots == 0)
-        for kind, (tasks, _) in waiting.items():
-            left = tasks
+        for kind, each in waiting.items():
+            left = each.tasks
             for worker in workers:
                 if left <= 0:
                     break

@@ -104,7 +104,7 @@ def test_keys_can_be_required(spawn: Spawn, dsn: str) -> None:
 
 def test_it_says_which_extra_is_missing(spawn: Spawn, dsn: str, tmp_path: Path) -> None:
     """Without its libraries: a usage error, and no other command needs them."""
-    (tmp_path / "fastapi.py").write_text("raise ModuleNotFoundError('no', name='fastapi')")
+    (tmp_path / "starlette.py").write_text("raise ModuleNotFoundError('no', name='starlette')")
     path = f"{tmp_path}:{Path(__file__).parents[2]}"
     server = spawn("api", PROGRESSOR_DATABASE_URL=dsn, PYTHONPATH=path)
     assert server.end() == 2

@@ -20,7 +20,7 @@ from progressor.config import ConnectionOptions, EngineOptions
 from progressor.deployment.settings import Settings
 from progressor.http.server.app import make_app
 from progressor.http.server.auth.scopes import OpenAccess
-from progressor.http.server.routing import Route
+from progressor.http.server.operation import Operation
 from progressor.http.wire.problems import OF_HTTP, TABLE
 from progressor.storage.doctor.checks import CHECKS
 from progressor.storage.postgres.sqlstates import TABLE as REJECTIONS
@@ -120,8 +120,8 @@ def routes() -> str:
     rows = [
         [f"`{method} {route.path}`", f"`{route.scope}`", route.summary]
         for route in app.routes
-        if isinstance(route, Route) and route.include_in_schema
-        for method in sorted(route.methods)
+        if isinstance(route, Operation) and route.scope is not None
+        for method in sorted(route.methods or ())
     ]
     return table(["Route", "Scope", "What it does"], rows)
 

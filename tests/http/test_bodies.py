@@ -10,13 +10,15 @@ from typing import Any
 import httpx
 import pytest
 from hypothesis import given, strategies as st
-from starlette.requests import Request
 from starlette.types import Message
 
+from progressor import Client
 from progressor.errors import InvalidRequest
 from progressor.handlers.codec import decode
 from progressor.http.server import request_body
-from progressor.http.server.options import HttpOptions
+from progressor.http.server.api_request import ApiRequest
+from progressor.http.server.app import make_app
+from progressor.http.server.auth.scopes import OpenAccess
 
 # What looks like the end of a string, like white space, or like what stands for an escape meanwhile.
 _TEXTS = st.text(st.sampled_from('ab"\\ \t\r\n/\0\1\x7fü€😀{}[],:'), max_size=12)
@@ -75,8 +77,12 @@ async def test_a_body_may_take_long_as_long_as_it_comes(monkeypatch: pytest.Monk
         piece = next(pieces, b"")
         return {"type": "http.request", "body": piece, "more_body": piece != b""}
 
-    request = Request({"type": "http", "method": "POST", "headers": []}, receive)
-    assert await request_body.read_body(request, HttpOptions()) == b"abcd"
+    async def send(message: Message) -> None:
+        raise AssertionError(message)
+
+    app = make_app(Client("postgresql://nowhere"), access=OpenAccess())
+    scope = {"type": "http", "method": "POST", "headers": [], "app": app, "state": {}}
+    assert await request_body.read_body(ApiRequest(scope, receive, send)) == b"abcd"
 
 
 async def test_a_string_without_end_is_refused_as_soon_as_any(api: httpx.AsyncClient) -> None:

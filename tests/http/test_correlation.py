@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
-from progressor.http.server.health_check import HealthCheck
+from progressor.http.server.routers import health
 from progressor.loggers import message_of
 from tests.http import shop
 from tests.http.conftest import Serve
@@ -111,10 +111,10 @@ async def test_a_defect_is_found_by_its_id(
 ) -> None:
     """The answer of a defect says no more than its id; the line with the traceback has it too."""
 
-    async def broken(self: HealthCheck) -> None:
+    async def broken(server: object) -> None:
         raise RuntimeError("a defect")
 
-    monkeypatch.setattr(HealthCheck, "now", broken)
+    monkeypatch.setattr(health, "health_of", broken)
     answer = await api.get("/health", headers={"X-Request-Id": "r-1"})
     assert (answer.status_code, answer.headers["X-Request-Id"]) == (500, "r-1")
     (line,) = [each for each in caplog.records if message_of(each) == "request failed"]

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
 import httpx
 import pytest
-from fastapi import Header, Request, Response
+from starlette.responses import Response
 
-from progressor.http.server.auth.scopes import public
-from progressor.http.server.routing import Route
+from progressor.http.server.api_request import ApiRequest
+from progressor.http.server.operation import Operation
 from tests.http import shop
 from tests.http.test_scopes import MATRIX, Row
 
@@ -17,14 +15,13 @@ ORDER = f"/v1/namespaces/{shop.NS}/processes/o1"
 
 
 def test_an_endpoint_takes_nothing_that_its_route_would_not_read() -> None:
-    """A header as a parameter is refused where the route is made."""
+    """A parameter that no segment gives, and that has no default, is refused where the route is made."""
 
-    async def endpoint(request: Request, found: Annotated[str, Header()]) -> Response:
+    async def endpoint(request: ApiRequest, found: str) -> Response:
         return Response(found, headers={"path": request.url.path})
 
-    endpoint.__annotations__ = {"request": Request, "found": Annotated[str, Header()]}
     with pytest.raises(TypeError, match="found is neither"):
-        Route("/x", endpoint, dependencies=[public], methods=["GET"])
+        Operation("GET", "/x", endpoint, "", scope=None)
 
 
 def _at(row: Row) -> str:

@@ -6,14 +6,13 @@ Rule: every route of the application has a row here. One without fails.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from typing import Any, NamedTuple, get_args
+from typing import Any, NamedTuple
 
 import httpx
 import pytest
 
 from progressor import Client, Engine, HandlerFailed, Namespace, Process
 from progressor.http.server.app import make_app
-from progressor.http.server.auth import scopes as access
 from progressor.http.server.auth.authenticator import AccessOptions, Authenticator
 from progressor.http.server.auth.scopes import OpenAccess
 from progressor.http.wire.paths import segment_of
@@ -82,11 +81,6 @@ def routes() -> set[tuple[str, str]]:
 def test_every_route_has_its_row() -> None:
     """And every row its route."""
     assert routes() == {(row.method, row.path) for row in MATRIX}
-
-
-def test_the_scopes_are_the_same_everywhere() -> None:
-    """Those of routes are those of tokens."""
-    assert set(get_args(access.Scope)) == set(Scope)
 
 
 def made(name: str) -> Namespace:

@@ -6,7 +6,7 @@ Rule: a problem's type names the error, and its members are that error's attribu
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import datetime, timedelta
+from dataclasses import replace
 from http import HTTPStatus
 from typing import Any
 from urllib.parse import parse_qsl
@@ -18,13 +18,14 @@ from progressor import errors
 from progressor.client.results import Health, TraceEntry
 from progressor.errors import InvalidRequest, ProgressorError, StorageUnavailable
 from progressor.handlers.codec import ANY, JSON, RAW, decode
-from progressor.handlers.members import IN_BASE64, holds_bytes, value_in
+from progressor.handlers.members import holds_bytes, value_in
 from progressor.handlers.process import Process
 from progressor.http.client.exchange import Answer
 from progressor.http.wire import headers, problems
-from progressor.model import Event, ProcessStatus, Snapshot, TaskStatus, TaskType, Timer, TimerStatus
+from progressor.model import Event, Snapshot
 
-_MOMENT: TypeAdapter[datetime] = TypeAdapter(datetime)
+_SNAPSHOT, _EVENT, _ENTRY = TypeAdapter(Snapshot), TypeAdapter(Event), TypeAdapter(TraceEntry)
+_HEALTH = TypeAdapter(Health)
 _CLASSES = {kind.type: error for error, kind in problems.TABLE.items()}
 _CLASSES[problems.INVALID_ARGS.type] = InvalidRequest
 
@@ -96,15 +97,8 @@ def _without_class(status: int, detail: str) -> ProgressorError:
 def health_of(answer: Answer) -> Health:
     """Return the health of the API and its database; not ok if the answer is none of the API's."""
     try:
-        facts = answer.json()
-        return Health(
-            facts["ok"],
-            facts["detail"],
-            facts["workers"],
-            tuple(facts["namespaces"]),
-            tuple(facts["paused"]),
-        )
-    except (ValueError, KeyError, TypeError):
+        return _HEALTH.validate_json(answer.content)
+    except ValueError:
         if not answer.is_success:
             return Health(False, str(error_of(answer)), 0, ())
         return Health(False, f"the API answered {answer.status_code}, and not how it is", 0, ())
@@ -116,63 +110,25 @@ def process_of(facts: Mapping[str, Any], history: Sequence[Mapping[str, Any]]) -
     is_readable = not isinstance(state, bytes)
     # Every value of a raw namespace is bytes; in any other only a value that cannot be decoded is.
     raw = all(holds_bytes(each, "payload") for each in history) and not (is_readable and state is not None)
-    timer, before = facts["timer"], facts["previous_status"]
-    snapshot = Snapshot(
-        process_no=0,
-        namespace=facts["namespace"],
-        process_id=facts["process_id"],
-        status=ProcessStatus(facts["status"]),
-        previous_status=None if before is None else ProcessStatus(before),
-        status_changed_at=_MOMENT.validate_python(facts["status_changed_at"]),
-        created_at=_MOMENT.validate_python(facts["created_at"]),
-        detail=facts["detail"],
+    known = {name: facts[name] for name in Snapshot._fields if name in facts}
+    snapshot = _SNAPSHOT.validate_python(known | {"process_no": 0, "aux_state": None, "history": ()})
+    snapshot = snapshot._replace(
         aux_state=None if state is None else to_json(state) if is_readable else state,
-        metadata=facts["metadata"],
-        corrupted_by=facts["corrupted_by"],
-        last_event_id=facts["last_event_id"],
-        timer=None if timer is None else _timer(timer),
         history=tuple(event_of(each, stored=True) for each in history),
     )
     return Process(snapshot, wire=RAW if raw else JSON, shape=ANY if is_readable else None)
 
 
-def _timer(facts: Mapping[str, Any]) -> Timer:
-    due = _MOMENT.validate_python(facts["due"])
-    return Timer(TaskType(facts["task_type"]), due, TimerStatus(facts["status"]))
-
-
 def event_of(facts: Mapping[str, Any], *, stored: bool = False) -> Event:
     """Return an event; `stored`: with its payload in bytes, as a snapshot holds it."""
-    at = facts["timestamp"]
     payload = value_in(facts, "payload")
     if stored and not isinstance(payload, bytes):
         payload = to_json(payload)
-    return Event(
-        payload,
-        facts["metadata"],
-        facts["event_id"],
-        None if at is None else _MOMENT.validate_python(at),
-        facts["task_id"],
-    )
+    return replace(_EVENT.validate_python(facts), payload=payload)
 
 
 def entry_of(facts: Mapping[str, Any]) -> TraceEntry:
     """Return a task of a trace."""
-    interval = facts["last_retry_interval"]
-    moments = {
-        name: None if facts[name] is None else _MOMENT.validate_python(facts[name])
-        for name in ("scheduled_time", "running_time", "finished_time")
-    }
     values = {name: value_in(facts, name) for name in ("args", "response", "context")}
-    plain = {name: value for name, value in facts.items() if not name.endswith(IN_BASE64)}
-    return TraceEntry(
-        **{
-            **plain,
-            **moments,
-            **values,
-            "task_type": TaskType(facts["task_type"]),
-            "status": TaskStatus(facts["status"]),
-            "last_retry_interval": None if interval is None else timedelta(seconds=interval),
-            "events": tuple(event_of(each) for each in facts["events"]),
-        }
-    )
+    entry = _ENTRY.validate_python({**facts, **values, "events": ()})
+    return replace(entry, events=tuple(map(event_of, facts["events"])))

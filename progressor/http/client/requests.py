@@ -20,7 +20,7 @@ from progressor.http.client.decode import NotAllowed, task_of, value_of
 from progressor.http.client.exchange import Answer
 from progressor.http.client.retry import RetryBudget
 from progressor.http.client.transport import RetryingTransport
-from progressor.http.wire import headers
+from progressor.http.wire import headers, paths
 from progressor.http.wire.paths import segment_of
 from progressor.inputs import check_count, check_namespace, check_text
 from progressor.model import LAST_ID, Metadata, TaskType
@@ -179,8 +179,7 @@ def _place(task_type: TaskType, name: str | None) -> tuple[str, str]:
 
 def process_url(namespace: str, process_id: str) -> str:
     """Return the path of a process; raise InvalidRequest if namespace or id break a rule."""
-    check_namespace(namespace)
-    return f"/v1/namespaces/{namespace}/processes/{segment_of(check_text('process_id', process_id))}"
+    return paths.process_url(check_namespace(namespace), check_text("process_id", process_id))
 
 
 def in_ascii(data: bytes, field: str) -> str:

@@ -1,105 +1,114 @@
-"""The parameters of an endpoint: its caller, its path, its query, read from a request.
+"""The parameters of an endpoint: the segments of its path and its query, read from a request.
 
-Rule: a query parameter that the endpoint does not know, or that is given twice, is refused by its name. The
-caller is admitted before anything else of the request is read.
+Rule: a query parameter that the endpoint does not know, or that is given twice, is refused by its name.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+import re
+from collections.abc import Callable, Sequence
+from functools import partial
 from inspect import Parameter, signature
-from typing import Any, get_origin, get_type_hints
+from typing import Annotated, Any, get_type_hints
 from urllib.parse import parse_qsl
 
-from fastapi import Request, params
-from pydantic import BaseModel, TypeAdapter, ValidationError
+from pydantic import AfterValidator, BaseModel, Field, ValidationError, create_model
+from starlette.requests import Request
 
 from progressor.errors import InvalidRequest
 from progressor.handlers.codec import rule_of
+from progressor.handlers.timer_calls import PREFIX
 from progressor.http.server.problems import Refusal
+from progressor.http.wire.paths import text_of
 from progressor.http.wire.problems import TABLE
+from progressor.inputs import NAMESPACE_PATTERN
+from progressor.model import LAST_ID, MAX_ID_LENGTH
 
 # The most query parameters of one request.
 _MOST = 100
+_SEGMENT = re.compile(r"{(\w+)}")
+# No NUL, no dots alone (clients remove such a segment), no ~ in front (base64url begins so).
+_ID_PATTERN = r"^(?!\.{1,2}$)[^~\u0000][^\u0000]*$"
+_ID = "Percent-encoded UTF-8, or ~ and base64url of it."
+
+
+def text_schema(pattern: str) -> dict[str, Any]:
+    """Return the schema of a text no longer than an id; it documents, and checks nothing."""
+    return {"minLength": 1, "maxLength": MAX_ID_LENGTH, "pattern": pattern}
+
+
+def _call_name(segment: str) -> str:
+    name = text_of(segment, "name")
+    if name.startswith(PREFIX):
+        # Calls that change timers need another scope.
+        raise InvalidRequest(
+            f"name must not begin with {PREFIX}: timers have their own address", field="name"
+        )
+    return name
+
+
+# The patterns are for the document alone; the text that a segment stands for is checked elsewhere.
+NamespaceName = Annotated[
+    str,
+    Field(description="The namespace.", json_schema_extra=text_schema(NAMESPACE_PATTERN)),
+    AfterValidator(partial(text_of, field="namespace")),
+]
+ProcessId = Annotated[
+    str,
+    Field(
+        description=f"The process's id, any text of 1 to 256 characters. {_ID}",
+        json_schema_extra=text_schema(_ID_PATTERN),
+    ),
+    AfterValidator(partial(text_of, field="process_id")),
+]
+CallName = Annotated[
+    str,
+    Field(
+        description=f"The call's name. {_ID}",
+        json_schema_extra=text_schema(rf"^(?!{PREFIX}){_ID_PATTERN[1:]}"),
+    ),
+    AfterValidator(_call_name),
+]
+TaskId = Annotated[int, Field(ge=1, le=LAST_ID, description="The task's id.")]
 
 
 class Parameters:
-    """The parameters of one endpoint, from its signature.
+    """The parameters of one endpoint, from its path and its signature."""
 
-    FastAPI only documents them: if it read them, it would ignore unknown ones.
-    """
-
-    def __init__(self, endpoint: Callable[..., Any]) -> None:
-        self._request: str | None = None
-        self._dependencies: dict[str, Callable[[Request], Any]] = {}
-        self._segments: dict[str, TypeAdapter[Any]] = {}
-        self._queries: dict[str, TypeAdapter[Any]] = {}
-        self._defaults: dict[str, Any] = {}
-        self._model: tuple[str, type[BaseModel]] | None = None
+    def __init__(self, path: str, endpoint: Callable[..., Any]) -> None:
+        self.segments = set(_SEGMENT.findall(path))
         hints = get_type_hints(endpoint, include_extras=True)
-        for name, parameter in signature(endpoint).parameters.items():
-            self._add(name, parameter, hints.get(name))
-
-    def _add(self, name: str, parameter: Parameter, hint: Any) -> None:
-        marks = getattr(hint, "__metadata__", ())
-        origin = getattr(hint, "__origin__", None)
-        found = [each for each in marks if isinstance(each, params.Depends | params.Path | params.Query)]
-        match found:
-            case [] if hint is Request:
-                self._request = name
-            case [params.Depends(dependency=dependency)] if dependency is not None:
-                self._dependencies[name] = dependency
-            case [params.Path()]:
-                self._segments[name] = TypeAdapter(hint)
-            case [params.Query()] if isinstance(origin, type) and issubclass(origin, BaseModel):
-                self._model = (name, origin)
-            case [params.Query()] if parameter.default is not Parameter.empty and get_origin(hint):
-                self._queries[name] = TypeAdapter(hint)
-                self._defaults[name] = parameter.default
-            case _:
-                raise TypeError(f"{name} is neither a request, nor a dependency, a segment or a query")
-
-    @property
-    def dependencies(self) -> Collection[Callable[[Request], Any]]:
-        """Return the dependencies, in their order."""
-        return self._dependencies.values()
-
-    async def admitted(self, request: Request) -> dict[str, Any]:
-        """Return the values of the dependencies; one of them admits the caller, or raises Refusal."""
-        values: dict[str, Any] = {} if self._request is None else {self._request: request}
-        for name, dependency in self._dependencies.items():
-            values[name] = await dependency(request)
-        return values
+        # The first one is the request.
+        _, *stated = signature(endpoint).parameters.values()
+        fields: dict[str, Any] = {}
+        for each in stated:
+            is_segment = each.name in self.segments
+            if not is_segment and each.default is Parameter.empty:
+                raise TypeError(f"{each.name} is neither a segment of the path nor a query with a default")
+            fields[each.name] = (hints[each.name], ... if is_segment else each.default)
+        self.model: type[BaseModel] = create_model(endpoint.__name__, **fields)
+        self._queries = fields.keys() - self.segments
 
     def values(self, request: Request) -> dict[str, Any]:
         """Return the values of the path and of the query; raise Refusal, which names each wrong one."""
         faults: list[tuple[str, str]] = []
-        values = {
-            name: _value(adapter, name, request.path_params[name], faults)
-            for name, adapter in self._segments.items()
-        }
-        values |= self._defaults
-        given = self._given(request.scope["query_string"], faults)
-        if self._model is not None:
-            name, model = self._model
-            values[name] = _model(model, given, faults)
-        else:
-            values |= {
-                name: _value(self._queries[name], name, text, faults) for name, text in given.items()
-            }
+        given = request.path_params | self._given(request.scope["query_string"], faults)
+        try:
+            values = vars(self.model.model_validate(given))
+        except ValidationError as error:
+            found = error.errors(include_url=False, include_input=False)
+            faults += ((str(each["loc"][0]), rule_of(each)) for each in found)
         if faults:
             raise _refused(faults)
         return values
 
     def _given(self, query: bytes, faults: list[tuple[str, str]]) -> dict[str, str]:
         """Return the texts of the query; an unknown one, or one given twice, is added to the faults."""
-        if not query:
-            return {}
-        known = self._queries if self._model is None else self._model[1].model_fields
         given: dict[str, str] = {}
-        for name, text in _pairs(query):
-            if name not in known:
-                faults.append((name, f"unknown: this path takes {', '.join(sorted(known)) or 'no query'}"))
+        for name, text in _pairs(query) if query else ():
+            if name not in self._queries:
+                known = ", ".join(sorted(self._queries)) or "no query"
+                faults.append((name, f"unknown: this path takes {known}"))
             elif name in given:
                 faults.append((name, "given twice"))
             else:
@@ -116,23 +125,6 @@ def _pairs(query: bytes) -> Sequence[tuple[str, str]]:
         raise InvalidRequest(
             f"the query must be percent-encoded UTF-8, with at most {_MOST} parameters", field="query"
         ) from None
-
-
-def _value(adapter: TypeAdapter[Any], name: str, text: str, faults: list[tuple[str, str]]) -> Any:
-    try:
-        return adapter.validate_python(text)
-    except ValidationError as error:
-        faults += ((name, rule_of(each)) for each in error.errors(include_url=False, include_input=False))
-
-
-def _model(model: type[BaseModel], given: Mapping[str, str], faults: list[tuple[str, str]]) -> Any:
-    try:
-        return model.model_validate(given)
-    except ValidationError as error:
-        faults += (
-            (str(each["loc"][0]), rule_of(each))
-            for each in error.errors(include_url=False, include_input=False)
-        )
 
 
 def _refused(faults: Sequence[tuple[str, str]]) -> Refusal:

@@ -41,6 +41,10 @@ class Refusal(Exception):
         self.headers = dict(headers or {})
         self.members = dict(members or {})
 
+    def answer(self) -> Response:
+        """Return the problem that answers the request."""
+        return problem(self.kind, self.detail, members=self.members, headers=self.headers)
+
 
 def problem_of(error: ProgressorError, *, shows_failures: bool) -> Response:
     """Return the problem of an error; without `shows_failures` it lacks the text of a handler's failure."""

@@ -9,13 +9,11 @@ from __future__ import annotations
 import asyncio
 from typing import Any, Literal, NamedTuple, TypeVar
 
-from fastapi import Request
 from pydantic import BaseModel, ValidationError
 
 from progressor.handlers.codec import decode, first_fault, rule_of
+from progressor.http.server.api_request import ApiRequest
 from progressor.http.server.memory import BODY_WEIGHT, IMPORTED_VALUE_BYTES, VALUE_BYTES
-from progressor.http.server.middleware.concurrency_limit import Place
-from progressor.http.server.options import HttpOptions
 from progressor.http.server.problems import Refusal
 from progressor.http.server.request_headers import media_type_of
 from progressor.http.wire import problems
@@ -44,29 +42,28 @@ VALUE = Bound("max_value_bytes", VALUE_BYTES)
 IMPORT = Bound("max_import_bytes", IMPORTED_VALUE_BYTES)
 
 
-async def read_body(request: Request, options: HttpOptions, bound: Bound = VALUE) -> bytes:
+async def read_body(request: ApiRequest, bound: Bound = VALUE) -> bytes:
     """Return the body of a request, with memory taken for it.
 
     Raise Refusal if it is larger than its option allows, does not come in time, or has too many values.
     """
     _refuse_coding(request)
-    most: int = getattr(options, bound.option)
+    most: int = getattr(request.server.options, bound.option)
     stated = request.headers.get("Content-Length", "")
     if stated.isdecimal():
         if int(stated) > most:
             raise _too_large(most, bound)
         if int(stated) > _SMALL:
-            await _place_of(request).reserve(BODY_WEIGHT * int(stated))
+            await request.place.reserve(BODY_WEIGHT * int(stated))
     body = await _joined(request, most, bound, is_stated=stated.isdecimal())
     if len(body) > _SMALL:
-        place = _place_of(request)
-        place.keep(BODY_WEIGHT * len(body))
+        request.place.keep(BODY_WEIGHT * len(body))
         values = sum(map(body.count, (b",", b"{", b"[")))
-        await place.reserve(values * bound.value_bytes)
+        await request.place.reserve(values * bound.value_bytes)
     return body
 
 
-def _refuse_coding(request: Request) -> None:
+def _refuse_coding(request: ApiRequest) -> None:
     coding = request.headers.get("Content-Encoding", "identity").strip().lower()
     if coding not in ("", "identity"):
         raise Refusal(
@@ -76,12 +73,7 @@ def _refuse_coding(request: Request) -> None:
         )
 
 
-def _place_of(request: Request) -> Place:
-    place: Place = request.state.place
-    return place
-
-
-async def _joined(request: Request, most: int, bound: Bound, *, is_stated: bool) -> bytes:
+async def _joined(request: ApiRequest, most: int, bound: Bound, *, is_stated: bool) -> bytes:
     parts, size = [], 0
     clock = asyncio.get_running_loop().time
     try:
@@ -90,7 +82,7 @@ async def _joined(request: Request, most: int, bound: Bound, *, is_stated: bool)
                 scope.reschedule(clock() + _PATIENCE_SECONDS)
                 if not is_stated and size <= _SMALL < size + len(part):
                     # Its length is not stated: take memory for the largest.
-                    await _place_of(request).reserve(BODY_WEIGHT * most)
+                    await request.place.reserve(BODY_WEIGHT * most)
                 size += len(part)
                 if size > most:
                     raise _too_large(most, bound)
@@ -113,7 +105,7 @@ class Args(NamedTuple):
     value: Any = None
 
 
-def args_of(request: Request, body: bytes, *, raw: bool) -> Args:
+def args_of(request: ApiRequest, body: bytes, *, raw: bool) -> Args:
     """Return the arguments in a body; raise Refusal or InvalidRequest if they are not what it states."""
     media_type = media_type_of(request.headers)
     if raw:
@@ -153,7 +145,7 @@ def _wrong_type(media_type: str | None, wanted: str, why: str) -> Refusal:
 M = TypeVar("M", bound=BaseModel)
 
 
-def model_in(request: Request, body: bytes, model: type[M]) -> M:
+def model_in(request: ApiRequest, body: bytes, model: type[M]) -> M:
     """Return the model that a body states; raise Refusal, which names what is wrong."""
     media_type = media_type_of(request.headers)
     if not is_json(media_type):

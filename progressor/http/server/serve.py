@@ -15,14 +15,13 @@ from types import TracebackType
 from typing import Self
 
 import uvicorn
-from fastapi import FastAPI
+from starlette.applications import Starlette
 
 from progressor import outages
 from progressor.client.client import Client
 from progressor.errors import InvalidRequest
-from progressor.http.server.auth.scopes import Access
+from progressor.http.server.api_request import RouteContext
 from progressor.http.server.connections import HttpConnections
-from progressor.http.server.routing import RouteContext
 from progressor.loggers import Logger
 from progressor.supervision import Background
 
@@ -48,7 +47,7 @@ class ApiServer:
     """
 
     def __init__(
-        self, client: Client, app: FastAPI, *, host: str, port: int, listener: socket.socket | None = None
+        self, client: Client, app: Starlette, *, host: str, port: int, listener: socket.socket | None = None
     ) -> None:
         self.client = client
         self._socket = bound(host, port) if listener is None else listener
@@ -61,11 +60,6 @@ class ApiServer:
     def _shared(self) -> RouteContext:
         server: RouteContext = self._app.state.server
         return server
-
-    @property
-    def _access(self) -> Access:
-        access: Access = self._app.state.access
-        return access
 
     @property
     def busy(self) -> int:
@@ -99,7 +93,7 @@ class ApiServer:
         self._server = _Uvicorn(config)
         try:
             await self.client.__aenter__()
-            await self._access.begin(self._host)
+            await self._shared.access.begin(self._host)
         except BaseException:
             self._socket.close()
             await self.client.close()
@@ -117,7 +111,7 @@ class ApiServer:
         await shared.waits.drain(shared.options.drain)
         self._server.should_exit = True
         await self._background.ended()
-        await self._access.close()
+        await shared.access.close()
         await self.client.close()
         log.info("api stopped")
 

@@ -14,6 +14,9 @@ from urllib.parse import unquote_to_bytes
 
 from progressor.errors import InvalidRequest
 
+PROCESS = "/v1/namespaces/{namespace}/processes/{process_id}"
+"""The path of a process, from the root of the API."""
+
 _MARK = "~"
 _PLAIN = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]*")
 
@@ -23,6 +26,11 @@ def segment_of(text: str) -> str:
     if _PLAIN.fullmatch(text):
         return text
     return _MARK + base64.urlsafe_b64encode(text.encode()).decode().rstrip("=")
+
+
+def process_url(namespace: str, process_id: str) -> str:
+    """Return the path of this process, from the root of the API."""
+    return PROCESS.format(namespace=namespace, process_id=segment_of(process_id))
 
 
 def text_of(segment: str, field: str) -> str:

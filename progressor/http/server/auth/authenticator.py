@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from enum import Enum, auto
 
-from fastapi import Request
+from starlette.requests import Request
 
 from progressor.client.tokens import Tokens
 from progressor.errors import InvalidRequest
@@ -20,7 +20,7 @@ from progressor.http.server.auth.oidc import Oidc, Provider
 from progressor.http.server.auth.origins import AllowedHosts
 from progressor.http.server.auth.principals import Principal, unknown
 from progressor.http.server.auth.rate_limit import Rate, RateLimit
-from progressor.http.server.auth.scopes import Caller, Scope, require
+from progressor.http.server.auth.scopes import Admission
 from progressor.http.server.auth.tokens import TokenAuthenticator
 from progressor.http.server.problems import Refusal
 from progressor.http.wire.problems import FORBIDDEN
@@ -92,14 +92,10 @@ class Authenticator:
     def _knows_others(self) -> bool:
         return self._oidc is not None or self._certificates is not None
 
-    async def admit(self, request: Request, scope: Scope, namespace: str | None) -> Caller:
-        """Return the caller of a request; raise Refusal if it is unknown, over its rate, or not allowed."""
+    async def admit(self, request: Request) -> Admission:
+        """Return the caller of a request, which is counted; raise Refusal if it is unknown."""
         caller = await self._caller(request)
-        if self._rates is not None:
-            request.state.rate = self._rates.take(caller.name)
-            request.state.rate.check()
-        require(caller, scope, namespace)
-        return caller
+        return Admission(caller, None if self._rates is None else self._rates.take(caller.name))
 
     async def _caller(self, request: Request) -> Principal:
         shown = request.headers.getlist("Authorization")

@@ -9,7 +9,7 @@ import ipaddress
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from fastapi import Request
+from starlette.requests import Request
 
 from progressor.errors import InvalidRequest
 from progressor.http.server.auth.principals import Principal, unknown

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from progressor.http.server.auth.scopes import REALM, Scope
+from progressor.http.server.auth.scopes import REALM
 from progressor.http.server.problems import Refusal
 from progressor.http.wire.problems import RETRY_AFTER_SECONDS, UNAUTHORIZED, UNVERIFIED
-from progressor.rights import Rights
+from progressor.rights import Rights, Scope
 
 
 class Principal(NamedTuple):

@@ -1,33 +1,16 @@
-"""Callers and scopes: the only place where a request is allowed or refused for its caller.
-
-Rule: a route is declared with the scope that it needs, by `require_scope`; one without it cannot be built.
-"""
+"""Callers and scopes: the only place where a request is allowed or refused for its caller."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any, Literal, Protocol
+from typing import NamedTuple, Protocol
 
-from fastapi import Depends, Request
+from starlette.requests import Request
 
+from progressor.http.server.auth.rate_limit import RateStatus
 from progressor.http.server.problems import Refusal
-from progressor.http.wire.paths import text_of
 from progressor.http.wire.problems import FORBIDDEN
+from progressor.rights import Scope
 
-Scope = Literal[
-    "processes:read",
-    "state:read",
-    "processes:start",
-    "processes:call",
-    "processes:repair",
-    "processes:remove",
-    "processes:put",
-    "bulk",
-    "admin",
-    "errors:read",
-]
-# Stands in place of a scope on routes for everybody, such as the probes.
-PUBLIC = "public"
 REALM = 'Bearer realm="progressor"'
 
 
@@ -49,6 +32,13 @@ class Caller(Protocol):
         ...
 
 
+class Admission(NamedTuple):
+    """The caller of a request, and what is left of the rate; None without a limit."""
+
+    caller: Caller
+    rate: RateStatus | None = None
+
+
 class Access(Protocol):
     """The authentication of callers."""
 
@@ -60,8 +50,8 @@ class Access(Protocol):
         """Close the connections that authentication has opened."""
         ...
 
-    async def admit(self, request: Request, scope: Scope, namespace: str | None) -> Caller:
-        """Return the caller of a request; raise Refusal if it is not allowed."""
+    async def admit(self, request: Request) -> Admission:
+        """Return the caller of a request; raise Refusal if it is unknown."""
         ...
 
 
@@ -95,6 +85,19 @@ class Anybody:
         return True
 
 
+class _Nobody:
+    """The caller of a request before it is admitted, and of a public one."""
+
+    name = "nobody"
+    namespaces = ()
+
+    def may(self, scope: Scope, namespace: str | None) -> bool:  # noqa: ARG002 - the protocol's signature
+        return False
+
+
+NOBODY = _Nobody()
+
+
 class OpenAccess:
     """Access for tests: everybody may do everything, from anywhere."""
 
@@ -104,50 +107,5 @@ class OpenAccess:
     async def close(self) -> None:
         """Close nothing: nothing was opened."""
 
-    async def admit(self, request: Request, scope: Scope, namespace: str | None) -> Caller:  # noqa: ARG002 - the protocol's signature
-        return Anybody()
-
-
-class RequireScope:
-    """The dependency of a route on its scope; its value is the caller."""
-
-    def __init__(self, scope: Scope) -> None:
-        self.scope = scope
-
-    async def __call__(self, request: Request) -> Caller:
-        access: Access = request.app.state.access
-        segment = request.path_params.get("namespace")
-        namespace = None if segment is None else text_of(segment, "namespace")
-        caller = await access.admit(request, self.scope, namespace)
-        request.state.caller = caller
-        place = getattr(request.state, "place", None)
-        if place is not None:
-            # Only the routes of health have no place.
-            place.claim(caller.name)
-        return caller
-
-
-def require_scope(scope: Scope) -> Any:
-    """Return the dependency of a route for callers with this scope alone.
-
-    A route declares `caller: Annotated[Caller, require_scope("processes:call")]`.
-    """
-    return Depends(RequireScope(scope))
-
-
-class _Public:
-    """The dependency of a route for everybody, in place of one on a scope."""
-
-    scope = PUBLIC
-
-    async def __call__(self, request: Request) -> None:
-        """Check nothing."""
-
-
-public = Depends(_Public())
-
-
-def scope_of(dependencies: Iterable[Any]) -> str | None:
-    """Return the scope with which a route was declared, by its dependencies; None for none, or two."""
-    found = [each.scope for each in dependencies if isinstance(each, RequireScope | _Public)]
-    return found[0] if len(found) == 1 else None
+    async def admit(self, request: Request) -> Admission:  # noqa: ARG002 - the protocol's signature
+        return Admission(Anybody())

@@ -1,1 +1,1 @@
-"""Layers around every request: the access log, and the bound on concurrent requests."""
+"""Middleware around every request: the access log."""

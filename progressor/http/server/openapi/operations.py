@@ -5,18 +5,16 @@ Rule: a status that is not documented is a defect.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from http import HTTPStatus
+from collections.abc import Mapping
 from typing import Any
 
 from pydantic import BaseModel
 
-from progressor.http.server.bodies import ProblemBody
-from progressor.http.server.correlation import REQUEST_ID
+from progressor.http.server.api_request import REQUEST_ID
 from progressor.http.server.preconditions import IF_NONE_MATCH
 from progressor.http.wire import headers
+from progressor.http.wire.models import ProblemBody
 from progressor.http.wire.problems import MEDIA_TYPE
-from progressor.model import MAX_ID_LENGTH
 
 # Statuses of problems that any request may get, and one with a body.
 ANY_TIME = (400, 401, 403, 406, 412, 429, 500, 503)
@@ -25,7 +23,10 @@ WITHOUT_NUL = r"^[^\u0000]*$"
 """The pattern of a text that PostgreSQL can store."""
 
 ANSWER = {headers.JSON: {"schema": {}}, headers.BYTES: {"schema": {"type": "string", "format": "binary"}}}
+NOTHING: dict[str, Any] = {headers.JSON: {"schema": {}}}
 OBJECT = {headers.JSON: {"schema": {"type": "object"}}}
+TEXT = {"text/plain": {"schema": {"type": "string"}}}
+UNCHANGED: Mapping[int, Any] = {304: ("It is as If-None-Match says.", None)}
 PROBLEM = {MEDIA_TYPE: {"schema": {"$ref": f"#/components/schemas/{ProblemBody.__name__}"}}}
 
 
@@ -101,11 +102,6 @@ TAGGED_AFTER_INIT = {"parameters": [_PREFER_INIT, _IF_CHANGED]}
 WAITS_FOR_INIT = {"parameters": [_PREFER_INIT]}
 
 
-def text_schema(pattern: str) -> dict[str, Any]:
-    """Return the schema of a text no longer than an id; it documents, and checks nothing."""
-    return {"minLength": 1, "maxLength": MAX_ID_LENGTH, "pattern": pattern}
-
-
 def takes(model: type[BaseModel]) -> dict[str, Any]:
     """Return the documentation of a body of this model, which the route reads itself."""
     schema = model.model_json_schema()
@@ -125,47 +121,3 @@ def _inlined(schema: Any, definitions: Mapping[str, Any]) -> Any:
             return _inlined(definitions[schema["$ref"].rpartition("/")[2]], definitions)
         return {name: _inlined(part, definitions) for name, part in schema.items()}
     return [_inlined(part, definitions) for part in schema] if isinstance(schema, list) else schema
-
-
-def answers(
-    good: Mapping[int, tuple[str, type[BaseModel] | Mapping[str, Any] | None]],
-    problems: Iterable[int],
-    *,
-    said: Iterable[str] = (),
-) -> dict[int | str, dict[str, Any]]:
-    """Return the answers of a route: good ones with their models or contents, problems by their statuses.
-
-    `said` are the headers that any of them may have, beside those of its status.
-    """
-    documented: dict[int | str, dict[str, Any]] = {}
-    for status, (text, body) in good.items():
-        documented[status] = {"description": text}
-        if isinstance(body, type):
-            documented[status]["model"] = body
-        elif body is not None:
-            documented[status]["content"] = dict(body)
-    for status in sorted({*problems}):
-        # A status of a good answer is no problem, such as 503 of GET /health.
-        if status not in documented:
-            documented[status] = {"description": HTTPStatus(status).phrase, "content": PROBLEM}
-    for code, answer in documented.items():
-        names = (*OF_ALL, *OF_STATUS.get(int(code), ()), *said)
-        answer["headers"] = {name: {"$ref": f"#/components/headers/{name}"} for name in names}
-    return documented
-
-
-def components() -> dict[str, Any]:
-    """Return the parts of the document to which operations refer."""
-    return {
-        "headers": {
-            name: {"description": text, "schema": {"type": "string"}} for name, text in HEADERS.items()
-        },
-        "securitySchemes": {
-            BEARER: {
-                "type": "http",
-                "scheme": "bearer",
-                "description": "A token of `progressor token create`, or of the identity provider. Each "
-                "operation names the scope that the token must have, in a namespace that it sees.",
-            }
-        },
-    }

@@ -4,43 +4,37 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import Annotated, Any
+from typing import Any
 
-from fastapi import Request
 from starlette.responses import Response
 
 from progressor.errors import InvalidRequest
 from progressor.http.server import bodies, request_body
-from progressor.http.server.auth.scopes import Caller, require_scope
+from progressor.http.server.api_request import ApiRequest
 from progressor.http.server.bodies import ImportBody, ImportedEvent
-from progressor.http.server.openapi.operations import ANY_TIME, CREATES, WITH_BODY, answers, takes
-from progressor.http.server.routers.requests import process_url
-from progressor.http.server.routing import NamespaceName, ProcessId, TheServer, router
+from progressor.http.server.openapi.operations import CREATES, NOTHING, takes
+from progressor.http.server.operation import Routes
+from progressor.http.server.parameters import NamespaceName, ProcessId
+from progressor.http.wire.paths import PROCESS, process_url
+from progressor.rights import Scope
 
-routes = router()
-
-_PROCESS = "/v1/namespaces/{namespace}/processes/{process_id}"
+routes = Routes()
 
 
-@routes.put(
-    _PROCESS,
-    operation_id="put",
-    summary="Import a process as it is",
-    status_code=201,
-    response_model=None,
-    openapi_extra={**takes(ImportBody), **CREATES},
-    responses=answers({201: ("It is there.", None)}, (*ANY_TIME, *WITH_BODY, 404, 409)),
+@routes.add(
+    "PUT",
+    PROCESS,
+    "Import a process as it is",
+    scope=Scope.PROCESSES_PUT,
+    takes={**takes(ImportBody), **CREATES},
+    answers={201: ("It is there.", NOTHING)},
+    problems=(409,),
 )
-async def put(
-    request: Request,
-    server: TheServer,
-    namespace: NamespaceName,
-    process_id: ProcessId,
-    caller: Annotated[Caller, require_scope("processes:put")],  # noqa: ARG001 - that it is admitted is enough
-) -> Response:
+async def put(request: ApiRequest, namespace: NamespaceName, process_id: ProcessId) -> Response:
     """Import it without running a handler. A raw namespace takes `state_base64` and `payload_base64`."""
+    server = request.server
     published = await server.publications.of(namespace)
-    body = await request_body.read_body(request, server.options, request_body.IMPORT)
+    body = await request_body.read_body(request, request_body.IMPORT)
     # In a thread: other requests are answered while the body is parsed.
     given = await asyncio.to_thread(request_body.model_in, request, body, ImportBody)
     del body
@@ -56,7 +50,8 @@ async def put(
         metadata=given.metadata,
         status=given.status,
     )
-    return bodies.shown(None, 201, {"Location": process_url(namespace, process_id)})
+    request.answer_headers["Location"] = process_url(namespace, process_id)
+    return bodies.shown(None, 201)
 
 
 class _Events(Sequence[dict[str, Any]]):
@@ -83,20 +78,14 @@ def _event(given: ImportedEvent, *, raw: bool, field: str) -> dict[str, Any]:
     return {**stated, "payload": payload}
 
 
-@routes.delete(
-    _PROCESS,
-    operation_id="remove",
-    summary="Remove a process with all that it has",
-    status_code=204,
-    response_model=None,
-    responses=answers({204: ("It is gone.", None)}, (*ANY_TIME, 404)),
+@routes.add(
+    "DELETE",
+    PROCESS,
+    "Remove a process with all that it has",
+    scope=Scope.PROCESSES_REMOVE,
+    answers={204: ("It is gone.", None)},
 )
-async def remove(
-    server: TheServer,
-    namespace: NamespaceName,
-    process_id: ProcessId,
-    caller: Annotated[Caller, require_scope("processes:remove")],  # noqa: ARG001 - that it is admitted is enough
-) -> Response:
+async def remove(request: ApiRequest, namespace: NamespaceName, process_id: ProcessId) -> Response:
     """Remove it now, whatever it does; callers who wait for it are answered that it is gone."""
-    await server.client.remove(namespace, process_id)
+    await request.server.client.remove(namespace, process_id)
     return Response(status_code=204)

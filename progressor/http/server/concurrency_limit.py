@@ -8,11 +8,8 @@ from __future__ import annotations
 
 from collections import Counter
 
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
-
-from progressor.http.server.auth.rate_limit import RateStatus
 from progressor.http.server.memory import Memory
-from progressor.http.server.problems import Refusal, problem
+from progressor.http.server.problems import Refusal
 from progressor.http.wire.problems import OVERLOADED, RETRY_AFTER_SECONDS, TOO_LARGE, TOO_MANY_REQUESTS
 
 
@@ -23,6 +20,16 @@ class Place:
         self._places = places
         self._caller: str | None = None
         self._memory = 0
+
+    def require(self) -> None:
+        """Raise Refusal (503) if more requests are under way than there are places."""
+        most = self._places.most
+        if self._places.taken > most:
+            raise Refusal(
+                OVERLOADED,
+                f"{most:,} requests are under way here, which is as many as it takes",
+                headers={"Retry-After": str(RETRY_AFTER_SECONDS)},
+            )
 
     def claim(self, caller: str) -> None:
         """Count the request as this caller's; raise Refusal (429) if fewer places are left than it has."""
@@ -85,46 +92,7 @@ class Places:
         """Return how many more requests may be under way."""
         return self.most - self.taken
 
-    def take(self) -> Place | None:
-        """Return a place for a request; None if there is none left."""
-        if not self.free:
-            return None
+    def take(self) -> Place:
+        """Return a place for a request, which counts until it leaves, be it one too many or not."""
         self.taken += 1
         return Place(self)
-
-
-class ConcurrencyLimit:
-    """Middleware that gives each request a place, and its answer the headers of its caller's rate."""
-
-    def __init__(self, app: ASGIApp, *, most: int, memory: int) -> None:
-        self._app = app
-        self._places = Places(most, Memory(memory))
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        # Probes need no place: a server must not be restarted because it is busy.
-        if scope["type"] != "http" or scope["path"].startswith("/health"):
-            await self._app(scope, receive, send)
-            return
-        place = self._places.take()
-        if place is None:
-            answer = problem(
-                OVERLOADED,
-                f"{self._places.most:,} requests are under way here, which is as many as it takes",
-                headers={"Retry-After": str(RETRY_AFTER_SECONDS)},
-            )
-            await answer(scope, receive, send)
-            return
-        # Set here, so that `say_rate` sees what routes write into it.
-        state = scope.setdefault("state", {})
-        state["place"] = place
-
-        async def say_rate(message: Message) -> None:
-            standing: RateStatus | None = state.get("rate")
-            if message["type"] == "http.response.start" and standing is not None:
-                message = {**message, "headers": [*message["headers"], *standing.headers]}
-            await send(message)
-
-        try:
-            await self._app(scope, receive, say_rate)
-        finally:
-            place.leave()

@@ -1,0 +1,120 @@
+"""Requests as routes see them: the caller, the place among other requests, the headers of the answer, and
+the facts by which logs name a request.
+
+Rule: a caller's text is logged only if it is short, and the log escapes it; a call's name only if the
+namespace may have such a call.
+"""
+
+from __future__ import annotations
+
+import re
+import secrets
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, NamedTuple, TypeVar
+
+from starlette.requests import Request
+from starlette.types import Receive, Scope as AsgiScope, Send
+
+from progressor.client.client import Client
+from progressor.http.server.auth.rate_limit import RateStatus
+from progressor.http.server.auth.scopes import NOBODY, Access, Caller
+from progressor.http.server.concurrency_limit import Places
+from progressor.http.server.options import HttpOptions
+from progressor.http.server.problems import Refusal
+from progressor.http.server.request_headers import Preferences, accepts, preferences_of
+from progressor.http.server.schema_cache import NamespaceSchemas
+from progressor.http.server.waits import DrainableWaits
+from progressor.http.wire.problems import NOT_ACCEPTABLE
+from progressor.model import MAX_ID_LENGTH
+from progressor.rights import Scope
+
+REQUEST_ID = "X-Request-Id"
+
+_HEADER = REQUEST_ID.lower().encode()
+_SANE = re.compile(rb"[A-Za-z0-9][A-Za-z0-9._:+/=@-]{0,127}")
+_TEXTS = frozenset({"namespace", "process_id"})
+_PARAMETERS = _TEXTS | {"task_id", "bulk_id"}
+# Seconds; enough for one look at a task.
+_AT_ONCE = 0.001
+
+T = TypeVar("T")
+
+
+class RouteContext(NamedTuple):
+    """The context that the routes of one application share."""
+
+    client: Client
+    options: HttpOptions
+    access: Access
+    publications: NamespaceSchemas
+    waits: DrainableWaits
+    places: Places
+
+
+class ApiRequest(Request):
+    """A request of the API. `answer_headers` are those of its answer, be it a good one or a problem."""
+
+    def __init__(self, scope: AsgiScope, receive: Receive, send: Send) -> None:
+        super().__init__(scope, receive, send)
+        self.server: RouteContext = scope["app"].state.server
+        self.place = self.server.places.take()
+        self.facts = facts_of(scope)
+        self.caller: Caller = NOBODY
+        self.rate: RateStatus | None = None
+        self.answer_headers: dict[str, str] = {}
+
+    def reads_failures(self, namespace: str | None) -> bool:
+        """Return whether the caller may read the texts of handlers' failures."""
+        return self.caller.may(Scope.ERRORS_READ, namespace)
+
+    def require_acceptable(self, media_type: str) -> None:
+        """Raise Refusal if the caller does not accept an answer of this type: before anything is done."""
+        if not accepts(self.headers, media_type):
+            raise Refusal(NOT_ACCEPTABLE, f"the answer is {media_type}")
+
+    async def waited(
+        self,
+        answer: Callable[[float], Awaitable[T]],
+        *,
+        preferences: Preferences | None = None,
+        default: float | None = None,
+    ) -> T:
+        """Wait for an answer within the preferred time and the server's drain, and return it.
+
+        The applied preference becomes a header of the answer. `default` is in seconds, for a request
+        without one. Raise ReplyTimeout or TimeoutError if there is no answer by then.
+        """
+        options, wanted = self.server.options, preferences or preferences_of(self.headers)
+        seconds = min(options.wait if default is None else default, options.longest_wait)
+        if wanted.wait is not None:
+            seconds = min(float(wanted.wait), options.longest_wait)
+        if wanted.respond_async:
+            seconds = 0.0
+        applied = wanted.applied(options.longest_wait)
+        if applied is not None:
+            self.answer_headers["Preference-Applied"] = applied
+        async with self.server.waits.waiting(self.receive):
+            return await answer(max(seconds, _AT_ONCE))
+
+
+def request_id_of(scope: AsgiScope) -> bytes:
+    """Return the id of the request, or a new one if it has none, two, or one that is no plain text."""
+    given = [value for name, value in scope["headers"] if name == _HEADER]
+    if len(given) == 1 and _SANE.fullmatch(given[0]):
+        return bytes(given[0])
+    return secrets.token_hex(8).encode()
+
+
+def facts_of(scope: AsgiScope) -> dict[str, Any]:
+    """Return the facts of a request, a dict to which routes and middleware add theirs."""
+    facts: dict[str, Any] = scope["state"].setdefault("facts", {})
+    return facts
+
+
+def named_by(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the parameters that name what a request is for: namespace, process, task, bulk."""
+    return {
+        name: value
+        for name, value in values.items()
+        if name in _PARAMETERS and value is not None and (name not in _TEXTS or len(value) <= MAX_ID_LENGTH)
+    }
