@@ -33,6 +33,7 @@ from progressor.storage.doctor import examine
 from progressor.storage.operations import Storage
 from progressor.storage.postgres.pipeline import Session
 from progressor.storage.postgres.pool import SessionPool
+from progressor.storage.steps.fused import Fused
 from progressor.storage.values import (
     Claimed,
     Continue,
@@ -589,3 +590,17 @@ def check_invariants(dsn: str) -> None:
 
 def ids(results: Sequence[Held]) -> list[int]:
     return [each.task.task_id for each in results]
+
+
+async def fuse(
+    storage: Storage,
+    requests: Sequence[Request],
+    run: Callable[[Sequence[Claimed]], Awaitable[Sequence[Decision | None]]],
+    *,
+    now: datetime | None = None,
+) -> list[Fused]:
+    """Accept requests, have `run` decide on those that may run, and save that, in one transaction."""
+    opened = storage.fused_init if requests[0].task_type is TaskType.INIT else storage.fused_call
+    async with opened(requests, now=now) as flight:
+        decisions = await run(flight.held) if flight.held else ()
+        return await flight.commit(decisions)

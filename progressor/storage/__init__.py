@@ -37,7 +37,11 @@ if TYPE_CHECKING:
         Wanted as Wanted,
     )
     from progressor.storage.queries.reads import Reads as Reads
-    from progressor.storage.steps.fused import Doubtful as Doubtful, Fused as Fused, Run as Run
+    from progressor.storage.steps.fused import (
+        Doubtful as Doubtful,
+        Fused as Fused,
+        FusedFlight as FusedFlight,
+    )
     from progressor.storage.steps.zombies import FROM_THE_START as FROM_THE_START
     from progressor.storage.values import (
         ROOM as ROOM,
@@ -82,7 +86,7 @@ else:
             "postgres.sqlstates": "BatchRefused Unreadable",
             "queries.reads": "Reads",
             "queries.criteria": "MOST_ITEMS TaskRow TimerFilter TraceRange Wanted",
-            "steps.fused": "Doubtful Fused Run",
+            "steps.fused": "Doubtful Fused FusedFlight",
             "steps.zombies": "FROM_THE_START",
             "values": (
                 "Beat Claimed Continue Duplicate Evidence Finished Gone Import LostLease NewBulk "

@@ -9,10 +9,13 @@ a serialization failure: it then finds its own earlier success.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
+
+import psycopg
 
 from progressor import metrics
 from progressor.model import Life, Task
@@ -28,7 +31,7 @@ from progressor.storage.params import (
 )
 from progressor.storage.postgres.pipeline import Session
 from progressor.storage.postgres.pool import SessionPool
-from progressor.storage.postgres.retry import always, damage, one_of, one_or_one_of
+from progressor.storage.postgres.retry import always, damage, lasting, one_of, one_or_one_of
 from progressor.storage.postgres.sqlstates import BatchRefused, Unreadable
 from progressor.storage.rows import (
     claimed_of,
@@ -40,7 +43,7 @@ from progressor.storage.rows import (
 )
 from progressor.storage.statements import Params, Row, lock_by_name
 from progressor.storage.steps.claims import Unread, accepted, claim, claim_apart, loaded
-from progressor.storage.steps.fused import CALLS, INITS, Fused, Run, fuse
+from progressor.storage.steps.fused import CALLS, INITS, Doubtful, FusedFlight, Look
 from progressor.storage.steps.save import save
 from progressor.storage.steps.zombies import (
     BurialRound,
@@ -152,22 +155,42 @@ class Storage(Bulks, Oversight, TokenStatements):
         """Append calls and notifies to mailboxes; the live timer is blocked behind them."""
         return await self._prepare(requests, ("prepare_call",), now)
 
-    async def fused_call(
-        self, requests: Sequence[Request], run: Run, *, now: datetime | None = None
-    ) -> list[Fused]:
-        """Accept calls, run and save them in one transaction; return None for one that was not run here.
+    @asynccontextmanager
+    async def _fused(
+        self, look: Look, requests: Sequence[Request], now: datetime | None
+    ) -> AsyncIterator[FusedFlight]:
+        try:
+            async with self._connections.acquire() as session:
+                flight = FusedFlight(session, look, requests, now)
+                try:
+                    await flight.begin()
+                    yield flight
+                except Exception:
+                    # Not on a cancellation, which waits for nothing: the connection is closed.
+                    await session.roll_back()
+                    raise
+        except psycopg.Error as error:
+            final = lasting(error, role=self._connections.role)
+            if final is not None:
+                raise final from None
+            metrics.STORAGE_REPETITIONS.inc()
+            raise Doubtful from error
+        self.outage.worked()
+
+    def fused_call(
+        self, requests: Sequence[Request], *, now: datetime | None = None
+    ) -> AbstractAsyncContextManager[FusedFlight]:
+        """Open a transaction that accepts calls, whose handlers run in it, and saves them.
 
         Doubtful if PostgreSQL or the connection failed: preparing the requests finds what was committed.
         """
-        attempt = partial(fuse, look=CALLS, requests=requests, run=run, now=now)
-        return await self._run("fused_call", attempt, patience=None)
+        return self._fused(CALLS, requests, now)
 
-    async def fused_init(
-        self, requests: Sequence[Request], run: Run, *, now: datetime | None = None
-    ) -> list[Fused]:
-        """Accept starts, run and save them in one transaction; as `fused_call`."""
-        attempt = partial(fuse, look=INITS, requests=requests, run=run, now=now)
-        return await self._run("fused_init", attempt, patience=None)
+    def fused_init(
+        self, requests: Sequence[Request], *, now: datetime | None = None
+    ) -> AbstractAsyncContextManager[FusedFlight]:
+        """Open a transaction that accepts starts; as `fused_call`."""
+        return self._fused(INITS, requests, now)
 
     async def prepare_repair(
         self, requests: Sequence[Request], *, now: datetime | None = None

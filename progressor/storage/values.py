@@ -247,10 +247,10 @@ class Finished(NamedTuple):
     """
 
     step: Step
-    task: TaskRef
-    answer: TaskOutcome
     now: datetime
     due: datetime | None
+    task: TaskRef
+    answer: TaskOutcome
 
 
 class Saved(NamedTuple):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
 from datetime import timedelta
 from typing import Any, cast
 
@@ -25,8 +26,8 @@ from progressor import (
 from progressor.client.dispatch import fused as fusing
 from progressor.handlers.handler_profile import MOST_COMPUTED
 from progressor.loggers import message_of
-from progressor.model import TaskType
-from progressor.storage import Fused, Prepared, Request, Run
+from progressor.model import Decision, TaskType
+from progressor.storage import Claimed, Fused, Prepared, Request
 from progressor.storage.postgres import session_setup
 from progressor.storage.postgres.pipeline import Session
 from progressor.storage.statements import Results, Transaction
@@ -357,10 +358,18 @@ async def test_what_computes_too_long_together_is_prepared(dsn: str) -> None:
         asked = [request(f"p{number}", name="add") for number in range(6)]
         most = int(fusing.MOST_TOGETHER / MOST_COMPUTED)
 
-        async def fuse(requests: Sequence[Request], run: Run) -> Sequence[Fused]:
+        class Flight:
+            held: tuple[Claimed, ...] = ()
+
+            async def commit(self, decisions: Sequence[Decision | None]) -> Sequence[Fused]:
+                assert decisions == ()
+                return [None] * most
+
+        @asynccontextmanager
+        async def fuse(requests: Sequence[Request]) -> AsyncIterator[Any]:
             assert [each.process_id for each in requests] == [each.process_id for each in asked[:most]]
             assert served.pool.free == served.pool.size - most
-            return [None] * most
+            yield Flight()
 
         async def prepare(requests: Sequence[Request]) -> Sequence[Prepared]:
             raise AssertionError(f"prepared by the flight: {requests}")

@@ -28,6 +28,7 @@ from tests.support import (
     fail,
     fail_repair,
     fail_timer,
+    fuse,
     held,
     postponed,
     prepare,
@@ -353,9 +354,8 @@ def _fuses(
         asked = request(
             "p1", kind, key=key or f"side-{side}", lease=side * 1000, worker_id=side, reply_to=_CLIENT
         )
-        fused = storage.fused_init if kind is TaskType.INIT else storage.fused_call
         try:
-            (outcome,) = await fused([asked], run, now=_now(side))
+            (outcome,) = await fuse(storage, [asked], run, now=_now(side))
         except Doubtful:
             outcome = None
         if outcome is None:

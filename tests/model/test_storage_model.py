@@ -90,6 +90,7 @@ from tests.support import (
     collect,
     events,
     evidence,
+    fuse,
     nothing,
     number,
     request,
@@ -254,7 +255,7 @@ class StorageMachine(RuleBasedStateMachine):
         asked = [each._replace(worker_id=each.worker_id or 1) for each in asked]
         turn = Turn(self, asked, ends, poisoned=loss == "poison", claims=claims and not loss)
         old, is_init = set(self.oracle.all_tasks()), asked[0].task_type is TaskType.INIT
-        found = self._flown(turn, loss, is_init=is_init)
+        found = self._flown(turn, loss)
         verb = "prepare_init" if is_init else "prepare_call"
         if found is None:
             # Whether it was committed: its requests find that out.
@@ -273,12 +274,11 @@ class StorageMachine(RuleBasedStateMachine):
             self.world.ways["not run at once"] += 1
             self._prepare(verb, left, "")
 
-    def _flown(self, turn: Turn, loss: str, *, is_init: bool) -> list[Fused] | None:
+    def _flown(self, turn: Turn, loss: str) -> list[Fused] | None:
         """What the flight tells of each; None: it is in doubt."""
-        fused = Storage.fused_init if is_init else Storage.fused_call
         try:
             found = self.world.run(
-                lambda storage: fused(storage, turn.asked, turn.run, now=self.now),
+                lambda storage: fuse(storage, turn.asked, turn.run, now=self.now),
                 loss if loss in ("early", "late") else "",
                 torn="commit" if loss == "torn" else None,
             )

@@ -33,6 +33,7 @@ from tests.support import (
     cancel,
     check_invariants,
     fail,
+    fuse,
     held,
     hold,
     init,
@@ -65,9 +66,8 @@ class Handlers:
         return [self._decide(each) for each in claimed]
 
 
-async def fuse(storage: Storage, asked: Request, decision: Decision | None) -> Any:
-    fused = storage.fused_init if asked.task_type is TaskType.INIT else storage.fused_call
-    (outcome,) = await fused([asked], Handlers(lambda _: decision).run, now=NOW)
+async def fuse_one(storage: Storage, asked: Request, decision: Decision | None) -> Any:
+    (outcome,) = await fuse(storage, [asked], Handlers(lambda _: decision).run, now=NOW)
     return outcome
 
 
@@ -110,7 +110,7 @@ async def test_a_call_leaves_what_two_transactions_leave(
     for process_id in ("p1", "p2"):
         await start(storage, process_id, *([] if chosen is None else [set_timer_of(chosen)]))
     answer = await in_two(storage, request("p1"), DECISIONS[decision])
-    outcome = await fuse(storage, request("p2"), DECISIONS[decision])
+    outcome = await fuse_one(storage, request("p2"), DECISIONS[decision])
     if isinstance(outcome, Continue):
         # It ends more than its own task, or goes on at once: committed as running, and saved by itself.
         assert decision in ("break", "remove", "replace by one that is due")
@@ -126,7 +126,7 @@ async def test_a_call_leaves_what_two_transactions_leave(
 async def test_who_is_to_be_told(storage: Storage, tables: Tables, ends: bool) -> None:
     """Nobody of what is answered with its commit; the caller of what goes on."""
     await start(storage)
-    outcome = await fuse(storage, request(reply_to=61), resume() if ends else None)
+    outcome = await fuse_one(storage, request(reply_to=61), resume() if ends else None)
     task = outcome.task
     (found,) = tables.execute("SELECT reply_to FROM tasks WHERE task_id = %s", task.task_id)
     assert found["reply_to"] == (None if ends else 61)
@@ -144,7 +144,7 @@ async def test_a_start_leaves_what_two_transactions_leave(
     """The same of an init, with its metadata."""
     metadata = {"tenant": 7}
     await in_two(storage, init("p1", process_metadata=metadata), DECISIONS[decision])
-    outcome = await fuse(storage, init("p2", process_metadata=metadata), DECISIONS[decision])
+    outcome = await fuse_one(storage, init("p2", process_metadata=metadata), DECISIONS[decision])
     if isinstance(outcome, Continue):
         await save(storage, held(outcome), DECISIONS[decision], now=NOW)
     assert left(tables, "p2") == left(tables, "p1")
@@ -153,7 +153,7 @@ async def test_a_start_leaves_what_two_transactions_leave(
 
 async def test_a_rejected_start_leaves_no_process(storage: Storage, tables: Tables) -> None:
     """It is committed as running, and removed by its own result, as any other."""
-    outcome = await fuse(storage, init("p1"), refuse_init())
+    outcome = await fuse_one(storage, init("p1"), refuse_init())
     assert isinstance(outcome, Continue)
     await save(storage, held(outcome), refuse_init(), now=NOW)
     assert tables.process() is None
@@ -162,7 +162,7 @@ async def test_a_rejected_start_leaves_no_process(storage: Storage, tables: Tabl
 async def test_a_timer_that_is_overdue_is_left_to_the_claims(storage: Storage, tables: Tables) -> None:
     """It was not blocked: it stays as it was, and can be claimed at once."""
     await start(storage, "p1", set_timer(at=T0 + SECOND))
-    outcome = await fuse(storage, request("p1"), resume())
+    outcome = await fuse_one(storage, request("p1"), resume())
     assert isinstance(outcome, Finished)
     (timer,) = tables.schedule()
     assert (timer["claimable"], timer["scheduled_time"]) == (True, T0 + SECOND)
@@ -174,7 +174,7 @@ async def test_a_handler_that_goes_on(storage: Storage, tables: Tables, dsn: str
     if kind is TaskType.CALL:
         await start(storage, "p1", set_timer(at=NOW + SECOND))
     asked = request("p1", kind)
-    outcome = await fuse(storage, asked, None)
+    outcome = await fuse_one(storage, asked, None)
     assert isinstance(outcome, Continue)
     running = tables.running()
     assert running is not None
@@ -190,7 +190,7 @@ async def test_what_the_handler_sees(storage: Storage) -> None:
     await start(storage, "p1", set_timer(at=NOW + SECOND, aux_state=b"state", events=(Event(b"1"),)))
     handlers = Handlers(lambda _: resume())
     asked = request("p1", name="pay", context=b"who")
-    (outcome,) = await storage.fused_call([asked], handlers.run, now=NOW)
+    (outcome,) = await fuse(storage, [asked], handlers.run, now=NOW)
     ((task, process),) = handlers.seen
     assert (process.aux_state, process.last_event_id, process.status) == (b"state", 1, "running")
     assert process.timer is not None
@@ -205,7 +205,7 @@ async def test_what_the_handler_sees(storage: Storage) -> None:
 
 async def duplicate(storage: Storage) -> Request:
     await start(storage)
-    await fuse(storage, request(key="same"), resume())
+    await fuse_one(storage, request(key="same"), resume())
     return request(key="same")
 
 
@@ -276,8 +276,7 @@ async def test_what_is_not_run(storage: Storage, tables: Tables, setting: Any) -
     """It is left to be prepared: no handler begins, and every row is as it was."""
     asked = await setting(storage)
     before, handlers = tables.everything(), Handlers(lambda _: resume())
-    fused = storage.fused_init if asked.task_type is TaskType.INIT else storage.fused_call
-    assert await fused([asked], handlers.run, now=NOW) == [None]
+    assert await fuse(storage, [asked], handlers.run, now=NOW) == [None]
     assert (handlers.seen, tables.everything()) == ([], before)
 
 
@@ -288,7 +287,7 @@ async def test_a_paused_namespace_runs_nothing(storage: Storage, tables: Tables,
         await start(storage)
     tables.execute("UPDATE namespaces SET paused = TRUE")
     asked = request("p1", kind)
-    assert await fuse(storage, asked, resume()) is None
+    assert await fuse_one(storage, asked, resume()) is None
     assert isinstance((await prepare(storage, asked))[0], Postpone)
 
 
@@ -301,7 +300,7 @@ async def test_each_of_a_batch_for_itself(storage: Storage, tables: Tables, dsn:
     handlers = Handlers(
         lambda each: resume(events=(Event(b"1"),)) if each.process.process_id == "ends" else None
     )
-    ended, gone, goes_on, waits = await storage.fused_call(asked, handlers.run, now=NOW)
+    ended, gone, goes_on, waits = await fuse(storage, asked, handlers.run, now=NOW)
     assert isinstance(ended, Finished)
     assert isinstance(goes_on, Continue)
     assert (gone, waits) == (None, None)
@@ -321,7 +320,7 @@ async def test_a_lost_answer(dsn: str, storage: Storage, tables: Tables) -> None
     asked = request()
     connections.late = 1
     with pytest.raises(Doubtful):
-        await lossy.fused_call([asked], handlers.run, now=NOW)
+        await fuse(lossy, [asked], handlers.run, now=NOW)
     ((found,), _) = await prepare(lossy, asked), await connections.close()
     assert isinstance(found, Duplicate)
     assert found.answer == TaskOutcome(TaskStatus.FINISHED, b"answer")
@@ -335,7 +334,7 @@ async def test_a_lost_answer_of_what_goes_on(dsn: str, storage: Storage, tables:
     lossy, asked = Storage(connections, patience=SECOND), request()
     connections.late = 1
     with pytest.raises(Doubtful):
-        await lossy.fused_call([asked], Handlers(lambda _: None).run, now=NOW)
+        await fuse(lossy, [asked], Handlers(lambda _: None).run, now=NOW)
     ((found,), _) = await prepare(lossy, asked), await connections.close()
     assert isinstance(found, Continue)
     assert len(tables.tasks()) == 2
@@ -350,9 +349,9 @@ async def test_a_handler_that_raises_here_leaves_nothing(storage: Storage, table
         raise KeyError("a defect")
 
     with pytest.raises(KeyError):
-        await storage.fused_call([request()], run, now=NOW)
+        await fuse(storage, [request()], run, now=NOW)
     assert tables.everything() == before
-    assert isinstance(await fuse(storage, request(), resume()), Finished)
+    assert isinstance(await fuse_one(storage, request(), resume()), Finished)
 
 
 async def test_a_cancellation_amid_the_handlers_leaves_nothing(storage: Storage, tables: Tables) -> None:
@@ -365,12 +364,12 @@ async def test_a_cancellation_amid_the_handlers_leaves_nothing(storage: Storage,
         await asyncio.Event().wait()
         return []
 
-    flight = asyncio.create_task(storage.fused_call([request()], run, now=NOW))
+    flight = asyncio.create_task(fuse(storage, [request()], run, now=NOW))
     await begun.wait()
     flight.cancel()
     with pytest.raises(asyncio.CancelledError):
         await flight
-    assert isinstance(await fuse(storage, request(), resume()), Finished)
+    assert isinstance(await fuse_one(storage, request(), resume()), Finished)
     assert len(tables.tasks()) == len(before["tasks"]) + 1
 
 
@@ -388,7 +387,7 @@ async def test_the_process_is_locked_while_its_handler_runs(
                 await asyncio.sleep(0.01)
         return [resume() for _ in claimed]
 
-    (outcome,) = await storage.fused_call([request()], run, now=NOW)
+    (outcome,) = await fuse(storage, [request()], run, now=NOW)
     assert isinstance(outcome, Finished)
     ((other,),) = await asyncio.gather(*waiting)
     assert isinstance(other, Continue)
@@ -401,7 +400,7 @@ async def test_two_starts_of_one_process(storage: Storage, dsn: str) -> None:
     handlers, second = Handlers(lambda _: resume()), []
 
     async def run(claimed: Sequence[Claimed]) -> list[Decision | None]:
-        second.append(asyncio.create_task(storage.fused_init([init()], handlers.run, now=NOW)))
+        second.append(asyncio.create_task(fuse(storage, [init()], handlers.run, now=NOW)))
         with psycopg.connect(dsn, autocommit=True) as connection:
             tables = Tables(connection)
             async with asyncio.timeout(30):
@@ -409,7 +408,7 @@ async def test_two_starts_of_one_process(storage: Storage, dsn: str) -> None:
                     await asyncio.sleep(0.01)
         return [resume() for _ in claimed]
 
-    (first,) = await storage.fused_init([init()], run, now=NOW)
+    (first,) = await fuse(storage, [init()], run, now=NOW)
     assert isinstance(first, Finished)
     assert await second[0] == [None]
     assert handlers.seen == []

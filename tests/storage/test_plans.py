@@ -36,6 +36,7 @@ from tests.support import (
     events,
     evidence,
     fail,
+    fuse,
     hold,
     init,
     removed,
@@ -367,10 +368,10 @@ async def fused(storage: Storage) -> None:
     async def goes_on(claimed: Sequence[Claimed]) -> list[Decision | None]:
         return [None for _ in claimed]
 
-    await storage.fused_init([init("p8")], ends, now=T0)
-    await storage.fused_call([request("p8"), request("nobody")], ends, now=T0)
-    await storage.fused_call([request("p8")], ends_without_timer, now=T0)
-    await storage.fused_call([request("p8")], goes_on, now=T0)
+    await fuse(storage, [init("p8")], ends, now=T0)
+    await fuse(storage, [request("p8"), request("nobody")], ends, now=T0)
+    await fuse(storage, [request("p8")], ends_without_timer, now=T0)
+    await fuse(storage, [request("p8")], goes_on, now=T0)
 
 
 async def plans(dsn: str, statements: dict[str, Params], *, session_state: bool = True) -> dict[str, Plan]:

@@ -41,6 +41,7 @@ from tests.support import (
     break_process,
     collect,
     fail,
+    fuse,
     hold,
     init,
     repair,
@@ -177,9 +178,8 @@ async def test_the_end_of_a_fused_step(
     async def run(claimed: Sequence[Claimed]) -> list[Decision | None]:
         return [decide(process, task, outcome_of(ending, case), RetryPolicy()) for task, process in claimed]
 
-    is_init = task_type is TaskType.INIT
-    fuse, asked = (storage.fused_init, init()) if is_init else (storage.fused_call, request())
-    (outcome,) = await fuse([asked], run, now=LATE)
+    asked = init() if task_type is TaskType.INIT else request()
+    (outcome,) = await fuse(storage, [asked], run, now=LATE)
     if end.disposition is Disposition.REMOVE:
         assert isinstance(outcome, Continue)
         return

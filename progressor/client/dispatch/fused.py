@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AbstractAsyncContextManager
 from typing import assert_never
 
 from progressor import metrics
@@ -26,18 +27,18 @@ from progressor.storage import (
     Duplicate,
     Finished,
     Fused,
+    FusedFlight,
     Kind,
     NotPrepared,
     Postpone,
     Prepared,
     Request,
-    Run,
 )
 from progressor.worker.pool import Pool
 from progressor.worker.pools import Pools
 from progressor.worker.slot import StartedStep
 
-Fuse = Callable[[Sequence[Request], Run], Awaitable[Sequence[Fused]]]
+Fuse = Callable[[Sequence[Request]], AbstractAsyncContextManager[FusedFlight]]
 Prepare = Callable[[Sequence[Request]], Awaitable[Sequence[Prepared]]]
 Wake = Callable[[str, Kind], None]
 
@@ -84,7 +85,9 @@ class FusedBatch:
             return results
         places, sent = list(self._requests), list(self._requests.values())
         try:
-            for place, outcome in zip(places, await fuse(sent, self._run), strict=True):
+            async with fuse(sent) as flight:
+                outcomes = await flight.commit(await self._decisions(flight.held))
+            for place, outcome in zip(places, outcomes, strict=True):
                 self._go_on(place, outcome)
                 results[place] = outcome
         except (Doubtful, InvalidRequest):
@@ -97,8 +100,10 @@ class FusedBatch:
             self._end()
         return results
 
-    async def _run(self, claimed: Sequence[Claimed]) -> Sequence[Decision | None]:
+    async def _decisions(self, claimed: Sequence[Claimed]) -> Sequence[Decision | None]:
         """Begin the handlers, and return the decision of each that is done after one turn, else None."""
+        if not claimed:
+            return ()
         tasks = [held.task for held in claimed]
         self._began_at = time.monotonic()
         for held in claimed:

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 import psycopg
 
 from progressor import metrics
-from progressor.errors import StorageUnavailable
+from progressor.errors import ProgressorError, StorageUnavailable
 from progressor.outages import Outage, in_one_line
 from progressor.storage.postgres import sqlstates
 from progressor.storage.postgres.pool import ConnectionPool
@@ -65,6 +65,21 @@ def damage(line: ErrorRule) -> bool:
     For lone items, and for claims, which would choose the same tasks again.
     """
     return line.is_damage
+
+
+def lasting(error: psycopg.Error, *, role: str | None, goes_on: bool = False) -> ProgressorError | None:
+    """Return the error of a refusal that no other try will change; None: try again.
+
+    `goes_on`: the operation must not be given up, so an error that an operator can mend is tried again.
+    """
+    meaning = sqlstates.judged(error).meaning
+    if not meaning.is_final or (goes_on and meaning.is_for_an_operator):
+        return None
+    return _translated(error, role)
+
+
+def _translated(error: psycopg.Error, role: str | None) -> ProgressorError:
+    return sqlstates.translated(error, role=role, needs=sqlstates.TO_RUN)
 
 
 class Retry:
@@ -119,16 +134,17 @@ class Retry:
         """Wait until the next try is due; raise if there is to be none."""
         line = sqlstates.judged(error)
         self._doubtful = self._doubtful or not sqlstates.is_definite(error)
-        told = sqlstates.translated(error, role=self._pool.role, needs=sqlstates.TO_RUN)
-        if line.meaning.is_final and not (line.meaning.is_for_an_operator and self._must_go_on):
-            raise told from None
+        if (final := lasting(error, role=self._pool.role, goes_on=self._must_go_on)) is not None:
+            raise final from None
         gives_up = self._patience is not None and time.monotonic() - self._started >= self._patience
         self._refusals += self._apart(line)
         if self._refusals > 1:
             raise BatchRefused(said_by(error)) from None
         # The first failure may be of a connection that an earlier outage ended: that is no outage now.
         if (self._again or gives_up) and line.meaning is not ErrorClass.CONFLICT:
-            cause = in_one_line(str(told)) if line.meaning.is_for_an_operator else said_by(error)
+            cause = said_by(error)
+            if line.meaning.is_for_an_operator:
+                cause = in_one_line(str(_translated(error, self._pool.role)))
             self._outage.failed(cause, operation=self._verb)
         if gives_up:
             raise StorageUnavailable(

@@ -7,7 +7,7 @@ event loop goes on, and its request is committed as running. After an error noth
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime, timedelta
 from operator import itemgetter
 from typing import NamedTuple
@@ -26,9 +26,6 @@ from progressor.storage.rows import call_of, init_of
 from progressor.storage.statements import Params, Row, lock_by_name
 from progressor.storage.values import Claimed, Continue, Finished, Request, Step, TaskOutcome, TaskRef
 
-Run = Callable[[Sequence[Claimed]], Awaitable[Sequence[Decision | None]]]
-"""A function that runs accepted requests for one turn of the loop; it returns decisions, None for one that
-goes on."""
 Fused = Finished | Continue | None
 """The outcome of a request; None if nothing was done, and it is to be prepared."""
 
@@ -55,42 +52,50 @@ CALLS = Look("fused_look", call_of)
 INITS = Look("fused_make", init_of, locks=False, behind=("one_life",))
 
 
-async def fuse(
-    session: Session,
-    again: bool,
-    *,
-    look: Look,
-    requests: Sequence[Request],
-    run: Run,
-    now: datetime | None,
-) -> list[Fused]:
-    """Accept requests, at most one of each process, run them, and commit the outcomes.
+class FusedFlight:
+    """An open transaction that accepts requests, at most one of each process, and saves their steps.
 
-    Raises Doubtful in place of a second try.
+    `held` are the tasks of those that may run here; nobody else sees them before `commit`.
     """
-    if again:
-        raise Doubtful
-    params = {**request_columns(requests), "now": now}
-    results: list[Fused] = [None] * len(requests)
-    try:
-        locks = (lock_by_name(len(requests)),) if look.locks else ()
-        found = await session.begin(dict.fromkeys((*locks, look.verb), params))
+
+    def __init__(
+        self, session: Session, look: Look, requests: Sequence[Request], now: datetime | None
+    ) -> None:
+        self._session = session
+        self._look = look
+        self._requests = requests
+        self._params: Params = {**request_columns(requests), "now": now}
         # By place among the requests.
-        held = {row["ord"] - 1: look.held(requests[row["ord"] - 1], row) for row in found[look.verb]}
-        decisions = await run([Claimed(*each) for each in held.values()]) if held else ()
-        finished, running = _parted(held, decisions)
-        saving = _saving(requests, params, finished, running)
-        told = await session.commit({**saving, **dict.fromkeys(look.behind, params)})
-    except Exception:
-        await session.roll_back()
-        raise
-    for place, each in running.items():
-        results[place] = each
-    saved = next((told[verb] for verb in _SAVES if verb in told), ())
-    for (place, step), row in zip(finished.items(), sorted(saved, key=itemgetter("ord")), strict=True):
-        task, answer = TaskRef.of(step.task, step.process), TaskOutcome.of(step.decision.reply)
-        results[place] = Finished(step, task, answer, row["now"], row.get("due"))
-    return results
+        self._held: dict[int, Continue] = {}
+
+    @property
+    def held(self) -> list[Claimed]:
+        """The accepted tasks, with their processes."""
+        return [Claimed(*each) for each in self._held.values()]
+
+    async def begin(self) -> None:
+        """Lock the processes, and look which of the requests may run."""
+        look, requests = self._look, self._requests
+        locks = (lock_by_name(len(requests)),) if look.locks else ()
+        found = await self._session.begin(dict.fromkeys((*locks, look.verb), self._params))
+        for row in found[look.verb]:
+            place = row["ord"] - 1
+            self._held[place] = look.held(requests[place], row)
+
+    async def commit(self, decisions: Sequence[Decision | None]) -> list[Fused]:
+        """Save the decisions on `held`, None for one that goes on; return the outcome of each request."""
+        finished, running = _parted(self._held, decisions)
+        saving = _saving(self._requests, self._params, finished, running)
+        results = await self._session.commit({**saving, **dict.fromkeys(self._look.behind, self._params)})
+        outcomes: list[Fused] = [None] * len(self._requests)
+        for place, each in running.items():
+            outcomes[place] = each
+        saved = next((results[verb] for verb in _SAVES if verb in results), ())
+        rows = sorted(saved, key=itemgetter("ord"))
+        for (place, step), row in zip(finished.items(), rows, strict=True):
+            task, answer = TaskRef.of(step.task, step.process), TaskOutcome.of(step.decision.reply)
+            outcomes[place] = Finished(step, row["now"], row.get("due"), task, answer)
+        return outcomes
 
 
 def _saving(
