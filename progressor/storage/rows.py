@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import fields
 from datetime import datetime
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from progressor.model import (
     ProcessStatus,
@@ -31,6 +33,16 @@ from progressor.storage.values import (
     TaskOutcome,
     TaskRef,
 )
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+D = TypeVar("D", bound="DataclassInstance")
+
+
+def record_of(kind: type[D], row: Row, **others: Any) -> D:
+    """Return a dataclass of the columns that have the names of its fields, and of these other values."""
+    return kind(**{each.name: row[each.name] for each in fields(kind) if each.name in row} | others)
 
 
 def snapshot_of(namespace: str, process_id: str, row: Row, timer: Timer | None) -> Snapshot:

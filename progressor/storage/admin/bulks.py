@@ -11,10 +11,10 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timedelta
 from functools import partial
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 from progressor.bulks import (
     BrokenGroup,
@@ -36,6 +36,7 @@ from progressor.storage.postgres.pipeline import Session
 from progressor.storage.postgres.retry import one_or_one_of
 from progressor.storage.postgres.sqlstates import BatchRefused
 from progressor.storage.postgres.transactions import Transactions
+from progressor.storage.rows import record_of
 from progressor.storage.statements import Params, Row
 from progressor.storage.values import NewBulk, Request
 
@@ -115,8 +116,12 @@ class Bulks(Transactions):
     async def _preview(self, wanted: Params, *, looks: int, groups: int) -> BulkPreview:
         rows = await self._rows("broken_groups", **wanted, looks=looks, groups=groups)
         looked_at: int = rows[0]["looked_at"]
-        found = tuple(_group_of(row) for row in rows if row["processes"] is not None)
-        return BulkPreview(rows[0]["matching"], looked_at, looked_at == looks, found)
+        found = [
+            record_of(BrokenGroup, row, examples=tuple(row["examples"]))
+            for row in rows
+            if row["processes"] is not None
+        ]
+        return BulkPreview(rows[0]["matching"], looked_at, looked_at == looks, tuple(found))
 
     async def stop_bulk(self, bulk_id: int, *, now: datetime | None = None) -> None:
         """Stop a bulk; after this returns, it begins no more repairs."""
@@ -228,11 +233,5 @@ def _request_of(bulk: HeldBulk, process_id: str) -> Request:
 
 
 def _bulk_of(row: Row, kind: type[B]) -> B:
-    values: dict[str, Any] = {each.name: row[each.name] for each in fields(kind) if each.name in row}
     rate = float(f"{1 / row['pace'].total_seconds():.3g}")
-    return kind(**values | {"status": BulkStatus(row["status"]), "rate": rate})
-
-
-def _group_of(row: Row) -> BrokenGroup:
-    values: dict[str, Any] = {each.name: row[each.name] for each in fields(BrokenGroup)}
-    return BrokenGroup(**values | {"examples": tuple(row["examples"])})
+    return record_of(kind, row, status=BulkStatus(row["status"]), rate=rate)

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 
 from progressor.monitoring import Mailbox, WaitingRequests
-from progressor.storage.admin.monitoring import Overview
+from progressor.storage.admin.monitoring import Overview, age_of
 from progressor.storage.postgres.arrays import bigints
 from progressor.storage.statements import Row
 
@@ -39,7 +39,7 @@ class Mailboxes(Overview):
         return WaitingRequests(
             elsewhere + sum(each.requests for each in found),
             total["at_least"] or any(each.at_least for each in found),
-            _age(total),
+            age_of(total["oldest"], total["now"]),
             tuple(sorted(found, key=lambda each: each.requests, reverse=True)),
         )
 
@@ -59,16 +59,14 @@ class Mailboxes(Overview):
         )
         return [
             Mailbox(
-                row["process_id"], row["requests"], row["requests"] == _DEEP, _age(row), _through_in(row)
+                row["process_id"],
+                row["requests"],
+                row["requests"] == _DEEP,
+                age_of(row["oldest"], row["now"]),
+                _through_in(row),
             )
             for row in rows
         ]
-
-
-def _age(row: Row) -> timedelta:
-    oldest: datetime | None = row["oldest"]
-    # Never negative, even if PostgreSQL's clock was set back.
-    return timedelta() if oldest is None else max(timedelta(), row["now"] - oldest)
 
 
 def _through_in(row: Row) -> timedelta | None:

@@ -140,7 +140,9 @@ class Overview(Transactions):
 
 
 def _waiting(row: Row, kind: str) -> Waiting:
-    oldest: datetime | None = row[f"{kind}_oldest"]
-    # Never negative, even if PostgreSQL's clock was set back.
-    age = timedelta() if oldest is None else max(timedelta(), row["now"] - oldest)
-    return Waiting(row[f"{kind}_waiting"], age)
+    return Waiting(row[f"{kind}_waiting"], age_of(row[f"{kind}_oldest"], row["now"]))
+
+
+def age_of(oldest: datetime | None, now: datetime) -> timedelta:
+    """Return the age of what waits longest; never negative, even if PostgreSQL's clock was set back."""
+    return timedelta() if oldest is None else max(timedelta(), now - oldest)

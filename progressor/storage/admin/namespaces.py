@@ -6,7 +6,6 @@ that puts a task into `running` looks at it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -20,6 +19,7 @@ from progressor.monitoring import (
 )
 from progressor.storage.admin.mailboxes import Mailboxes
 from progressor.storage.postgres.pipeline import Session
+from progressor.storage.rows import record_of
 from progressor.storage.values import Standstill, TaskRef
 
 _NEXT_TIMERS = 3
@@ -120,8 +120,8 @@ class Oversight(Mailboxes):
     async def all_workers(self) -> list[KnownWorker]:
         """Return all processes with a heartbeat, also silent ones that were not dropped yet."""
         return [
-            KnownWorker(
-                **row | {"worker_id": shown_id(row["worker_id"]), "namespaces": tuple(row["namespaces"])}
+            record_of(
+                KnownWorker, row, worker_id=shown_id(row["worker_id"]), namespaces=tuple(row["namespaces"])
             )
             for row in await self._rows("all_workers")
         ]
@@ -139,7 +139,7 @@ class Oversight(Mailboxes):
             if not found:
                 # A try before this one may have retired it.
                 return Left(0, 0, False) if again else None
-            left = _left(found[0])
+            left = record_of(Left, found[0])
             if not left.is_nothing:
                 return left
             async with session.transaction():
@@ -153,12 +153,8 @@ class Oversight(Mailboxes):
                 )
             if told["retire"] or not told["left_in_namespace"]:
                 return Left(0, 0, False)
-            left = _left(told["left_in_namespace"][0])
+            left = record_of(Left, told["left_in_namespace"][0])
             # Nothing was left, and it was kept all the same: a worker registered it in between.
             return Left(0, 0, True) if left.is_nothing else left
 
         return await self._run("retire", attempt, patience=min(self._patience, _RETIRING))
-
-
-def _left(row: Mapping[str, object]) -> Left:
-    return Left(*(row[name] for name in Left.__dataclass_fields__))  # type: ignore[arg-type] # as the SQL says

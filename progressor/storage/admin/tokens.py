@@ -11,6 +11,7 @@ from datetime import datetime, timedelta
 from progressor.rights import Bearer, Rights, Scope, Token, hash_of
 from progressor.storage.postgres.arrays import texts
 from progressor.storage.postgres.transactions import Transactions
+from progressor.storage.rows import record_of
 from progressor.storage.statements import Params, Row
 
 # The last use of a token is known to within this.
@@ -74,14 +75,5 @@ class TokenStatements(Transactions):
 def _token_of(row: Row) -> Token:
     # Scopes that only a newer release knows are left out.
     known = frozenset(Scope(name) for name in row["scopes"] if name in tuple(Scope))
-    return Token(
-        token_id=row["token_id"],
-        name=row["name"],
-        rights=Rights(known, tuple(row["namespaces"])),
-        created_at=row["created_at"],
-        expires_at=row["expires_at"],
-        revoked_at=row["revoked_at"],
-        last_used_at=row["last_used_at"],
-        left=row["time_left"],
-        secret_hash=row["secret_hash"],
-    )
+    rights = Rights(known, tuple(row["namespaces"]))
+    return record_of(Token, row, rights=rights, left=row["time_left"])
