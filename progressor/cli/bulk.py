@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import re
-from dataclasses import asdict
 from datetime import timedelta
 from typing import Annotated, Any
 
@@ -28,6 +27,7 @@ from progressor.cli.tables import Listing
 from progressor.client.client import Client
 from progressor.deployment.settings import Settings
 from progressor.errors import StorageUnavailable
+from progressor.http.wire.models import plain
 
 _RATE = re.compile(r"(\d+(?:\.\d+)?)(?:/(s|m|h))?")
 _SECONDS = {None: 1, "s": 1, "m": 60, "h": 3600}
@@ -55,7 +55,7 @@ def preview(settings: Settings, namespace: str, wanted: dict[str, str | None], *
     """Print the broken processes that a bulk would repair, in groups."""
     found = ask(settings, lambda client: client.preview_repair_all(namespace, **wanted))
     if machine:
-        print_json(asdict(found), machine=True)
+        print_json(plain(found), machine=True)
         return
     if found.groups:
         stdout().print(_groups_view(found))
@@ -143,11 +143,6 @@ def bulk(bulk_id: BulkId, *, watch: Watch = False, json: AsJson = False, setting
 def stop_bulk(bulk_id: BulkId, *, json: AsJson = False, settings: Settings) -> None:
     """Stop a bulk: it begins no more repairs. Those under way go on; those done stay done."""
     _show(ask(settings, lambda client: client.stop_bulk(bulk_id)), machine=json)
-
-
-def plain(bulk: Bulk) -> dict[str, Any]:
-    """Return a bulk for machines: its fields, and `under_way`."""
-    return {**asdict(bulk), "under_way": bulk.under_way}
 
 
 def _show(bulk: Bulk, *, machine: bool) -> None:

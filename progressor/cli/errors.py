@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
-from dataclasses import asdict
 from datetime import datetime, timedelta
 from typing import Annotated
 
@@ -18,6 +17,7 @@ from progressor.cli.output import clock, note, print_json, stdout, visible
 from progressor.cli.question import ask
 from progressor.client.failure_groups import FailureGroup
 from progressor.deployment.settings import Settings
+from progressor.http.wire.models import plain
 from progressor.inputs import is_moment
 
 _BROKEN = "broken"
@@ -44,7 +44,7 @@ def errors(
     begin = _begin(since)
     found = ask(settings, lambda client: client.errors(namespace=namespace, since=begin))
     if json:
-        print_json([{**asdict(each), "show": show(each)} for each in found], machine=True)
+        print_json([{**plain(each), "show": show(each)} for each in found], machine=True)
     elif found:
         stdout().print(_view(found), soft_wrap=True)
     else:

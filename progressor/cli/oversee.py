@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict
 from datetime import timedelta
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.console import RenderableType
@@ -16,6 +15,7 @@ from progressor.cli.output import clock, note, print_json, stdout, visible
 from progressor.cli.question import ask
 from progressor.cli.tables import Listing
 from progressor.deployment.settings import Settings
+from progressor.http.wire.models import plain
 from progressor.monitoring import KnownWorker
 
 
@@ -69,16 +69,11 @@ def workers(*, json: AsJson = False, settings: Settings) -> None:
     """
     found = ask(settings, lambda client: client.workers())
     if json:
-        print_json([worker_plain(each) for each in found], machine=True)
+        print_json([plain(each) for each in found], machine=True)
     elif found:
         stdout().print(_workers_view(found))
     else:
         note("no worker: `progressor worker APP` is one")
-
-
-def worker_plain(worker: KnownWorker) -> dict[str, Any]:
-    """Return all fields of a worker, and `is_live`, for machines."""
-    return {**asdict(worker), "is_live": worker.is_live}
 
 
 def _workers_view(found: Sequence[KnownWorker]) -> RenderableType:

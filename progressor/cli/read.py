@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import Annotated, Any, Literal
 
 import typer
@@ -24,7 +23,7 @@ from progressor.cli.question import ask
 from progressor.client.client import Client
 from progressor.deployment.settings import Settings
 from progressor.handlers.process import Process
-from progressor.http.wire.models import process_document, task_document
+from progressor.http.wire.models import plain, process_document
 from progressor.model import HistoryRange
 from progressor.monitoring import Mailbox
 
@@ -64,7 +63,7 @@ def get(
 
     process, mailbox = ask(settings, look)
     if json:
-        print_json(process_document(process) | {"mailbox": asdict(mailbox)}, machine=True)
+        print_json(process_document(process) | {"mailbox": plain(mailbox)}, machine=True)
     else:
         events = process.history[::-1] if newest else process.history
         stdout().print(views.process_view(process, mailbox, events))
@@ -87,7 +86,7 @@ def trace(
         lambda client: client.trace(namespace, process_id, after=after, limit=limit, last=last),
     )
     if json:
-        print_json([task_document(entry) for entry in entries], machine=True)
+        print_json([plain(entry) for entry in entries], machine=True)
     else:
         stdout().print(views.trace_view(entries))
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict
 from datetime import timedelta
 from typing import Annotated
 
@@ -19,6 +18,7 @@ from progressor.cli.question import ask
 from progressor.cli.tables import Listing
 from progressor.client.client import Client
 from progressor.deployment.settings import Settings
+from progressor.http.wire.models import plain
 from progressor.monitoring import MOST_COUNTED, Mailbox, NamespaceStatus, Waiting, WaitingRequests
 
 # Seconds between two reads with --watch.
@@ -75,7 +75,7 @@ async def _again(
 
 
 def _print_json(found: Sequence[NamespaceStatus]) -> None:
-    print_json([asdict(each) for each in found], machine=True)
+    print_json([plain(each) for each in found], machine=True)
 
 
 def _print_view(found: Sequence[NamespaceStatus]) -> None:

@@ -126,12 +126,8 @@ def answer(value: Any, status: int = 200) -> Response:
 
 
 def shown(value: Any, status: int = 200) -> Response:
-    """Return a value as JSON: nouns by their fields, durations in seconds."""
-    return Response(_json(value), status, media_type=JSON)
-
-
-def _json(value: Any) -> bytes:
-    return to_json(value, timedelta_mode="float", fallback=str)
+    """Return a value as JSON."""
+    return Response(to_json(value, fallback=str), status, media_type=JSON)
 
 
 class Listed(Response):
@@ -151,7 +147,7 @@ class Listed(Response):
         part = bytearray(b"{" + to_json(self._name) + b":[")
         for place, entry in enumerate(self._entries):
             part += b"," if place else b""
-            part += _json(entry)
+            part += to_json(entry, fallback=str)
             if len(part) > _PART_BYTES:
                 await _taken(send, bytes(part))
                 part.clear()

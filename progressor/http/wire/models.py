@@ -38,9 +38,8 @@ class Body(BaseModel):
     model_config = ConfigDict(defer_build=True, ser_json_timedelta="float")
 
 
-_BODIES: dict[Any, Any] = {
-    each: Annotated[each, Field(description="Seconds.")] for each in (timedelta, timedelta | None)
-}
+_BODIES: dict[Any, type[Body]] = {}
+"""The models of the nouns."""
 
 
 def body_of(noun: type, name: str, text: str = "", **properties: str) -> Any:
@@ -65,6 +64,8 @@ def _in_json(hint: Any) -> Any:
     """Return a type with the models of nouns in place of the nouns."""
     if get_origin(hint) is tuple:
         return list[_in_json(get_args(hint)[0])]  # type: ignore[misc] # a type that is made
+    if hint in (timedelta, timedelta | None):
+        return Annotated[hint, Field(description="Seconds.")]
     return _BODIES.get(hint, hint)
 
 
@@ -208,12 +209,27 @@ GroupBody = body_of(
 PreviewBody = body_of(BulkPreview, "PreviewBody")
 
 
-def document(body: type[Body], noun: object, *, without: Collection[str] = ()) -> dict[str, Any]:
-    """Return a noun's fields and properties as its body has them; bytes in base64."""
+def plain(value: Any) -> Any:
+    """Return a noun as its body has it: a dict of its fields and properties; other values as JSON has them.
+
+    Bytes stand in base64, durations in seconds.
+    """
+    if (body := _BODIES.get(type(value))) is not None:
+        return _document(body, value)
+    match value:
+        case timedelta():
+            return value.total_seconds()
+        case tuple():
+            return [plain(each) for each in value]
+        case _:
+            return value
+
+
+def _document(body: type[Body], noun: object, *, without: Collection[str] = ()) -> dict[str, Any]:
     facts: dict[str, Any] = {}
     for name in body.model_fields:
         if name not in without and not name.endswith(IN_BASE64):
-            facts |= members_for(name, getattr(noun, name))
+            facts |= members_for(name, plain(getattr(noun, name)))
     return facts
 
 
@@ -221,15 +237,13 @@ def process_document(
     process: Process[Any], *, state: bool = True, history: bool = True, failures: bool = True
 ) -> dict[str, Any]:
     """Return a process as ProcessBody has it."""
-    facts = document(ProcessBody, process, without=("state", "history"))
-    if process.timer is not None:
-        facts["timer"] = process.timer._asdict()
+    facts = _document(ProcessBody, process, without=("state", "history"))
     if not failures:
         facts["detail"] = None
     if state:
         facts |= members_for("state", state_of(process))
     if history:
-        facts["history"] = [document(EventBody, event) for event in process.history]
+        facts["history"] = plain(tuple(process.history))
     return facts
 
 
@@ -239,12 +253,3 @@ def state_of(process: Process[Any]) -> Any:
         return process.state
     except ValueError:
         return process.aux_state
-
-
-def task_document(entry: TraceEntry, *, failures: bool = True) -> dict[str, Any]:
-    """Return a task as TaskBody has it."""
-    facts = document(TaskBody, entry)
-    if not failures:
-        facts["error"] = None
-    facts["events"] = [document(EventBody, event) for event in entry.events]
-    return facts

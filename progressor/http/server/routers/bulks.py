@@ -20,7 +20,7 @@ from progressor.http.server.api_request import ApiRequest
 from progressor.http.server.auth.scopes import Caller, require, seen_by
 from progressor.http.server.openapi.operations import KEYED, takes
 from progressor.http.server.operation import Routes
-from progressor.http.wire.models import BulkBody, BulksBody, Bytes, PreviewBody, document
+from progressor.http.wire.models import BulkBody, BulksBody, Bytes, PreviewBody, plain
 from progressor.inputs import NAMESPACE_PATTERN
 from progressor.model import LAST_ID, MAX_ID_LENGTH, TaskType
 from progressor.rights import Scope
@@ -73,7 +73,7 @@ async def repair_all(request: ApiRequest) -> Response:
     wanted = {"detail_like": given.detail_like, "handler": given.handler}
     if given.dry_run:
         found = await server.client.preview_repair_all(given.namespace, **wanted)
-        return bodies.shown(_preview(request.caller, given.namespace, found))
+        return bodies.shown(plain(_preview(request.caller, given.namespace, found)))
     args = bodies.given_value(given, "args", raw=published.is_raw, field="args.")
     if not given.simple:
         await server.publications.check(given.namespace, TaskType.REPAIR, None, args)
@@ -141,12 +141,11 @@ async def _seen(request: ApiRequest, bulk_id: int) -> Bulk:
     return found
 
 
-def _body(caller: Caller, found: Bulk) -> dict[str, Any]:
-    body = document(BulkBody, found)
+def _body(caller: Caller, found: Bulk) -> Any:
     if not caller.may(Scope.ERRORS_READ, found.namespace):
         # A filter may quote the text of a failure, too.
-        body["last_error"] = body["detail_like"] = None
-    return body
+        found = replace(found, last_error=None, detail_like=None)
+    return plain(found)
 
 
 def _preview(caller: Caller, namespace: str, found: BulkPreview) -> BulkPreview:

@@ -21,12 +21,11 @@ from progressor.http.server.operation import Routes
 from progressor.http.server.parameters import NamespaceName, ProcessId, text_schema
 from progressor.http.wire.models import (
     FailuresBody,
-    KnownWorkerBody,
     MailboxBody,
     NamespacesBody,
     StatusBody,
     WorkersBody,
-    document,
+    plain,
 )
 from progressor.http.wire.paths import PROCESS
 from progressor.inputs import NAMESPACE_PATTERN, is_moment, seconds_or_text
@@ -53,7 +52,7 @@ Only = Annotated[
 async def namespaces(request: ApiRequest) -> Response:
     """Return them by name, each with its live workers and their slots."""
     found = await request.server.client.namespaces()
-    seen = [each for each in found if request.caller.may(Scope.PROCESSES_READ, each.name)]
+    seen = [plain(each) for each in found if request.caller.may(Scope.PROCESSES_READ, each.name)]
     return bodies.shown({"namespaces": seen})
 
 
@@ -70,7 +69,7 @@ async def workers(request: ApiRequest) -> Response:
     A worker is shown with the namespaces that the caller sees, and not at all if it serves others alone.
     """
     seen = [
-        document(KnownWorkerBody, _seen_by(request.caller, each))
+        plain(_seen_by(request.caller, each))
         for each in await request.server.client.workers()
         # A zombie collector serves no namespace.
         if not each.namespaces or any(request.caller.may(Scope.ADMIN, name) for name in each.namespaces)
@@ -154,9 +153,8 @@ async def status(request: ApiRequest, namespace: Only = None) -> Response:
     if namespace is not None:
         require(caller, Scope.PROCESSES_READ, namespace)
     found = await request.server.client.status(namespace)
-    return bodies.shown(
-        {"namespaces": [each for each in found if caller.may(Scope.PROCESSES_READ, each.name)]}
-    )
+    seen = [plain(each) for each in found if caller.may(Scope.PROCESSES_READ, each.name)]
+    return bodies.shown({"namespaces": seen})
 
 
 @routes.add(
@@ -168,7 +166,7 @@ async def status(request: ApiRequest, namespace: Only = None) -> Response:
 )
 async def mailbox(request: ApiRequest, namespace: NamespaceName, process_id: ProcessId) -> Response:
     """Return how many wait, for how long the oldest has, and in how many seconds they will be through."""
-    return bodies.shown(await request.server.client.mailbox(namespace, process_id))
+    return bodies.shown(plain(await request.server.client.mailbox(namespace, process_id)))
 
 
 @routes.add(
@@ -191,9 +189,8 @@ async def errors(
     require(caller, Scope.ERRORS_READ, namespace)
     require(caller, Scope.PROCESSES_READ, namespace)
     found = await request.server.client.errors(namespace=namespace, since=_begin(since))
-    return bodies.shown(
-        {"groups": [each for each in found if caller.may(Scope.ERRORS_READ, each.namespace)]}
-    )
+    seen = [plain(each) for each in found if caller.may(Scope.ERRORS_READ, each.namespace)]
+    return bodies.shown({"groups": seen})
 
 
 def _begin(since: str | None) -> datetime | timedelta | None:

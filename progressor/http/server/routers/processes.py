@@ -6,6 +6,7 @@ Rule: no route here changes anything, and every list comes in pages.
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
@@ -37,15 +38,13 @@ from progressor.http.server.routers.requests import still_under_way
 from progressor.http.wire import headers
 from progressor.http.wire.models import (
     AcceptedBody,
-    EventBody,
     EventsBody,
     NamespaceBody,
     PageBody,
     ProcessBody,
     TraceBody,
-    document,
+    plain,
     process_document,
-    task_document,
 )
 from progressor.http.wire.paths import PROCESS
 from progressor.inputs import NAMESPACE_PATTERN
@@ -152,7 +151,7 @@ async def events(
     found = snapshot.history
     last = snapshot.last_event_id if direction == "forward" else 1
     more = bool(found) and found[-1].event_id != last
-    shown = (document(EventBody, wire.event(event)) for event in found)
+    shown = (plain(wire.event(event)) for event in found)
     return bodies.Listed("events", shown, {"after": found[-1].event_id if more else None})
 
 
@@ -199,7 +198,8 @@ async def trace(
     if last is None:
         rows, has_more = rows[:limit], has_more or len(rows) > limit
     failures, wire = request.reads_failures(namespace), await reader.wire_of(namespace)
-    shown = (task_document(TraceEntry.of(row, wire), failures=failures) for row in rows)
+    entries = (TraceEntry.of(row, wire) for row in rows)
+    shown = (plain(each if failures else replace(each, error=None)) for each in entries)
     members = {
         "after": rows[-1].task_id if rows and has_more and last is None else None,
         "before": rows[0].task_id if rows and has_more and last is not None else None,
@@ -313,7 +313,7 @@ async def search(
 )
 async def namespace(request: ApiRequest, namespace: NamespaceName) -> Response:
     """Return its options, and the JSON schemas of its state and of what its handlers take and return."""
-    return tagged(request, bodies.shown(await request.server.client.published(namespace)))
+    return tagged(request, bodies.shown(plain(await request.server.client.published(namespace))))
 
 
 def _range(text: str | None) -> HistoryRange | None:

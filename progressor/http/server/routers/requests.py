@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable
 from http import HTTPStatus
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import Field
 from starlette.responses import Response
@@ -39,8 +39,11 @@ class ProcessRequest:
         self._request = request
         self._namespace = namespace
         self.published = published
-        self.idempotency_key = request_headers.idempotency_key_of(request.headers)
-        self.context = request_headers.json_of(request.headers, headers.CONTEXT, "context")
+        # Parameters that each method of the client has which submits a request.
+        self.stated: dict[str, Any] = {
+            "idempotency_key": request_headers.idempotency_key_of(request.headers),
+            "context": request_headers.json_of(request.headers, headers.CONTEXT, "context"),
+        }
 
     @classmethod
     async def read(
@@ -56,7 +59,7 @@ class ProcessRequest:
 
     def require_key(self) -> None:
         """Raise InvalidRequest if there is no key and the server requires one."""
-        if self.idempotency_key is None and self._request.server.options.require_idempotency_key:
+        if self.stated["idempotency_key"] is None and self._request.server.options.require_idempotency_key:
             raise InvalidRequest(
                 f"the header {headers.IDEMPOTENCY_KEY} is missing, which this server requires",
                 field="idempotency_key",
@@ -146,15 +149,11 @@ async def start(request: ApiRequest, namespace: NamespaceName, process_id: Proce
     """Take the init handler's arguments as the body, and metadata as JSON in `Progressor-Metadata`."""
     asked = await ProcessRequest.read(request, namespace)
     metadata = request_headers.json_of(request.headers, headers.METADATA, "metadata")
-    submitted = request.server.client.submit_start(
-        namespace,
-        process_id,
-        await asked.args(TaskType.INIT),
-        idempotency_key=asked.idempotency_key,
-        context=asked.context,
-        metadata=metadata,
+    args = await asked.args(TaskType.INIT)
+    return await asked.answered(
+        request.server.client.submit_start(namespace, process_id, args, metadata=metadata, **asked.stated),
+        created=True,
     )
-    return await asked.answered(submitted, created=True)
 
 
 @routes.add(
@@ -173,15 +172,10 @@ async def call(
     """Take the call's arguments as the body, and run it after those that were accepted before it."""
     asked = await ProcessRequest.read(request, namespace)
     asked.require_key()
-    submitted = request.server.client.submit_call(
-        namespace,
-        process_id,
-        name,
-        await asked.args(TaskType.CALL, name),
-        idempotency_key=asked.idempotency_key,
-        context=asked.context,
+    args = await asked.args(TaskType.CALL, name)
+    return await asked.answered(
+        request.server.client.submit_call(namespace, process_id, name, args, **asked.stated)
     )
-    return await asked.answered(submitted)
 
 
 @routes.add(
@@ -200,14 +194,8 @@ async def notify(
     """Take the call's arguments as the body. Answer once it is accepted, without what it returns."""
     asked = await ProcessRequest.read(request, namespace, answers_json=True)
     asked.require_key()
-    submitted = request.server.client.submit_notify(
-        namespace,
-        process_id,
-        name,
-        await asked.args(TaskType.NOTIFY, name),
-        idempotency_key=asked.idempotency_key,
-        context=asked.context,
-    )
+    args = await asked.args(TaskType.NOTIFY, name)
+    submitted = request.server.client.submit_notify(namespace, process_id, name, args, **asked.stated)
     return still_under_way(request, await asked.accepted(submitted), asked.published)
 
 
@@ -230,15 +218,11 @@ async def repair(
     """Take the repair handler's arguments as the body; a simple repair takes none."""
     asked = await ProcessRequest.read(request, namespace)
     asked.require_key()
-    client, key, context = request.server.client, asked.idempotency_key, asked.context
+    client = request.server.client
     if not simple:
         args = await asked.args(TaskType.REPAIR)
-        return await asked.answered(
-            client.submit_repair(namespace, process_id, args, idempotency_key=key, context=context)
-        )
+        return await asked.answered(client.submit_repair(namespace, process_id, args, **asked.stated))
     if (await request_body.read_body(request)).strip() not in (b"", b"null"):
         raise InvalidRequest("a simple repair takes no arguments: send no body", field="args")
-    await asked.accepted(
-        client.submit_simple_repair(namespace, process_id, idempotency_key=key, context=context)
-    )
+    await asked.accepted(client.submit_simple_repair(namespace, process_id, **asked.stated))
     return bodies.answer(None)

@@ -45,9 +45,7 @@ async def _asked(
     asked = await ProcessRequest.read(request, namespace, answers_json=True)
     asked.require_key()
     return await asked.answered(
-        request.server.client.submit_call(
-            namespace, process_id, name, args, idempotency_key=asked.idempotency_key, context=asked.context
-        )
+        request.server.client.submit_call(namespace, process_id, name, args, **asked.stated)
     )
 
 
