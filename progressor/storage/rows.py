@@ -7,15 +7,7 @@ from dataclasses import fields
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from progressor.model import (
-    ProcessStatus,
-    Snapshot,
-    Task,
-    TaskStatus,
-    TaskType,
-    Timer,
-    TimerStatus,
-)
+from progressor.model import ProcessStatus, Snapshot, Task, TaskStatus, TaskType, Timer, TimerStatus
 from progressor.storage.statements import Results, Row
 from progressor.storage.values import (
     Claimed,

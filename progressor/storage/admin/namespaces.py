@@ -10,13 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from progressor.model import shown_id
-from progressor.monitoring import (
-    MOST_COUNTED,
-    Failed,
-    KnownNamespace,
-    KnownWorker,
-    NamespaceStatus,
-)
+from progressor.monitoring import MOST_COUNTED, Failed, KnownNamespace, KnownWorker, NamespaceStatus
 from progressor.storage.admin.mailboxes import Mailboxes
 from progressor.storage.postgres.pipeline import Session
 from progressor.storage.rows import record_of

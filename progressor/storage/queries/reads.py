@@ -16,18 +16,12 @@ from typing import Any, TypeVar, cast
 
 import psycopg
 from psycopg import pq
-from sqlalchemy import ColumnElement, FromClause, NullPool, Select, exists, not_, select, true, union_all
+from sqlalchemy import ColumnElement, NullPool, Select, exists, not_, select, true, union_all
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncConnection, create_async_engine
 
 from progressor.config import DEFAULT_SCHEMA
-from progressor.model import (
-    Event,
-    HistoryRange,
-    Life,
-    Snapshot,
-    TaskStatus,
-)
+from progressor.model import Event, HistoryRange, Life, Snapshot, TaskStatus
 from progressor.outages import Outage
 from progressor.storage.postgres import session_setup
 from progressor.storage.postgres.pool import ConnectionPool
@@ -353,8 +347,7 @@ def _of(process_no: int) -> Select[Any]:
 
 def _in_room(found: Select[Any], order: Sequence[str], room: int | None) -> Select[Any]:
     if room is None:
-        rows: FromClause = events
-        return found.order_by(*in_order(rows, order))
+        return found.order_by(*in_order(events, order))
     page = with_room(found, order=order, sized=_EVENT_VALUES, room=room)
     return select(page).order_by(*in_order(page, order))
 

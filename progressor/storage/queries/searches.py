@@ -43,20 +43,13 @@ from progressor.storage.statements import Row
 # Processes that one page of a search for those without a timer looks at.
 MOST_LOOKED_AT = 10_000
 
-PROCESS = (
-    processes.c.process_no,
-    processes.c.process_id,
-    processes.c.status,
-    processes.c.previous_status,
-    processes.c.status_changed_at,
-    processes.c.created_at,
-    processes.c.detail,
-    processes.c.aux_state,
-    processes.c.metadata,
-    processes.c.corrupted_by,
-    processes.c.last_event_id,
-    processes.c.birth,
-)
+PROCESS = tuple(
+    processes.c[name]
+    for name in (
+        "process_no", "process_id", "status", "previous_status", "status_changed_at", "created_at",
+        "detail", "aux_state", "metadata", "corrupted_by", "last_event_id", "birth",
+    )
+)  # fmt: skip
 _WITHOUT_STATE = tuple(
     null().cast(LargeBinary).label("aux_state") if column is processes.c.aux_state else column
     for column in PROCESS
@@ -149,14 +142,19 @@ class Search:
         wanted = self._conditions()
         if self.wanted.namespace is not None:
             wanted.append(processes.c.namespace_no == number_of(self.wanted.namespace))
-        if after is not None and self.wanted.namespace is None:
-            wanted.append(tuple_(*_BY_CREATION) > tuple_(*after))
-        elif after is not None:
-            # The planner cannot begin at a row whose first column is fixed by a condition: compare the
-            # others.
-            wanted.append(processes.c.namespace_no == after[0])
-            wanted.append(tuple_(*_BY_CREATION[1:]) > tuple_(*after[1:]))
+        wanted += self._behind(after, _BY_CREATION)
         return select(*columns).where(*wanted).order_by(*_BY_CREATION).limit(limit)
+
+    def _behind(
+        self, after: tuple[Any, ...] | None, key: tuple[ColumnElement[Any], ...]
+    ) -> list[ColumnElement[bool]]:
+        """Return the conditions of rows behind this place, in the order of `key`."""
+        if after is None:
+            return []
+        if self.wanted.namespace is None:
+            return [tuple_(*key) > tuple_(*after)]
+        # The planner cannot begin at a row whose first column is fixed by a condition: compare the others.
+        return [key[0] == after[0], tuple_(*key[1:]) > tuple_(*after[1:])]
 
     def _of_each(self, *columns: Any, after: tuple[Any, ...] | None, limit: int) -> Select[Any]:
         """Select as `_in_order`, of some namespaces: at most a page of each, not the rows between them."""
@@ -192,11 +190,7 @@ class Search:
         """Select overdue timers, earliest first, by the index of claims; at most a page per namespace."""
         wanted = self._conditions()
         key = (_DUE.c.namespace_no, _DUE.c.scheduled_time, _DUE.c.task_id)
-        if after is not None and self.wanted.namespace is None:
-            wanted.append(tuple_(*key) > tuple_(*after))
-        elif after is not None:
-            wanted.append(_DUE.c.namespace_no == after[0])
-            wanted.append(tuple_(*key[1:]) > tuple_(*after[1:]))
+        wanted += self._behind(after, key)
         one = (
             select(*self._found, _DUE.c.scheduled_time.label("at"), _DUE.c.task_id.label("no"))
             .join_from(_DUE, processes, processes.c.process_no == _DUE.c.process_no)
