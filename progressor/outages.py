@@ -29,7 +29,7 @@ NO_DESCRIPTORS = "this OS process has no file descriptor left: raise its limit (
 _NO_DESCRIPTOR = (errno.EMFILE, errno.ENFILE)
 
 
-class Says(NamedTuple):
+class OutageLines(NamedTuple):
     """The messages of one kind of outage; constant, as all messages are."""
 
     begins: str
@@ -40,9 +40,9 @@ class Says(NamedTuple):
 class Outage:
     """The outages of one thing that should work; any thread may report `failed` or `worked`."""
 
-    def __init__(self, log: Logger, says: Says, **where: object) -> None:
+    def __init__(self, log: Logger, lines: OutageLines, **where: object) -> None:
         self._log = log
-        self._says = says
+        self._lines = lines
         self._where = where
         self._lock = Lock()
         # Times of `time.monotonic`: the beginning of the present outage, if there is one; its last failure,
@@ -50,7 +50,7 @@ class Outage:
         self._since: float | None = None
         self._failed_at = 0.0
         self._worked_at: float | None = None
-        self._said_at = 0.0
+        self._logged_at = 0.0
         self._cause = ""
 
     def failed(self, cause: str, **fields: object) -> None:
@@ -60,14 +60,14 @@ class Outage:
             begins = self._since is None
             since = self._since = now if self._since is None else self._since
             self._failed_at, self._worked_at, self._cause = now, None, cause
-            if not begins and now - self._said_at < _AGAIN:
+            if not begins and now - self._logged_at < _AGAIN:
                 return
-            self._said_at = now
+            self._logged_at = now
         facts = {**self._where, **fields, "cause": cause}
         if begins:
-            self._log.warning(self._says.begins, extra=facts)
+            self._log.warning(self._lines.begins, extra=facts)
         else:
-            self._log.warning(self._says.lasts, extra={**facts, "seconds": round(now - since, 1)})
+            self._log.warning(self._lines.lasts, extra={**facts, "seconds": round(now - since, 1)})
 
     def worked(self) -> None:
         """Report a success: log if the outage is over by it. Costs nothing if there is none."""
@@ -82,7 +82,7 @@ class Outage:
             if now - self._failed_at < _CALM:
                 return
             lasted, self._since = self._worked_at - self._since, None
-        self._log.info(self._says.over, extra={**self._where, "seconds": round(lasted, 1)})
+        self._log.info(self._lines.over, extra={**self._where, "seconds": round(lasted, 1)})
 
     @property
     def seconds(self) -> float:

@@ -66,9 +66,9 @@ class Background:
             except asyncio.CancelledError as error:
                 if _is_cancelled_from_outside():
                     raise
-                say_failed(part, error, **self._where)
+                log_failed(part, error, **self._where)
             except Exception as error:  # noqa: BLE001 - logged, counted, and begun again
-                say_failed(part, error, **self._where)
+                log_failed(part, error, **self._where)
             if self._stopping:
                 return None
             await asyncio.sleep(pauses.next())
@@ -105,7 +105,7 @@ def keep_thread(part: str, run: Callable[[], None], *, until: threading.Event) -
             try:
                 return run()
             except BaseException as error:  # noqa: BLE001 - a thread has no caller for it
-                say_failed(part, error)
+                log_failed(part, error)
             if until.wait(pauses.next()):
                 return None
 
@@ -122,7 +122,7 @@ def watched(part: str, callback: Callable[P, object]) -> Callable[P, None]:
         try:
             callback(*args, **kwargs)
         except Exception as error:  # noqa: BLE001 - logged and counted
-            say_failed(part, error)
+            log_failed(part, error)
 
     return run
 
@@ -151,12 +151,12 @@ def report(part: str, ended: asyncio.Task[Any], **where: object) -> None:
     """Log and count the failure of a task that nobody awaits, if it failed or others cancelled it."""
     if ended.cancelled():
         if not ended.cancelling():
-            say_failed(part, asyncio.CancelledError("not by its owner"), **where)
+            log_failed(part, asyncio.CancelledError("not by its owner"), **where)
     elif (error := ended.exception()) is not None:
-        say_failed(part, error, **where)
+        log_failed(part, error, **where)
 
 
-def say_failed(part: str, error: BaseException, **where: object) -> None:
+def log_failed(part: str, error: BaseException, **where: object) -> None:
     """Log and count the failure of a background part."""
     metrics.BACKGROUND_FAILURES.labels(part).inc()
     log.error("background task failed", exc_info=error, extra={"part": part, **where})

@@ -25,7 +25,7 @@ from progressor.deployment.health import ServiceHealth
 from progressor.errors import InvalidRequest
 from progressor.loggers import Logger
 from progressor.outages import cause_of
-from progressor.supervision import keep_thread, say_failed
+from progressor.supervision import keep_thread, log_failed
 
 log = Logger("progressor.monitor")
 
@@ -105,7 +105,7 @@ class _Server(ThreadingHTTPServer):
                 # The caller has gone.
                 log.debug("request not answered", extra={"cause": cause_of(error)})
             case BaseException() as error:
-                say_failed("monitor", error)
+                log_failed("monitor", error)
 
 
 class _Page(BaseHTTPRequestHandler):

@@ -14,13 +14,13 @@ from typing import Protocol
 
 from progressor.errors import ProgressorError, StorageUnavailable
 from progressor.loggers import Logger
-from progressor.outages import Outage, Says, cause_of
+from progressor.outages import Outage, OutageLines, cause_of
 from progressor.storage import BatchRefused, Storage, TaskKey, TaskOutcome, TaskRef
 from progressor.supervision import Background
 
 log = Logger("progressor.replies")
 
-_SAYS = Says("replies not read, a poll will", "replies still not read", "replies are read again")
+_LINES = OutageLines("replies not read, a poll will", "replies still not read", "replies are read again")
 
 # Task ids: the most early hints, and the most followed tasks, that are kept.
 _MOST_EARLY = 10_000
@@ -74,7 +74,7 @@ class Replies:
         self._wanted: set[TaskKey] = set()
         self._asked = asyncio.Event()
         self._background = Background()
-        self._outage = Outage(log, _SAYS)
+        self._outage = Outage(log, _LINES)
         self._stopped = False
 
     def start(self) -> None:

@@ -11,7 +11,7 @@ from datetime import timedelta
 
 from progressor.errors import ProgressorError
 from progressor.loggers import Logger
-from progressor.outages import Outage, Says, cause_of
+from progressor.outages import Outage, OutageLines, cause_of
 from progressor.storage import Kind, LiveWorker, Signals, Storage
 from progressor.supervision import Background
 
@@ -19,7 +19,7 @@ log = Logger("progressor.wakes")
 
 # Seconds; after this the live workers of a namespace are read again.
 _WORKERS_AGE = 2.0
-_SAYS = Says("nobody woken, a scan will", "still nobody woken", "workers are woken again")
+_LINES = OutageLines("nobody woken, a scan will", "still nobody woken", "workers are woken again")
 
 
 class Wakes:
@@ -32,7 +32,7 @@ class Wakes:
         self._workers: dict[str, tuple[float, list[LiveWorker]]] = {}
         self._wanted: set[tuple[str, Kind]] = set()
         self._background = Background()
-        self._outage = Outage(log, _SAYS)
+        self._outage = Outage(log, _LINES)
 
     def wake(self, namespace: str, kind: Kind) -> None:
         if self._signals is not None and (namespace, kind) not in self._wanted:

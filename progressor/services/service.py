@@ -9,12 +9,12 @@ from datetime import timedelta
 
 from progressor.errors import ProgressorError
 from progressor.loggers import Logger
-from progressor.outages import Outage, Says, cause_of
+from progressor.outages import Outage, OutageLines, cause_of
 from progressor.supervision import Background
 
 log = Logger("progressor.service")
 
-_SAYS = Says("service round failed, going on", "service rounds still fail", "service works again")
+_LINES = OutageLines("service round failed, going on", "service rounds still fail", "service works again")
 
 
 class PeriodicService(ABC):
@@ -28,7 +28,7 @@ class PeriodicService(ABC):
     def __init__(self, interval: timedelta) -> None:
         self._interval = interval.total_seconds()
         self._background = Background()
-        self._outage = Outage(log, _SAYS, service=self.name)
+        self._outage = Outage(log, _LINES, service=self.name)
 
     @abstractmethod
     async def run_once(self) -> timedelta | None:

@@ -23,7 +23,7 @@ from progressor.model import metadata_size
 from progressor.storage.operations import Storage
 from progressor.storage.postgres.sqlstates import BatchRefused
 from progressor.storage.values import LostLease, Request, Saved, Step
-from progressor.supervision import expect, say_failed, watched
+from progressor.supervision import expect, log_failed, watched
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -174,7 +174,7 @@ class Batcher(Generic[Item, Result]):
             raise
         except BaseException as error:
             # A defect: no caller must wait for an answer that will not come.
-            say_failed("batch", error, verb=self._verb)
+            log_failed("batch", error, verb=self._verb)
             for _, answer in batch:
                 _fail(answer, error)
             if not isinstance(error, Exception):

@@ -86,12 +86,12 @@ class Beats:
         except psycopg.Error as error:
             role = None if connection is None else connection.info.user
             self.close()
-            told = sqlstates.translated(error, role=role, needs=sqlstates.TO_RUN)
+            refusal = sqlstates.translated(error, role=role, needs=sqlstates.TO_RUN)
             self._failures += 1
             if self._failures > 1:
                 # One failure may be a lost connection: log the outage from the second one on.
-                self._outage.failed(in_one_line(str(told)), operation=verb)
-            raise told from None
+                self._outage.failed(in_one_line(str(refusal)), operation=verb)
+            raise refusal from None
         self._failures = 0
         self._outage.worked()
         return done

@@ -24,7 +24,7 @@ from progressor import metrics
 from progressor.errors import ProgressorError
 from progressor.loggers import Logger
 from progressor.model import shown_id
-from progressor.outages import Outage, Says, cause_of
+from progressor.outages import Outage, OutageLines, cause_of
 from progressor.storage.operations import Storage
 from progressor.storage.postgres import session_setup
 from progressor.storage.postgres.server_identity import said_by
@@ -43,8 +43,8 @@ _SIGN_INTERVAL, _SILENCE = 5.0, 16.0
 _LAST_WORDS = 3.0
 # Seconds between two tries to listen.
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 2.0
-_SAYS = Says("hints lost", "hints still lost", "hints get through again")
-_HEARING = Says("listener lost", "listener still lost", "listener made anew")
+_LINES = OutageLines("hints lost", "hints still lost", "hints get through again")
+_HEARING = OutageLines("listener lost", "listener still lost", "listener made anew")
 # A bigint has no more digits.
 _MOST_DIGITS = 19
 _SIGN = "sign"
@@ -85,7 +85,7 @@ class Signals:
         self._replies: dict[str, dict[int, str]] = {}
         self._something = asyncio.Event()
         self._background = Background()
-        self._outage = Outage(log, _SAYS)
+        self._outage = Outage(log, _LINES)
         self._hearing = Outage(log, _HEARING, channel=self.channel)
         self.listening = asyncio.Event()
 
@@ -196,12 +196,12 @@ class Signals:
     async def _hear(self, connection: psycopg.AsyncConnection[object]) -> None:
         """Act on notifications; return when not even the own sign came back."""
         loop = asyncio.get_running_loop()
-        heard, strange = loop.time(), 0
+        heard_at, strange = loop.time(), 0
         followed: dict[str, set[int]] = {}
-        while loop.time() - heard < _SILENCE:
+        while loop.time() - heard_at < _SILENCE:
             await self._attend(connection, followed)
             async for notification in connection.notifies(timeout=_SIGN_INTERVAL, stop_after=1):
-                heard = loop.time()
+                heard_at = loop.time()
                 self._hearing.worked()
                 if not self._take(notification.channel, notification.payload):
                     strange += 1
@@ -211,7 +211,7 @@ class Signals:
                         size = len(notification.payload)
                         fields = {"channel": self.channel, "characters": size, "pid": notification.pid}
                         log.warning("notification not understood, ignored", extra=fields)
-            if loop.time() - heard >= _SIGN_INTERVAL:
+            if loop.time() - heard_at >= _SIGN_INTERVAL:
                 self._rouse()
 
     async def _attend(

@@ -110,16 +110,16 @@ class Storage(Bulks, Oversight, TokenStatements):
             left = [place for place in range(len(requests)) if place not in found]
             while left:
                 params = {**request_columns([requests[place] for place in left]), "now": now}
-                told = await session.transact({"prepare_init": params, "one_life": params})
-                for row in told["prepare_init"]:
+                results = await session.transact({"prepare_init": params, "one_life": params})
+                for row in results["prepare_init"]:
                     place = left[row["ord"] - 1]
                     found[place] = started_of(requests[place], row)
                 left = [place for place in left if place not in found]
                 if left:
                     # The others were there before, or an earlier try of this operation made them.
                     others = [requests[place] for place in left]
-                    told = await session.transact({"started": request_columns(others)})
-                    for place, row in zip(left, told["started"], strict=True):
+                    results = await session.transact({"started": request_columns(others)})
+                    for place, row in zip(left, results["started"], strict=True):
                         if not is_gone(row):
                             found[place] = prepared_of(requests[place], row)
                     # A process that was in the way is gone by now, with its answers: try again.
@@ -142,12 +142,14 @@ class Storage(Bulks, Oversight, TokenStatements):
         statements = dict.fromkeys((lock_by_name(len(requests)), *verbs), params)
         patience, apart = self._patience_for(requests), one_or_one_of(len(requests))
         try:
-            told = await self._transact(verbs[0], statements, patience=patience, apart=apart)
+            results = await self._transact(verbs[0], statements, patience=patience, apart=apart)
         except (Unreadable, BatchRefused) as error:
             if len(requests) > 1:
                 raise
             return [await accepted(self._until_done, requests[0], error, self._unread)]
-        return [prepared_of(request, row) for request, row in zip(requests, told[verbs[-1]], strict=True)]
+        return [
+            prepared_of(request, row) for request, row in zip(requests, results[verbs[-1]], strict=True)
+        ]
 
     async def prepare_call(
         self, requests: Sequence[Request], *, now: datetime | None = None
@@ -323,8 +325,8 @@ class Storage(Bulks, Oversight, TokenStatements):
         """Forget what is left of up to `limit` removed processes; return True if there may be more."""
         params = {"limit": limit, "rows": _MOST_ROWS, "bytes": _MOST_BYTES, "now": now}
         statements = dict.fromkeys(("drop_rows", "drop_removed"), params)
-        told = await self._transact("drop_leftovers", statements, patience=self._patience)
-        (dropped,), (forgotten,) = told["drop_rows"], told["drop_removed"]
+        results = await self._transact("drop_leftovers", statements, patience=self._patience)
+        (dropped,), (forgotten,) = results["drop_rows"], results["drop_removed"]
         return bool(dropped["has_more"] or forgotten["has_more"])
 
     async def remove(self, namespace: str, process_id: str, *, now: datetime | None = None) -> Removed:
@@ -341,10 +343,10 @@ class Storage(Bulks, Oversight, TokenStatements):
         params = {**life_columns(life), "most": most_cancelled(1), "now": now}
 
         async def attempt(session: Session, again: bool) -> Removed:
-            told = await session.transact({"lock": params, "remove": params})
-            cancelled = grouped(told["remove"], {life.process_no: namespace})
+            results = await session.transact({"lock": params, "remove": params})
+            cancelled = grouped(results["remove"], {life.process_no: namespace})
             # It may have ended since it was found; in a repetition, perhaps by our own first try.
-            return Removed(bool(told["lock"]) or again, cancelled.get(life.process_no, ()))
+            return Removed(bool(results["lock"]) or again, cancelled.get(life.process_no, ()))
 
         return await self._run("remove", attempt, patience=self._patience)
 
@@ -357,16 +359,16 @@ class Storage(Bulks, Oversight, TokenStatements):
 
         async def attempt(session: Session, again: bool) -> bool | None:
             async with session.transaction():
-                (told,) = (await session.transact({"put_process": params}))["put_process"]
-                made = told["process_no"] is not None
+                (row,) = (await session.transact({"put_process": params}))["put_process"]
+                made = row["process_no"] is not None
                 if made:
-                    numbered = {**params, **told}
+                    numbered = {**params, **row}
                     timer = {} if item.timer is None else {"put_timer": numbered}
                     await session.transact({"put_events": numbered, **timer})
             if again and not made:
                 # The id is taken, perhaps by our own first try.
                 made = bool((await session.transact({"put_own": params}))["put_own"])
-            return True if made else False if told["is_served"] else None
+            return True if made else False if row["is_served"] else None
 
         return await self._run("put", attempt, patience=self._patience)
 
@@ -377,5 +379,5 @@ class Storage(Bulks, Oversight, TokenStatements):
         """
         params = {**key_columns(keys), "bytes": ROOM}
         apart = one_or_one_of(len(keys))
-        told = await self._transact("replies", {"replies": params}, patience=self._patience, apart=apart)
-        return [standing_of(row) for row in told["replies"]]
+        results = await self._transact("replies", {"replies": params}, patience=self._patience, apart=apart)
+        return [standing_of(row) for row in results["replies"]]

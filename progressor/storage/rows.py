@@ -285,13 +285,13 @@ def grouped(rows: Iterable[Row], namespaces: Mapping[int, str]) -> dict[int, tup
     return {process_no: tuple(refs) for process_no, refs in found.items()}
 
 
-def outcomes_of(steps: Sequence[Step], told: Results) -> list[Saved | LostLease]:
+def outcomes_of(steps: Sequence[Step], results: Results) -> list[Saved | LostLease]:
     """Return the outcome of each step: Saved, by this try or an earlier one, if it has a row."""
-    by_place = {row["ord"]: row for row in (*told.get("saved", ()), *told["save_result"])}
+    by_place = {row["ord"]: row for row in (*results.get("saved", ()), *results["save_result"])}
     cancelled: Mapping[int, tuple[TaskRef, ...]] = {}
-    if waited := (*told.get("cancel_waiting", ()), *told.get("remove", ())):
+    if waited := (*results.get("cancel_waiting", ()), *results.get("remove", ())):
         cancelled = grouped(waited, {step.task.process_no: step.task.namespace for step in steps})
-    there = {row["process_no"] for row in told["lock"]}
+    there = {row["process_no"] for row in results["lock"]}
     return [
         saved_of(step, row, cancelled.get(step.task.process_no, ()))
         if (row := by_place.get(place))

@@ -26,12 +26,12 @@ from progressor.handlers.threads import NoThread
 from progressor.handlers.waits import call_in
 from progressor.loggers import Logger
 from progressor.model import Decision, Task, new_lease
-from progressor.outages import Outage, Says, cause_of
+from progressor.outages import Outage, OutageLines, cause_of
 from progressor.storage import KINDS, ROOM, Claimed, Finished, Kind, Request, Storage, TaskRef
 from progressor.supervision import Background, end_all, expect, report, watched
 from progressor.worker.alarm import Alarm
 from progressor.worker.result_budget import NoRoom, ResultBudget
-from progressor.worker.slot import Slot, StartedStep, log_not_begun, said_of, say_given_up, say_hangs
+from progressor.worker.slot import Slot, StartedStep, hung_fields_of, log_given_up, log_hung, log_not_begun
 from progressor.worker.worker import Worker
 
 log = Logger("progressor.pool")
@@ -40,7 +40,7 @@ log = Logger("progressor.pool")
 MAX_CHAIN = 64
 # Seconds; a slot in which a step could not begin stays unused for so long.
 _NOT_BEGUN = 1.0
-_SAYS = Says("claim failed, going on", "claims still fail", "claims work again")
+_LINES = OutageLines("claim failed, going on", "claims still fail", "claims work again")
 
 
 class Pool:
@@ -75,7 +75,7 @@ class Pool:
         # The task with which each chain began: `_give_up` logs its process.
         self._chains: dict[StepTask[object], Claimed] = {}
         self._background = Background(namespace=namespace.name)
-        self._outage = Outage(log, _SAYS, namespace=namespace.name)
+        self._outage = Outage(log, _LINES, namespace=namespace.name)
         self._drained = asyncio.Event()
         self._on_end = watched("step", self._chain_ended)
         self.is_open = False
@@ -250,8 +250,8 @@ class Pool:
         """Keep the slot of a sync handler that runs on after its step, until it returns."""
         self.hung += 1
         self._slots_changed()
-        about = said_of(task)
-        say_hangs(about, hung=self.hung, slots=self.size)
+        about = hung_fields_of(task)
+        log_hung(about, hung=self.hung, slots=self.size)
         loop = asyncio.get_running_loop()
         returned = watched("step", self._returned)
         thread.add_done_callback(watched("step", lambda _: call_in(loop, returned, about)))
@@ -393,7 +393,7 @@ class Pool:
     async def _give_up(self) -> None:
         self._has_given_up = True
         await self._background.stop()
-        say_given_up(self.namespace.name, [held.task.process_id for held in self._chains.values()])
+        log_given_up(self.namespace.name, [held.task.process_id for held in self._chains.values()])
         for chain in self._chains:
             chain.stop()
         # `_chain_ended` logs how each of them ended.

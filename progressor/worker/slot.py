@@ -66,7 +66,7 @@ class StartedStep(NamedTuple):
         self.decided()
 
 
-def said_of(task: Task) -> dict[str, Any]:
+def hung_fields_of(task: Task) -> dict[str, Any]:
     """Return the log fields of a task whose sync handler hangs."""
     return {
         "namespace": task.namespace,
@@ -76,7 +76,7 @@ def said_of(task: Task) -> dict[str, Any]:
     }
 
 
-def say_hangs(about: dict[str, Any], *, hung: int, slots: int) -> None:
+def log_hung(about: dict[str, Any], *, hung: int, slots: int) -> None:
     """Log that a sync handler runs on after its step, and that `hung` of the `slots` hang by now."""
     log.warning(
         "sync handler hangs, its slot is lost until it returns",
@@ -99,7 +99,7 @@ def log_not_begun(namespace: str, error: Exception) -> None:
         log.warning("results wait to be saved, step handed back", extra={"namespace": namespace})
 
 
-def say_given_up(namespace: str, processes: list[str]) -> None:
+def log_given_up(namespace: str, processes: list[str]) -> None:
     """Log that a stopping pool gives up the steps on these processes."""
     log.warning(
         "steps given up, a zombie collector will take them",

@@ -32,7 +32,7 @@ from progressor.model import (
     Task,
 )
 from progressor.node.replies import Replies
-from progressor.outages import Outage, Says, cause_of, in_one_line
+from progressor.outages import Outage, OutageLines, cause_of, in_one_line
 from progressor.storage import (
     Batcher,
     Claimed,
@@ -56,7 +56,7 @@ log = Logger("progressor.worker")
 # Seconds between two tries to read a history.
 _PAUSE = 1.0
 _DEFAULT_OPTIONS = EngineOptions()
-_SAYS = Says("history not read, going on", "histories still not read", "histories are read again")
+_LINES = OutageLines("history not read, going on", "histories still not read", "histories are read again")
 
 
 class StepResult(NamedTuple):
@@ -91,7 +91,7 @@ class Worker:
         self._options = options
         self.performed = 0
         """Handlers that were run so far."""
-        self._outage = Outage(log, _SAYS, namespace=namespace.name)
+        self._outage = Outage(log, _LINES, namespace=namespace.name)
 
     async def step(self, held: Claimed, slot: Slot) -> StepResult:
         """Run one task that this worker holds, save its result and reply.

@@ -169,7 +169,7 @@ def test_the_parts_of_the_background_are_listed() -> None:
     """Whatever may fail in the background has its name on the page of the metrics."""
     source = "".join(each.read_text() for each in Path(progressor.__file__).parent.rglob("*.py"))
     started = re.findall(
-        r'(?:_background\.(?:keep|begin)|keep_thread|say_failed|report|watched)\(\s*"([^"]+)"', source
+        r'(?:_background\.(?:keep|begin)|keep_thread|log_failed|report|watched)\(\s*"([^"]+)"', source
     )
     services = {each.name for each in (Scanner, ZombieCollector, BulkRunner)}
     (listed,) = re.findall(r"^\| `part` \| (.+) \|$", read("docs/reference/metrics.md"), re.MULTILINE)

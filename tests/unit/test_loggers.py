@@ -16,10 +16,10 @@ from progressor.deployment import logs
 from progressor.handlers.deadlines import Deadlines
 from progressor.handlers.perform import perform
 from progressor.loggers import Logger, message_of
-from progressor.outages import Outage, Says
+from progressor.outages import Outage, OutageLines
 
 log = Logger("progressor.test")
-SAYS = Says("database not available", "database still not available", "database available again")
+SAYS = OutageLines("database not available", "database still not available", "database available again")
 
 
 @pytest.fixture

@@ -8,9 +8,9 @@ import pytest
 
 from progressor import outages
 from progressor.loggers import Logger, message_of
-from progressor.outages import Outage, Says, cause_of, in_one_line
+from progressor.outages import Outage, OutageLines, cause_of, in_one_line
 
-SAYS = Says("gone", "still gone", "back again")
+SAYS = OutageLines("gone", "still gone", "back again")
 
 
 class Clock:

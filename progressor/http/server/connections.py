@@ -27,7 +27,7 @@ from progressor.http.wire.problems import (
     Kind,
 )
 from progressor.loggers import Logger
-from progressor.outages import Outage, Says
+from progressor.outages import Outage, OutageLines
 from progressor.supervision import watched
 
 log = Logger("progressor.http")
@@ -47,7 +47,7 @@ _HEAD_ENDS = b"\r\n\r\n"
 _LINGER_SECONDS = 2.0
 _UNKNOWN = "other"
 
-_FULL = Says(
+_FULL = OutageLines(
     "connections at their bound", "connections still at their bound", "connections below their bound"
 )
 

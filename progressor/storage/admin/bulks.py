@@ -81,8 +81,8 @@ class Bulks(Transactions):
         """Store a bulk, whose bound is now, or find the one that was made with its key."""
         params = {**item._asdict(), "now": now}
         statements = {"make_bulk": params, "bulk_of_key": params}
-        told = await self._transact("make_bulk", statements, patience=self._patience)
-        (row,) = told["bulk_of_key"]
+        results = await self._transact("make_bulk", statements, patience=self._patience)
+        (row,) = results["bulk_of_key"]
         return Made(_bulk_of(row, Bulk), bytes(row["bulk_hash"]) != item.bulk_hash)
 
     async def bulks(self, *, limit: int, namespaces: Sequence[str] | None = None) -> list[Bulk]:

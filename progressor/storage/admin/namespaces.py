@@ -137,7 +137,7 @@ class Oversight(Mailboxes):
             if not left.is_nothing:
                 return left
             async with session.transaction():
-                told = await session.transact(
+                results = await session.transact(
                     {
                         "retire_patience": {},
                         "lock_processes": {},
@@ -145,9 +145,9 @@ class Oversight(Mailboxes):
                         "retire": {"name": namespace, "lease_age": lease_age},
                     }
                 )
-            if told["retire"] or not told["left_in_namespace"]:
+            if results["retire"] or not results["left_in_namespace"]:
                 return Left(0, 0, False)
-            left = record_of(Left, told["left_in_namespace"][0])
+            left = record_of(Left, results["left_in_namespace"][0])
             # Nothing was left, and it was kept all the same: a worker registered it in between.
             return Left(0, 0, True) if left.is_nothing else left
 

@@ -41,8 +41,8 @@ class TokenStatements(Transactions):
             "lifetime": lifetime,
         }
         statements = {"create_token": making, "find_tokens": by_id}
-        told = await self._transact("create_token", statements, patience=self._patience)
-        (row,) = told["find_tokens"]
+        results = await self._transact("create_token", statements, patience=self._patience)
+        (row,) = results["find_tokens"]
         return _token_of(row)
 
     async def find_token(self, token_id: str, *, now: datetime | None = None) -> Token | None:
@@ -58,8 +58,8 @@ class TokenStatements(Transactions):
         """Revoke a token, once, and return it; None if there is none."""
         params = {"token_id": token_id, "now": now}
         statements = dict.fromkeys(("revoke_token", "find_tokens"), params)
-        told = await self._transact("revoke_token", statements, patience=self._patience)
-        rows = told["find_tokens"]
+        results = await self._transact("revoke_token", statements, patience=self._patience)
+        rows = results["find_tokens"]
         return _token_of(rows[0]) if rows else None
 
     async def use_token(self, token_id: str, *, now: datetime | None = None) -> None:

@@ -14,14 +14,16 @@ from psycopg import pq
 
 from progressor import metrics, outages
 from progressor.loggers import Logger
-from progressor.outages import Outage, Says, cause_of, in_one_line
+from progressor.outages import Outage, OutageLines, cause_of, in_one_line
 from progressor.storage.postgres.dsn import parsed
 
 log = Logger("progressor.storage")
 
-_SAYS = Says("PostgreSQL not available", "PostgreSQL still not available", "PostgreSQL available again")
+_LINES = OutageLines(
+    "PostgreSQL not available", "PostgreSQL still not available", "PostgreSQL available again"
+)
 
-_WITHOUT_DESCRIPTORS = _SAYS._replace(
+_WITHOUT_DESCRIPTORS = _LINES._replace(
     begins="no file descriptor left for PostgreSQL", lasts="still no file descriptor left for PostgreSQL"
 )
 
@@ -31,16 +33,16 @@ class _Reach(Outage):
 
     def failed(self, cause: str, **fields: object) -> None:
         if outages.descriptors_are_used_up():
-            self._says = _WITHOUT_DESCRIPTORS
+            self._lines = _WITHOUT_DESCRIPTORS
             super().failed(outages.NO_DESCRIPTORS, **fields, descriptors=outages.most_descriptors())
         else:
-            self._says = _SAYS
+            self._lines = _LINES
             super().failed(cause, **fields)
 
 
 def outage_of(dsn: str) -> Outage:
     """Return an outage whose lines name the host, port and database of this DSN."""
-    outage = _Reach(log, _SAYS, **place_of(dsn))
+    outage = _Reach(log, _LINES, **place_of(dsn))
     with _LOCK:
         _OUTAGES.add(outage)
     return outage

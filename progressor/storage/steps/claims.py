@@ -41,8 +41,8 @@ async def claim(session: Session, again: bool, *, verb: str, params: dict[str, A
     # `one_claim` waits for the first try, which may still be under way on a connection that only we lost:
     # the tasks that it claims must be found and run.
     async with session.transaction():
-        told = await session.transact({"one_claim": params, "claimed": {**params, "only": None}})
-        return told["claimed"] or (await session.transact({verb: params}))[verb]
+        results = await session.transact({"one_claim": params, "claimed": {**params, "only": None}})
+        return results["claimed"] or (await session.transact({verb: params}))[verb]
 
 
 class Unread:
@@ -78,9 +78,9 @@ class Unread:
 
 async def claim_apart(transact: Transact, verb: str, params: Params, unread: Unread) -> list[Row]:
     """Claim tasks one by one, and read them so, after a claim that met one that cannot be read."""
-    told = await transact("claimed_keys", {"one_claim": params, "claimed_keys": params})
+    results = await transact("claimed_keys", {"one_claim": params, "claimed_keys": params})
     # The claim may have been committed, and only its answer be unreadable.
-    keys = told["claimed_keys"]
+    keys = results["claimed_keys"]
     limit = params.get("limit", 1)
     candidates: list[Row] = [dict(params)]
     if verb in _DUE:

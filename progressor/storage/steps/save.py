@@ -29,18 +29,18 @@ async def save(
     if again or tried:
         # The first try may still be under way, on a connection that only we lost. Behind the lock it is
         # either committed or not, and the fence keeps a committed step from being saved twice.
-        told = await session.transact({"lock": params, "saved": params, **_ending(steps, params)})
-        return outcomes_of(steps, told)
+        results = await session.transact({"lock": params, "saved": params, **_ending(steps, params)})
+        return outcomes_of(steps, results)
     if not all(map(_is_lite, steps)):
         return outcomes_of(steps, await session.transact({"lock": params, **_ending(steps, params)}))
-    told = await session.transact({"lock": params, "save_lite": params})
-    saved = lite_outcomes_of(steps, told["save_lite"])
+    results = await session.transact({"lock": params, "save_lite": params})
+    saved = lite_outcomes_of(steps, results["save_lite"])
     # On the processes of these something waits, or their leases are lost.
     others = [step for step, outcome in zip(steps, saved, strict=True) if outcome is None]
     if others:
         params = {**step_columns(others), "now": now}
-        told = await session.transact({"lock": params, **_ending(others, params)})
-    left = iter(outcomes_of(others, told) if others else ())
+        results = await session.transact({"lock": params, **_ending(others, params)})
+    left = iter(outcomes_of(others, results) if others else ())
     return [next(left) if outcome is None else outcome for outcome in saved]
 
 

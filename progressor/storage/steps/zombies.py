@@ -105,11 +105,11 @@ def _is_of_one(error: psycopg.Error | Unreadable) -> bool:
 async def _find(session: Session, params: Params) -> list[Row]:
     """Return the zombies, with their processes locked; StorageUnavailable if steps cannot be saved now."""
     try:
-        told = await session.transact({"lock_saved_tables": {}, "find_zombies": params})
+        results = await session.transact({"lock_saved_tables": {}, "find_zombies": params})
     except pg.LockNotAvailable as error:
         # Not repeated until it succeeds: no worker could save a step meanwhile.
         raise StorageUnavailable(f"nobody is judged: {error.diag.message_primary}") from error
-    return told["find_zombies"]
+    return results["find_zombies"]
 
 
 # Broken processes that one look for stranded requests reaches.
@@ -144,9 +144,9 @@ async def cancel_stranded(
             return Stranded(tuple(rows[-1][name] for name in names) if len(rows) else None)
         numbers = {"process_no": bigints([found["process_no"]])}
         params = {**numbers, "most": most_cancelled(1), "now": now}
-        told = (await session.transact({"lock": numbers, "cancel_stranded": params}))["cancel_stranded"]
-    refs = grouped(told, {found["process_no"]: found["namespace"]})
-    return Stranded(after, refs.get(found["process_no"], ()), told[0]["error"] if told else None, more=True)
+        rows = (await session.transact({"lock": numbers, "cancel_stranded": params}))["cancel_stranded"]
+    refs = grouped(rows, {found["process_no"]: found["namespace"]})
+    return Stranded(after, refs.get(found["process_no"], ()), rows[0]["error"] if rows else None, more=True)
 
 
 class _Verdict(NamedTuple):
@@ -176,13 +176,13 @@ async def _bury(session: Session, found: Sequence[Row], now: datetime | None) ->
         statements |= {"cancel_waiting": params, "end_zombies": params}
     if retried:
         statements["release"] = {**_retry_columns(retried), "attempts": 1, "now": now}
-    told = await session.transact(statements) if statements else {}
+    results = await session.transact(statements) if statements else {}
     namespaces = {number: verdict.task.namespace for number, verdict in verdicts.items()}
-    cancelled = grouped(told.get("cancel_waiting", ()), namespaces)
+    cancelled = grouped(results.get("cancel_waiting", ()), namespaces)
     return [
         _zombie(verdicts[row["process_no"]], row, cancelled.get(row["process_no"], ()))
         for verb in ("end_zombies", "release")
-        for row in told.get(verb, ())
+        for row in results.get(verb, ())
     ]
 
 
