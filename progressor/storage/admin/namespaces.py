@@ -6,7 +6,7 @@ that puts a task into `running` looks at it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
 
 from progressor.model import shown_id
@@ -64,29 +64,17 @@ class Oversight(Mailboxes):
     async def _status(self, known: KnownNamespace, running: int) -> NamespaceStatus:
         backlog = await self.backlog(known.name, most=MOST_COUNTED + 1)
         waiting = await self.waiting(known.name)
-        (figures,) = await self._rows(
-            "namespace_figures",
-            namespace=known.name,
-            most=MOST_COUNTED + 1,
-            timers=_NEXT_TIMERS,
-            now=None,
-        )
-        return NamespaceStatus(
-            name=known.name,
-            paused=known.paused,
-            workers=known.workers,
-            slots=known.slots,
-            free_slots=known.free_slots,
+        bounds = {"most": MOST_COUNTED + 1, "timers": _NEXT_TIMERS, "now": None}
+        (figures,) = await self._rows("namespace_figures", namespace=known.name, **bounds)
+        return record_of(
+            NamespaceStatus,
+            asdict(known) | figures,
             running=running,
             waiting=waiting,
             through_in=waiting.through_in(known.steps),
             calls=backlog.calls,
             timers=backlog.timers,
-            broken=figures["broken"],
-            started=figures["started"],
-            steps=known.steps,
             next_timers=tuple(figures["next_timers"]),
-            pause_reason=known.pause_reason,
         )
 
     async def failed(
@@ -97,13 +85,13 @@ class Oversight(Mailboxes):
         for verb, status in (("broken_processes", "broken"), ("failed_timers", "retrying")):
             rows = await self._rows(verb, namespace=namespace, most=MOST_FAILED + 1, since=since, ago=ago)
             found += [
-                Failed(
+                record_of(
+                    Failed,
+                    row,
                     namespace=namespace,
                     status=status,
-                    process_id=row["process_id"],
                     handler=" ".join(filter(None, (row["task_type"] or "put", row["name"]))),
                     error=row["error"] or "",
-                    at=row["at"],
                     at_least=row["looked_at"] > MOST_FAILED,
                 )
                 for row in rows
