@@ -27,7 +27,7 @@ QUICK := tests/unit tests/docs/test_rules.py tests/docs/test_references.py \
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-oldest test-lowest test-matrix check quick lint format bench deep chaos linearizability soak build \
+.PHONY: help demo test test-oldest test-lowest test-matrix check quick lint format sql bench deep chaos linearizability soak build \
 	clean
 
 help:  ## Show these targets
@@ -69,6 +69,9 @@ lint: $(DEV)  ## Formatting, style, types and the import contract
 format: $(DEV)  ## Format the code and fix what can be fixed
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
+
+sql: $(DEV)  ## Print an SQL statement as it is sent: make sql NAME=save_result
+	@$(PYTHON) -c "from progressor.storage.statements import STATEMENTS; print(STATEMENTS['$(NAME)'])"
 
 bench: $(DEV)  ## Measure: see benchmarks/
 	@test -d benchmarks || { echo "there is no benchmarks/ in this tree"; exit 1; }

@@ -1,4 +1,4 @@
-"""What a statement says of itself on top is so, and what its parameters are."""
+"""The head of a statement names its parts, its parameters have types, its fragments are shared."""
 
 from __future__ import annotations
 
@@ -8,11 +8,15 @@ from pathlib import Path
 import pytest
 
 from progressor.storage import statements
-from progressor.storage.statements import STATEMENTS
+from progressor.storage.statements import FRAGMENTS, STATEMENTS
 
 _PART = re.compile(r"^(?:WITH )?(\w+) AS (?:MATERIALIZED )?\($", re.MULTILINE)
 _ON_THE_MAP = re.compile(r"^--   (\w+(?:, \w+)*),?(?:  .*)?$", re.MULTILINE)
 _MOST_WITHOUT_A_MAP = 5
+
+
+def files() -> list[Path]:
+    return list(Path(statements.__path__[0]).rglob("*.sql"))
 
 
 def parts(name: str) -> list[str]:
@@ -34,8 +38,20 @@ def test_a_long_statement_has_a_map_of_its_parts(name: str) -> None:
 
 def test_each_file_has_a_name_of_its_own() -> None:
     """In whichever folder it stands: a statement is known by it."""
-    names = [path.stem for path in Path(statements.__path__[0]).rglob("*.sql")]
+    names = [path.stem for path in files() if path.parent.name != "fragments"]
     assert sorted(names) == sorted(name for name in STATEMENTS if not name.endswith("_timeless"))
+
+
+@pytest.mark.parametrize("name", FRAGMENTS)
+def test_a_fragment_is_of_two_statements_at_least(name: str) -> None:
+    """Otherwise its text belongs into the statement, where it is read."""
+    include = re.compile(rf"^ *-- include {name}$", re.MULTILINE)
+    assert sum(len(include.findall(path.read_text(encoding="utf-8"))) for path in files()) > 1
+
+
+def test_no_include_is_left_in_a_statement() -> None:
+    """However it is written: a line that is not quite one would be sent as a comment."""
+    assert [name for name, sql in STATEMENTS.items() if re.search(r"--\s*include\b", sql)] == []
 
 
 def test_the_longest_are_among_them() -> None:

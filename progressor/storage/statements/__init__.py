@@ -17,6 +17,10 @@ With a plain join it prefers to read an index from end to end on any table that 
 vacuumed: as `running` is every quiet night, and all are in a new database. tests/storage/test_plans.py
 checks every statement for it.
 
+A line `-- include NAME` stands for the text of `fragments/NAME.sql`, which statements share. A fragment is
+whole by itself: a condition, items of FROM, SET or SELECT, or parts of WITH. `make sql NAME=save_result`
+prints a statement as it is sent.
+
 A part that stands between `-- [timers` and `-- timers]` is for steps that touch a timer. Where no step of a
 batch does, `STATEMENTS["fused_save_timeless"]` is sent, which is the same file without these parts: a part
 that finds nothing to do costs its start all the same.
@@ -28,6 +32,7 @@ import re
 from collections.abc import Iterator, Mapping
 from importlib.resources import files
 from importlib.resources.abc import Traversable
+from textwrap import indent
 from typing import Any
 
 from progressor.config import DEFAULT_SCHEMA
@@ -41,20 +46,23 @@ Results = dict[str, list[Row]]
 """The rows of each statement, by its name."""
 
 _QUALIFIED = re.compile(rf"\b{DEFAULT_SCHEMA}\.")
+_INCLUDE = re.compile(r"^(?P<indent> *)-- include (?P<name>\w+)\n", re.MULTILINE)
 _TIMERS = re.compile(r"^ *-- \[timers\n.*?^ *-- timers\]\n", re.MULTILINE | re.DOTALL)
 
 
-def _files(folder: Traversable) -> Iterator[Traversable]:
+def _texts(folder: Traversable) -> Iterator[tuple[str, str]]:
     for path in folder.iterdir():
-        if path.is_dir():
-            yield from _files(path)
-        elif path.name.endswith(".sql"):
-            yield path
+        if path.name.endswith(".sql"):
+            yield path.name.removesuffix(".sql"), path.read_text(encoding="utf-8")
 
 
-STATEMENTS: dict[str, str] = {
-    path.name.removesuffix(".sql"): path.read_text(encoding="utf-8") for path in _files(files(__package__))
-}
+def _whole(sql: str) -> str:
+    return _INCLUDE.sub(lambda line: indent(_whole(FRAGMENTS[line["name"]]), line["indent"]), sql)
+
+
+_ROOMS = {room.name: dict(_texts(room)) for room in files(__package__).iterdir() if room.is_dir()}
+FRAGMENTS = _ROOMS.pop("fragments")
+STATEMENTS = {name: _whole(sql) for texts in _ROOMS.values() for name, sql in texts.items()}
 STATEMENTS |= {
     f"{name}_timeless": _TIMERS.sub("", sql) for name, sql in STATEMENTS.items() if _TIMERS.search(sql)
 }

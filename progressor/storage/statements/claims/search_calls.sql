@@ -11,63 +11,18 @@ WITH due AS MATERIALIZED (
         FROM progressor.schedule AS s
         JOIN progressor.processes AS p ON p.process_no = ANY (ARRAY[s.process_no])
         WHERE
-            s.namespace_no = (
-                SELECT n.namespace_no FROM progressor.namespaces AS n
-                WHERE n.name = %(namespace)s::text AND NOT n.paused
-            )
-            AND s.claimable
+            -- include claimable
             AND s.task_type IN ('init', 'call', 'notify', 'repair')
-            -- `claimable` means that nothing runs. If it is ever wrong, no other process is harmed.
-            AND NOT EXISTS (
-                SELECT FROM progressor.running AS r WHERE r.process_no = s.process_no OFFSET 0
-            )
         ORDER BY s.scheduled_time, s.task_id
         LIMIT %(limit)s::bigint
         FOR NO KEY UPDATE OF p, s SKIP LOCKED
     ) AS d
 ),
 
-captured AS (
-    INSERT INTO progressor.running (process_no, task_id, task_type, worker_id, lease, running_time)
-    SELECT
-        process_no, task_id, task_type, %(worker_id)s::bigint, %(lease)s::bigint, running_time
-    FROM due
-),
+-- include captured
 
-started AS (
-    UPDATE progressor.tasks AS t
-    SET
-        status = 'running', running_time = d.running_time,
-        worker_id = %(worker_id)s::bigint, lease = %(lease)s::bigint
-    FROM due AS d
-    WHERE t.process_no = ANY (ARRAY[d.process_no]) AND t.task_id = d.task_id
-    RETURNING
-        d.process_id, t.process_no, t.task_id, t.task_type, t.name, t.reply_to,
-        t.idempotency_key, t.scheduled_time, t.running_time, t.last_retry_interval, t.attempts_count,
-        t.worker_id, t.lease, t.request_hash,
-        d.namespace_no, d.status, d.previous_status, d.status_changed_at, d.created_at, d.detail,
-        d.metadata, d.corrupted_by, d.last_event_id, d.birth,
-        -- Large values are left to large_values.
-        CASE WHEN octet_length(t.args) <= 65536 THEN t.args END AS args,
-        CASE WHEN octet_length(t.context) <= 65536 THEN t.context END AS context,
-        CASE WHEN octet_length(d.aux_state) <= 65536 THEN d.aux_state END AS aux_state,
-        greatest(octet_length(t.args), octet_length(t.context), octet_length(d.aux_state)) > 65536 AS is_large
-),
+-- include started_with_values
 
-taken AS (
-    DELETE FROM progressor.schedule AS s
-    USING started AS c
-    WHERE s.process_no = ANY (ARRAY[c.process_no]) AND s.task_id = c.task_id
-)
+-- include taken
 
-SELECT %(namespace)s::text AS namespace, c.*, timer.*
-FROM started AS c
-LEFT JOIN LATERAL (
-    SELECT s.task_type AS timer_type, s.scheduled_time AS timer_due
-    FROM progressor.schedule AS s
-    WHERE
-        s.process_no + 0 = c.process_no AND s.task_type IN ('timeout', 'remove')
-        AND c.task_type IN ('call', 'notify', 'repair')
-    OFFSET 0
-) AS timer ON TRUE
-ORDER BY c.scheduled_time, c.task_id
+-- include with_timer

@@ -14,30 +14,19 @@ WITH due AS MATERIALIZED (
         FROM progressor.schedule AS s
         JOIN progressor.processes AS p ON p.process_no = ANY (ARRAY[s.process_no])
         WHERE
-            s.process_no = %(process_no)s::bigint AND s.task_id = %(task_id)s::bigint AND s.claimable
+            s.process_no = %(process_no)s::bigint AND s.task_id = %(task_id)s::bigint
             AND (
                 s.task_type NOT IN ('timeout', 'remove')
                 OR s.scheduled_time <= coalesce(%(now)s::timestamptz, now())
             )
             -- A number from before a promotion may be that of a process of another namespace.
-            AND s.namespace_no = (
-                SELECT n.namespace_no FROM progressor.namespaces AS n
-                WHERE n.name = %(namespace)s::text AND NOT n.paused
-            )
-            -- `claimable` means that nothing runs. If it is ever wrong, no other process is harmed.
-            AND NOT EXISTS (
-                SELECT FROM progressor.running AS r WHERE r.process_no = s.process_no OFFSET 0
-            )
+            AND
+                -- include claimable
         FOR NO KEY UPDATE OF p, s SKIP LOCKED
     ) AS d
 ),
 
-captured AS (
-    INSERT INTO progressor.running (process_no, task_id, task_type, worker_id, lease, running_time)
-    SELECT
-        process_no, task_id, task_type, %(worker_id)s::bigint, %(lease)s::bigint, running_time
-    FROM due
-),
+-- include captured
 
 started AS (
     UPDATE progressor.tasks AS t
@@ -49,10 +38,6 @@ started AS (
     RETURNING t.process_no, t.task_id
 ),
 
-taken AS (
-    DELETE FROM progressor.schedule AS s
-    USING started AS c
-    WHERE s.process_no = ANY (ARRAY[c.process_no]) AND s.task_id = c.task_id
-)
+-- include taken
 
 SELECT process_no, task_id FROM started

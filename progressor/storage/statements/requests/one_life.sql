@@ -7,23 +7,8 @@ FROM unnest(%(namespace)s::text[], %(process_id)s::text[], %(idempotency_key)s::
     AS i (namespace, process_id, idempotency_key, lease)
 CROSS JOIN LATERAL (
     SELECT r.process_no
-    FROM (
-        SELECT r.process_no
-        FROM progressor.removed_processes AS r
-        WHERE r.namespace = i.namespace AND r.process_id = i.process_id AND NOT r.by_key
-        UNION ALL
-        SELECT k.process_no
-        FROM progressor.kept_answers AS k
-        WHERE
-            k.namespace = i.namespace AND k.process_id = i.process_id
-            AND k.idempotency_key = i.idempotency_key
-    ) AS r
-    CROSS JOIN LATERAL (
-        SELECT t.*
-        FROM progressor.tasks AS t
-        WHERE t.process_no + 0 = r.process_no AND t.idempotency_key = i.idempotency_key
-        OFFSET 0
-    ) AS t
+    FROM
+        -- include earlier_life
     OFFSET 0
 ) AS r
 CROSS JOIN LATERAL (

@@ -50,23 +50,8 @@ WITH item AS (
         WHERE t.process_no + 0 = i.process_no AND t.idempotency_key = i.idempotency_key
         UNION ALL
         SELECT t.process_no, t.task_id, r.birth
-        FROM (
-            SELECT r.process_no, r.birth
-            FROM progressor.removed_processes AS r
-            WHERE r.namespace = i.namespace AND r.process_id = i.process_id AND NOT r.by_key
-            UNION ALL
-            SELECT k.process_no, k.birth
-            FROM progressor.kept_answers AS k
-            WHERE
-                k.namespace = i.namespace AND k.process_id = i.process_id
-                AND k.idempotency_key = i.idempotency_key
-        ) AS r
-        CROSS JOIN LATERAL (
-            SELECT t.*
-            FROM progressor.tasks AS t
-            WHERE t.process_no + 0 = r.process_no AND t.idempotency_key = i.idempotency_key
-            OFFSET 0
-        ) AS t
+        FROM
+            -- include task_of_earlier_life
         LIMIT 1
     ) AS old ON TRUE
 ),

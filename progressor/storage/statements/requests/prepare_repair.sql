@@ -28,38 +28,7 @@ WITH item AS (
         OFFSET 0
     ) AS p
     WHERE
-        NOT EXISTS (SELECT FROM progressor.running AS r WHERE r.process_no = i.process_no OFFSET 0)
-        AND NOT EXISTS (
-            SELECT FROM progressor.schedule AS s
-            WHERE s.process_no = i.process_no AND s.task_type IN ('init', 'call', 'notify', 'repair')
-            OFFSET 0
-        )
-        AND NOT EXISTS (
-            SELECT FROM progressor.tasks AS t
-            WHERE t.process_no + 0 = i.process_no AND t.idempotency_key = i.idempotency_key
-            OFFSET 0
-        )
-        AND NOT EXISTS (
-            SELECT
-            FROM (
-                SELECT r.process_no
-                FROM progressor.removed_processes AS r
-                WHERE r.namespace = i.namespace AND r.process_id = i.process_id AND NOT r.by_key
-                UNION ALL
-                SELECT k.process_no
-                FROM progressor.kept_answers AS k
-                WHERE
-                    k.namespace = i.namespace AND k.process_id = i.process_id
-                    AND k.idempotency_key = i.idempotency_key
-            ) AS r
-            CROSS JOIN LATERAL (
-                SELECT t.*
-                FROM progressor.tasks AS t
-                WHERE t.process_no + 0 = r.process_no AND t.idempotency_key = i.idempotency_key
-                OFFSET 0
-            ) AS t
-            OFFSET 0
-        )
+        -- include idle_and_new
 ),
 
 placed AS MATERIALIZED (

@@ -2,29 +2,9 @@
 -- repeated after a lost answer finds its own earlier success. A task whose running row has the item's lease
 -- is the item's own to run; any other task of the same key is a duplicate.
 SELECT
-    p.status,
-    p.previous_status,
-    p.status_changed_at,
-    p.created_at,
-    p.detail,
-    CASE WHEN r.lease IS NOT NULL THEN p.aux_state END AS aux_state,
-    p.metadata,
-    p.corrupted_by,
-    p.last_event_id,
-    t.birth,
-    t.process_no,
-    t.task_id,
-    t.status AS task_status,
-    t.request_hash,
-    t.response,
-    t.error,
-    t.scheduled_time,
-    r.running_time,
+    -- include request_outcome
     timer.task_type AS timer_type,
     timer.scheduled_time AS timer_due,
-    r.lease IS NOT NULL AS runs,
-    t.lease = i.lease AS own,
-    t.reply_to,
     p.status = 'error' AND EXISTS (
         SELECT FROM progressor.schedule AS s
         WHERE s.process_no = i.process_no AND s.task_type IN ('init', 'call', 'notify')
@@ -45,31 +25,11 @@ LEFT JOIN LATERAL (
     WHERE t.process_no + 0 = i.process_no AND t.idempotency_key = i.idempotency_key
     UNION ALL
     SELECT t.*, r.birth
-    FROM (
-        SELECT r.process_no, r.birth
-        FROM progressor.removed_processes AS r
-        WHERE r.namespace = i.namespace AND r.process_id = i.process_id AND NOT r.by_key
-        UNION ALL
-        SELECT k.process_no, k.birth
-        FROM progressor.kept_answers AS k
-        WHERE
-            k.namespace = i.namespace AND k.process_id = i.process_id
-            AND k.idempotency_key = i.idempotency_key
-    ) AS r
-    CROSS JOIN LATERAL (
-        SELECT t.*
-        FROM progressor.tasks AS t
-        WHERE t.process_no + 0 = r.process_no AND t.idempotency_key = i.idempotency_key
-        OFFSET 0
-    ) AS t
+    FROM
+        -- include task_of_earlier_life
     LIMIT 1
 ) AS t ON TRUE
-LEFT JOIN LATERAL (
-    SELECT r.lease, r.running_time
-    FROM progressor.running AS r
-    WHERE r.process_no = t.process_no AND r.task_id = t.task_id AND r.lease = i.lease
-    OFFSET 0
-) AS r ON TRUE
+-- include own_running
 LEFT JOIN LATERAL (
     SELECT s.task_type, s.scheduled_time
     FROM progressor.schedule AS s

@@ -21,13 +21,7 @@ WITH item AS MATERIALIZED (
         %(process_no)s::bigint[], %(task_id)s::bigint[], %(worker_id)s::bigint[], %(lease)s::bigint[],
         %(detail)s::text[]
     ) AS i (process_no, task_id, worker_id, lease, detail)
-    CROSS JOIN LATERAL (
-        SELECT FROM progressor.running AS r
-        WHERE
-            r.process_no = i.process_no AND r.task_id = i.task_id AND r.lease = i.lease
-            AND r.worker_id IS NOT DISTINCT FROM i.worker_id
-        OFFSET 0
-    ) AS r
+    -- include held
 ),
 
 gone AS (
@@ -40,13 +34,7 @@ gone AS (
 ),
 
 cancelled AS (
-    UPDATE progressor.tasks AS t
-    SET
-        status = 'cancelled',
-        finished_time = coalesce(%(now)s::timestamptz, now()),
-        error = gone.detail
-    FROM gone
-    WHERE t.process_no = ANY (ARRAY[gone.process_no]) AND t.task_id = gone.task_id
+    -- include cancelled_requests
     RETURNING t.process_no, t.task_id, t.reply_to
 )
 

@@ -41,37 +41,6 @@ LEFT JOIN LATERAL (
 WHERE
     p.status = 'running'
     AND p.namespace_no <> ALL (ARRAY(SELECT n.namespace_no FROM progressor.namespaces AS n WHERE n.paused))
-    AND NOT EXISTS (
-        SELECT FROM progressor.running AS r WHERE r.process_no = i.process_no OFFSET 0
-    )
-    AND NOT EXISTS (
-        SELECT FROM progressor.schedule AS s
-        WHERE s.process_no = i.process_no AND s.task_type IN ('init', 'call', 'notify', 'repair')
-        OFFSET 0
-    )
-    AND NOT EXISTS (
-        SELECT FROM progressor.tasks AS t
-        WHERE t.process_no + 0 = i.process_no AND t.idempotency_key = i.idempotency_key
-        OFFSET 0
-    )
-    AND NOT EXISTS (
-        SELECT
-        FROM (
-            SELECT r.process_no
-            FROM progressor.removed_processes AS r
-            WHERE r.namespace = i.namespace AND r.process_id = i.process_id AND NOT r.by_key
-            UNION ALL
-            SELECT k.process_no
-            FROM progressor.kept_answers AS k
-            WHERE
-                k.namespace = i.namespace AND k.process_id = i.process_id
-                AND k.idempotency_key = i.idempotency_key
-        ) AS r
-        CROSS JOIN LATERAL (
-            SELECT FROM progressor.tasks AS t
-            WHERE t.process_no + 0 = r.process_no AND t.idempotency_key = i.idempotency_key
-            OFFSET 0
-        ) AS t
-        OFFSET 0
-    )
+    AND
+        -- include idle_and_new
 ORDER BY i.ord

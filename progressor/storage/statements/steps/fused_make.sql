@@ -20,38 +20,11 @@ WITH item AS MATERIALIZED (
         OFFSET 0
     ) AS n
     WHERE
-        NOT EXISTS (
-            SELECT
-            FROM (
-                SELECT r.process_no
-                FROM progressor.removed_processes AS r
-                WHERE r.namespace = i.namespace AND r.process_id = i.process_id AND NOT r.by_key
-                UNION ALL
-                SELECT k.process_no
-                FROM progressor.kept_answers AS k
-                WHERE
-                    k.namespace = i.namespace AND k.process_id = i.process_id
-                    AND k.idempotency_key = i.idempotency_key
-            ) AS r
-            CROSS JOIN LATERAL (
-                SELECT FROM progressor.tasks AS t
-                WHERE t.process_no + 0 = r.process_no AND t.idempotency_key = i.idempotency_key
-                OFFSET 0
-            ) AS t
-            OFFSET 0
-        )
+        -- include no_earlier_answer
 ),
 
 process AS (
-    INSERT INTO progressor.processes (
-        process_no, namespace_no, process_id, status, status_changed_at, created_at, metadata, birth
-    )
-    OVERRIDING SYSTEM VALUE
-    SELECT process_no, namespace_no, process_id, 'init', now, now, metadata, lease
-    FROM item
-    ORDER BY namespace_no, process_id COLLATE "C"
-    ON CONFLICT DO NOTHING
-    RETURNING process_no
+    -- include new_processes
 )
 
 SELECT

@@ -69,37 +69,16 @@ WITH item AS MATERIALIZED (
 process AS (
     UPDATE progressor.processes AS p
     SET
-        status = i.status::progressor.process_status,
-        previous_status = CASE
-            WHEN p.status = i.status::progressor.process_status THEN p.previous_status
-            ELSE p.status
-        END,
-        status_changed_at = CASE
-            WHEN p.status = i.status::progressor.process_status THEN p.status_changed_at
-            ELSE i.now
-        END,
-        aux_state = coalesce(i.aux_state, p.aux_state),
-        metadata = coalesce(i.metadata, p.metadata),
-        last_event_id = i.last_event_id
+        -- include process_changes
     FROM item AS i
     WHERE
         i.status IS NOT NULL AND p.ctid = i.process_place
-        -- A step that changed nothing but its answer leaves the row as it is.
-        AND (
-            p.status <> i.status::progressor.process_status OR p.last_event_id <> i.last_event_id
-            OR i.aux_state IS NOT NULL OR i.metadata IS NOT NULL
-        )
+        AND
+            -- include process_changed
 ),
 
 event AS (
-    INSERT INTO progressor.events (process_no, event_id, task_id, timestamp, metadata, payload)
-    SELECT
-        e.process_no, e.event_id, e.task_id,
-        coalesce(%(now)s::timestamptz, statement_timestamp()), e.metadata, e.payload
-    FROM unnest(
-        %(event_process_no)s::bigint[], %(event_task_id)s::bigint[], %(event_id)s::bigint[],
-        %(event_metadata)s::jsonb[], %(event_payload)s::bytea[]
-    ) AS e (process_no, task_id, event_id, metadata, payload)
+    -- include new_events
 ),
 
 -- [timers

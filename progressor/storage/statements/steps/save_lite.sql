@@ -39,15 +39,7 @@ WITH item AS MATERIALIZED (
         last_event_id, response, timer_type,
         timer_at, delay, keeps_slot, ord
     )
-    CROSS JOIN LATERAL (
-        SELECT r.ctid AS place
-        FROM progressor.running AS r
-        WHERE
-            r.process_no = i.process_no AND r.task_id = i.task_id AND r.lease = i.lease
-            -- Not "=", so that the planner looks the row up by its key, not by its worker.
-            AND r.worker_id IS NOT DISTINCT FROM i.worker_id
-        OFFSET 0
-    ) AS r
+    -- include held
     CROSS JOIN LATERAL (
         SELECT p.ctid AS place, p.namespace_no
         FROM progressor.processes AS p
@@ -70,39 +62,18 @@ placed AS MATERIALIZED (
 process AS (
     UPDATE progressor.processes AS p
     SET
-        status = i.status::progressor.process_status,
-        previous_status = CASE
-            WHEN p.status = i.status::progressor.process_status THEN p.previous_status
-            ELSE p.status
-        END,
-        status_changed_at = CASE
-            WHEN p.status = i.status::progressor.process_status THEN p.status_changed_at
-            ELSE i.now
-        END,
         detail = NULL,
         corrupted_by = NULL,
-        aux_state = coalesce(i.aux_state, p.aux_state),
-        metadata = coalesce(i.metadata, p.metadata),
-        last_event_id = i.last_event_id
+        -- include process_changes
     FROM item AS i
     WHERE
         p.ctid = i.process_place
-        -- A step that changed nothing but its answer leaves the row as it is.
-        AND (
-            p.status <> i.status::progressor.process_status OR p.last_event_id <> i.last_event_id
-            OR i.aux_state IS NOT NULL OR i.metadata IS NOT NULL
-        )
+        AND
+            -- include process_changed
 ),
 
 event AS (
-    INSERT INTO progressor.events (process_no, event_id, task_id, timestamp, metadata, payload)
-    SELECT
-        e.process_no, e.event_id, e.task_id,
-        coalesce(%(now)s::timestamptz, statement_timestamp()), e.metadata, e.payload
-    FROM unnest(
-        %(event_process_no)s::bigint[], %(event_task_id)s::bigint[], %(event_id)s::bigint[],
-        %(event_metadata)s::jsonb[], %(event_payload)s::bytea[]
-    ) AS e (process_no, task_id, event_id, metadata, payload)
+    -- include new_events
     WHERE e.process_no = ANY (ARRAY(SELECT i.process_no FROM item AS i))
 ),
 

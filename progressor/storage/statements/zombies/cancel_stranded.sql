@@ -33,13 +33,7 @@ gone AS (
 ),
 
 cancelled AS (
-    UPDATE progressor.tasks AS t
-    SET
-        status = 'cancelled',
-        finished_time = coalesce(%(now)s::timestamptz, now()),
-        error = gone.detail
-    FROM gone
-    WHERE t.process_no = ANY (ARRAY[gone.process_no]) AND t.task_id = gone.task_id
+    -- include cancelled_requests
     RETURNING t.process_no, t.task_id, t.reply_to, t.error
 )
 

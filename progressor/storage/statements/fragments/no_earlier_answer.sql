@@ -1,0 +1,6 @@
+NOT EXISTS (
+    SELECT
+    FROM
+        -- include earlier_life
+    OFFSET 0
+)

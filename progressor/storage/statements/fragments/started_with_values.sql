@@ -1,0 +1,19 @@
+started AS (
+    UPDATE progressor.tasks AS t
+    SET
+        status = 'running', running_time = d.running_time,
+        worker_id = %(worker_id)s::bigint, lease = %(lease)s::bigint
+    FROM due AS d
+    WHERE t.process_no = ANY (ARRAY[d.process_no]) AND t.task_id = d.task_id
+    RETURNING
+        d.process_id, t.process_no, t.task_id, t.task_type, t.name, t.reply_to,
+        t.idempotency_key, t.scheduled_time, t.running_time, t.last_retry_interval, t.attempts_count,
+        t.worker_id, t.lease, t.request_hash,
+        d.namespace_no, d.status, d.previous_status, d.status_changed_at, d.created_at, d.detail,
+        d.metadata, d.corrupted_by, d.last_event_id, d.birth,
+        -- Large values are left to large_values.
+        CASE WHEN octet_length(t.args) <= 65536 THEN t.args END AS args,
+        CASE WHEN octet_length(t.context) <= 65536 THEN t.context END AS context,
+        CASE WHEN octet_length(d.aux_state) <= 65536 THEN d.aux_state END AS aux_state,
+        greatest(octet_length(t.args), octet_length(t.context), octet_length(d.aux_state)) > 65536 AS is_large
+),
