@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import shutil
 import subprocess
@@ -12,6 +11,7 @@ from typing import Any
 import jsonschema
 import kubernetes_validate
 import pytest
+from check_jsonschema.builtin_schemas import get_builtin_schema
 
 from tests.deploy.manifests import DEPLOY, UNITS, compose, documents, kubernetes, kustomization
 
@@ -21,9 +21,8 @@ _KUBERNETES = ("1.33", "1.36")
 
 def test_compose() -> None:
     """By the schema of the Compose specification; whoever is waited for is there."""
-    schema = json.loads((Path(__file__).parent / "compose-spec.json").read_text("utf-8"))
     document = compose()
-    jsonschema.Draft7Validator(schema).validate(document)
+    jsonschema.validate(document, get_builtin_schema("vendor.compose-spec"))
     services = document["services"]
     for service in services.values():
         assert set(service.get("depends_on", ())) <= set(services)
