@@ -67,45 +67,45 @@ def took(histogram: Histogram, began: float, *labels: str) -> None:
 
 
 BACKLOG = Gauge(
-    "progressor_backlog", "Tasks that could run now and wait (bounded count)", (_NAMESPACE, "kind")
+    "progressor_backlog", "Tasks that are due and wait for a worker (bounded count)", (_NAMESPACE, "kind")
 )
 OLDEST_AGE = Gauge(
     "progressor_backlog_oldest_age_ms",
-    "How long the oldest of them has waited",
+    "Time that the oldest task of the backlog has waited",
     (_NAMESPACE, "kind"),
 )
 WAITING_REQUESTS = Gauge(
     "progressor_waiting_requests",
-    "Requests that wait, those behind others too (bounded count)",
+    "Waiting requests, also those behind others of their process (bounded count)",
     (_NAMESPACE,),
 )
 WAITING_AGE = Gauge(
-    "progressor_waiting_oldest_age_ms", "How long the oldest of them has waited", (_NAMESPACE,)
+    "progressor_waiting_oldest_age_ms", "Time that the oldest waiting request has waited", (_NAMESPACE,)
 )
 DEEPEST_MAILBOX = Gauge(
     "progressor_deepest_mailbox",
-    "The most requests that wait on one process (bounded count)",
+    "Waiting requests of the process that has most of them (bounded count)",
     (_NAMESPACE,),
 )
 WAITING_THROUGH = Gauge(
     "progressor_waiting_through_ms",
-    "How long what waits will take at the present pace; NaN if that is unknown",
+    "Time until all waiting requests have run, at the present pace; NaN if it is unknown",
     (_NAMESPACE,),
 )
 BROKEN_PROCESSES = Gauge(
-    "progressor_broken_processes", "Processes that are broken by now (bounded count)", (_NAMESPACE,)
+    "progressor_broken_processes", "Processes in status error (bounded count)", (_NAMESPACE,)
 )
 LIVE_WORKERS = Gauge(
     "progressor_live_workers", "Workers that serve a namespace and have a fresh heartbeat", (_NAMESPACE,)
 )
 PAUSED = Gauge(
     "progressor_namespace_paused",
-    "1 while an operator has paused the namespace: what is asked of it waits",
+    "1 while an operator has paused the namespace: its requests and timers wait",
     (_NAMESPACE,),
 )
 OLDEST_SNAPSHOT = Gauge(
     "progressor_oldest_snapshot_age_ms",
-    "For how long the oldest open transaction of the database holds up the clearing of dead rows",
+    "Age of the oldest open transaction of the database, which keeps dead rows from being removed",
 )
 SLOTS = Gauge("progressor_slots", "Worker slots", (_NAMESPACE, "state"))
 ZOMBIES = Counter("progressor_zombies", "Zombies collected", (_NAMESPACE, "disposition"))
@@ -114,7 +114,7 @@ ZOMBIES_REFUSED = Counter(
 )
 JUDGING = Gauge(
     "progressor_zombie_collector_judging",
-    "1 while the zombie collector of this process judges; 0 until it saw writes get through for a lease",
+    "1 while the zombie collector of this process ends zombies; 0 until writes have succeeded for a lease",
 )
 LOST_LEASES = Counter("progressor_lost_leases", "Results dropped by the fence", (_NAMESPACE,))
 REMOVED_STEPS = Counter(
@@ -128,7 +128,7 @@ FUSED = Counter(
 )
 FUSED_BARRED = Counter(
     "progressor_fused_barred",
-    "Functions that held the event loop until their transaction was lost, and are no longer fused",
+    "Functions that are no longer fused: they held the event loop until their transaction was lost",
     (_NAMESPACE,),
 )
 RUN_AGAIN = Counter(
@@ -136,18 +136,18 @@ RUN_AGAIN = Counter(
     "Handlers that ran twice because the transaction in which they ran first was lost",
     (_NAMESPACE,),
 )
-REJECTED = Counter("progressor_rejected", "Requests refused by a handler", (_NAMESPACE,))
+REJECTED = Counter("progressor_rejected", "Requests that a handler rejected", (_NAMESPACE,))
 BROKEN = Counter("progressor_broken", "Processes that broke", (_NAMESPACE,))
 BULK_OUTCOMES = ("passed_by", "begun", "repaired", "refused", "failed", "removed")
 BULK_REPAIRS = Counter(
     "progressor_bulk_repairs",
-    "Processes that bulks passed by, repairs that they began, and what became of these",
+    "Processes that bulks passed by, repairs that they began, and the outcomes of these",
     (_NAMESPACE, "outcome"),
 )
 BULKS_RUNNING = Gauge("progressor_bulks_running", "Bulks that have not ended", (_NAMESPACE,))
 BULK_STILL = Gauge(
     "progressor_bulk_still_ms",
-    "For how long by now a bulk has not come further, although its rate allows it",
+    "Time since a bulk made progress, while its rate allows it",
     (_NAMESPACE,),
 )
 BATCH_SIZE = Histogram(
@@ -166,25 +166,25 @@ BACKGROUND_FAILURES = Counter(
     "progressor_background_failures", "Background tasks that failed and were begun again", ("part",)
 )
 LOG_LINES_DROPPED = Counter(
-    "progressor_log_lines_dropped", "Lines of log that were dropped, for nobody took them from the stream"
+    "progressor_log_lines_dropped", "Log lines that were dropped because the stream was not read"
 )
 STORAGE_OUTAGE = Gauge(
-    "progressor_storage_outage_ms", "For how long by now PostgreSQL has not been available; 0 if it is"
+    "progressor_storage_outage_ms", "Time since PostgreSQL became unavailable; 0 while it is available"
 )
 LOOP_LAG = Histogram(
     "progressor_loop_lag_ms",
-    "How late the event loop runs what is due: a handler that blocks shows here",
+    "Delay of due callbacks of the event loop; a handler that blocks the loop adds to it",
     buckets=(1, 5, 10, 50, 100, 500, 1000, 5000, 15_000, 60_000),
 )
-LOOP_LAG_MAX = Gauge("progressor_loop_lag_max_ms", "The longest such lag of the last minute")
+LOOP_LAG_MAX = Gauge("progressor_loop_lag_max_ms", "Longest lag of the event loop in the last minute")
 LOOP_BLOCKS = Counter(
     "progressor_loop_blocks",
-    "How often a handler blocked the event loop for a second or longer",
+    "Times that a handler blocked the event loop for a second or longer",
     (_NAMESPACE,),
 )
 
 
-# NaN until the age is measured, and for ever if the role may not: an alert must not take 0 for good news.
+# NaN until the age is measured, and always if the role lacks the right: 0 would look healthy to an alert.
 OLDEST_SNAPSHOT.set(math.nan)
 
 

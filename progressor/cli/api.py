@@ -36,18 +36,18 @@ def api(
         typer.Argument(
             metavar="[APP]",
             show_default=False,
-            help="module:attribute, if namespaces have codecs, which the API then needs.",
+            help="module:attribute; needed if namespaces have codecs.",
         ),
     ] = None,
     *,
     host: Annotated[str, typer.Option("--host", help="The address to listen on.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option("--port", min=0, max=65535, help="0: any free one.")] = 8080,
+    port: Annotated[int, typer.Option("--port", min=0, max=65535, help="0: any free port.")] = 8080,
     http_insecure_no_auth: Annotated[  # noqa: ARG001 - a setting
         bool | None,
         typer.Option(
             "--insecure-no-auth",
             show_default=False,
-            help="Let everybody in, on any address: behind a gateway of your own.",
+            help="Serve callers without credentials on any address: behind a gateway of your own.",
         ),
     ] = None,
     http_allowed_hosts: Annotated[  # noqa: ARG001 - a setting
@@ -56,7 +56,7 @@ def api(
             "--allowed-hosts",
             metavar="NAMES",
             show_default=False,
-            help="The hosts under which whoever shows nothing may ask: api,progressor.example.",
+            help="Host names under which callers without credentials are served: api,progressor.example.",
         ),
     ] = None,
     http_require_idempotency_key: Annotated[  # noqa: ARG001 - a setting
@@ -64,7 +64,7 @@ def api(
         typer.Option(
             "--require-idempotency-key",
             show_default=False,
-            help="Refuse calls, notices, repairs and changes of timers without an idempotency key.",
+            help="Reject calls, notices, repairs and timer changes without an idempotency key.",
         ),
     ] = None,
     processes: Processes = None,  # noqa: ARG001 - a setting

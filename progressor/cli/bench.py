@@ -25,8 +25,8 @@ Workloads = Annotated[
         help=f"{', '.join(GROUPS)}; or single cases as the table names them.",
     ),
 ]
-Seconds = Annotated[float, typer.Option(min=0.1, help="How long each rate is measured.")]
-Repeats = Annotated[int, typer.Option(min=1, help="How often everything is measured; medians are shown.")]
+Seconds = Annotated[float, typer.Option(min=0.1, help="Seconds for each rate.")]
+Repeats = Annotated[int, typer.Option(min=1, help="Rounds; medians are shown.")]
 Quick = Annotated[
     bool, typer.Option("--quick", help="One second each, once, with a hundredth of the rows.")
 ]

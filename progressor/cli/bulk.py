@@ -34,7 +34,7 @@ _SECONDS = {None: 1, "s": 1, "m": 60, "h": 3600}
 # Seconds between two reads of a bulk that is watched.
 _LOOKS = 0.5
 
-BulkId = Annotated[int, typer.Argument(metavar="BULK", show_default=False, help="Its number.")]
+BulkId = Annotated[int, typer.Argument(metavar="BULK", show_default=False, help="Number of the bulk.")]
 Watch = Annotated[
     bool,
     typer.Option(
@@ -113,7 +113,7 @@ def begin(
 @with_settings(ASKING)
 def bulks(
     *,
-    limit: Annotated[int, typer.Option(help="At most so many, up to 1000.")] = 20,
+    limit: Annotated[int, typer.Option(help="The most to show, up to 1000.")] = 20,
     json: AsJson = False,
     settings: Settings,
 ) -> None:

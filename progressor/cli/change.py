@@ -110,31 +110,39 @@ def repair(
     timeout: Timeout = None,
     of_namespace: Annotated[
         str | None,
-        typer.Option("--namespace", "-n", rich_help_panel=_MANY, help="Repair all that match of this one."),
+        typer.Option(
+            "--namespace",
+            "-n",
+            rich_help_panel=_MANY,
+            help="Repair all processes of this namespace that match.",
+        ),
     ] = None,
     status: Annotated[
-        Literal["error"], typer.Option("--status", rich_help_panel=_MANY, help="Only the broken ones.")
+        Literal["error"], typer.Option("--status", rich_help_panel=_MANY, help="Only broken processes.")
     ] = "error",
     detail_like: Annotated[
         str | None,
         typer.Option(
-            rich_help_panel=_MANY, help="Only with such a detail: a pattern of SQL's LIKE, with % and _."
+            rich_help_panel=_MANY,
+            help="Only processes whose detail matches: a pattern of SQL's LIKE, with % and _.",
         ),
     ] = None,
     handler: Annotated[
         str | None,
-        typer.Option(rich_help_panel=_MANY, help="Only broken by this: init, timeout, or a call's name."),
+        typer.Option(
+            rich_help_panel=_MANY, help="Only processes that this broke: init, timeout, or a call's name."
+        ),
     ] = None,
     simple: Annotated[
         bool, typer.Option("--simple", rich_help_panel=_MANY, help="Without a handler, as simple-repair.")
     ] = False,
     rate: Annotated[
         str | None,
-        typer.Option(rich_help_panel=_MANY, help="So many at most: 50/s, 90/m.", show_default="50/s"),
+        typer.Option(rich_help_panel=_MANY, help="The highest rate: 50/s, 90/m.", show_default="50/s"),
     ] = None,
     dry_run: Annotated[
         bool,
-        typer.Option("--dry-run", rich_help_panel=_MANY, help="Say how many match, and why they broke."),
+        typer.Option("--dry-run", rich_help_panel=_MANY, help="Show how many match, and why they broke."),
     ] = False,
     watch: Annotated[
         bool,
@@ -215,8 +223,8 @@ def put(
     ] = None,
     metadata: Metadata = None,
     status: Annotated[Literal["running", "error"], typer.Option()] = "running",
-    timer_at: Annotated[str | None, typer.Option(help="When its timer is due, in ISO 8601.")] = None,
-    timer_after: Annotated[str | None, typer.Option(help="In how long its timer is due.")] = None,
+    timer_at: Annotated[str | None, typer.Option(help="Due time of its timer, in ISO 8601.")] = None,
+    timer_after: Annotated[str | None, typer.Option(help="Time until its timer is due.")] = None,
     json: AsJson = False,
     settings: Settings,
 ) -> None:

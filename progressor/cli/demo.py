@@ -35,9 +35,9 @@ _SHOWN_BY_THE_VIEW = ("progressor.handler", "progressor.worker")
 def demo(
     *,
     customers: Annotated[
-        int | None, typer.Option(min=1, help="Replay only so many customers.", show_default="all")
+        int | None, typer.Option(min=1, help="The number of customers to replay.", show_default="all")
     ] = None,
-    forget: Annotated[bool, typer.Option("--forget", help="First remove the earlier runs.")] = False,
+    forget: Annotated[bool, typer.Option("--forget", help="Remove earlier runs first.")] = False,
     json: AsJson = False,
     settings: Settings,
 ) -> None:

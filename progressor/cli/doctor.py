@@ -31,15 +31,15 @@ _ROUNDS = 3
 @with_settings(ASKING)
 def doctor(
     *,
-    namespace: Annotated[str | None, typer.Option("--namespace", "-n", help="Only this one.")] = None,
+    namespace: Annotated[str | None, typer.Option("--namespace", "-n", help="Only this namespace.")] = None,
     quick: Annotated[
-        bool, typer.Option("--quick", help="Leave out what reads all tasks, events or processes.")
+        bool, typer.Option("--quick", help="Skip checks that read all tasks, events or processes.")
     ] = False,
-    most: Annotated[int, typer.Option(min=1, help="Show at most so many findings of each.")] = 10,
+    most: Annotated[int, typer.Option(min=1, help="The most findings to show of each check.")] = 10,
     slack: Annotated[
         str | None,
         typer.Option(
-            help="How late the zombie collector may be: a duration.",
+            help="Time that the zombie collector may be late.",
             show_default=f"{_ROUNDS} times PROGRESSOR_ZOMBIE_INTERVAL",
         ),
     ] = None,

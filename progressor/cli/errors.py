@@ -26,11 +26,11 @@ _BROKEN = "broken"
 @with_settings(ASKING)
 def errors(
     *,
-    namespace: Annotated[str | None, typer.Option("--namespace", "-n", help="Only of this one.")] = None,
+    namespace: Annotated[str | None, typer.Option("--namespace", "-n", help="Only this namespace.")] = None,
     since: Annotated[
         str | None,
         typer.Option(
-            help="Only what failed since this time (ISO 8601), or in this last time (PT1H, 3600)."
+            help="Only failures since this time (ISO 8601), or within this duration (PT1H, 3600)."
         ),
     ] = None,
     json: AsJson = False,

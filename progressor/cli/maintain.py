@@ -22,15 +22,17 @@ def migrate(
     revision: Annotated[
         str,
         typer.Option(
-            help="head, base, or a revision; going down drops what newer ones hold, and asks first."
+            help="head, base, or a revision; a downgrade drops the data of newer revisions, and asks first."
         ),
     ] = "head",
     check: Annotated[
         bool,
-        typer.Option("--check", help="Change nothing; status 1 unless the schema is that of this release."),
+        typer.Option(
+            "--check", help="Change nothing; exit with 1 unless the schema is that of this release."
+        ),
     ] = False,
     sql: Annotated[
-        bool, typer.Option("--sql", help="Print the SQL for an empty database, and need none.")
+        bool, typer.Option("--sql", help="Print the SQL for an empty database; needs no database.")
     ] = False,
     yes: Yes = False,
     embedded: Embedded = False,

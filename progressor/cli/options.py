@@ -39,7 +39,7 @@ App = Annotated[
     typer.Argument(
         metavar="APP",
         show_default=False,
-        help="module:attribute, a Namespace or a list of them; or a module, for all that it has.",
+        help="module:attribute, a Namespace or a list of them; or a module, for all of its namespaces.",
     ),
 ]
 NamespaceName = Annotated[str, typer.Argument(metavar="NAMESPACE", show_default=False)]
@@ -53,21 +53,21 @@ Args = Annotated[
     ),
 ]
 AsJson = Annotated[
-    bool, typer.Option("--json", callback=_remember, help="Answers and errors as JSON, for machines.")
+    bool, typer.Option("--json", callback=_remember, help="Print answers and errors as JSON.")
 ]
 IdempotencyKey = Annotated[
     str | None,
-    typer.Option("--idempotency-key", help="Repeating with the same key never does a thing twice."),
+    typer.Option("--idempotency-key", help="A repetition with the same key has no second effect."),
 ]
 Context = Annotated[
     str | None, typer.Option("--context", help="JSON that the handler finds in process.context.")
 ]
 Metadata = Annotated[
-    str | None, typer.Option("--metadata", help="A JSON object that search finds the process by.")
+    str | None, typer.Option("--metadata", help="A JSON object; search finds the process by it.")
 ]
 Timeout = Annotated[
     str | None,
-    typer.Option("--timeout", help="How long to wait for the answer: seconds, ISO 8601 or hh:mm:ss."),
+    typer.Option("--timeout", help="Time to wait for the answer: seconds, ISO 8601 or hh:mm:ss."),
 ]
 DatabaseUrl = Annotated[
     str | None,
@@ -75,8 +75,8 @@ DatabaseUrl = Annotated[
         "--database-url",
         metavar="URL",
         rich_help_panel=_DATABASE,
-        help="PROGRESSOR_DATABASE_URL, which keeps a password out of the list of processes. "
-        "Neither: the embedded PostgreSQL, which services and migrate use only with --embedded.",
+        help="Better set PROGRESSOR_DATABASE_URL: it keeps a password out of the list of processes. "
+        "Without both: the embedded PostgreSQL, which services and migrate use only with --embedded.",
     ),
 ]
 DataDir = Annotated[
@@ -84,7 +84,7 @@ DataDir = Annotated[
     typer.Option(
         "--data-dir",
         rich_help_panel=_DATABASE,
-        help="Where the embedded PostgreSQL stands. Unless said, in a place for this folder.",
+        help="Folder of the embedded PostgreSQL. By default one for this folder.",
     ),
 ]
 DatabaseSchema = Annotated[
@@ -93,7 +93,7 @@ DatabaseSchema = Annotated[
         "--database-schema",
         metavar="NAME",
         rich_help_panel=_DATABASE,
-        help="The PostgreSQL schema of the tables; the same for all that work together.",
+        help="The PostgreSQL schema of the tables; the same for all services and clients.",
     ),
 ]
 Processes = Annotated[
@@ -101,7 +101,7 @@ Processes = Annotated[
     typer.Option(
         "--processes",
         metavar="N",
-        help="How many OS processes share the work; 0: one for each core that this may use.",
+        help="OS processes that share the work; 0: one for each core that this one may use.",
         show_default="1",
     ),
 ]
@@ -110,7 +110,7 @@ Embedded = Annotated[
     typer.Option(
         "--embedded",
         rich_help_panel=_DATABASE,
-        help="Without a database URL: on this folder's embedded PostgreSQL, which is for development.",
+        help="Use this folder's embedded PostgreSQL, for development; without a database URL.",
     ),
 ]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask; needed without a terminal.")]
@@ -130,7 +130,9 @@ MetricsPort = Annotated[
 ]
 MetricsHost = Annotated[
     str | None,
-    typer.Option("--metrics-host", rich_help_panel=_METRICS, help="127.0.0.1 unless set otherwise."),
+    typer.Option(
+        "--metrics-host", rich_help_panel=_METRICS, help="Address of these; 127.0.0.1 unless set otherwise."
+    ),
 ]
 
 

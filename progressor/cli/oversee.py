@@ -23,9 +23,7 @@ from progressor.monitoring import KnownWorker
 def pause(
     namespace: NamespaceName,
     *,
-    reason: Annotated[
-        str | None, typer.Option("--reason", help="Why, for whoever finds it paused.")
-    ] = None,
+    reason: Annotated[str | None, typer.Option("--reason", help="The reason, which status shows.")] = None,
     json: AsJson = False,
     settings: Settings,
 ) -> None:

@@ -36,10 +36,12 @@ def get(
     namespace: NamespaceName,
     process_id: ProcessId,
     *,
-    offset: Annotated[int, typer.Option(min=0, help="Begin behind this event id; 0: at the end.")] = 0,
+    offset: Annotated[int, typer.Option(min=0, help="Begin after this event id; 0: at the end.")] = 0,
     limit: Annotated[
         int | None,
-        typer.Option(min=0, show_default=f"all as JSON, else the last {_SHOWN}", help="At most so many."),
+        typer.Option(
+            min=0, show_default=f"all as JSON, else the last {_SHOWN}", help="The most events to show."
+        ),
     ] = None,
     direction: Annotated[
         Literal["forward", "backward"], typer.Option(help="Oldest or newest events first.")
@@ -74,9 +76,11 @@ def trace(
     namespace: NamespaceName,
     process_id: ProcessId,
     *,
-    after: Annotated[int, typer.Option(min=0, help="Only tasks behind this task id.")] = 0,
-    limit: Annotated[int | None, typer.Option(min=1, help="At most so many tasks.")] = None,
-    last: Annotated[int | None, typer.Option(min=1, help="The newest tasks, so many.")] = None,
+    after: Annotated[int, typer.Option(min=0, help="Only tasks after this task id.")] = 0,
+    limit: Annotated[int | None, typer.Option(min=1, help="The most tasks to show.")] = None,
+    last: Annotated[
+        int | None, typer.Option(min=1, help="Show only this many of the newest tasks.")
+    ] = None,
     json: AsJson = False,
     settings: Settings,
 ) -> None:
@@ -94,18 +98,20 @@ def trace(
 @with_settings(ASKING)
 def search(
     *,
-    namespace: Annotated[str | None, typer.Option("--namespace", "-n", help="Only of this one.")] = None,
+    namespace: Annotated[str | None, typer.Option("--namespace", "-n", help="Only this namespace.")] = None,
     status: Annotated[Literal["init", "running", "error"] | None, typer.Option("--status", "-s")] = None,
     metadata: Annotated[
         str | None, typer.Option(help="A JSON object: only processes whose metadata contains it.")
     ] = None,
     timer: Annotated[
-        Literal["none", "overdue", "held"] | None, typer.Option(help="Only processes whose timer is so.")
+        Literal["none", "overdue", "held"] | None, typer.Option(help="Only processes with such a timer.")
     ] = None,
     created_after: Annotated[str | None, typer.Option(help="ISO 8601.")] = None,
     created_before: Annotated[str | None, typer.Option(help="ISO 8601.")] = None,
-    limit: Annotated[int, typer.Option(help="At most so many, up to 1000.")] = 100,
-    cursor: Annotated[str | None, typer.Option(help="Go on where the page before ended.")] = None,
+    limit: Annotated[int, typer.Option(help="The most processes to show, up to 1000.")] = 100,
+    cursor: Annotated[
+        str | None, typer.Option(help="Continue after the page that returned this cursor.")
+    ] = None,
     json: AsJson = False,
     settings: Settings,
 ) -> None:

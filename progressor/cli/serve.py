@@ -80,7 +80,7 @@ def worker(
         typer.Option(
             "--max-steps",
             metavar="N",
-            help="After so many steps at most, finish and end with status 0, to be started anew.",
+            help="Exit with 0 after this many steps at most, to be restarted.",
             show_default="never",
         ),
     ] = None,
@@ -89,7 +89,7 @@ def worker(
         typer.Option(
             "--max-age",
             metavar="DURATION",
-            help="The same after so long, at most: seconds, ISO 8601 (P1D) or hh:mm:ss.",
+            help="The same after this time at most: seconds, ISO 8601 (P1D) or hh:mm:ss.",
             show_default="never",
         ),
     ] = None,

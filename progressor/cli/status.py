@@ -37,9 +37,9 @@ _LONG = timedelta(seconds=10)
 @with_settings(ASKING)
 def status(
     *,
-    namespace: Annotated[str | None, typer.Option("--namespace", "-n", help="Only this one.")] = None,
+    namespace: Annotated[str | None, typer.Option("--namespace", "-n", help="Only this namespace.")] = None,
     watch: Annotated[
-        bool, typer.Option("--watch", "-w", help=f"Look again every {_EVERY:g} s, until Ctrl-C.")
+        bool, typer.Option("--watch", "-w", help=f"Refresh every {_EVERY:g} s, until Ctrl-C.")
     ] = False,
     json: AsJson = False,
     settings: Settings,

@@ -27,12 +27,13 @@ def set_timer(
     namespace: NamespaceName,
     process_id: ProcessId,
     *,
-    at: Annotated[str | None, typer.Option("--at", help="When it fires: ISO 8601.")] = None,
+    at: Annotated[str | None, typer.Option("--at", help="Due time: ISO 8601.")] = None,
     after: Annotated[
-        str | None, typer.Option("--after", help="How long from now: seconds, ISO 8601 or hh:mm:ss.")
+        str | None, typer.Option("--after", help="Time until it is due: seconds, ISO 8601 or hh:mm:ss.")
     ] = None,
     remove: Annotated[
-        bool, typer.Option("--remove", help="Remove the process then, instead of running its handler.")
+        bool,
+        typer.Option("--remove", help="Remove the process when it fires, instead of running its handler."),
     ] = False,
     idempotency_key: IdempotencyKey = None,
     timeout: Timeout = None,

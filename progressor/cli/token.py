@@ -24,7 +24,7 @@ from progressor.rights import Scope, Token
 app = typer.Typer(
     add_completion=False,
     no_args_is_help=True,
-    help="The tokens with which callers come to the HTTP API.",
+    help="Tokens of callers of the HTTP API.",
     epilog="progressor token create web-shop --scope processes:read,processes:call --namespace 'billing.*'",
 )
 
@@ -32,7 +32,7 @@ _SPAN = re.compile(r"(\d{1,6})([dhm])")
 _UNITS = {"d": "days", "h": "hours", "m": "minutes"}
 _STYLES = {"live": "green", "expired": "dim", "revoked": "dim"}
 TokenId = Annotated[
-    str, typer.Argument(metavar="ID", show_default=False, help="As `progressor token list` shows it.")
+    str, typer.Argument(metavar="ID", show_default=False, help="Id, as `progressor token list` shows it.")
 ]
 
 
@@ -40,7 +40,7 @@ TokenId = Annotated[
 @with_settings(ASKING)
 def create(
     name: Annotated[
-        str, typer.Argument(metavar="NAME", show_default=False, help="Who will use it; need not be unique.")
+        str, typer.Argument(metavar="NAME", show_default=False, help="Its user; need not be unique.")
     ],
     *,
     scope: Annotated[
@@ -48,7 +48,7 @@ def create(
         typer.Option(
             "--scope",
             show_default=False,
-            help=f"What its bearer may do; again for more, or with commas: {', '.join(Scope)}; "
+            help=f"A scope; repeat the option or use commas for more: {', '.join(Scope)}; "
             "all: each of them.",
         ),
     ],
@@ -58,11 +58,11 @@ def create(
             "--namespace",
             "-n",
             show_default=False,
-            help="Where; again for more. * stands for any characters: 'billing.*', or '*' for all.",
+            help="A namespace; repeat the option for more. * is any text: 'billing.*', '*' for all.",
         ),
     ],
     expires: Annotated[
-        str, typer.Option(help="In how long it ends: 90d, 12h, 30m, ISO 8601; or never.")
+        str, typer.Option(help="Time until it expires: 90d, 12h, 30m, ISO 8601; or never.")
     ] = "90d",
     json: AsJson = False,
     settings: Settings,

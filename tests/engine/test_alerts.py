@@ -65,7 +65,7 @@ _EXPRESSION = re.compile(
     r"(?:\{(?P<label>\w+)(?P<is>!?=)\"(?P<value>\w+)\"\})?(?:\[\w+\])?\)*(?: / (?P<unit>\d+))?"
     r"(?: (?P<compared>>|==) (?P<bound>\d*\.?\d+))?"
 )
-_OF_PROMTOOL = ("a service does not answer", "many processes break", "the API fails", "the API is slow")
+_OF_PROMTOOL = ("a service cannot be scraped", "many processes break", "the API fails", "the API is slow")
 _ABSENT = re.compile(r"absent\((?P<metric>\w+)\)")
 
 
@@ -338,26 +338,26 @@ Trouble = Callable[[World], Awaitable[None]]
 TROUBLES: dict[str, tuple[Trouble, float | None]] = {
     "work waits too long": (backlog, None),
     "requests wait behind others": (backlog, None),
-    "what waits will take long": (slow_mailbox, None),
-    "nobody serves what has work": (no_worker, None),
+    "waiting requests will take long": (slow_mailbox, None),
+    "a namespace with work has no worker": (no_worker, None),
     "a namespace was left paused": (left_paused, None),
     "no scanner, or no worker at all": (no_scanner, None),
     "processes are broken": (broken, None),
     "workers die": (zombies, None),
-    "a zombie stays": (zombie_stays, None),
-    "nobody collects zombies": (no_collector, None),
+    "a zombie cannot be ended": (zombie_stays, None),
+    "no zombie collector works": (no_collector, None),
     "results are dropped": (lost_leases, None),
     "timers fail": (retries, None),
-    "handlers block the loop": (blocked_loop, None),
+    "handlers block the event loop": (blocked_loop, None),
     "sync handlers hang": (hung, None),
     # Half a minute and ten are not waited for.
-    "PostgreSQL is away": (outage, 0),
-    "PostgreSQL cannot read what it stored": (damage, None),
-    "a defect in the background": (defect, None),
+    "PostgreSQL is unavailable": (outage, 0),
+    "stored rows cannot be read": (damage, None),
+    "a background task fails": (defect, None),
     "log lines are dropped": (unread_log, None),
-    "children of a worker end": (ended_child, None),
+    "child processes of a worker end": (ended_child, None),
     "an old snapshot slows everything": (old_snapshot, 0),
-    "a bulk stands still": (still_bulk, None),
+    "a bulk makes no progress": (still_bulk, None),
 }
 
 
@@ -401,7 +401,7 @@ async def test_all_is_well(storage: Storage, tables: Tables) -> None:
     now, page = scrape(), alerts()
     for what in (
         "work waits too long",
-        "nobody serves what has work",
+        "a namespace with work has no worker",
         "no scanner, or no worker at all",
         "an old snapshot slows everything",
     ):

@@ -1,4 +1,4 @@
--- Only a broken process has a detail; what broke it is a task of its own that ended in error.
+-- Only a broken process has a detail; the task that broke it is its own and ended in error.
 -- Reads: all processes.
 -- A process that was imported as broken was broken by no task: it never had another status.
 SELECT

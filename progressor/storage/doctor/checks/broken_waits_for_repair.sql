@@ -1,5 +1,5 @@
--- On a broken process nothing runs but a repair, and nothing waits but that, a held timer, and requests that are
--- still to be cancelled; on any other process no repair does.
+-- Only a repair runs on a broken process, and only a repair, a held timer, and requests that are still to be
+-- cancelled wait on it; no repair runs or waits on another process.
 -- Reads: schedule, running.
 SELECT
     n.name AS namespace, p.process_id, t.task_id,

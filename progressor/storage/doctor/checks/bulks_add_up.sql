@@ -1,4 +1,4 @@
--- A bulk has seen how each repair that it began has ended, or still looks for it; an ended one looks for none.
+-- A bulk has counted the outcome of each repair that it began, or still waits for it; an ended bulk waits for none.
 -- Reads: bulks, bulk_repairs.
 SELECT
     coalesce(b.namespace, '?') AS namespace, NULL::text AS process_id, NULL::bigint AS task_id,

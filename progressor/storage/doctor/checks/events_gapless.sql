@@ -1,4 +1,4 @@
--- The events of a process are numbered from 1 to its last_event_id without a gap; no others exist.
+-- The events of a process are numbered from 1 to its last_event_id without a gap; there are no others.
 -- Reads: all processes, all events (their index, if it is vacuumed).
 SELECT
     coalesce(n.name, gone.namespace) AS namespace,

@@ -1,4 +1,4 @@
--- A process is in status init exactly as long as its one init task waits or runs, and that is its first.
+-- A process is in status init exactly while its init task waits or runs; it has one, which is its first task.
 -- Reads: all processes, schedule, running.
 SELECT
     n.name AS namespace, p.process_id, t.task_id,

@@ -1,4 +1,4 @@
--- No process is running whose init has failed.
+-- The init of a running process has succeeded.
 -- Reads: all processes.
 -- Its init is the first of its tasks; the init of an imported process is its import. While an init waits or
 -- runs, `init_comes_first` checks it.

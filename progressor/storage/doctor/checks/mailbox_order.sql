@@ -1,4 +1,4 @@
--- No request waits that is older than the task that runs on its process, be that a request or a timer.
+-- Every waiting request is younger than the task (request or timer) that runs on its process.
 -- Reads: schedule, running.
 -- The end of a step looks for the next request behind its own task, and would never find an older one.
 SELECT

@@ -1,4 +1,4 @@
--- Every process is of a namespace that exists.
+-- Every process belongs to a namespace that exists.
 -- Reads: all processes, namespaces.
 -- Its name is known nowhere else: a check of one namespace does not find it.
 SELECT

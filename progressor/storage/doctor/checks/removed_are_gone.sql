@@ -1,4 +1,4 @@
--- No number is both that of a removed process and that of one which is there.
+-- No process has the number of a removed one.
 -- Reads: all removed_processes.
 SELECT
     gone.namespace, gone.process_id, NULL::bigint AS task_id,

@@ -1,4 +1,4 @@
--- What stands in running is a running task of a process, with the same type, worker, lease and time.
+-- Every row of running is of a running task of a process, with the same type, worker, lease and time.
 -- Reads: running.
 SELECT
     coalesce(n.name, gone.namespace) AS namespace,

@@ -1,4 +1,4 @@
--- No task runs for longer than the step_timeout of its worker, the grace, and what a collector needs.
+-- No task runs for longer than the step_timeout of its worker, the grace, and the time that a collector needs.
 -- Reads: running, workers.
 -- As the collector sees it: while PostgreSQL was down nobody could save a step.
 SELECT

@@ -1,4 +1,4 @@
--- No task is held by a worker that is dead for longer than a collector needs to find it.
+-- No task is held by a worker that has been dead for longer than a collector needs to find it.
 -- Reads: running, workers.
 -- As the collector sees it: while PostgreSQL was down nobody could renew a heartbeat.
 SELECT

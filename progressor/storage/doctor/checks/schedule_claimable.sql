@@ -1,5 +1,5 @@
--- Of what waits on a process, one task may be claimed if nothing runs: its oldest request, else its timer. Of a
--- broken process, only a repair: its timer is held, other requests are to be cancelled.
+-- One waiting task of a process may be claimed if none runs: its oldest request, else its timer. On a broken
+-- process only a repair may be: its timer is held, other requests are to be cancelled.
 -- Reads: schedule, running.
 -- Any other timer that may not be claimed is blocked: by a request that waits, or by the task that runs.
 SELECT

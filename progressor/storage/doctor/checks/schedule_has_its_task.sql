@@ -1,5 +1,5 @@
--- What stands in schedule is a waiting task of a process, with the same type and time; or of a removed one, to be
--- deleted.
+-- Every row of schedule is of a waiting task of a process, with the same type and time; or of a removed process,
+-- to be deleted.
 -- Reads: schedule.
 SELECT
     coalesce(n.name, gone.namespace) AS namespace,

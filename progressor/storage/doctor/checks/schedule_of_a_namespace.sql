@@ -1,4 +1,4 @@
--- What waits carries the number of its process's namespace: workers look for it by that.
+-- Every row of schedule has the number of its process's namespace, by which workers look for it.
 -- Reads: schedule.
 SELECT
     n.name AS namespace, p.process_id, s.task_id,

@@ -1,5 +1,5 @@
--- A task has a finished_time once it is final, and then: finished, no error; error or cancelled, a reason.
--- Requests have an idempotency key, timers none; no task that still lives has a response.
+-- A task has a finished_time once it is final; then it has no error if it is finished, and one if it failed or was
+-- cancelled. Requests have an idempotency key, timers none; no task that waits or runs has a response.
 -- Reads: all tasks.
 -- A finished request may have no response: a raw handler may return none.
 SELECT

@@ -1,4 +1,4 @@
--- Every task is of a process, or of a removed one; what is left of a removed process is final, or to be deleted.
+-- Every task belongs to a process, or to a removed one, where it is final or to be deleted.
 -- Reads: all tasks.
 -- A name may be used again while answers of an earlier life are still kept: that life had another number.
 SELECT

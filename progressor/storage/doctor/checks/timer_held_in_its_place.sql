@@ -1,4 +1,4 @@
--- A process that a timer broke holds another one in its place: of the same type, and as due as that one was.
+-- A process that a timer broke holds another one in its place, with the same type and due time.
 -- Reads: broken processes, schedule.
 SELECT
     n.name AS namespace, p.process_id, p.corrupted_by AS task_id,
