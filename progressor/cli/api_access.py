@@ -112,8 +112,8 @@ def _certificates(settings: HttpSettings) -> Certificates | None:
         header=settings.http_certificate_header,
         proxies=networks("http_trusted_proxies", _listed(settings.http_trusted_proxies)),
         subjects={
-            subject: _rights("http_certificates", said)
-            for subject, said in _object("http_certificates", settings.http_certificates).items()
+            subject: _rights("http_certificates", rights)
+            for subject, rights in _object("http_certificates", settings.http_certificates).items()
         },
     )
 
@@ -126,10 +126,10 @@ def _rate(settings: HttpSettings) -> Rate | None:
     return Rate(settings.http_rate, settings.http_burst or max(1, math.ceil(2 * settings.http_rate)))
 
 
-def _rights(field: str, said: Any) -> Rights:
-    if not isinstance(said, dict) or {*said} != {"scopes", "namespaces"}:
+def _rights(field: str, rights: Any) -> Rights:
+    if not isinstance(rights, dict) or {*rights} != {"scopes", "namespaces"}:
         raise _wrong(field, "must name scopes and namespaces of each subject, and nothing else")
-    scopes, namespaces = _texts(field, said["scopes"]), _texts(field, said["namespaces"])
+    scopes, namespaces = _texts(field, rights["scopes"]), _texts(field, rights["namespaces"])
     return Rights(check_scopes(field, scopes), check_patterns(field, namespaces))
 
 

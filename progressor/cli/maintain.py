@@ -73,8 +73,8 @@ def _show(
 ) -> None:
     if json:
         listed = [each._asdict() | {"is_tuning": each.is_tuning} for each in differences]
-        told = {"from": before, "to": after, "database": found.shown, "differences": listed}
-        print_json(told, machine=True)
+        report = {"from": before, "to": after, "database": found.shown, "differences": listed}
+        print_json(report, machine=True)
         return
     if before == after:
         stdout().print(f"{found.shown}: nothing to do, it is at {after}", soft_wrap=True)

@@ -34,7 +34,9 @@ def pause(
     `progressor pause billing.subscription --reason 'the provider is down'`
     """
     ask(settings, lambda client: client.pause(namespace, reason))
-    _say(f"paused {namespace}: what runs finishes, all else waits for `progressor resume`", machine=json)
+    _print_done(
+        f"paused {namespace}: what runs finishes, all else waits for `progressor resume`", machine=json
+    )
 
 
 @with_settings(ASKING)
@@ -44,7 +46,7 @@ def resume(namespace: NamespaceName, *, json: AsJson = False, settings: Settings
     Timers that fell due meanwhile run at once. `progressor resume billing.subscription`
     """
     ask(settings, lambda client: client.resume(namespace))
-    _say(f"resumed {namespace}", machine=json)
+    _print_done(f"resumed {namespace}", machine=json)
 
 
 @with_settings(ASKING)
@@ -55,7 +57,7 @@ def retire(namespace: NamespaceName, *, json: AsJson = False, settings: Settings
     names what is left. A worker that serves it again makes it known again. `progressor retire billing.old`
     """
     ask(settings, lambda client: client.retire(namespace))
-    _say(f"retired {namespace}", machine=json)
+    _print_done(f"retired {namespace}", machine=json)
 
 
 @with_settings(ASKING)
@@ -89,7 +91,7 @@ def _workers_view(found: Sequence[KnownWorker]) -> RenderableType:
     return listing
 
 
-def _say(done: str, *, machine: bool) -> None:
+def _print_done(done: str, *, machine: bool) -> None:
     if machine:
         print_json(None, machine=True)
     else:

@@ -299,5 +299,5 @@ def _say_stopping(signal_name: str | None, steps: int, settings: Settings) -> No
 
 def _stop_facts(signal_name: str | None, steps: int, settings: Settings) -> dict[str, object]:
     seconds = settings.stop_grace.total_seconds()
-    told = {} if signal_name is None else {"signal": signal_name}
-    return {**told, "steps": steps, "at_most_seconds": seconds}
+    cause = {} if signal_name is None else {"signal": signal_name}
+    return {**cause, "steps": steps, "at_most_seconds": seconds}

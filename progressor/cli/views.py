@@ -86,15 +86,15 @@ def trace_view(entries: Sequence[TraceEntry]) -> RenderableType:
             (f"  {clock(entry.scheduled_time)}  {_took(entry)}{_where(entry)}", "dim"),
         )
         lines.append(line)
-        if said := _said(entry):
-            lines.append(Padding(said, (0, 0, 0, digits + 2)))
+        if details := _details(entry):
+            lines.append(Padding(details, (0, 0, 0, digits + 2)))
         if entry.error is not None:
             error = Text(f"→ {visible(entry.error, keep_lines=True)}", style="red")
             lines.append(Padding(error, (0, 0, 0, digits + 2)))
     return Group(*lines)
 
 
-def _said(entry: TraceEntry) -> Text:
+def _details(entry: TraceEntry) -> Text:
     """Return the arguments, the answer and the names of the events of a task."""
     parts: list[Text] = []
     if entry.args is not None:

@@ -83,8 +83,8 @@ class Link(ServiceHealth):
         self._socket = socket.socket(fileno=descriptor)
         # Made once, so that a thread that begins again loses no line.
         self._lines = self._socket.makefile()
-        self._saying = threading.Lock()
-        self._told = False
+        self._sending = threading.Lock()
+        self._stopping = False
         # The link is made in the main thread, where Python handles signals; a signal must wake it.
         self._main_thread = threading.get_ident()
         keep_thread("link", self._listen, until=threading.Event())
@@ -102,41 +102,41 @@ class Link(ServiceHealth):
 
     def watch(self, ask: Ask, alive: Callable[[], Awaitable[Liveness]] = lives) -> None:
         super().watch(ask, alive)
-        self._say(UNASKED, News.SERVES)
+        self._send(UNASKED, News.SERVES)
 
     def spent(self) -> None:
         """Ask the supervisor for another child in its place; this one serves until that one does."""
-        self._say(UNASKED, News.SPENT)
+        self._send(UNASKED, News.SPENT)
 
     def _listen(self) -> None:
         try:
             for line in self._lines:
                 number, question = json.loads(line)
-                self._hear(number, Question(question))
+                self._answer(number, Question(question))
         except ConnectionError as error:
             log.debug("link lost", extra={"cause": cause_of(error)})
         self._end()
 
-    def _hear(self, number: int, question: Question) -> None:
+    def _answer(self, number: int, question: Question) -> None:
         match question:
             case Question.HEALTH:
-                self._say_apart(number, lambda: asdict(self.health()))
+                self._send_apart(number, lambda: asdict(self.health()))
             case Question.LIFE:
-                self._say_apart(number, lambda: self.life()._asdict())
+                self._send_apart(number, lambda: self.life()._asdict())
             case Question.METRICS:
-                self._say(number, metrics.families())
+                self._send(number, metrics.families())
             case Question.STOP:
                 self._stop()
             case _:
                 assert_never(question)
 
-    def _say_apart(self, number: int, answer: Callable[[], Any]) -> None:
+    def _send_apart(self, number: int, answer: Callable[[], Any]) -> None:
         # An answer on health may wait for a database that is away; one on liveness must not wait behind it.
-        keep_thread("link", lambda: self._say(number, answer()), until=_ONCE)
+        keep_thread("link", lambda: self._send(number, answer()), until=_ONCE)
 
-    def _say(self, number: int, answer: Any) -> None:
+    def _send(self, number: int, answer: Any) -> None:
         try:
-            with self._saying:
+            with self._sending:
                 self._socket.sendall(json.dumps([number, answer]).encode() + b"\n")
         except ConnectionError as error:
             # The thread that listens notices the end of the link.
@@ -144,11 +144,11 @@ class Link(ServiceHealth):
 
     def _stop(self) -> None:
         """Send SIGTERM to the main thread, whether or not the command runs already."""
-        self._told = True
+        self._stopping = True
         signal.pthread_kill(self._main_thread, signal.SIGTERM)
 
     def _end(self) -> None:
-        if self._told:
+        if self._stopping:
             logs.flush()
             os._exit(128 + signal.SIGTERM)
         log.warning("supervisor gone, finishing steps")
@@ -201,13 +201,13 @@ class Child:
         ends = await asyncio.open_unix_connection(sock=ours, limit=_MOST_BYTES)
         return cls(number, process, *ends, patience)
 
-    async def listen(self, heard: Callable[[Self, News], None]) -> None:
-        """Read the child's answers until the link ends; call `heard` with its news."""
+    async def listen(self, on_news: Callable[[Self, News], None]) -> None:
+        """Read the child's answers until the link ends; call `on_news` with its news."""
         try:
             async for line in self._reader:
                 number, answer = json.loads(line)
                 if number == UNASKED:
-                    heard(self, News(answer))
+                    on_news(self, News(answer))
                 else:
                     self._answered(number, answer)
         except ConnectionError as error:

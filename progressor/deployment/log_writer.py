@@ -73,7 +73,7 @@ class LogWriter(logging.Handler):
         metrics.LOG_LINES_DROPPED.inc()
 
     def _run(self) -> None:
-        told = 0
+        reported = 0
         while True:
             line = self._lines.get()
             try:
@@ -81,10 +81,10 @@ class LogWriter(logging.Handler):
             except OSError:
                 # The stream is closed, or its reader has gone.
                 self._drop()
-                told = self._dropped
+                reported = self._dropped
             self._written += len(line)
-            if self._dropped > told:
-                lines, told = self._dropped - told, self._dropped
+            if self._dropped > reported:
+                lines, reported = self._dropped - reported, self._dropped
                 log.warning("log lines dropped, for nobody took them", extra={"lines": lines})
 
     def _write(self, line: bytes) -> None:

@@ -129,9 +129,9 @@ class _Page(BaseHTTPRequestHandler):
             case _:
                 self._send(HTTPStatus.NOT_FOUND, "text/plain", _PAGES)
 
-    def _send_health(self, ok: bool, said: Mapping[str, object]) -> None:
+    def _send_health(self, ok: bool, body: Mapping[str, object]) -> None:
         status = HTTPStatus.OK if ok else HTTPStatus.SERVICE_UNAVAILABLE
-        self._send(status, "application/json", json.dumps(said).encode())
+        self._send(status, "application/json", json.dumps(body).encode())
 
     def do_HEAD(self) -> None:
         self.do_GET()

@@ -69,7 +69,7 @@ class Supervisor:
         self._loop: asyncio.AbstractEventLoop | None = None
         # Set when a child serves for the first time, or when it is clear that none will.
         self._begun = asyncio.Event()
-        self._told = asyncio.Event()
+        self._stopping = asyncio.Event()
         self._failure: CannotStart | None = None
 
     async def __aenter__(self) -> Self:
@@ -97,7 +97,7 @@ class Supervisor:
             raise self._failure
 
     async def _stop(self) -> None:
-        self._told.set()
+        self._stopping.set()
         for each in self._shared:
             # Otherwise a caller could still connect after the last child has left, and get no answer.
             each.close()
@@ -116,7 +116,7 @@ class Supervisor:
     async def _keep(self, number: int) -> None:
         """Run children of this number, one after the other, until the stop, or until one is replaced."""
         pauses, failures = Pauses(), 0
-        while not self._told.is_set():
+        while not self._stopping.is_set():
             child = await self._start(number)
             status = await child.ended()
             # Without an await between them: its counts must never be missing from the sums.
@@ -126,7 +126,7 @@ class Supervisor:
                 # The child that takes its place has a `_keep` of its own already.
                 _say_relieved(child, status)
                 return
-            if self._told.is_set():
+            if self._stopping.is_set():
                 return
             # A database that is away, or a missing privilege, is no reason to end the children that serve.
             is_passing = status in (os.EX_TEMPFAIL, os.EX_NOPERM)
@@ -139,12 +139,12 @@ class Supervisor:
     async def _start(self, number: int) -> Child:
         child = await Child.started(number, self._patience, self._shared)
         self._children.append(child)
-        self._background.begin("link", child.listen(self._hear))
-        if self._told.is_set():
+        self._background.begin("link", child.listen(self._take_news))
+        if self._stopping.is_set():
             child.stop()
         return child
 
-    def _hear(self, child: Child, news: News) -> None:
+    def _take_news(self, child: Child, news: News) -> None:
         facts = {"child": child.number, "pid": child.process.pid}
         match news:
             case News.SERVES:
@@ -175,27 +175,27 @@ class Supervisor:
         log.error("child ended, starting another", extra=facts)
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
-                await self._told.wait()
+                await self._stopping.wait()
 
     async def health(self) -> Health:
         """Return the health of all children together: ok if each number has a child that is ok."""
         answers = await self._ask(Question.HEALTH, _HEALTH_PATIENCE)
-        told: dict[int, Health] = {}
+        states: dict[int, Health] = {}
         for child, answer in answers:
             # Two children have one number while one replaces the other: one that is ok is enough.
-            if child.number not in told or not told[child.number].ok:
-                told[child.number] = Health(**answer)
+            if child.number not in states or not states[child.number].ok:
+                states[child.number] = Health(**answer)
         ill = [
-            f"child {number}: {told[number].detail if number in told else 'no answer'}"
+            f"child {number}: {states[number].detail if number in states else 'no answer'}"
             for number in self._numbers
-            if number not in told or not told[number].ok
+            if number not in states or not states[number].ok
         ]
         return Health(
             not ill,
             "; ".join(ill) or None,
-            max((each.workers for each in told.values()), default=0),
-            tuple(sorted({name for each in told.values() for name in each.namespaces})),
-            tuple(sorted({name for each in told.values() for name in each.paused})),
+            max((each.workers for each in states.values()), default=0),
+            tuple(sorted({name for each in states.values() for name in each.namespaces})),
+            tuple(sorted({name for each in states.values() for name in each.paused})),
         )
 
     async def life(self) -> Liveness:
@@ -204,14 +204,14 @@ class Supervisor:
         Children that leave do not count: their stop is bounded, and an interpreter that ends cannot answer.
         """
         serving = [child for child in self._children if child.serves]
-        told = {
+        states = {
             child: Liveness(**answer) for child, answer in await self._ask(Question.LIFE, _HEALTH_PATIENCE)
         }
         silent = [
-            f"child {child.number}: {told[child].detail if child in told else 'no answer'}"
+            f"child {child.number}: {states[child].detail if child in states else 'no answer'}"
             for child in serving
             # It may have begun to leave after the question.
-            if not child.leaves and not (child in told and told[child].ok)
+            if not child.leaves and not (child in states and states[child].ok)
         ]
         return Liveness(not silent, "; ".join(silent) or (None if serving else "no child serves"))
 

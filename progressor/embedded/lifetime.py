@@ -94,14 +94,14 @@ def stop_server(folder: Path) -> bool:
     """End the server of the folder, return whether it ended; the caller holds users.lock exclusively."""
     for sign, seconds in SHUTDOWNS:
         deadline = time.monotonic() + seconds
-        told = None
+        signalled = None
         while time.monotonic() < deadline:
             if not is_alive(folder):
                 return True
             # Without a pid, a killed process had just started the server: it will have one in a moment.
             pid = server_pid(folder)
-            if pid is not None and pid != told:
-                told = pid
+            if pid is not None and pid != signalled:
+                signalled = pid
                 with contextlib.suppress(ProcessLookupError):  # it ended in this moment
                     os.kill(pid, sign)
             time.sleep(POLL_SECONDS)
