@@ -1,11 +1,14 @@
-"""Every statement that writes a status of a process writes what transitions.py says."""
+"""Status, task, timer and mailbox become what transitions.py says, by each statement that changes them."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from datetime import timedelta
+from enum import Enum
+from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -28,8 +31,22 @@ from progressor.model import (
 )
 from progressor.storage.operations import Storage
 from progressor.storage.statements import STATEMENTS
-from progressor.storage.values import Claimed, Continue, Finished, Import, Saved
-from progressor.transitions import BROKEN_IN_INIT, RUNS_IN, TABLE, VERBS, Case, End, Ending, Verb, decide
+from progressor.storage.values import Claimed, Continue, Finished, Import, Saved, Zombie
+from progressor.transitions import (
+    BROKEN_IN_INIT,
+    EFFECTS,
+    RUNS_IN,
+    TABLE,
+    VERBS,
+    Case,
+    End,
+    Ending,
+    OnMailbox,
+    OnTask,
+    OnTimer,
+    Verb,
+    decide,
+)
 from tests.support import (
     NS,
     SECOND,
@@ -46,17 +63,24 @@ from tests.support import (
     init,
     repair,
     request,
+    resume,
     save,
     set_timer,
     start,
+    wait,
 )
 
 Status = ProcessStatus | None
 
 _WRITES = re.compile(r"(INSERT INTO|UPDATE|DELETE FROM)\s+progressor\.processes\b")
 WRITERS = {name for name, sql in STATEMENTS.items() if _WRITES.search(sql)}
-LINES = [(*key, case, end) for key, rule in TABLE.items() for case, end in rule.ends.items()]
-LINES += [(*key, case, end) for key, rule in BROKEN_IN_INIT.items() for case, end in rule.ends.items()]
+Line = tuple[TaskType, Ending, Case, End]
+LINES: list[Line] = [
+    (*key, case, end)
+    for table in (TABLE, BROKEN_IN_INIT)
+    for key, rule in table.items()
+    for case, end in rule.ends.items()
+]
 CHANGES = [
     (verb, found, becomes)
     for verb, change in VERBS.items()
@@ -78,7 +102,9 @@ ACTIONS: dict[Case, Action | None] = {
 _LITE = (TaskType.INIT, TaskType.TIMEOUT), (Disposition.REPLACE, Disposition.RESUME, Disposition.CANCEL)
 
 
-def writers_of(task_type: TaskType, ending: Ending, end: End, *, tried: bool = False) -> set[str]:
+def writers_of(
+    task_type: TaskType, ending: Ending, end: End, *, tried: bool = False, mail: bool = False
+) -> set[str]:
     match ending, end.disposition:
         case Ending.LOST, Disposition.RETRY:
             return set()
@@ -87,7 +113,7 @@ def writers_of(task_type: TaskType, ending: Ending, end: End, *, tried: bool = F
         case _, Disposition.REMOVE:
             return {"remove", "save_result"}
         case Ending.SUCCESS, disposition if task_type in _LITE[0] and disposition in _LITE[1] and not tried:
-            return {"save_lite"}
+            return {"save_lite", "save_result"} if mail else {"save_lite"}
         case _:
             return {"save_result"}
 
@@ -116,41 +142,102 @@ def test_no_other_statement_writes_a_status() -> None:
     assert [path for path in code if _WRITES.search(path.read_text(encoding="utf-8"))] == []
 
 
-@pytest.mark.parametrize("tried", [False, True])
-@pytest.mark.parametrize(("task_type", "ending", "case", "end"), LINES)
+class Timer(Enum):
+    """How the timer of the process stands when the step ends, at LATE."""
+
+    NONE = "no timer"
+    TO_COME = "a timer to come"
+    DUE = "a timer that is due"
+    IS_THE_TASK = "the timer itself"
+
+
+class Stage(NamedTuple):
+    """What stands around a step that ends."""
+
+    timer: Timer
+    mail: bool = False
+    """Whether a request waits behind it."""
+    new_is_due: bool = False
+    """Whether the timer that it sets is due at once."""
+    tried: bool = False
+    """Whether another try may have saved it, which is asked for nothing short."""
+
+
+def stages(line: Line) -> Iterator[Stage]:
+    """Every line, also at a second try; one of each disposition with each timer, and with a request."""
+    task_type, _, case, end = line
+    own = (Timer.IS_THE_TASK,) if task_type.is_timer else tuple(Timer)[:-1]
+    yield Stage(own[0], tried=True)
+    if task_type is TaskType.REPAIR and end.disposition is Disposition.HOLD:
+        yield from map(Stage, own)
+    elif task_type in (TaskType.CALL, TaskType.TIMEOUT):
+        new_is_due = (False, True) if case is Case.SET_TIMER else (False,)
+        yield from (Stage(*each) for each in product(own, (False, True), new_is_due))
+    else:
+        yield Stage(own[0])
+
+
+def name_of(case: Line | Stage) -> str:
+    return "-".join(
+        getattr(each, "name", str(each)).lower() for each in case[:4] if not isinstance(each, End)
+    )
+
+
+@pytest.mark.parametrize(
+    ("line", "stage"), [(line, stage) for line in LINES for stage in stages(line)], ids=name_of
+)
 async def test_the_end_of_a_step(
-    storage: Storage,
-    tables: Tables,
-    sent: set[str],
-    task_type: TaskType,
-    ending: Ending,
-    case: Case,
-    end: End,
-    tried: bool,
+    storage: Storage, tables: Tables, sent: set[str], line: Line, stage: Stage
 ) -> None:
     """Each line of the table, through the operation that saves it: the status is that of the line.
 
-    Also where another try may have saved it, which is asked for nothing short.
+    Task, timer and mailbox are what its disposition makes of them.
     """
-    step = await held_by_a_worker(storage, task_type, in_init=end.status is ProcessStatus.INIT)
+    task_type, ending, case, end = line
+    in_init = end.status is ProcessStatus.INIT
+    scene = await set_up(storage, tables, task_type, stage, in_init=in_init)
     before = tables.process()
     assert before is not None
     assert before["status"] == RUNS_IN[task_type]
     sent.clear()
-    if ending is Ending.LOST:
+    is_lost = ending is Ending.LOST
+    ended: Saved | Zombie
+    if is_lost:
         lose_the_worker(tables, again=case is Case.RETRIES_LEFT)
-        (zombie,) = await collect(storage, LATE)
-        assert zombie.disposition is end.disposition
+        (ended,) = await collect(storage, LATE)
+        assert ended.disposition is end.disposition
     else:
-        decision = decide(step.process, step.task, outcome_of(ending, case), RetryPolicy())
+        outcome = outcome_of(ending, case, new_is_due=stage.new_is_due)
+        decision = decide(scene.step.process, scene.step.task, outcome, RetryPolicy())
         assert decision.disposition is end.disposition
-        (saved,) = await storage.save_result([step.step(decision)], now=LATE, tried=tried)
+        (saved,) = await storage.save_result([scene.step.step(decision)], now=LATE, tried=stage.tried)
         assert isinstance(saved, Saved)
-    assert sent & WRITERS == writers_of(task_type, ending, end, tried=tried)
+        ended = saved
+    assert sent & WRITERS == writers_of(task_type, ending, end, tried=stage.tried, mail=stage.mail)
     if end.disposition is Disposition.REMOVE:
         assert tables.process() is None
     else:
-        check_row(before, tables.process(), end.status, step.task.task_id)
+        check_row(before, tables.process(), end.status, scene.step.task.task_id)
+    check_effects(scene, tables, Meant(end.disposition, stage, is_lost), ended, in_init=in_init)
+
+
+def check_effects(
+    scene: Scene, tables: Tables, meant: Meant, ended: Saved | Zombie, *, in_init: bool
+) -> None:
+    stand = scene.stand(tables)
+    if in_init:
+        # The init that waits again is the next task, and a timer waits behind it.
+        stand = {who: "waiting" if status == "blocked" else status for who, status in stand.items()}
+    assert stand == meant.all()
+    if isinstance(ended, Saved):
+        assert (ended.continuation is not None) == ("running" in stand.values() or in_init)
+    is_notified = meant.stage.mail and meant.mailbox in (OnMailbox.CANCELLED, OnMailbox.GONE)
+    assert [scene.who[ref.task_id] for ref in ended.cancelled] == ["request"] * is_notified
+
+
+def test_the_table_has_all_dispositions() -> None:
+    """So that each is tried above."""
+    assert {end.disposition for *_, end in LINES} == set(Disposition)
 
 
 @pytest.mark.parametrize(
@@ -202,27 +289,140 @@ def check_row(before: Row, after: Row | None, status: Status, task_id: int) -> N
     )
 
 
-async def held_by_a_worker(storage: Storage, task_type: TaskType, *, in_init: bool = False) -> Held:
-    """A running task of this type, on a process in the status in which such tasks run."""
+class Scene(NamedTuple):
+    """A step that runs, and who stood there when it ended: task ids and what they are."""
+
+    step: Held
+    who: dict[int, str]
+
+    def stand(self, tables: Tables) -> dict[str, str]:
+        """How each of them stands now, and what was not there before."""
+        ids = [row["task_id"] for row in tables.tasks()]
+        statuses = [status for _, status in tables.outline()]
+        return {
+            self.who.get(task_id, "new timer"): "ended" if status in ("finished", "error") else status
+            for task_id, status in zip(ids, statuses, strict=True)
+            if self.who.get(task_id) != "past"
+        }
+
+
+async def set_up(
+    storage: Storage, tables: Tables, task_type: TaskType, stage: Stage, *, in_init: bool
+) -> Scene:
+    """Hold a task of this type, on a process in the status in which such tasks run."""
+    at = T0 + SECOND if stage.timer is Timer.DUE else LATE + SECOND
+    first = resume() if stage.timer is Timer.NONE else set_timer(at=at)
     match task_type:
         case TaskType.INIT:
-            return await hold(storage, init())
+            step = await hold(storage, init())
         case TaskType.TIMEOUT | TaskType.REMOVE:
-            first = await hold(storage, init())
-            decision = set_timer(at=T0, remove=task_type is TaskType.REMOVE)
-            return first.next(await save(storage, first, decision), decision)
+            made, decision = (
+                await hold(storage, init()),
+                set_timer(at=T0, remove=task_type is TaskType.REMOVE),
+            )
+            step = made.next(await save(storage, made, decision), decision)
         case TaskType.REPAIR:
-            await (break_init(storage) if in_init else break_process(storage))
-            return await hold(storage, repair())
+            if in_init:
+                await break_init(storage)
+            else:
+                await start(storage, "p1", first)
+                await save(storage, await hold(storage, request()), fail())
+            step = await hold(storage, repair())
         case TaskType.CALL | TaskType.NOTIFY:
-            await start(storage)
-            return await hold(storage, request("p1", task_type))
+            await start(storage, "p1", first)
+            step = await hold(storage, request("p1", task_type))
+    who = {row["task_id"]: "past" for row in tables.tasks()}
+    who |= {row["task_id"]: "timer" for row in tables.schedule()}
+    who[step.task.task_id] = "task"
+    if stage.mail:
+        who[(await wait(storage, request(reply_to=61))).task_id] = "request"
+    return Scene(step, who)
 
 
-def outcome_of(ending: Ending, case: Case) -> Outcome:
+class Meant(NamedTuple):
+    """What is to become of each, by EFFECTS alone. Who goes on runs at once, unless the worker is lost."""
+
+    disposition: Disposition
+    stage: Stage
+    lost: bool
+
+    @property
+    def mailbox(self) -> OnMailbox:
+        return EFFECTS[self.disposition].mailbox
+
+    def all(self) -> dict[str, str]:
+        stand = {"task": self._task(), "request": self._request(), "timer": self._timer()}
+        stand["new timer"] = self._new_timer()
+        return {who: status for who, status in stand.items() if status is not None}
+
+    @property
+    def _task_is_next(self) -> bool:
+        return (
+            EFFECTS[self.disposition].task is OnTask.WAITS_AGAIN
+            and self.stage.timer is not Timer.IS_THE_TASK
+        )
+
+    @property
+    def _request_is_next(self) -> bool:
+        goes_on = self.mailbox is OnMailbox.GOES_ON
+        return self.stage.mail and goes_on and not self._task_is_next
+
+    @property
+    def _at_once(self) -> str:
+        return "waiting" if self.lost else "running"
+
+    def _behind_requests(self, *, due: bool) -> str:
+        if self._request_is_next or self._task_is_next:
+            return "blocked"
+        return self._at_once if due else "waiting"
+
+    def _task(self) -> str:
+        match EFFECTS[self.disposition].task:
+            case OnTask.ENDS:
+                return "ended"
+            case OnTask.WAITS_AGAIN:
+                return "waiting" if self._task_is_next else self._behind_requests(due=False)
+
+    def _request(self) -> str | None:
+        if not self.stage.mail:
+            return None
+        match self.mailbox:
+            case OnMailbox.GOES_ON:
+                return self._at_once if self._request_is_next else "waiting"
+            case OnMailbox.CANCELLED:
+                return "cancelled"
+            case OnMailbox.GONE:
+                return None
+            case OnMailbox.EMPTY:
+                pytest.fail("a broken process took a request")
+
+    def _timer(self) -> str | None:
+        if self.stage.timer in (Timer.NONE, Timer.IS_THE_TASK):
+            return None
+        match EFFECTS[self.disposition].timer:
+            case OnTimer.REPLACED | OnTimer.CANCELLED:
+                return "cancelled"
+            case OnTimer.RESUMED | OnTimer.STAYS:
+                return self._behind_requests(due=self.stage.timer is Timer.DUE)
+            case OnTimer.HELD:
+                return "held"
+            case OnTimer.GONE:
+                return None
+
+    def _new_timer(self) -> str | None:
+        match EFFECTS[self.disposition].timer:
+            case OnTimer.REPLACED:
+                return self._behind_requests(due=self.stage.new_is_due)
+            case OnTimer.HELD if self.stage.timer is Timer.IS_THE_TASK:
+                return "held"
+            case _:
+                return None
+
+
+def outcome_of(ending: Ending, case: Case, *, new_is_due: bool = False) -> Outcome:
     match ending:
         case Ending.SUCCESS:
-            return Success(Intent(action=ACTIONS[case]))
+            return Success(Intent(action=SetTimer(after=timedelta(0)) if new_is_due else ACTIONS[case]))
         case Ending.REJECTION:
             return Rejection("no")
         case _:
