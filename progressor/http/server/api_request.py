@@ -16,8 +16,9 @@ from starlette.requests import Request
 from starlette.types import Receive, Scope as AsgiScope, Send
 
 from progressor.client.client import Client
+from progressor.http.server.auth.principals import NOBODY
 from progressor.http.server.auth.rate_limit import RateStatus
-from progressor.http.server.auth.scopes import NOBODY, Access, Caller
+from progressor.http.server.auth.scopes import Access
 from progressor.http.server.concurrency_limit import Places
 from progressor.http.server.options import HttpOptions
 from progressor.http.server.problems import Refusal
@@ -59,7 +60,7 @@ class ApiRequest(Request):
         self.server: RouteContext = scope["app"].state.server
         self.place = self.server.places.take()
         self.facts = facts_of(scope)
-        self.caller: Caller = NOBODY
+        self.caller = NOBODY
         self.rate: RateStatus | None = None
         self.answer_headers: dict[str, str] = {}
 

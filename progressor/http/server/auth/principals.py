@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from progressor.http.server.auth.scopes import REALM
 from progressor.http.server.problems import Refusal
 from progressor.http.wire.problems import RETRY_AFTER_SECONDS, UNAUTHORIZED, UNVERIFIED
-from progressor.rights import Rights, Scope
+from progressor.rights import EVERYTHING, Rights, Scope
+
+REALM = 'Bearer realm="progressor"'
 
 
 class Principal(NamedTuple):
@@ -29,6 +30,11 @@ class Principal(NamedTuple):
         if namespace is None:
             return scope in self.rights.scopes and bool(self.rights.namespaces)
         return scope in self.rights.scopes and self.rights.sees(namespace)
+
+
+ANYBODY = Principal("anybody", EVERYTHING)
+NOBODY = Principal("nobody", Rights(frozenset(), ()))
+"""The caller of a request before it is admitted, and of a public one."""
 
 
 def unknown(detail: str, *, shown: bool = True) -> Refusal:

@@ -6,36 +6,17 @@ from typing import NamedTuple, Protocol
 
 from starlette.requests import Request
 
+from progressor.http.server.auth.principals import ANYBODY, REALM, Principal
 from progressor.http.server.auth.rate_limit import RateStatus
 from progressor.http.server.problems import Refusal
 from progressor.http.wire.problems import FORBIDDEN
 from progressor.rights import Scope
 
-REALM = 'Bearer realm="progressor"'
-
-
-class Caller(Protocol):
-    """The caller of a request."""
-
-    @property
-    def name(self) -> str:
-        """Return the name of the caller in logs: never a secret."""
-        ...
-
-    @property
-    def namespaces(self) -> tuple[str, ...]:
-        """Return the patterns of the namespaces that the caller sees: its lists show these alone."""
-        ...
-
-    def may(self, scope: Scope, namespace: str | None) -> bool:
-        """Return whether the caller has the scope in this namespace; None: in those that it sees."""
-        ...
-
 
 class Admission(NamedTuple):
     """The caller of a request, and what is left of the rate; None without a limit."""
 
-    caller: Caller
+    caller: Principal
     rate: RateStatus | None = None
 
 
@@ -55,7 +36,7 @@ class Access(Protocol):
         ...
 
 
-def require(caller: Caller, scope: Scope, namespace: str | None) -> None:
+def require(caller: Principal, scope: Scope, namespace: str | None) -> None:
     """Raise Refusal (403), which names what the caller lacks, unless it has the scope."""
     if caller.may(scope, namespace):
         return
@@ -70,32 +51,9 @@ def require(caller: Caller, scope: Scope, namespace: str | None) -> None:
     raise Refusal(FORBIDDEN, detail, headers={"WWW-Authenticate": challenge}, members=members)
 
 
-def seen_by(caller: Caller) -> tuple[str, ...] | None:
+def seen_by(caller: Principal) -> tuple[str, ...] | None:
     """Return the patterns of the namespaces that are listed for this caller; None: all."""
     return None if "*" in caller.namespaces else caller.namespaces
-
-
-class Anybody:
-    """A caller of whom nothing is known, and who may do everything."""
-
-    name = "anybody"
-    namespaces = ("*",)
-
-    def may(self, scope: Scope, namespace: str | None) -> bool:  # noqa: ARG002 - the protocol's signature
-        return True
-
-
-class _Nobody:
-    """The caller of a request before it is admitted, and of a public one."""
-
-    name = "nobody"
-    namespaces = ()
-
-    def may(self, scope: Scope, namespace: str | None) -> bool:  # noqa: ARG002 - the protocol's signature
-        return False
-
-
-NOBODY = _Nobody()
 
 
 class OpenAccess:
@@ -108,4 +66,4 @@ class OpenAccess:
         """Close nothing: nothing was opened."""
 
     async def admit(self, request: Request) -> Admission:  # noqa: ARG002 - the protocol's signature
-        return Admission(Anybody())
+        return Admission(ANYBODY)

@@ -17,7 +17,8 @@ from progressor.client.bulk_repairs import LEAST_RATE, LONGEST_PATTERN, MOST_RAT
 from progressor.errors import BulkNotFound
 from progressor.http.server import bodies, request_body, request_headers
 from progressor.http.server.api_request import ApiRequest
-from progressor.http.server.auth.scopes import Caller, require, seen_by
+from progressor.http.server.auth.principals import Principal
+from progressor.http.server.auth.scopes import require, seen_by
 from progressor.http.server.openapi.operations import KEYED, takes
 from progressor.http.server.operation import Routes
 from progressor.http.wire.models import BulkBody, BulksBody, Bytes, PreviewBody, plain
@@ -141,14 +142,14 @@ async def _seen(request: ApiRequest, bulk_id: int) -> Bulk:
     return found
 
 
-def _body(caller: Caller, found: Bulk) -> Any:
+def _body(caller: Principal, found: Bulk) -> Any:
     if not caller.may(Scope.ERRORS_READ, found.namespace):
         # A filter may quote the text of a failure, too.
         found = replace(found, last_error=None, detail_like=None)
     return plain(found)
 
 
-def _preview(caller: Caller, namespace: str, found: BulkPreview) -> BulkPreview:
+def _preview(caller: Principal, namespace: str, found: BulkPreview) -> BulkPreview:
     groups = found.groups
     if not caller.may(Scope.ERRORS_READ, namespace):
         groups = _without_messages(groups)

@@ -15,7 +15,8 @@ from starlette.responses import Response
 from progressor.errors import InvalidRequest
 from progressor.http.server import bodies
 from progressor.http.server.api_request import ApiRequest
-from progressor.http.server.auth.scopes import Caller, require
+from progressor.http.server.auth.principals import Principal
+from progressor.http.server.auth.scopes import require
 from progressor.http.server.openapi.operations import WITHOUT_NUL
 from progressor.http.server.operation import Routes
 from progressor.http.server.parameters import NamespaceName, ProcessId, text_schema
@@ -77,7 +78,7 @@ async def workers(request: ApiRequest) -> Response:
     return bodies.shown({"workers": seen})
 
 
-def _seen_by(caller: Caller, worker: KnownWorker) -> KnownWorker:
+def _seen_by(caller: Principal, worker: KnownWorker) -> KnownWorker:
     """Return a worker without the namespaces that are hidden from this caller."""
     seen = tuple(name for name in worker.namespaces if caller.may(Scope.ADMIN, name))
     slots = {name: free for name, free in worker.free_slots.items() if name in seen}
