@@ -41,8 +41,7 @@ class Operation(Route):
 
     `answers` are good answers: a description, and a model or a content, by status. `problems` are statuses
     beside those that any request may get, or any with such a path or a body; `never` are those of them that
-    this one does not get. `takes` documents the body and the headers that it reads, `answer_headers` are
-    the names of those that any of its answers may have.
+    this one does not get. `takes` documents the body and the headers that it reads.
     """
 
     def __init__(
@@ -57,14 +56,13 @@ class Operation(Route):
         problems: Collection[int] = (),
         never: Collection[int] = (),
         takes: Mapping[str, Any] | None = None,
-        answer_headers: Collection[str] = (),
     ) -> None:
         super().__init__(path, endpoint)
         self.methods = {method}
         self.scope = scope
         self.summary, self.description = summary, cleandoc(endpoint.__doc__ or "")
         self.answers, self.problems, self.never = answers or {}, problems, never
-        self.takes, self.answer_headers = takes or {}, answer_headers
+        self.takes = takes or {}
         self.parameters = Parameters(path, endpoint)
         kept = {each["name"] for each in self.takes.get("parameters", ())}
         self._conditions = Conditions(self.methods, kept)

@@ -16,6 +16,7 @@ from progressor.http.server.openapi.operations import (
     BEARER,
     HEADERS,
     OF_ALL,
+    OF_REQUEST,
     OF_STATUS,
     PROBLEM,
     WITH_BODY,
@@ -107,8 +108,13 @@ def _answers(operation: Operation) -> dict[int, dict[str, Any]]:
     for status in sorted(problems):
         # A status of a good answer is no problem, such as 503 of GET /health.
         documented.setdefault(status, {"description": HTTPStatus(status).phrase, "content": PROBLEM})
+    of_request = [
+        name for each in operation.takes.get("parameters", ()) for name in OF_REQUEST.get(each["name"], ())
+    ]
+    if HTTPStatus.NOT_MODIFIED in documented:
+        of_request.append("ETag")
     for status, answer in documented.items():
-        names = (*OF_ALL, *OF_STATUS.get(status, ()), *operation.answer_headers)
+        names = (*OF_ALL, *OF_STATUS.get(status, ()), *of_request)
         answer["headers"] = {name: {"$ref": f"#/components/headers/{name}"} for name in names}
     return documented
 

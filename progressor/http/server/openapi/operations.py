@@ -66,10 +66,11 @@ OF_STATUS = {
     429: ("Retry-After",),
     503: ("Retry-After",),
 }
-# Headers of the answer to an accepted request, be it 202, the handler's answer or a problem.
-OF_ACCEPTED = (headers.IDEMPOTENCY_KEY, headers.REPLAYED, headers.TASK, "Preference-Applied")
-OF_WAITS = ("Preference-Applied",)
-OF_TAGGED = ("ETag",)
+# Headers of all answers, problems too, of an operation that reads such a header.
+OF_REQUEST = {
+    headers.CONTEXT: (headers.IDEMPOTENCY_KEY, headers.REPLAYED, headers.TASK),
+    "Prefer": ("Preference-Applied",),
+}
 
 _KEY = _header(
     headers.IDEMPOTENCY_KEY,

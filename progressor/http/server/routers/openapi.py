@@ -10,7 +10,7 @@ from progressor.http.server import bodies
 from progressor.http.server.api_request import ApiRequest
 from progressor.http.server.openapi.document import document
 from progressor.http.server.openapi.namespace import document_of
-from progressor.http.server.openapi.operations import OBJECT, OF_TAGGED, TAGGED, UNCHANGED
+from progressor.http.server.openapi.operations import OBJECT, TAGGED, UNCHANGED
 from progressor.http.server.operation import Routes
 from progressor.http.server.parameters import NamespaceName
 from progressor.http.server.preconditions import tagged
@@ -42,7 +42,6 @@ def _whole(request: ApiRequest) -> dict[str, Any]:
     scope=Scope.PROCESSES_READ,
     takes=TAGGED,
     answers={200: ("An OpenAPI 3.1 document.", OBJECT), **UNCHANGED},
-    answer_headers=OF_TAGGED,
 )
 async def namespace_openapi(request: ApiRequest, namespace: NamespaceName) -> Response:
     """Return a document typed by what its handlers take and return, for generators of clients."""

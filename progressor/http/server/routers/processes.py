@@ -23,8 +23,6 @@ from progressor.http.server.bodies import Moment
 from progressor.http.server.memory import PAGE_WEIGHT
 from progressor.http.server.openapi.operations import (
     ANSWER,
-    OF_TAGGED,
-    OF_WAITS,
     TAGGED,
     TAGGED_AFTER_INIT,
     UNCHANGED,
@@ -86,7 +84,6 @@ Fingerprint = Annotated[
     scope=Scope.PROCESSES_READ,
     takes=TAGGED_AFTER_INIT,
     answers={200: ("The process.", ProcessBody), **UNCHANGED},
-    answer_headers=(*OF_WAITS, *OF_TAGGED),
 )
 async def get(
     request: ApiRequest,
@@ -133,7 +130,6 @@ async def _initialised(request: ApiRequest, namespace: str, process_id: str) -> 
     scope=Scope.STATE_READ,
     takes=WAITS_FOR_INIT,
     answers={200: ("The events.", EventsBody)},
-    answer_headers=OF_WAITS,
 )
 async def events(
     request: ApiRequest,
@@ -215,7 +211,6 @@ async def trace(
     takes=WAITS,
     answers={200: ("The answer, null for none.", ANSWER), 202: ("No answer yet.", AcceptedBody)},
     problems=(409, 422),
-    answer_headers=OF_WAITS,
 )
 async def result(
     request: ApiRequest,
@@ -309,7 +304,6 @@ async def search(
     scope=Scope.PROCESSES_READ,
     takes=TAGGED,
     answers={200: ("The namespace.", NamespaceBody), **UNCHANGED},
-    answer_headers=OF_TAGGED,
 )
 async def namespace(request: ApiRequest, namespace: NamespaceName) -> Response:
     """Return its options, and the JSON schemas of its state and of what its handlers take and return."""

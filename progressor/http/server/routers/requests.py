@@ -16,7 +16,7 @@ from progressor.client.results import Published, Receipt
 from progressor.errors import InvalidRequest, ReplyTimeout
 from progressor.http.server import bodies, request_body, request_headers
 from progressor.http.server.api_request import ApiRequest
-from progressor.http.server.openapi.operations import ANSWER, OF_ACCEPTED, STARTS, TAKES_ARGS
+from progressor.http.server.openapi.operations import ANSWER, STARTS, TAKES_ARGS
 from progressor.http.server.operation import Routes
 from progressor.http.server.parameters import CallName, NamespaceName, ProcessId
 from progressor.http.wire import headers
@@ -143,7 +143,6 @@ def task_url(task: Receipt) -> str:
     takes=STARTS,
     answers={201: _ANSWER, 200: ("The answer of the start that this one repeats.", ANSWER), 202: _ACCEPTED},
     problems=(409,),
-    answer_headers=OF_ACCEPTED,
 )
 async def start(request: ApiRequest, namespace: NamespaceName, process_id: ProcessId) -> Response:
     """Take the init handler's arguments as the body, and metadata as JSON in `Progressor-Metadata`."""
@@ -164,7 +163,6 @@ async def start(request: ApiRequest, namespace: NamespaceName, process_id: Proce
     takes=TAKES_ARGS,
     answers={200: _ANSWER, 202: _ACCEPTED},
     problems=(409,),
-    answer_headers=OF_ACCEPTED,
 )
 async def call(
     request: ApiRequest, namespace: NamespaceName, process_id: ProcessId, name: CallName
@@ -186,7 +184,6 @@ async def call(
     takes=TAKES_ARGS,
     answers={202: _ACCEPTED},
     problems=(409,),
-    answer_headers=OF_ACCEPTED,
 )
 async def notify(
     request: ApiRequest, namespace: NamespaceName, process_id: ProcessId, name: CallName
@@ -207,7 +204,6 @@ async def notify(
     takes=TAKES_ARGS,
     answers={200: _ANSWER, 202: _ACCEPTED},
     problems=(409,),
-    answer_headers=OF_ACCEPTED,
 )
 async def repair(
     request: ApiRequest,

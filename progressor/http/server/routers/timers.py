@@ -14,7 +14,7 @@ from progressor.handlers.timer_calls import FIRE_TIMER, SET_TIMER, UNSET_TIMER, 
 from progressor.http.server import request_body
 from progressor.http.server.api_request import ApiRequest
 from progressor.http.server.bodies import NewTimer, timer_of
-from progressor.http.server.openapi.operations import ANSWER, ASKS, OF_ACCEPTED, takes
+from progressor.http.server.openapi.operations import ANSWER, ASKS, takes
 from progressor.http.server.operation import Routes
 from progressor.http.server.parameters import NamespaceName, ProcessId
 from progressor.http.server.routers.requests import ProcessRequest
@@ -32,7 +32,6 @@ _OF_ALL: dict[str, Any] = {
         202: ("Accepted, and not done yet. Location is its task's address.", AcceptedBody),
     },
     "problems": (409, 422),
-    "answer_headers": OF_ACCEPTED,
 }
 TimerName = Annotated[
     Literal["default"], Field(description="A process has one timer, which has no name: `default`.")
