@@ -10,7 +10,7 @@ from pydantic import BaseModel
 
 from progressor import Engine, Namespace, Process, Reject, Rejected, development_database
 
-MONTH = timedelta(seconds=2)  # of this example; timedelta(days=30) works the same
+MONTH = timedelta(seconds=4)  # of this example; timedelta(days=30) works the same
 PRICES = {"basic": 5, "pro": 30}
 
 

@@ -5,7 +5,7 @@ from datetime import timedelta
 
 from progressor import Engine, Namespace, Process, development_database
 
-MONTH = timedelta(seconds=2)  # of this example
+MONTH = timedelta(seconds=4)  # of this example
 
 subscriptions = Namespace("subscription", state=int)  # the state is a balance
 

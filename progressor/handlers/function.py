@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from functools import partial
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
@@ -20,6 +20,7 @@ from progressor.errors import InvalidRequest
 from progressor.handlers.codec import Shape, encode_json, faults, first_fault
 from progressor.handlers.handler import InvalidCall
 from progressor.handlers.handler_profile import HandlerProfile
+from progressor.handlers.process import Process
 from progressor.handlers.threads import run_in_thread
 
 _EMPTY = inspect.Parameter.empty
@@ -33,7 +34,7 @@ class Function:
     InvalidRequest if it is no function, or its signature or an annotation cannot be used.
     """
 
-    __slots__ = ("_args", "_has_default", "_returns", "call", "name", "profile")
+    __slots__ = ("_args", "_has_default", "_returns", "call", "name", "profile", "state")
 
     def __init__(
         self,
@@ -55,6 +56,8 @@ class Function:
             self.call = target if profile is None else partial(_watched, profile, target)
         parameters, returns = _signature(target, name, takes_args=takes_args)
         resolve = partial(_resolve, target=target, name=name, around=around)
+        self.state = _state_of(parameters[0].annotation, resolve)
+        """The type of the state that it expects of a process; Any if it does not say."""
         self._has_default = len(parameters) > 1 and parameters[1].default is not _EMPTY
         self._args: Shape | None = None
         if len(parameters) > 1:
@@ -143,6 +146,24 @@ def _signature(
         forms = "(process) or (process, args)" if takes_args else "(process)"
         raise InvalidRequest(f"{name} must take {forms}, not {signature}", field=name)
     return parameters, signature.return_annotation
+
+
+def _state_of(annotation: Any, resolve: Callable[[Any], Any]) -> Any:
+    """Return the state of `Process[State]`; Any for any other annotation."""
+    # Process may be imported for type checkers alone.
+    with suppress(InvalidRequest):
+        declared = resolve(annotation)
+        if isinstance(typing.get_origin(declared), type) and issubclass(
+            typing.get_origin(declared), Process
+        ):
+            (state,) = typing.get_args(declared)
+            return Any if isinstance(state, TypeVar) else state
+    return Any
+
+
+def shown_type(declared: Any) -> str:
+    """Return a type as its author wrote it, for the text of an error."""
+    return declared.__name__ if isinstance(declared, type) else str(declared)
 
 
 def _is_preset(parameter: inspect.Parameter) -> bool:

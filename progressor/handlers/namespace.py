@@ -9,21 +9,25 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from datetime import timedelta
 from enum import Enum
-from typing import Any, Final, TypeVar, overload
+from typing import Any, Concatenate, Final, Generic, ParamSpec, TypedDict, TypeVar, Unpack, overload
 
 from progressor.config import NamespaceOptions, OnZombie, RetryPolicy
 from progressor.errors import InvalidRequest
 from progressor.handlers.codec import ANY, RAW, Codec, Shape, Wire, fits_jsonb
-from progressor.handlers.function import Function, names_around
+from progressor.handlers.function import Function, names_around, shown_type
 from progressor.handlers.handler import Handler, InvalidCall
 from progressor.handlers.handler_profile import HandlerProfile
 from progressor.handlers.limits import checked
-from progressor.handlers.process import Draft, Process, WritableProcess
+from progressor.handlers.process import Draft, Process, StateT, WritableProcess
 from progressor.handlers.timer_calls import PREFIX, TIMER_CALLS, carry_out
 from progressor.inputs import check_namespace, check_text, names_like
 from progressor.model import Action, HistoryRange, Intent, SetTimer, Snapshot, Task, TaskType
 
-F = TypeVar("F", bound=Callable[..., Any])
+P = ParamSpec("P")
+T = TypeVar("T")
+S = TypeVar("S")
+_Served = Callable[Concatenate[Process[S], P], T]
+"""A function that serves processes of this state; a decorator returns it as it is."""
 
 _DEFAULT_POLICY = RetryPolicy()
 _DEFAULT_STEP_TIMEOUT = timedelta(seconds=60)
@@ -44,10 +48,24 @@ class MissingHandler(Exception):
     """A handler set a timer, or one is due, in a namespace without a timeout handler."""
 
 
-class Namespace:
+class _Keywords(TypedDict, total=False):
+    """The keywords of a namespace beside its state."""
+
+    handler: Handler | None
+    retry_policy: RetryPolicy
+    step_timeout: timedelta
+    concurrency: int
+    on_zombie: OnZombie
+    zombie_attempts: int
+    history: HistoryRange | None
+    codec: Codec | None
+
+
+class Namespace(Generic[StateT]):
     """A kind of process: its name, its options, and the functions that serve it.
 
-    `state` is the type of the state (a pydantic model, or any type that pydantic knows; None: any JSON).
+    `state` is the type of the state (a pydantic model, or any type that pydantic knows; None: any JSON). A
+    function that takes a `Process` of another state is refused: by type checkers, and as it is decorated.
     `handler` is a raw Handler instead of decorated functions. `step_timeout` (60 s) limits each run of a
     handler, `concurrency` (100) the steps of the namespace in one worker. `history` is the range of events
     that handlers get (None: none). `codec` stands between JSON and the tables; clients must use the same
@@ -58,6 +76,12 @@ class Namespace:
     `error`: either breaks the process.
     """
 
+    @overload
+    def __init__(self, name: str, *, state: type[StateT], **options: Unpack[_Keywords]) -> None: ...
+    @overload
+    def __init__(
+        self: Namespace[Any], name: str, *, state: Any = None, **options: Unpack[_Keywords]
+    ) -> None: ...
     def __init__(
         self,
         name: str,
@@ -84,7 +108,7 @@ class Namespace:
         self._handler = _check_handler(handler, state=state, codec=codec)
         self.wire: Final[Wire] = Wire(codec) if handler is None else RAW
         self._state = ANY if state is None else Shape(state, field="state")
-        self._has_state = state is not None
+        self._has_state, self._declared = state is not None, state
         self._singles: dict[TaskType, Function] = {}
         self._calls: dict[str, Function] = {}
         self._histories: dict[Function, HistoryRange | None] = {}
@@ -100,9 +124,11 @@ class Namespace:
         return self._handler is not None
 
     @overload
-    def init(self, function: F, /) -> F: ...
+    def init(self, function: _Served[StateT, P, T], /) -> _Served[StateT, P, T]: ...
     @overload
-    def init(self, /, *, history: _History = ..., fused: bool | None = None) -> Callable[[F], F]: ...
+    def init(
+        self, /, *, history: _History = ..., fused: bool | None = None
+    ) -> Callable[[_Served[StateT, P, T]], _Served[StateT, P, T]]: ...
     def init(
         self, function: Any = None, /, *, history: _History = _INHERIT, fused: bool | None = None
     ) -> Any:
@@ -116,11 +142,11 @@ class Namespace:
         return self._decorate(TaskType.INIT, function, names_around(), history=history, fused=fused)
 
     @overload
-    def call(self, function: F, /) -> F: ...
+    def call(self, function: _Served[StateT, P, T], /) -> _Served[StateT, P, T]: ...
     @overload
     def call(
         self, /, *, name: str | None = None, history: _History = ..., fused: bool | None = None
-    ) -> Callable[[F], F]: ...
+    ) -> Callable[[_Served[StateT, P, T]], _Served[StateT, P, T]]: ...
     def call(
         self,
         function: Any = None,
@@ -138,17 +164,21 @@ class Namespace:
         return self._decorate(TaskType.CALL, function, around, name=name, history=history, fused=fused)
 
     @overload
-    def timeout(self, function: F, /) -> F: ...
+    def timeout(self, function: _Served[StateT, P, T], /) -> _Served[StateT, P, T]: ...
     @overload
-    def timeout(self, /, *, history: _History = ...) -> Callable[[F], F]: ...
+    def timeout(
+        self, /, *, history: _History = ...
+    ) -> Callable[[_Served[StateT, P, T]], _Served[StateT, P, T]]: ...
     def timeout(self, function: Any = None, /, *, history: _History = _INHERIT) -> Any:
         """Serve the process's timer with `(process)`; `history` and InvalidRequest as for `init`."""
         return self._decorate(TaskType.TIMEOUT, function, names_around(), history=history)
 
     @overload
-    def repair(self, function: F, /) -> F: ...
+    def repair(self, function: _Served[StateT, P, T], /) -> _Served[StateT, P, T]: ...
     @overload
-    def repair(self, /, *, history: _History = ...) -> Callable[[F], F]: ...
+    def repair(
+        self, /, *, history: _History = ...
+    ) -> Callable[[_Served[StateT, P, T]], _Served[StateT, P, T]]: ...
     def repair(self, function: Any = None, /, *, history: _History = _INHERIT) -> Any:
         """Serve `repair` with `(process[, args])`; `history` and InvalidRequest as for `init`."""
         return self._decorate(TaskType.REPAIR, function, names_around(), history=history)
@@ -258,7 +288,7 @@ class Namespace:
         if not isinstance(fused, bool | None):
             raise InvalidRequest("fused must be True, False or None", field="fused")
 
-        def register(function: F) -> F:
+        def register(function: Callable[..., T]) -> Callable[..., T]:
             self._register(task_type, function, around, name=name, history=history, fused=fused)
             return function
 
@@ -281,6 +311,12 @@ class Namespace:
         # Steps of other types are never fused.
         profile = HandlerProfile(stated=fused) if task_type in (TaskType.INIT, TaskType.CALL) else None
         function = Function(target, name=label, takes_args=takes_args, around=around, profile=profile)
+        if self._has_state and function.state not in (Any, self._declared):
+            raise InvalidRequest(
+                f"{label} takes a process whose state is {shown_type(function.state)}, "
+                f"but that of namespace {self.name} is {shown_type(self._declared)}",
+                field=label,
+            )
         if task_type is TaskType.CALL:
             if name is None and not hasattr(target, "__name__"):
                 raise InvalidRequest(f"a {label} has no name: write @call(name=...)", field="name")

@@ -8,9 +8,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import is_dataclass
 from datetime import datetime, timedelta
-from typing import Any, Final, Generic, NoReturn, TypeVar, cast
+from typing import Any, Final, Generic, NoReturn, cast
 
 from pydantic import BaseModel, ValidationError
+from typing_extensions import TypeVar
 
 from progressor.errors import InvalidRequest, InvalidState, named
 from progressor.handlers.codec import ANY, JSON, Shape, Wire, encode_json, faults, json_object
@@ -29,7 +30,7 @@ from progressor.model import (
     UnsetTimer,
 )
 
-StateT = TypeVar("StateT")
+StateT = TypeVar("StateT", default=Any)
 
 _UNREAD: Final = object()
 

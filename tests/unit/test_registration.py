@@ -10,7 +10,7 @@ from pydantic import BaseModel
 from progressor import Client, Engine
 from progressor.errors import InvalidRequest
 from progressor.handlers.namespace import Namespace
-from progressor.handlers.process import Process
+from progressor.handlers.process import Process, StateT
 from progressor.model import HistoryRange, Intent, TaskType
 
 LAST = HistoryRange(limit=10, direction="backward")
@@ -248,3 +248,31 @@ def test_two_namespaces_of_one_name() -> None:
     """The error has the name."""
     with pytest.raises(InvalidRequest, match=r"the same name: billing$"):
         Engine("postgresql://", [Namespace("billing"), Namespace("other"), Namespace("billing")])
+
+
+@pytest.mark.parametrize("declared", [int, list[int], Pay])
+def test_a_process_of_another_state(declared: Any) -> None:
+    """The function would read a state that is not there."""
+    namespace = Namespace("billing", state=dict[str, int])
+
+    async def serve(process: Process[declared]) -> None: ...
+
+    with pytest.raises(
+        InvalidRequest, match=r"^serve takes a process whose state is .*, but that of names"
+    ):
+        namespace.call(serve)
+
+
+def test_processes_of_this_state_or_any() -> None:
+    """A function may leave the state open, or name it; a namespace without a declared one takes all."""
+    typed: Namespace[Any] = Namespace("billing", state=Pay)
+
+    async def named(process: Process[Pay]) -> None: ...
+    async def open_(process: Process[Any]) -> None: ...
+    async def bare(process: Process) -> None: ...
+    async def unresolved(process: "Process[Missing]") -> None: ...  # type: ignore[name-defined]  # noqa: F821
+    async def generic(process: Process[StateT]) -> None: ...
+
+    for function in (named, open_, bare, unresolved, generic):
+        typed.call(function)
+        Namespace("open").call(function)
