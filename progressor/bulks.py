@@ -127,7 +127,7 @@ class HeldBulk(Bulk):
     """A bulk whose row a round holds, since `now`.
 
     It looks behind the process `cursor_no`, unless it is `at_end`. From `paced_at` on its pace allows
-    another repair. It made its last progress at `still_since`; later, if its pace let it rest after that.
+    another repair. `still_since` is its last progress, or the end of a rest that its pace demanded.
     """
 
     now: datetime

@@ -177,7 +177,7 @@ class EngineOptions(ConnectionOptions):
     """The options of an engine, for its services and its steps; intervals have a jitter of a tenth."""
 
     scan_interval: Positive = timedelta(seconds=3)
-    """The interval at which timers are scanned; calls are scanned three times as often."""
+    """A scanner looks at calls and timers after a third of it, and sooner when a timer falls due."""
     scanner: bool = True
     """Run a scanner in the worker."""
     zombie_collector: bool = True

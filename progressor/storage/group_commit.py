@@ -75,9 +75,9 @@ class Batcher(Generic[Item, Result]):
         self._conflict = conflict
         self._size = size
         self._room = room
-        # Waiting items and their sizes, by the futures of their callers. Items with the same hash of
-        # `conflict` stand in one line, of which only the first can leave; a hash that two conflicts share
-        # by chance only delays the second. Then the number and the bytes of all that wait.
+        # The waiting items and their sizes, by the futures of their callers, in a line for each hash of
+        # `conflict`: only the first of a line can leave. Two conflicts of one hash only delay each other.
+        # Then the number and the bytes of all waiting items.
         self._lines: OrderedDict[int, OrderedDict[asyncio.Future[Result], tuple[Item, int]]] = OrderedDict()
         self._waiting = self._waiting_bytes = 0
         self._flights: set[asyncio.Task[None]] = set()

@@ -145,8 +145,8 @@ class Postpone:
 class Duplicate:
     """The key was used before for the same request: this is its task, with its answer once final.
 
-    `is_own`: an earlier try of this very request used it, and its answer was lost; or the request is done
-    as soon as it is accepted.
+    `is_own`: this very request made the task, in an earlier try whose answer was lost, or just now if it is
+    done as soon as it is accepted.
     """
 
     task: TaskRef

@@ -332,8 +332,8 @@ class Pool:
         self._bell.clear()
 
     async def _claim_once(self) -> None:
-        # Calls before timers. A claim leaves an eighth of the slots, or half of the last ones, to requests
-        # made in this OS process. It leaves no more, because each claim is a transaction.
+        # Calls before timers. A claim takes seven eighths of the slots, or half of the last; others are
+        # for requests made in this OS process. It takes so many because each claim is a transaction.
         for kind in KINDS:
             room = self._room() if kind in self._rung and self.free > 0 else 0
             if room <= 0 or not self.is_open:

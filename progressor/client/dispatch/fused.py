@@ -3,8 +3,9 @@
 Rule: each request has a slot before it is sent, and its handler has one turn of the loop behind the lock. A
 step that has ended is committed as finished, one that goes on as running, in the same transaction. If that
 fails, or its answer is lost, the flight prepares its requests, even if nobody waits for them any more. A
-task that was committed is found, and its handler goes on. Where nothing was committed, a handler that has
-ended is not run again if it would see the same process; any other begins anew when the first one has ended.
+task that was committed is found, and its handler goes on. If nothing was committed, the decision of a
+handler that has ended is used if its process is as it was; any other handler is run again, once its first
+run has ended.
 """
 
 from __future__ import annotations
@@ -108,6 +109,7 @@ class FusedBatch:
         self._began_at = time.monotonic()
         for held in claimed:
             self._begun[held.task.lease] = self._pools[held.task.namespace].begin(held)
+        # The handlers run here: the tasks that were begun have their turn of the loop.
         await asyncio.sleep(0)
         self._decided_at = time.monotonic()
         return [self._begun[task.lease].decided() for task in tasks]

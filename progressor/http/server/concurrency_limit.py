@@ -1,7 +1,7 @@
 """Places of requests: how many are under way here, and how many of them may be one caller's.
 
 Rule: a request too many is refused at once, before its body is read; if all places are taken, before its
-caller is authenticated, too. A caller has at most as many places as it leaves free.
+caller is authenticated, too. A caller may hold as many places as are free beside them.
 """
 
 from __future__ import annotations

@@ -76,7 +76,8 @@ class NamespaceSchemas:
         await self._require(namespace, _SchemaKey(task_type, name), value)
 
     async def check_state(self, namespace: str, value: Any) -> None:
-        """Raise Refusal, which names what is wrong, if this is no state of the namespace; None is one."""
+        """Raise Refusal, which names what is wrong, if this is no state of the namespace; None, no state,
+        passes."""
         if value is not None:
             await self._require(namespace, _STATE, value)
 

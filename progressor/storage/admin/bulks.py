@@ -9,7 +9,6 @@ and place are those of `progressor.bulks`.
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timedelta
@@ -28,7 +27,7 @@ from progressor.bulks import (
     HeldBulk,
 )
 from progressor.errors import InvalidRequest
-from progressor.model import ProcessStatus, TaskStatus, TaskType
+from progressor.model import ProcessStatus, TaskStatus, TaskType, new_lease
 from progressor.rights import like
 from progressor.storage.params import request_columns
 from progressor.storage.postgres.arrays import bigints, texts
@@ -226,7 +225,7 @@ def _request_of(bulk: HeldBulk, process_id: str) -> Request:
         task_type=TaskType.REPAIR,
         idempotency_key=key,
         request_hash=bulk.request_hash,
-        lease=secrets.randbits(63),
+        lease=new_lease(),
         name="simple_repair" if bulk.simple else None,
         args=None if bulk.simple else bulk.args,
     )

@@ -31,17 +31,17 @@ _FIRST_PAUSE, _LONGEST_PAUSE = 0.02, 1.0
 
 
 def always() -> bool:
-    """Return True: for operations on tasks that a worker holds."""
+    """Return True, as `holds` of an operation on tasks of a worker, which is never given up."""
     return True
 
 
 def never() -> bool:
-    """Return False: for operations that leave no task in a worker's hands."""
+    """Return False, as `holds` of an operation that leaves no task in a worker's hands."""
     return False
 
 
 Apart = Callable[[ErrorRule], bool]
-"""A test of a refusal: is one item perhaps the cause? After two such refusals each item is tried alone."""
+"""A test of an error: may one item be the cause? After two such errors each item is tried alone."""
 
 
 def as_one(_line: ErrorRule) -> bool:

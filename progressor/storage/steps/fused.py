@@ -2,7 +2,8 @@
 
 Rule: a handler begins only behind the lock, when its request is known to be no duplicate and need not wait;
 its result is committed with the request, or neither is. A handler that is not done after one turn of the
-event loop goes on, and its request is committed as running. After an error nothing is run here again.
+event loop goes on, and its request is committed as running. After an error the requests are prepared, in a
+transaction without handlers.
 """
 
 from __future__ import annotations
