@@ -7,50 +7,37 @@ constructors. A client that runs nothing itself has none.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Mapping
 from datetime import timedelta
 
 from progressor.storage import Kind
 from progressor.worker.pool import Pool
 
 
-class Pools(Mapping[str, Pool]):
+class Pools(dict[str, Pool]):
     """The slots of each namespace that is served here."""
 
-    def __init__(self) -> None:
-        self._pools: dict[str, Pool] = {}
-
     def add(self, pool: Pool) -> None:
-        self._pools[pool.namespace.name] = pool
-
-    def __getitem__(self, namespace: str) -> Pool:
-        return self._pools[namespace]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._pools)
-
-    def __len__(self) -> int:
-        return len(self._pools)
+        self[pool.namespace.name] = pool
 
     @property
     def busy(self) -> int:
         """The number of chains of steps that run."""
-        return sum(pool.busy for pool in self._pools.values())
+        return sum(pool.busy for pool in self.values())
 
     def free_slots(self) -> dict[str, int]:
         """Return the free slots by namespace, by which others choose the worker to wake."""
-        return {name: max(0, pool.free) for name, pool in self._pools.items()}
+        return {name: max(0, pool.free) for name, pool in self.items()}
 
     def ring(self, namespace: str, kind: Kind) -> None:
         """Ring the pool of a namespace, if it is served here: there may be work of this kind."""
-        pool = self._pools.get(namespace)
+        pool = self.get(namespace)
         if pool is not None:
             pool.ring(kind)
 
     async def run_next(self, namespace: str, process_no: int) -> bool:
         """Run the next task of a process in a lent slot; return False if none was run."""
-        return await self._pools[namespace].run_next(process_no)
+        return await self[namespace].run_next(process_no)
 
     async def stop(self, grace: timedelta) -> bool:
         """Stop claiming and let what runs finish; return True if all of it did within `grace`."""
-        return all(await asyncio.gather(*(pool.stop(grace) for pool in self._pools.values())))
+        return all(await asyncio.gather(*(pool.stop(grace) for pool in self.values())))

@@ -13,7 +13,7 @@ from contextlib import suppress
 from typing import Any, assert_never
 
 from progressor.client.dispatch.acceptor import Accepted, Acceptor
-from progressor.client.dispatch.request import request_of, seconds_of
+from progressor.client.dispatch.request import request_of
 from progressor.client.requests import Timeout
 from progressor.client.results import Receipt, response_of
 from progressor.errors import (
@@ -28,7 +28,13 @@ from progressor.errors import (
 from progressor.handlers.codec import RAW, Wire, require_in_range
 from progressor.handlers.namespace import Namespace
 from progressor.handlers.waits import waiting_for
-from progressor.inputs import check_count, check_namespace as _check_name, check_text, nearest_names
+from progressor.inputs import (
+    check_count,
+    check_namespace as _check_name,
+    check_seconds,
+    check_text,
+    nearest_names,
+)
 from progressor.model import LAST_ID, ProcessStatus, Snapshot, TaskType
 from progressor.node.node import Node
 from progressor.storage import Continue, Duplicate, Finished, Postpone, Request, TaskOutcome, TaskRef
@@ -55,6 +61,7 @@ class Dispatcher:
         # The wires of known namespaces: how values stand in their rows.
         self._wires = {name: namespace.wire for name, namespace in namespaces.items()}
         self._patience = node.options.patience.total_seconds()
+        self._reply_timeout = node.options.reply_timeout.total_seconds()
 
     async def check_namespace(self, namespace: str) -> None:
         """Raise NamespaceNotFound if a namespace is not known in the database."""
@@ -116,7 +123,7 @@ class Dispatcher:
 
     def seconds(self, timeout: Timeout) -> float:
         """Return how many seconds a caller waits; raise InvalidRequest if `timeout` is no time."""
-        return seconds_of(timeout, self._node.options.reply_timeout)
+        return self._reply_timeout if timeout is None else check_seconds("timeout", timeout)
 
     async def ask(self, request: Request, timeout: Timeout) -> Any:
         """Have the request accepted, wait for its answer, and return the response or raise its error.

@@ -5,12 +5,10 @@ from __future__ import annotations
 import hashlib
 import os
 from base64 import urlsafe_b64encode
-from datetime import timedelta
 from typing import Any
 
-from progressor.client.requests import Timeout
 from progressor.handlers.codec import encode, json_object
-from progressor.inputs import check_namespace, check_seconds, check_text
+from progressor.inputs import check_namespace, check_text
 from progressor.model import Metadata, TaskType, new_lease
 from progressor.storage import Request
 
@@ -54,8 +52,3 @@ def _request_hash(task_type: TaskType, name: str | None, args: bytes | None) -> 
     head = "\0".join(parts).encode()
     # 12 bytes are enough to tell two requests of one key apart; they are stored with each request.
     return hashlib.sha256(head + b"\0" + (args or b"")).digest()[:12]
-
-
-def seconds_of(timeout: Timeout, default: timedelta) -> float:
-    """Return how many seconds a caller waits; raise InvalidRequest if `timeout` is no time."""
-    return check_seconds("timeout", default if timeout is None else timeout)

@@ -7,18 +7,17 @@ that must not be repeated is sent once.
 from __future__ import annotations
 
 import asyncio
-from datetime import timedelta
 from typing import Any
 from urllib.parse import urlencode
 
 import httpx
 
-from progressor.client.dispatch.request import seconds_of
 from progressor.client.requests import Timeout
 from progressor.errors import InvalidRequest, RequestLost, StorageUnavailable
 from progressor.http.client.decode import error_of, is_accepted
 from progressor.http.client.exchange import Answer, Asking, HttpxTransport, NoAnswer, Transport
 from progressor.http.client.retry import RetryBudget
+from progressor.inputs import check_seconds
 
 # Seconds of silence that a server may have, beyond those that it was asked to wait.
 _TRANSPORT_SECONDS = 10.0
@@ -39,7 +38,7 @@ class RetryingTransport:
         timeout: Timeout,
         transport: httpx.AsyncBaseTransport | None,
     ) -> None:
-        self._patience = timedelta(seconds=seconds_of(timeout, timedelta(seconds=60)))
+        self._patience = 60.0 if timeout is None else check_seconds("timeout", timeout)
         self._url = _checked(url)
         self._headers = {} if token is None else {"Authorization": f"Bearer {token}"}
         self._transport = _own_transport(self._url) if transport is None else HttpxTransport(transport)
@@ -52,11 +51,11 @@ class RetryingTransport:
 
     def patience(self, timeout: Timeout = None) -> RetryBudget:
         """Return the patience of a request that begins now; None: that of the client."""
-        return RetryBudget(seconds_of(timeout, self._patience))
+        return RetryBudget(self._patience if timeout is None else check_seconds("timeout", timeout))
 
     async def once(self, method: str, url: str, **request: Any) -> Answer:
         """Send a request that cannot be repeated safely, once, and return its answer or raise its error."""
-        seconds = self._patience.total_seconds()
+        seconds = self._patience
         answer = await self.exchange(method, url, seconds, within=seconds, **request)
         if not answer.is_success:
             raise error_of(answer)
