@@ -12,6 +12,7 @@ import httpx
 import pytest
 
 from progressor import Client
+from progressor.client.results import Health
 from progressor.errors import InvalidRequest
 from progressor.http.server.app import make_app
 from progressor.http.server.auth import rate_limit
@@ -110,6 +111,24 @@ async def test_one_request_too_many_is_told_to_come_back(serve: Serve) -> None:
     gate.open()
     assert [answer.json() for answer in await asyncio.gather(*waiting)] == ["waited"] * 2
     assert (await api.get(PROCESS)).status_code == 200
+
+
+async def test_a_probe_takes_no_place(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that waits for a database that does not answer keeps no request out."""
+    begun, gate = asyncio.Event(), asyncio.Event()
+
+    async def slow(_: Client) -> Health:
+        begun.set()
+        await gate.wait()
+        return Health(True, None, 0, ())
+
+    monkeypatch.setattr(Client, "health", slow)
+    api = await serve(shop.make(), options=HttpOptions(max_requests=1))
+    probe = asyncio.create_task(api.get("/health"))
+    await begun.wait()
+    assert (await api.post(PROCESS, json={"item": "tea"})).status_code == 201
+    gate.set()
+    assert (await probe).status_code == 200
 
 
 async def test_a_caller_leaves_as_many_places_as_it_has(client: Client, serve: Serve) -> None:

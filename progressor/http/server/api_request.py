@@ -19,7 +19,7 @@ from progressor.client.client import Client
 from progressor.http.server.auth.principals import NOBODY
 from progressor.http.server.auth.rate_limit import RateStatus
 from progressor.http.server.auth.scopes import Access
-from progressor.http.server.concurrency_limit import Places
+from progressor.http.server.concurrency_limit import Place, Places
 from progressor.http.server.options import HttpOptions
 from progressor.http.server.problems import Refusal
 from progressor.http.server.request_headers import Preferences, accepts, preferences_of
@@ -58,7 +58,7 @@ class ApiRequest(Request):
     def __init__(self, scope: AsgiScope, receive: Receive, send: Send) -> None:
         super().__init__(scope, receive, send)
         self.server: RouteContext = scope["app"].state.server
-        self.place = self.server.places.take()
+        self.place = Place(self.server.places)
         self.facts = facts_of(scope)
         self.caller = NOBODY
         self.rate: RateStatus | None = None

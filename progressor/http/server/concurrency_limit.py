@@ -14,22 +14,24 @@ from progressor.http.wire.problems import OVERLOADED, RETRY_AFTER_SECONDS, TOO_L
 
 
 class Place:
-    """One request's place among those that are under way."""
+    """One request's place among those that are under way, from `enter` to `leave`."""
 
     def __init__(self, places: Places) -> None:
         self._places = places
+        self._is_taken = False
         self._caller: str | None = None
         self._memory = 0
 
-    def require(self) -> None:
-        """Raise Refusal (503) if more requests are under way than there are places."""
-        most = self._places.most
-        if self._places.taken > most:
+    def enter(self) -> None:
+        """Take the place; raise Refusal (503) if none is free."""
+        if not self._places.free:
             raise Refusal(
                 OVERLOADED,
-                f"{most:,} requests are under way here, which is as many as it takes",
+                f"{self._places.most:,} requests are under way here, which is as many as it takes",
                 headers={"Retry-After": str(RETRY_AFTER_SECONDS)},
             )
+        self._places.taken += 1
+        self._is_taken = True
 
     def claim(self, caller: str) -> None:
         """Count the request as this caller's; raise Refusal (429) if fewer places are left than it has."""
@@ -71,7 +73,7 @@ class Place:
         """Give the place, and its memory, to other requests."""
         self.keep(0)
         places = self._places
-        places.taken -= 1
+        places.taken -= self._is_taken
         if self._caller is not None:
             places.taken_by[self._caller] -= 1
             if not places.taken_by[self._caller]:
@@ -91,8 +93,3 @@ class Places:
     def free(self) -> int:
         """Return how many more requests may be under way."""
         return self.most - self.taken
-
-    def take(self) -> Place:
-        """Return a place for a request, which counts until it leaves, be it one too many or not."""
-        self.taken += 1
-        return Place(self)

@@ -71,7 +71,7 @@ class Operation(Route):
         self._refuses_keys = IDEMPOTENCY_KEY not in kept and not is_read
         bodies = [body for _, body in self.answers.values() if body is not None]
         self._is_json = bool(bodies) and all(isinstance(body, type) for body in bodies)
-        # Probes are never too many: a server must not be restarted because it is busy.
+        # Probes need no place: a server must not be restarted because it is busy.
         self._is_bounded = not path.startswith("/health")
 
     async def handle(self, scope: AsgiScope, receive: Receive, send: Send) -> None:
@@ -107,7 +107,7 @@ class Operation(Route):
     async def _admitted(self, request: ApiRequest) -> dict[str, Any]:
         """Return the parameters of a request whose caller may make it; raise Refusal or InvalidRequest."""
         if self._is_bounded:
-            request.place.require()
+            request.place.enter()
         if self.scope is not None:
             await self._admit(request, self.scope)
         require_single(request.headers)
