@@ -69,6 +69,13 @@ class Function:
             None if answer in _BY_VALUE else Shape(answer, field=f"{name}: the return annotation")
         )
 
+    def fits(self, state: Any) -> bool:
+        """Return whether it may serve processes of this state; only two unrelated classes do not fit."""
+        one, other = (typing.get_origin(each) or each for each in (self.state, state))
+        if not (_is_class(one) and _is_class(other)):
+            return True
+        return issubclass(one, other) or issubclass(other, one)
+
     def read_args(self, plain: bytes | None) -> tuple[Any, ...]:
         """Return the arguments of the function after the process; InvalidCall if they do not fit."""
         if self._args is None:
@@ -159,6 +166,11 @@ def _state_of(annotation: Any, resolve: Callable[[Any], Any]) -> Any:
             (state,) = typing.get_args(declared)
             return Any if isinstance(state, TypeVar) else state
     return Any
+
+
+def _is_class(kind: Any) -> bool:
+    # Any, unions and Annotated are classes too in some releases of Python.
+    return isinstance(kind, type) and kind.__module__ not in ("typing", "types")
 
 
 def shown_type(declared: Any) -> str:

@@ -311,7 +311,7 @@ class Namespace(Generic[StateT]):
         # Steps of other types are never fused.
         profile = HandlerProfile(stated=fused) if task_type in (TaskType.INIT, TaskType.CALL) else None
         function = Function(target, name=label, takes_args=takes_args, around=around, profile=profile)
-        if self._has_state and function.state not in (Any, self._declared):
+        if self._has_state and not function.fits(self._declared):
             raise InvalidRequest(
                 f"{label} takes a process whose state is {shown_type(function.state)}, "
                 f"but that of namespace {self.name} is {shown_type(self._declared)}",

@@ -250,7 +250,7 @@ def test_two_namespaces_of_one_name() -> None:
         Engine("postgresql://", [Namespace("billing"), Namespace("other"), Namespace("billing")])
 
 
-@pytest.mark.parametrize("declared", [int, list[int], Pay])
+@pytest.mark.parametrize("declared", [int, list[int], Pay, None])
 def test_a_process_of_another_state(declared: Any) -> None:
     """The function would read a state that is not there."""
     namespace = Namespace("billing", state=dict[str, int])
@@ -272,7 +272,11 @@ def test_processes_of_this_state_or_any() -> None:
     async def bare(process: Process) -> None: ...
     async def unresolved(process: "Process[Missing]") -> None: ...  # type: ignore[name-defined]  # noqa: F821
     async def generic(process: Process[StateT]) -> None: ...
+    async def optional(process: Process[Pay | None]) -> None: ...
 
-    for function in (named, open_, bare, unresolved, generic):
+    async def loose(process: Process[dict[str, Any]]) -> None: ...
+
+    Namespace("loose", state=dict).init(loose)
+    for function in (named, open_, bare, unresolved, generic, optional):
         typed.call(function)
         Namespace("open").call(function)
