@@ -32,6 +32,8 @@ def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], s
 def shop(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(HERE)
     monkeypatch.setattr(sys, "path", sys.path[:])
+    # Other tests have a module of this name.
+    monkeypatch.delitem(sys.modules, "shop", raising=False)
 
 
 @pytest.mark.usefixtures("shop")
