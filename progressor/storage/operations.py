@@ -176,7 +176,7 @@ class Storage(Bulks, Oversight, TokenStatements):
             if final is not None:
                 raise final from None
             metrics.STORAGE_REPETITIONS.inc()
-            raise Doubtful from error
+            raise Doubtful from None
         self.outage.worked()
 
     def fused_call(
