@@ -82,7 +82,8 @@ BIG = {"processes", "tasks", "events", "schedule", "running", "removed_processes
 KEYS = {
     "processes_pkey": ("process_no =",),
     "processes_name": ("namespace_no =", "process_id ="),
-    "removed_processes_by_name": ("namespace =", "process_id =", "by_key ="),
+    # A statement first looks whether there is any.
+    "removed_processes_by_name": ("namespace =", "process_id ="),
     "removed_processes_pkey": ("process_no =",),
     # Of the removed ones the few large ones.
     "removed_processes_with_events": (),

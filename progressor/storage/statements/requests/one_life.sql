@@ -28,3 +28,5 @@ CROSS JOIN LATERAL (
         AND t.lease = i.lease
     OFFSET 0
 ) AS made
+WHERE
+    -- include lived_before
