@@ -11,10 +11,12 @@ from functools import partial
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
+from progressor.app.app import check_namespaces
+from progressor.app.resources import check_resources
 from progressor.client.engine_client import EngineClient
 from progressor.config import EngineOptions
 from progressor.errors import InvalidRequest
-from progressor.handlers.namespace import Namespace, check_namespaces
+from progressor.handlers.namespace import Namespace
 from progressor.handlers.waits import Lending
 from progressor.loggers import Logger
 from progressor.model import Task, shown_id
@@ -78,6 +80,7 @@ class Engine:
             raise InvalidRequest(
                 f"two namespaces have the same name: {', '.join(twice)}", field="namespaces"
             )
+        check_resources(self.namespaces, {})
         self._dsn = dsn
         self._entered: _EngineParts | None = None
 

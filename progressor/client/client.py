@@ -15,6 +15,7 @@ from types import TracebackType
 from typing import Any, Literal, ParamSpec, Self, TypeVar
 
 from progressor import metrics
+from progressor.app.app import check_namespaces
 from progressor.client.admin import AdminMethods
 from progressor.client.bulk_repairs import BulkRepairing
 from progressor.client.dispatch.dispatcher import Dispatcher, namespace_not_found
@@ -31,7 +32,7 @@ from progressor.errors import (
     ProgressorError,
 )
 from progressor.handlers.codec import Codec, Wire
-from progressor.handlers.namespace import Namespace, check_namespaces
+from progressor.handlers.namespace import Namespace
 from progressor.handlers.process import Process
 from progressor.inputs import check_namespace, check_text
 from progressor.model import (

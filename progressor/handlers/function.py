@@ -10,6 +10,7 @@ import inspect
 import typing
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
+from copy import copy
 from functools import partial
 from types import SimpleNamespace
 from typing import Any, TypeVar
@@ -24,17 +25,30 @@ from progressor.handlers.process import Process
 from progressor.handlers.threads import run_in_thread
 
 _EMPTY = inspect.Parameter.empty
+_KEYWORD = inspect.Parameter.KEYWORD_ONLY
 _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 _BY_VALUE = (_EMPTY, Any, None, type(None))
+_POSITIONAL_NAMES = ("process", "args")
 
 
 class Function:
-    """A user's function with the shapes of its arguments and its answer.
+    """A user's function with the shapes of its arguments and its answer, and the names of its resources.
 
     InvalidRequest if it is no function, or its signature or an annotation cannot be used.
     """
 
-    __slots__ = ("_args", "_has_default", "_returns", "call", "name", "profile", "state")
+    __slots__ = (
+        "_args",
+        "_has_default",
+        "_is_async",
+        "_returns",
+        "_target",
+        "call",
+        "name",
+        "profile",
+        "resources",
+        "state",
+    )
 
     def __init__(
         self,
@@ -46,16 +60,20 @@ class Function:
         profile: HandlerProfile | None = None,
     ) -> None:
         self.name = name
-        is_async = _is_async(target)
-        if not is_async and profile is not None and profile.stated:
+        self._target, self._is_async = target, _is_async(target)
+        if not self._is_async and profile is not None and profile.stated:
             raise InvalidRequest(f"{name} is a plain function, which runs in a thread", field="fused")
-        self.profile = profile if is_async else None
+        self.profile = profile if self._is_async else None
         """The profile of an async function; None: a step of it cannot be fused."""
-        self.call: Callable[..., Awaitable[Any]] = partial(run_in_thread, target)
-        if is_async:
-            self.call = target if profile is None else partial(_watched, profile, target)
-        parameters, returns = _signature(target, name, takes_args=takes_args)
+        parameters, keywords, returns = _signature(target, name, takes_args=takes_args)
         resolve = partial(_resolve, target=target, name=name, around=around)
+        self.resources: Mapping[str, Any] = {
+            each.name: _hint(each.annotation, resolve) for each in keywords
+        }
+        """The resources that it takes by their names, with their types; Any for one that is not known."""
+        self.call: Callable[..., Awaitable[Any]] = (
+            partial(_unbound, self) if self.resources else self._caller({}, self.profile)
+        )
         self.state = _state_of(parameters[0].annotation, resolve)
         """The type of the state that it expects of a process; Any if it does not say."""
         self._has_default = len(parameters) > 1 and parameters[1].default is not _EMPTY
@@ -68,6 +86,23 @@ class Function:
         self._returns = (
             None if answer in _BY_VALUE else Shape(answer, field=f"{name}: the return annotation")
         )
+
+    def bound(self, resources: Mapping[str, Any]) -> Function:
+        """Return this function with its resources, which may be more; itself if it takes none."""
+        if not self.resources:
+            return self
+        bound = copy(self)
+        bound.profile = None if self.profile is None else HandlerProfile(stated=self.profile.stated)
+        bound.call = self._caller({name: resources[name] for name in self.resources}, bound.profile)
+        return bound
+
+    def _caller(
+        self, resources: Mapping[str, Any], profile: HandlerProfile | None
+    ) -> Callable[..., Awaitable[Any]]:
+        target = partial(self._target, **resources) if resources else self._target
+        if not self._is_async:
+            return partial(run_in_thread, target)
+        return target if profile is None else partial(_watched, profile, target)
 
     def fits(self, state: Any) -> bool:
         """Return whether it may serve processes of this state; only two unrelated classes do not fit."""
@@ -130,6 +165,13 @@ def _watched(profile: HandlerProfile, target: Callable[..., Any], *args: Any) ->
     return profile.watched(target(*args))
 
 
+async def _unbound(function: Function, *_args: Any) -> None:
+    raise InvalidRequest(
+        f"{function.name} takes resources ({', '.join(function.resources)}), which an engine hands to it",
+        field="resources",
+    )
+
+
 def _is_async(target: Callable[..., Any]) -> bool:
     return inspect.iscoroutinefunction(target) or inspect.iscoroutinefunction(
         getattr(target, "__call__", None)  # noqa: B004  # the method itself is needed
@@ -138,7 +180,8 @@ def _is_async(target: Callable[..., Any]) -> bool:
 
 def _signature(
     target: Callable[..., Any], name: str, *, takes_args: bool
-) -> tuple[list[inspect.Parameter], Any]:
+) -> tuple[list[inspect.Parameter], list[inspect.Parameter], Any]:
+    """Return the parameters for process and arguments, those for resources, and the type of the answer."""
     if not callable(target) or isinstance(target, type):
         raise InvalidRequest(f"{name} must be a function, not {target!r:.80}", field=name)
     if inspect.isgeneratorfunction(target) or inspect.isasyncgenfunction(target):
@@ -147,12 +190,23 @@ def _signature(
         signature = inspect.signature(target)
     except (TypeError, ValueError, NameError) as error:
         raise InvalidRequest(f"{name} has no readable signature: {error}", field=name) from error
-    parameters = [each for each in signature.parameters.values() if not _is_preset(each)]
-    most = 2 if takes_args else 1
-    if not 1 <= len(parameters) <= most or any(each.kind not in _POSITIONAL for each in parameters):
+    keywords = [each for each in signature.parameters.values() if each.kind is _KEYWORD]
+    parameters = [each for each in signature.parameters.values() if each.kind is not _KEYWORD]
+    # A keyword with a default is the function's own affair (functools.partial makes such).
+    resources = [each for each in keywords if each.default is _EMPTY]
+    odd = any(each.kind not in _POSITIONAL for each in parameters)
+    odd = odd or any(each.name in _POSITIONAL_NAMES for each in resources)
+    if odd or not 1 <= len(parameters) <= (2 if takes_args else 1):
         forms = "(process) or (process, args)" if takes_args else "(process)"
         raise InvalidRequest(f"{name} must take {forms}, not {signature}", field=name)
-    return parameters, signature.return_annotation
+    return parameters, resources, signature.return_annotation
+
+
+def _hint(annotation: Any, resolve: Callable[[Any], Any]) -> Any:
+    """Return the type of a resource, which may be imported for type checkers alone: Any then."""
+    with suppress(InvalidRequest):
+        return Any if annotation is _EMPTY else resolve(annotation)
+    return Any
 
 
 def _state_of(annotation: Any, resolve: Callable[[Any], Any]) -> Any:
@@ -176,11 +230,6 @@ def _is_class(kind: Any) -> bool:
 def shown_type(declared: Any) -> str:
     """Return a type as its author wrote it, for the text of an error."""
     return declared.__name__ if isinstance(declared, type) else str(declared)
-
-
-def _is_preset(parameter: inspect.Parameter) -> bool:
-    """Return whether it is a keyword with a default, which we leave (functools.partial makes such)."""
-    return parameter.kind is inspect.Parameter.KEYWORD_ONLY and parameter.default is not _EMPTY
 
 
 def _resolve(annotation: Any, *, target: Callable[..., Any], name: str, around: Mapping[str, Any]) -> Any:

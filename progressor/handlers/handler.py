@@ -32,6 +32,22 @@ def handler_of(task: Task) -> str:
     return task.name or task.task_type.value
 
 
+def check_handler(handler: Any, *, state: Any, codec: object) -> Handler | None:
+    """Return the raw handler of a namespace, if it has one; InvalidRequest unless it can serve alone."""
+    if handler is None:
+        return None
+    if isinstance(handler, type) or not callable(getattr(handler, "process", None)):
+        raise InvalidRequest(
+            "handler must be an object with `async def process(task, process)`", field="handler"
+        )
+    if state is not None:
+        raise InvalidRequest("state= needs decorated functions, not handler=", field="state")
+    if codec is not None:
+        raise InvalidRequest("codec= needs decorated functions, not handler=", field="codec")
+    checked_handler: Handler = handler
+    return checked_handler
+
+
 class InvalidCall(InvalidRequest):
     """The request itself is wrong: an unknown call, or bad arguments. Only the typed layer raises it.
 

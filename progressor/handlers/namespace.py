@@ -6,7 +6,8 @@ encodes. A Namespace is a Handler.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from copy import copy
 from datetime import timedelta
 from enum import Enum
 from typing import Any, Concatenate, Final, Generic, ParamSpec, TypedDict, TypeVar, Unpack, overload
@@ -15,7 +16,7 @@ from progressor.config import NamespaceOptions, OnZombie, RetryPolicy
 from progressor.errors import InvalidRequest
 from progressor.handlers.codec import ANY, RAW, Codec, Shape, Wire, fits_jsonb
 from progressor.handlers.function import Function, names_around, shown_type
-from progressor.handlers.handler import Handler, InvalidCall
+from progressor.handlers.handler import Handler, InvalidCall, check_handler
 from progressor.handlers.handler_profile import HandlerProfile
 from progressor.handlers.limits import checked
 from progressor.handlers.process import Draft, Process, StateT, WritableProcess
@@ -105,7 +106,7 @@ class Namespace(Generic[StateT]):
             zombie_attempts=zombie_attempts,
             history=history,
         )
-        self._handler = _check_handler(handler, state=state, codec=codec)
+        self._handler = check_handler(handler, state=state, codec=codec)
         self.wire: Final[Wire] = Wire(codec) if handler is None else RAW
         self._state = ANY if state is None else Shape(state, field="state")
         self._has_state, self._declared = state is not None, state
@@ -122,6 +123,24 @@ class Namespace(Generic[StateT]):
     def is_raw(self) -> bool:
         """True if a raw Handler serves it, in bytes."""
         return self._handler is not None
+
+    @property
+    def functions(self) -> Sequence[Function]:
+        """The decorated functions."""
+        return (*self._singles.values(), *self._calls.values())
+
+    def bound(self, resources: Mapping[str, Any]) -> Namespace[StateT]:
+        """Return this namespace with the resources of its functions; itself if none takes any."""
+        functions = {each: each.bound(resources) for each in self.functions}
+        if all(each is function for function, each in functions.items()):
+            return self
+        bound = copy(self)
+        vars(bound).update(
+            _singles={key: functions[each] for key, each in self._singles.items()},
+            _calls={key: functions[each] for key, each in self._calls.items()},
+            _histories={functions[each]: history for each, history in self._histories.items()},
+        )
+        return bound
 
     @overload
     def init(self, function: _Served[StateT, P, T], /) -> _Served[StateT, P, T]: ...
@@ -360,33 +379,6 @@ class Namespace(Generic[StateT]):
                 "the client must use the namespace's codec",
                 field="args",
             ) from error
-
-
-def check_namespaces(given: object) -> tuple[Namespace, ...]:
-    """Return the namespaces of an engine or a client; InvalidRequest unless it is an iterable of them."""
-    namespaces = tuple(given) if isinstance(given, Iterable) else (given,)
-    found = tuple(each for each in namespaces if isinstance(each, Namespace))
-    if not isinstance(given, Iterable) or len(found) < len(namespaces):
-        kind = type(given).__name__
-        raise InvalidRequest(
-            f"namespaces must be a list of Namespace, [billing] say, not {kind}", field="namespaces"
-        )
-    return found
-
-
-def _check_handler(handler: Any, *, state: Any, codec: Codec | None) -> Handler | None:
-    if handler is None:
-        return None
-    if isinstance(handler, type) or not callable(getattr(handler, "process", None)):
-        raise InvalidRequest(
-            "handler must be an object with `async def process(task, process)`", field="handler"
-        )
-    if state is not None:
-        raise InvalidRequest("state= needs decorated functions, not handler=", field="state")
-    if codec is not None:
-        raise InvalidRequest("codec= needs decorated functions, not handler=", field="codec")
-    checked_handler: Handler = handler
-    return checked_handler
 
 
 def _add(functions: dict[Any, Function], key: Any, function: Function, *, what: str) -> None:
