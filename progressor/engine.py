@@ -87,7 +87,7 @@ class Engine:
     def _build(self) -> _EngineParts:
         options = self.options
         pools = Pools()
-        node = Node(self._dsn, options, ring=pools.ring)
+        node = self._made_node(pools)
         lending = Lending(node.place, pools, pools.run_next)
         workers: list[Worker] = []
         budget = ResultBudget()
@@ -104,11 +104,6 @@ class Engine:
             workers.append(worker)
             pools.add(self._pool(node, worker, namespace, budget))
         witness = Witness(node.node_id, lease_age=options.lease_age)
-        services: list[PeriodicService] = []
-        if options.scanner:
-            services.append(scanner_on(node, options, list(pools)))
-        if options.zombie_collector:
-            services += (zombie_collector_on(node, options, witness), bulk_runner_on(node, options))
         return _EngineParts(
             node,
             workers,
@@ -117,8 +112,20 @@ class Engine:
             self._heartbeat(node, witness, pools),
             LoopLag(partial(_step_in, workers)),
             lending,
-            services,
+            self._services(node, witness, pools),
         )
+
+    def _made_node(self, pools: Pools) -> Node:
+        return Node(self._dsn, self.options, ring=pools.ring)
+
+    def _services(self, node: Node, witness: Witness, pools: Pools) -> Sequence[PeriodicService]:
+        options = self.options
+        services: list[PeriodicService] = []
+        if options.scanner:
+            services.append(scanner_on(node, options, list(pools)))
+        if options.zombie_collector:
+            services += (zombie_collector_on(node, options, witness), bulk_runner_on(node, options))
+        return services
 
     def _pool(self, node: Node, worker: Worker, namespace: Namespace, budget: ResultBudget) -> Pool:
         options = self.options

@@ -9,6 +9,7 @@ import asyncio
 import contextvars
 import secrets
 from collections.abc import Callable
+from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -23,6 +24,7 @@ from progressor.storage import (
     SessionPool,
     Signals,
     Storage,
+    VirtualSession,
     batch_steps,
     place_of,
     refuse_lent_sessions,
@@ -31,22 +33,37 @@ from progressor.storage import (
 )
 
 if TYPE_CHECKING:
-    from progressor.storage import Reads
+    from progressor.storage import Clock, Reads
 
 B = TypeVar("B", bound=Batcher[Any, Any])
 
 
 class Node:
-    """One OS process on one database; `node_id` is random per start. `ring` is called for work here."""
+    """One OS process on one database; `node_id` is random per start. `ring` is called for work here.
 
-    def __init__(self, dsn: str, options: ConnectionOptions, *, ring: Callable[[str, Kind], None]) -> None:
+    With a `clock` it is in virtual time.
+    """
+
+    def __init__(
+        self,
+        dsn: str,
+        options: ConnectionOptions,
+        *,
+        ring: Callable[[str, Kind], None],
+        clock: Clock | None = None,
+    ) -> None:
         self.dsn = with_defaults(dsn)
         self.options = options
         self.node_id = secrets.randbits(63)
         schema = options.database_schema
         self.place = (*place_of(dsn).values(), schema)
+        self._clock = clock
         self._connections = SessionPool(
-            self.dsn, limit=options.connections, schema=schema, session_state=options.session_state
+            self.dsn,
+            limit=options.connections,
+            schema=schema,
+            session_state=options.session_state,
+            **({} if clock is None else {"make": partial(VirtualSession, clock=clock)}),
         )
         self.storage = Storage(self._connections, patience=options.patience)
         self._batchers: list[Batcher[Any, Any]] = []
@@ -105,6 +122,7 @@ class Node:
             schema=self.options.database_schema,
             session_state=self.options.session_state,
             outage=self.storage.outage,
+            clock=self._clock,
         )
 
     async def connected(self) -> None:
@@ -193,6 +211,17 @@ class Node:
         await self._connections.close()
         if self._reads is not None:
             await self._reads.close()
+
+    @property
+    def is_idle(self) -> bool:
+        """Return whether no request and no result of a step is on its way to PostgreSQL."""
+        return all(batcher.is_idle for batcher in self._batchers)
+
+    async def idle(self) -> None:
+        """Wait until no request and no result of a step is on its way to PostgreSQL."""
+        while not self.is_idle:
+            for batcher in self._batchers:
+                await batcher.idle()
 
     def stops(self, batcher: B) -> B:
         """Have this batcher stopped with the node; return it."""

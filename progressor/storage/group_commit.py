@@ -93,6 +93,16 @@ class Batcher(Generic[Item, Result]):
         self._on_landing = watched("batch", self._land)
         self._on_arrival = watched("batch", self._came_alone)
 
+    @property
+    def is_idle(self) -> bool:
+        """Return whether no item waits to leave, or is under way."""
+        return not (self._waiting or self._flights or self._alone)
+
+    async def idle(self) -> None:
+        """Wait until no item waits to leave, or is under way."""
+        while not self.is_idle:
+            await asyncio.wait({*self._flights, *self._alone})
+
     def submit(self, item: Item) -> asyncio.Future[Result]:
         """Return the future of the item's result; StorageUnavailable if there is no room, or after `stop`.
 

@@ -76,7 +76,7 @@ class Pool:
         self._chains: dict[StepTask[object], Claimed] = {}
         self._background = Background(namespace=namespace.name)
         self._outage = Outage(log, _LINES, namespace=namespace.name)
-        self._drained = asyncio.Event()
+        self.drained = asyncio.Event()
         self._on_end = watched("step", self._chain_ended)
         self.is_open = False
         """True from `start` to `stop`: new work is begun."""
@@ -138,7 +138,7 @@ class Pool:
         if self._rung:
             self._bell.set()
         if self._is_drained:
-            self._drained.set()
+            self.drained.set()
 
     @property
     def _is_drained(self) -> bool:
@@ -380,8 +380,8 @@ class Pool:
                 # Then what runs, and the requests for which a slot is reserved: they may still be accepted.
                 # Hung handlers are not waited for: their steps are over.
                 while not self._is_drained:
-                    self._drained.clear()
-                    await self._drained.wait()
+                    self.drained.clear()
+                    await self.drained.wait()
         except TimeoutError:
             await self._give_up()
             return False

@@ -24,6 +24,18 @@ class Pools(dict[str, Pool]):
         """The number of chains of steps that run."""
         return sum(pool.busy for pool in self.values())
 
+    @property
+    def is_idle(self) -> bool:
+        """Return whether all slots are free and no task is known to wait."""
+        return all(pool.is_idle for pool in self.values())
+
+    async def idle(self) -> None:
+        """Wait until all slots are free and no task is known to wait."""
+        for pool in self.values():
+            while not pool.is_idle:
+                pool.drained.clear()
+                await pool.drained.wait()
+
     def free_slots(self) -> dict[str, int]:
         """Return the free slots by namespace, by which others choose the worker to wake."""
         return {name: max(0, pool.free) for name, pool in self.items()}

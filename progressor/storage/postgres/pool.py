@@ -8,7 +8,7 @@ for a while is closed, so that others find a place on the server.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from types import TracebackType
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -141,11 +141,18 @@ class SessionPool(ConnectionPool[Session]):
     """The engine's own sessions with one database.
 
     With `session_state=False` nothing is left in a session between transactions (no prepared statements,
-    settings for each transaction), as a pooler in transaction mode demands.
+    settings for each transaction), as a pooler in transaction mode demands. `make` makes a session of a
+    connection.
     """
 
     def __init__(
-        self, dsn: str, *, limit: int, schema: str = DEFAULT_SCHEMA, session_state: bool = True
+        self,
+        dsn: str,
+        *,
+        limit: int,
+        schema: str = DEFAULT_SCHEMA,
+        session_state: bool = True,
+        make: Callable[..., Session] = Session,
     ) -> None:
         super().__init__(limit=limit)
         self.dsn = dsn
@@ -153,6 +160,7 @@ class SessionPool(ConnectionPool[Session]):
         self.reached: tuple[str, int] | None = None
         self._schema = schema
         self._session_state = session_state
+        self._make = make
 
     async def _open(self) -> Session:
         connection = await session_setup.connect(
@@ -161,7 +169,7 @@ class SessionPool(ConnectionPool[Session]):
         self.role = connection.info.user
         self.reached = (connection.info.host, connection.info.port)
         try:
-            return Session(connection, schema=self._schema, keeps_state=self._session_state)
+            return self._make(connection, schema=self._schema, keeps_state=self._session_state)
         except BaseException as error:
             await connection.close()
             if isinstance(error, OSError):

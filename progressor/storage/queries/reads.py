@@ -17,6 +17,7 @@ from typing import Any, TypeVar, cast
 import psycopg
 from psycopg import pq
 from sqlalchemy import ColumnElement, NullPool, Select, exists, not_, select, true, union_all
+from sqlalchemy.event import listen
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncConnection, create_async_engine
 
@@ -27,6 +28,7 @@ from progressor.storage.postgres import session_setup
 from progressor.storage.postgres.pool import ConnectionPool
 from progressor.storage.postgres.retry import Retry
 from progressor.storage.postgres.server_identity import outage_of
+from progressor.storage.postgres.virtual_time import Clock, in_virtual_time
 from progressor.storage.queries.criteria import TaskRow, TraceRange, Wanted
 from progressor.storage.queries.pages import in_order, with_room
 from progressor.storage.queries.searches import PROCESS, Search, number_of, shown_timer, timer_of
@@ -81,8 +83,11 @@ class Reads:
         schema: str = DEFAULT_SCHEMA,
         session_state: bool = True,
         outage: Outage | None = None,
+        clock: Clock | None = None,
     ) -> None:
-        self._connections = _Connections(dsn, patience=patience, schema=schema, session_state=session_state)
+        self._connections = _Connections(
+            dsn, patience=patience, schema=schema, session_state=session_state, clock=clock
+        )
         self._patience = patience.total_seconds()
         self._outage = outage or outage_of(dsn)
 
@@ -220,7 +225,9 @@ async def _opened() -> psycopg.AsyncConnection[Any]:
 class _Connections(ConnectionPool[_Reader]):
     """The connections of Reads. SQLAlchemy pools none: it would lose one on which a read was cancelled."""
 
-    def __init__(self, dsn: str, *, patience: timedelta, schema: str, session_state: bool) -> None:
+    def __init__(
+        self, dsn: str, *, patience: timedelta, schema: str, session_state: bool, clock: Clock | None
+    ) -> None:
         super().__init__(limit=_MOST_CONNECTIONS)
         self._engine = create_async_engine(
             "postgresql+psycopg://",
@@ -230,6 +237,8 @@ class _Connections(ConnectionPool[_Reader]):
             execution_options={"schema_translate_map": {DEFAULT_SCHEMA: schema}},
             async_creator=_opened,
         )
+        if clock is not None:
+            listen(self._engine.sync_engine, "before_execute", in_virtual_time(clock), retval=True)
         self._dsn = dsn
         self._patience = patience.total_seconds()
         self._keeps_state = session_state

@@ -1,0 +1,21 @@
+"""The test kit: processes in virtual time, handlers without a database, databases for tests."""
+
+from typing import TYPE_CHECKING
+
+from progressor.exports import exports
+
+if TYPE_CHECKING:
+    from progressor.testing.failures import (
+        BrokenInWorld as BrokenInWorld,
+        RunawayWorld as RunawayWorld,
+        WorldError as WorldError,
+    )
+    from progressor.testing.world import World as World
+else:
+    __all__, __getattr__, __dir__ = exports(
+        __name__,
+        {
+            "failures": "BrokenInWorld RunawayWorld WorldError",
+            "world": "World",
+        },
+    )

@@ -1,0 +1,59 @@
+"""The engine of a world: the real one, on the world's clock, with its steps watched.
+
+Rule: due times are the world's; leases, heartbeats and time-outs of steps pass in real time. No scanner
+and no zombie collector run: the world looks for work itself, and all steps are of its own OS process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import Any
+
+from progressor.engine import Engine
+from progressor.handlers.namespace import Namespace
+from progressor.handlers.process import Process
+from progressor.model import Intent, Task
+from progressor.node.node import Node
+from progressor.node.witness import Witness
+from progressor.services.bulk_runner import bulk_runner_on
+from progressor.services.service import PeriodicService
+from progressor.storage import Clock
+from progressor.worker.pools import Pools
+
+RunStep = Callable[[], Awaitable[Intent]]
+Watch = Callable[[Task, RunStep], Awaitable[Intent]]
+"""A function around each step: it gets the task and the run of its handler."""
+
+
+class WatchedNamespace(Namespace[Any]):
+    """A namespace whose steps are run by a watch; its functions are those of the namespace given."""
+
+    def __init__(self, namespace: Namespace[Any], watch: Watch) -> None:
+        # The parts of the other one, and no checks of arguments that it has passed.
+        vars(self).update(vars(namespace), _watch=watch)
+
+    async def process(self, task: Task, process: Process[Any], /) -> Intent:
+        """Run the step under the watch."""
+        run = super().process
+
+        async def step() -> Intent:
+            return await run(task, process)
+
+        watch: Watch = vars(self)["_watch"]
+        return await watch(task, step)
+
+
+class VirtualEngine(Engine):
+    """An engine in virtual time."""
+
+    def __init__(
+        self, dsn: str, namespaces: Iterable[Namespace[Any]], *, clock: Clock, **options: Any
+    ) -> None:
+        super().__init__(dsn, namespaces, **options)
+        self._clock = clock
+
+    def _made_node(self, pools: Pools) -> Node:
+        return Node(self._dsn, self.options, ring=pools.ring, clock=self._clock)
+
+    def _services(self, node: Node, witness: Witness, pools: Pools) -> Sequence[PeriodicService]:  # noqa: ARG002 - the parent's
+        return [bulk_runner_on(node, self.options)]

@@ -1,0 +1,226 @@
+"""Worlds: the real engine on a real PostgreSQL, in virtual time.
+
+Rule: the clock of a world stands still while anything runs, and jumps from one due time to the next. So
+each step runs at its exact due time, and a year costs its steps. A world is quiet when no step runs, no
+request is on its way, and the tables hold nothing that is due.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from datetime import UTC, datetime, timedelta
+from types import TracebackType
+from typing import Any, Self
+
+from progressor.app.app import check_namespaces
+from progressor.client.engine_client import EngineClient
+from progressor.errors import InvalidRequest, NonRetryable
+from progressor.handlers.namespace import Namespace
+from progressor.inputs import check_moment
+from progressor.model import Intent, Task, TaskType
+from progressor.testing.engine import RunStep, VirtualEngine, WatchedNamespace
+from progressor.testing.failures import (
+    BrokenInWorld,
+    BrokenProcess,
+    HandlerError,
+    RunawayWorld,
+    WorldError,
+)
+
+MOST_STEPS = 100_000
+"""The steps of one advance, unless a world states another number."""
+# Turns of the event loop without work after which nothing that was under way can begin any.
+_TURNS = 3
+# Seconds between two looks at work that is due and cannot be claimed: another session holds its row, say.
+_LOOK_AGAIN = 0.05
+_WITHOUT_CALLER = (TaskType.TIMEOUT, TaskType.REMOVE, TaskType.NOTIFY)
+_AT_ONCE = timedelta(0)
+
+
+class World:
+    """The processes of one database in virtual time: `async with World(dsn, [billing]) as world: …`.
+
+    `now` is the time at which it begins, with a zone (default: the present). `most_steps` bounds the steps
+    of one `advance` or `settle`. Further keywords are those of EngineOptions. The database must have the
+    tables, and nobody else may work on it.
+    """
+
+    def __init__(
+        self,
+        dsn: str,
+        namespaces: Iterable[Namespace[Any]],
+        *,
+        now: datetime | None = None,
+        most_steps: int = MOST_STEPS,
+        **options: Any,
+    ) -> None:
+        self._now = datetime.now(UTC) if now is None else check_moment("now", now).astimezone(UTC)
+        self._most_steps = most_steps
+        self._steps = 0
+        self._runaway: HandlerError | None = None
+        self._errors: list[HandlerError] = []
+        self._checked = 0
+        self._advancing = asyncio.Lock()
+        # The time at which a timer is due next, by namespace, at the last look.
+        self._due: dict[str, datetime] = {}
+        watched = [WatchedNamespace(each, self._watch) for each in check_namespaces(namespaces)]
+        options = {"stop_grace": timedelta(seconds=2), **options}
+        self._engine = VirtualEngine(dsn, watched, clock=lambda: self._now, **options)
+
+    @property
+    def now(self) -> datetime:
+        """The time of this world, in UTC."""
+        return self._now
+
+    @property
+    def client(self) -> EngineClient:
+        """The client, whose requests are made at `now`; InvalidRequest unless the world is entered."""
+        return self._engine.client
+
+    async def __aenter__(self) -> Self:
+        await self._engine.__aenter__()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self._engine.stop()
+
+    async def settle(self) -> None:
+        """Run all that is due now until nothing is. Raises as `advance` does."""
+        await self._run(self._now)
+
+    async def advance(self, by: timedelta | None = None, *, to: datetime | None = None) -> None:
+        """Run all that is due until then, each at its due time and in that order; then it is then.
+
+        Raise BrokenInWorld, at the end, if a timer or a notice broke its process; RunawayWorld if more
+        than `most_steps` steps ran; and InvalidRequest for a time in the past.
+        """
+        if (by is None) is (to is None):
+            raise InvalidRequest("advance takes a timedelta, or to=datetime", field="by")
+        if by is not None and not isinstance(by, timedelta):
+            raise InvalidRequest(f"by must be a timedelta, not {type(by).__name__}", field="by")
+        target = self._now + (by or _AT_ONCE) if to is None else check_moment("to", to).astimezone(UTC)
+        if target < self._now:
+            raise InvalidRequest(
+                f"a world goes forward only: it is {self._now}, later than {target}",
+                field="to" if to is not None else "by",
+            )
+        await self._run(target)
+
+    async def broken(self) -> list[BrokenProcess]:
+        """Return the processes that are broken now, each with the traceback of its handler."""
+        found: list[BrokenProcess] = []
+        texts = {each.key: each.traceback for each in self._errors}
+        cursor: str | None = None
+        while True:
+            page = await self.client.search(status="error", cursor=cursor)
+            for process in page.items:
+                key = process.namespace, process.process_id
+                found.append(BrokenProcess(*key, process.detail, texts.get(key)))
+            cursor = page.cursor
+            if cursor is None:
+                return found
+
+    async def _run(self, target: datetime) -> None:
+        if self._advancing.locked():
+            raise WorldError("this world is being advanced: await that first")
+        async with self._advancing:
+            self._steps = 0
+            while (due := await self._quiet()) is not None and due <= target:
+                self._now = due
+                self._ring(due)
+            self._now = target
+            await self._check()
+
+    async def _check(self) -> None:
+        """Raise the error of processes that broke since the last check in steps without a caller."""
+        failed, self._checked = self._errors[self._checked :], len(self._errors)
+        keys = {each.key for each in failed if each.task.task_type in _WITHOUT_CALLER}
+        broken = [each for each in await self.broken() if each[:2] in keys] if keys else []
+        if broken:
+            raise BrokenInWorld(broken)
+
+    async def _quiet(self) -> datetime | None:
+        """Run all that is due; return the time at which the next timer is due, None if there is none."""
+        blocked_since: float | None = None
+        while True:
+            await self._idle()
+            performed = self._engine.performed
+            due = await self._look()
+            if due is None or due > self._now:
+                if await self._is_still() and performed == self._engine.performed:
+                    return due
+                continue
+            await self._idle()
+            if performed != self._engine.performed:
+                blocked_since = None
+                continue
+            blocked_since = await self._wait_for_claims(blocked_since)
+
+    async def _wait_for_claims(self, since: float | None) -> float:
+        loop = asyncio.get_running_loop()
+        if since is None:
+            return loop.time()
+        if loop.time() - since > self._engine.options.patience.total_seconds():
+            raise WorldError("a task is due and cannot be claimed: does another session hold its process?")
+        await asyncio.sleep(_LOOK_AGAIN)
+        return since
+
+    async def _look(self) -> datetime | None:
+        """Ring for what is due, and return the earliest due time: `now` if something is."""
+        self._due.clear()
+        for name in self._engine.pools:
+            backlog = await self._engine.node.storage.backlog(name, most=1)
+            if backlog.paused:
+                continue
+            if backlog.calls.tasks or backlog.timers.tasks:
+                self._due[name] = self._now
+                self._engine.pools.ring(name, "calls")
+            elif backlog.next_due is not None:
+                self._due[name] = self._now + backlog.next_due
+        self._ring(self._now)
+        return min(self._due.values(), default=None)
+
+    def _ring(self, until: datetime) -> None:
+        for name, due in self._due.items():
+            if due <= until:
+                self._engine.pools.ring(name, "timers")
+
+    async def _idle(self) -> None:
+        """Wait until no step runs and no request is on its way."""
+        while not await self._is_still():
+            await self._engine.pools.idle()
+            await self._engine.node.idle()
+
+    async def _is_still(self) -> bool:
+        """Return whether nothing begins for some turns of the loop; RunawayWorld if too much did."""
+        for _ in range(_TURNS):
+            if self._runaway is not None:
+                error, self._runaway = self._runaway, None
+                raise RunawayWorld(
+                    f"more than {self._most_steps:,} steps (most_steps) at one advance, the last of them "
+                    f"{error} at {self._now}"
+                )
+            if not (self._engine.pools.is_idle and self._engine.node.is_idle):
+                return False
+            await asyncio.sleep(0)
+        return True
+
+    async def _watch(self, task: Task, step: RunStep) -> Intent:
+        """Run a step, count it, and keep the traceback of its error."""
+        self._steps += 1
+        if self._steps > self._most_steps:
+            # It breaks its process, which ends a chain that would go on for ever.
+            too_many = NonRetryable(f"more than {self._most_steps:,} steps (most_steps) at one advance")
+            self._runaway = HandlerError.of(task, too_many)
+            raise too_many
+        try:
+            return await step()
+        except BaseException as error:
+            self._errors.append(HandlerError.of(task, error))
+            raise

@@ -1,0 +1,312 @@
+"""Worlds: the real engine on a real PostgreSQL, whose due times come from a clock of the test."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from itertools import pairwise
+from typing import Any
+
+import pytest
+
+from progressor import HandlerFailed, InvalidRequest, Namespace, Process, RetryPolicy, TaskStatus
+from progressor.testing import BrokenInWorld, RunawayWorld, World, WorldError
+from tests.support import Tables
+
+START = datetime(2024, 2, 29, 12, 30, 0, 123457, tzinfo=UTC)
+DAY = timedelta(days=1)
+SHORT = {"heartbeat_interval": timedelta(seconds=0.1), "lease_age": timedelta(seconds=0.5)}
+
+
+def diary(name: str = "diary", **options: Any) -> tuple[Namespace[list[str]], list[tuple[str, datetime]]]:
+    """A namespace whose timer notes the time, fires every so often, and what it noted."""
+    namespace: Namespace[list[str]] = Namespace(name, state=list[str], **options)
+    noted: list[tuple[str, datetime]] = []
+
+    @namespace.init
+    async def begin(process: Process[list[str]], seconds: list[float]) -> None:
+        process.state = [str(each) for each in seconds]
+        process.set_timer(after=timedelta(seconds=seconds[0]))
+
+    @namespace.timeout
+    async def note(process: Process[list[str]]) -> None:
+        noted.append((process.process_id, process.now))
+        process.emit("noted")
+        process.state = process.state[1:]
+        if process.state:
+            process.set_timer(after=timedelta(seconds=float(process.state[0])))
+
+    @namespace.call
+    async def tell(process: Process[list[str]]) -> str:
+        return process.now.isoformat()
+
+    return namespace, noted
+
+
+async def test_what_is_due_runs_in_the_order_of_due_times_each_at_its_own(dsn: str) -> None:
+    """A handler's now is the due time to the microsecond, whatever process and namespace it is of."""
+    first, noted = diary("first")
+    second, noted_there = diary("second")
+    async with World(dsn, [first, second], now=START) as world:
+        await world.client.start("first", "a", [10, 20])
+        await world.client.start("first", "b", [15.000001])
+        await world.client.start("second", "c", [12])
+        await world.advance(timedelta(seconds=29))
+        assert world.now == START + timedelta(seconds=29)
+        assert noted == [
+            ("a", START + timedelta(seconds=10)),
+            ("b", START + timedelta(seconds=15.000001)),
+        ]
+        assert noted_there == [("c", START + timedelta(seconds=12))]
+        await world.advance(to=START + timedelta(seconds=30))
+        assert noted[2:] == [("a", START + timedelta(seconds=30))]
+        process = await world.client.get("first", "a")
+        assert [event.timestamp for event in process.history] == [noted[0][1], noted[2][1]]
+        assert (process.created_at, process.timer) == (START, None)
+
+
+async def test_a_call_runs_at_once_and_now(dsn: str) -> None:
+    """Time does not pass for it, and its trace has the world's times."""
+    namespace, _ = diary()
+    async with World(dsn, [namespace], now=START) as world:
+        await world.client.start("diary", "a", [3600])
+        await world.advance(timedelta(seconds=60))
+        assert await world.client.call("diary", "a", "tell") == world.now.isoformat()
+        call = (await world.client.trace("diary", "a"))[-1]
+        assert (call.scheduled_time, call.running_time, call.finished_time) == (world.now,) * 3
+
+
+async def test_a_request_that_is_not_awaited_is_run_by_the_next_advance(dsn: str) -> None:
+    """The advance begins it at the old time, and goes on when it is through."""
+    namespace, _ = diary()
+    async with World(dsn, [namespace], now=START) as world:
+        await world.client.start("diary", "a", [3600])
+        told = asyncio.create_task(world.client.call("diary", "a", "tell"))
+        await world.advance(DAY)
+        assert await told == START.isoformat()
+
+
+async def test_a_step_that_waits_holds_the_clock(dsn: str) -> None:
+    """Neither it nor an advance by 800 years makes a zombie of it: leases pass in real time."""
+    namespace: Namespace[Any] = Namespace("slow")
+    gate, begun = asyncio.Event(), asyncio.Event()
+
+    @namespace.init
+    async def begin(process: Process[Any]) -> None:
+        begun.set()
+        await gate.wait()
+        process.set_timer(after=DAY)
+
+    @namespace.timeout
+    async def end(process: Process[Any]) -> None:
+        process.emit("ended", at=process.now.isoformat())
+
+    async with World(dsn, [namespace], now=START, **SHORT) as world:
+        starting = asyncio.create_task(world.client.start("slow", "a"))
+        await begun.wait()
+        advance = asyncio.create_task(world.advance(DAY * 365 * 800))
+        with pytest.raises(TimeoutError):
+            # Three times the lease: the step goes on, and time stands still.
+            await asyncio.wait_for(asyncio.shield(advance), 1.5)
+        assert world.now == START
+        gate.set()
+        await advance
+        await starting
+        assert world.now == START + DAY * 365 * 800
+        process = await world.client.get("slow", "a")
+        assert [event.payload for event in process.history] == [{"at": (START + DAY).isoformat()}]
+
+
+async def test_leases_and_heartbeats_pass_in_real_time(dsn: str, tables: Tables) -> None:
+    """Whatever time it is in the world, its worker was seen just now."""
+    namespace, _ = diary()
+    async with World(dsn, [namespace], now=START - DAY * 365 * 900, **SHORT) as world:
+        await world.client.start("diary", "a", [1])
+        await world.advance(DAY * 365 * 800)
+        (row,) = tables.execute("SELECT now() - seen_at AS age FROM progressor.workers")
+        assert timedelta(0) <= row["age"] < timedelta(seconds=20)
+        assert (await world.client.health()).workers == 1
+
+
+async def test_two_worlds_do_not_see_each_others_clock(dsn: str, second_dsn: str) -> None:
+    """One process, two databases, the same namespace."""
+    namespace, noted = diary()
+    async with World(dsn, [namespace], now=START) as one, World(second_dsn, [namespace]) as two:
+        await asyncio.gather(one.client.start("diary", "one", [60]), two.client.start("diary", "two", [60]))
+        before = two.now
+        await asyncio.gather(one.advance(DAY), two.advance(timedelta(seconds=59)))
+        assert noted == [("one", START + timedelta(seconds=60))]
+        assert (one.now, two.now) == (START + DAY, before + timedelta(seconds=59))
+        assert abs(before - datetime.now(UTC)) < timedelta(minutes=1)
+
+
+async def test_retries_come_at_the_times_of_the_policy(dsn: str) -> None:
+    """To the microsecond: the policy has no jitter."""
+    policy = RetryPolicy(
+        initial_interval=timedelta(seconds=1.5),
+        backoff_coefficient=3,
+        max_interval=timedelta(minutes=2),
+        max_attempts=7,
+    )
+    namespace: Namespace[Any] = Namespace("flaky", retry_policy=policy)
+    tried: list[datetime] = []
+
+    @namespace.init
+    async def begin(process: Process[Any]) -> None:
+        process.set_timer(after=DAY)
+
+    @namespace.timeout
+    async def fail(process: Process[Any]) -> None:
+        tried.append(process.now)
+        if len(tried) < 7:
+            raise RuntimeError("not yet")
+
+    async with World(dsn, [namespace], now=START) as world:
+        await world.client.start("flaky", "a")
+        await world.advance(DAY * 2)
+    waits = (1.5, 4.5, 13.5, 40.5, 120, 120)
+    assert [later - earlier for earlier, later in pairwise(tried)] == [
+        timedelta(seconds=each) for each in waits
+    ]
+    assert tried[0] == START + DAY
+
+
+@pytest.fixture
+def brittle() -> Iterator[Namespace[Any]]:
+    """Timer and calls of it fail for good."""
+    namespace: Namespace[Any] = Namespace("brittle", retry_policy=RetryPolicy(max_attempts=1))
+
+    @namespace.init
+    async def begin(process: Process[Any]) -> None:
+        process.set_timer(after=DAY)
+
+    @namespace.timeout
+    async def fail(process: Process[Any]) -> None:
+        raise ZeroDivisionError("by the timer")
+
+    @namespace.call
+    async def crash(process: Process[Any]) -> None:
+        raise ZeroDivisionError("by the call")
+
+    return namespace
+
+
+async def test_an_advance_in_which_a_process_breaks_says_so_at_its_end(
+    dsn: str, brittle: Namespace[Any]
+) -> None:
+    """With the traceback of its handler; all else has run, and later advances do not repeat it."""
+    namespace, noted = diary()
+    async with World(dsn, [brittle, namespace], now=START) as world:
+        await world.client.start("brittle", "a")
+        await world.client.start("diary", "b", [2 * DAY.total_seconds()])
+        with pytest.raises(
+            BrokenInWorld, match=r"(?s)brittle/a' broke.*Traceback.*in fail.*by the timer"
+        ) as caught:
+            await world.advance(DAY * 3)
+        assert [each[:3] for each in caught.value.processes] == [
+            ("brittle", "a", "ZeroDivisionError: by the timer")
+        ]
+        assert noted == [("b", START + DAY * 2)]
+        assert world.now == START + DAY * 3
+        await world.advance(DAY)
+        assert [each.process_id for each in await world.broken()] == ["a"]
+
+
+async def test_a_broken_notice_has_no_caller_either(dsn: str, brittle: Namespace[Any]) -> None:
+    """While the caller of a call gets its error, which the advance does not repeat."""
+    async with World(dsn, [brittle], now=START) as world:
+        for each in ("a", "b"):
+            await world.client.start("brittle", each)
+        await world.client.notify("brittle", "a", "crash")
+        with pytest.raises(BrokenInWorld, match="by the call"):
+            await world.settle()
+        with pytest.raises(HandlerFailed):
+            await world.client.call("brittle", "b", "crash")
+        await world.settle()
+        assert [each.process_id for each in await world.broken()] == ["a", "b"]
+
+
+@pytest.mark.parametrize("apart", [timedelta(0), timedelta(microseconds=1)])
+async def test_a_runaway_ends_with_its_name(dsn: str, apart: timedelta) -> None:
+    """Timers that are due at once, or nearly so, for ever: the advance says which, and where it stopped."""
+    namespace: Namespace[Any] = Namespace("runaway")
+
+    @namespace.init
+    async def begin(process: Process[Any]) -> None:
+        process.set_timer(after=DAY)
+
+    @namespace.timeout
+    async def again(process: Process[Any]) -> None:
+        process.set_timer(after=apart)
+
+    async with World(dsn, [namespace], now=START, most_steps=200) as world:
+        await world.client.start("runaway", "a")
+        with pytest.raises(
+            RunawayWorld, match=r"more than 200 steps.*timeout on 'runaway/a' at 2024-03-01"
+        ):
+            await world.advance(DAY * 2)
+
+
+async def test_a_hundred_timers_at_one_moment_all_run_then(dsn: str) -> None:
+    """More than there are slots."""
+    namespace, noted = diary(concurrency=5)
+    async with World(dsn, [namespace], now=START) as world:
+        await asyncio.gather(*(world.client.start("diary", f"p{each}", [60]) for each in range(100)))
+        await world.advance(timedelta(seconds=60))
+        assert len(noted) == 100
+        assert {at for _, at in noted} == {START + timedelta(seconds=60)}
+
+
+async def test_timers_overdue_are_found_by_the_clock_of_the_world(dsn: str) -> None:
+    """Also by the searches, which are other statements than those of steps."""
+    namespace, _ = diary()
+    async with World(dsn, [namespace], now=START + DAY * 365 * 100) as world:
+        await world.client.start("diary", "a", [60])
+        assert str((await world.client.get("diary", "a")).timer.status) == "waiting"  # type: ignore[union-attr]
+        assert (await world.client.search(timer="overdue")).items == []
+        await world.client.pause("diary")
+        await world.advance(timedelta(seconds=61))
+        assert [each.process_id for each in (await world.client.search(timer="overdue")).items] == ["a"]
+        await world.client.resume("diary")
+        await world.settle()
+        assert (await world.client.search(timer="overdue")).items == []
+
+
+async def test_what_a_world_refuses(dsn: str) -> None:
+    """Time that goes back, no time, two times at once, and an advance in an advance."""
+    namespace, _ = diary()
+    with pytest.raises(InvalidRequest, match="now must be an aware datetime"):
+        World(dsn, [namespace], now=datetime(2024, 1, 1))
+    async with World(dsn, [namespace], now=START) as world:
+        for bad, match in (
+            ({}, "takes a timedelta, or to="),
+            ({"by": DAY, "to": START}, "takes a timedelta, or to="),
+            ({"by": 3}, "must be a timedelta, not int"),
+            ({"by": -DAY}, "goes forward only"),
+            ({"to": START - DAY}, "goes forward only"),
+        ):
+            with pytest.raises(InvalidRequest, match=match):
+                await world.advance(**bad)  # type: ignore[arg-type]
+        advance = asyncio.create_task(world.advance(DAY))
+        await asyncio.sleep(0)
+        with pytest.raises(WorldError, match="being advanced"):
+            await world.settle()
+        await advance
+
+
+async def test_a_due_task_that_another_session_holds_is_named_after_a_while(
+    dsn: str, tables: Tables
+) -> None:
+    """The advance neither hangs for good nor skips it; once the row is free it runs."""
+    namespace, noted = diary()
+    async with World(dsn, [namespace], now=START, patience=timedelta(seconds=0.5)) as world:
+        await world.client.start("diary", "a", [60])
+        with tables.connection.transaction():
+            tables.connection.execute("SELECT FROM progressor.processes FOR UPDATE")
+            with pytest.raises(WorldError, match="cannot be claimed"):
+                await world.advance(DAY)
+        await world.advance(DAY)
+        assert noted == [("a", START + timedelta(seconds=60))]
+        entries = await world.client.trace("diary", "a")
+        assert {entry.status for entry in entries} == {TaskStatus.FINISHED}
