@@ -32,9 +32,9 @@ async def bill(process: Process[int]) -> None:
 
 async def main(dsn: str) -> None:
     async with Engine(dsn, [subscriptions]) as engine:
-        acme = engine.client.process("subscription", "acme")
-        await acme.start(20, idempotency_key="signup-17")
-        print("balance:", await acme.call("pay", 80, idempotency_key="payment-1"))
+        acme = engine.client.process(subscriptions, "acme")
+        await acme.start(begin, 20, idempotency_key="signup-17")
+        print("balance:", await acme.call(pay, 80, idempotency_key="payment-1"))
         await asyncio.sleep(1.5 * MONTH.total_seconds())
         process = await acme.get()
         print("a month later:", process.state)

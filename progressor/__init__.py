@@ -33,6 +33,7 @@ if TYPE_CHECKING:
         CallCycle as CallCycle,
         HandlerFailed as HandlerFailed,
         IdempotencyConflict as IdempotencyConflict,
+        InvalidAnswer as InvalidAnswer,
         InvalidRequest as InvalidRequest,
         InvalidState as InvalidState,
         NamespaceInUse as NamespaceInUse,
@@ -92,10 +93,11 @@ else:
             "deployment.database": "development_database",
             "engine": "Engine",
             "errors": (
-                "BulkNotFound CallCycle HandlerFailed IdempotencyConflict InvalidRequest InvalidState "
-                "NamespaceInUse NamespaceNotFound NonRetryable ProcessAlreadyExists ProcessBroken "
-                "ProcessNotBroken ProcessNotFound ProgressorError Reject Rejected RepairConflict "
-                "ReplyTimeout RequestLost SchemaMismatch StorageUnavailable TaskCancelled TaskNotFound"
+                "BulkNotFound CallCycle HandlerFailed IdempotencyConflict InvalidAnswer InvalidRequest "
+                "InvalidState NamespaceInUse NamespaceNotFound NonRetryable ProcessAlreadyExists "
+                "ProcessBroken ProcessNotBroken ProcessNotFound ProgressorError Reject Rejected "
+                "RepairConflict ReplyTimeout RequestLost SchemaMismatch StorageUnavailable TaskCancelled "
+                "TaskNotFound"
             ),
             "handlers.codec": "Codec",
             "handlers.handler": "Handler",

@@ -4,6 +4,7 @@ ProgressorError
 ├── InvalidRequest          the request itself is wrong; nothing was written
 │   ├── IdempotencyConflict     the key was used for another request
 │   └── CallCycle               a handler would wait for itself
+├── InvalidAnswer           an answer is not of the type that the called function declares
 ├── InvalidState            a state is not of the type that its namespace declares
 ├── NamespaceNotFound       no worker ever registered this namespace
 ├── NamespaceInUse          it is served, or has processes: it cannot be retired
@@ -36,6 +37,7 @@ __all__ = [
     "CallCycle",
     "HandlerFailed",
     "IdempotencyConflict",
+    "InvalidAnswer",
     "InvalidRequest",
     "InvalidState",
     "NamespaceInUse",
@@ -72,6 +74,13 @@ class InvalidRequest(ProgressorError, ValueError):
     def __init__(self, message: str, *, field: str | None = None) -> None:
         super().__init__(message)
         self.field = field
+
+
+class InvalidAnswer(ProgressorError, ValueError):
+    """An answer is not of the type that the called function declares: another release of it answered.
+
+    The step is done and saved. The same request by the function's name, and key, returns the plain value.
+    """
 
 
 class InvalidState(ProgressorError, ValueError):

@@ -33,7 +33,7 @@ from progressor.errors import (
 )
 from progressor.handlers.codec import Codec, Wire
 from progressor.handlers.namespace import Namespace
-from progressor.handlers.process import Process
+from progressor.handlers.process import Process, StateT
 from progressor.inputs import check_namespace, check_text
 from progressor.model import (
     HistoryRange,
@@ -125,8 +125,10 @@ class Client(ProcessClient, AdminMethods, BulkRepairing):
         if node is not None and node.is_connected:
             warnings.warn(f"unclosed {self!r}", ResourceWarning, stacklevel=2, source=self)
 
-    def process(self, namespace: str, process_id: str) -> ProcessHandle:
+    def process(self, namespace: Namespace[StateT] | str, process_id: str) -> ProcessHandle[StateT]:
         """Return a handle on one process, whose methods lack the first two arguments.
+
+        With a Namespace in place of its name, `get` returns a state of the declared type.
 
         Raise InvalidRequest if these two break a rule; ask nothing of the database.
         """

@@ -5,22 +5,47 @@ from __future__ import annotations
 import functools
 import inspect
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Coroutine, Sequence
-from typing import Any, Concatenate, Literal, ParamSpec, TypeVar
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, Literal, ParamSpec, TypeVar, Unpack, overload
 
-from progressor.client.requests import Requesting, Timeout
+from progressor.client.requests import Options, Requesting, StartOptions, Timeout
 from progressor.client.results import TraceEntry
+from progressor.client.submits import Submitting
 from progressor.client.timers import Timing
-from progressor.handlers.process import Process
+from progressor.errors import InvalidRequest
+from progressor.handlers.process import Process, StateT
+from progressor.handlers.served import (
+    A,
+    ArgumentsMissing,
+    Async,
+    AsyncAlone,
+    AsyncAny,
+    Plain,
+    PlainAlone,
+    PlainAny,
+    R,
+    served_by,
+)
 from progressor.inputs import check_namespace, check_text
-from progressor.model import HistoryRange, Metadata, SetTimer, UnsetTimer
+from progressor.model import HistoryRange, Metadata, SetTimer, TaskType, UnsetTimer
 from progressor.monitoring import Mailbox
+
+if TYPE_CHECKING:
+    from progressor.handlers.namespace import Namespace
 
 P = ParamSpec("P")
 T = TypeVar("T")
+F = TypeVar("F", bound=Callable[..., Any])
+
+_SERVED = {
+    "start": TaskType.INIT,
+    "call": TaskType.CALL,
+    "notify": TaskType.CALL,
+    "repair": TaskType.REPAIR,
+}
 
 
-class ProcessClient(Requesting, Timing, ABC):
+class ProcessClient(Requesting, Submitting, Timing, ABC):
     """The methods on one process that every client has, over PostgreSQL or over HTTP.
 
     `timeout` is a timedelta or seconds; None means `reply_timeout` of a Client, `timeout` of an HttpClient
@@ -100,28 +125,131 @@ def _on(
         ask: Callable[..., Coroutine[Any, Any, T]] = getattr(handle.client, method.__name__)
         return ask(handle.namespace, handle.process_id, *args, **kwargs)
 
-    # Help and editors show the signature without the two arguments that the handle fills in.
-    self, _, _, *rest = inspect.signature(method).parameters.values()
-    on_this_process.__signature__ = inspect.Signature([self, *rest])  # type: ignore[attr-defined] # for inspect
-    return on_this_process
+    return _shown_as(method)(on_this_process)
 
 
-class ProcessHandle:
+def _shown_as(method: Callable[..., Any]) -> Callable[[F], F]:
+    """Show a function as a method of the client, without the two arguments that the handle fills in."""
+
+    def shown(function: F) -> F:
+        self, _, _, *rest = inspect.signature(method).parameters.values()
+        function.__doc__ = method.__doc__
+        function.__signature__ = inspect.Signature([self, *rest])  # type: ignore[attr-defined] # for inspect
+        return function
+
+    return shown
+
+
+class ProcessHandle(Generic[StateT]):
     """A client's methods on one process, without their first two arguments.
 
     The client is a Client or an HttpClient. Errors are those of its methods; `timeout=None` means its own
     time-out (60 s by default).
     """
 
-    def __init__(self, client: ProcessClient, namespace: str, process_id: str) -> None:
+    def __init__(self, client: ProcessClient, namespace: Namespace[StateT] | str, process_id: str) -> None:
         self.client = client
-        self.namespace = check_namespace(namespace)
+        self._of = None if isinstance(namespace, str) else namespace
+        self.namespace = check_namespace(getattr(namespace, "name", namespace))
         self.process_id = check_text("process_id", process_id)
 
-    start = _on(ProcessClient.start)
-    call = _on(ProcessClient.call)
-    notify = _on(ProcessClient.notify)
-    repair = _on(ProcessClient.repair)
+    async def _ask(self, verb: str, given: Sequence[Any], options: Mapping[str, Any]) -> Any:
+        ask: Callable[..., Coroutine[Any, Any, Any]] = getattr(self.client, verb)
+        if not given or not callable(given[0]):
+            return await ask(self.namespace, self.process_id, *given, **options)
+        function, *args = given
+        namespace = served_by(function, _SERVED[verb]).namespace
+        if namespace != self.namespace:
+            raise InvalidRequest(
+                f"{function.__name__} serves namespace {namespace}, the process is of {self.namespace}",
+                field="function",
+            )
+        return await ask(function, self.process_id, *args, **options)
+
+    async def get(
+        self,
+        *,
+        range: HistoryRange | None = HistoryRange(),  # noqa: A002, B008 - pinned name; frozen
+        timeout: Timeout = None,
+    ) -> Process[StateT]:
+        """Do as `get` of the client; the state is of the type that the handle's namespace declares."""
+        process = await self.client.get(self.namespace, self.process_id, range=range, timeout=timeout)
+        return process if self._of is None else self._of.typed(process)
+
+    @overload
+    async def start(self, function: Async[A, R], args: A, /, **options: Unpack[StartOptions]) -> R: ...
+    @overload
+    async def start(self, function: AsyncAlone[R], /, **options: Unpack[StartOptions]) -> R: ...
+    @overload
+    async def start(self, function: Plain[A, R], args: A, /, **options: Unpack[StartOptions]) -> R: ...
+    @overload
+    async def start(self, function: PlainAlone[R], /, **options: Unpack[StartOptions]) -> R: ...
+    @overload
+    def start(self, function: Plain[Any, Any], /, **options: Unpack[StartOptions]) -> ArgumentsMissing: ...
+    @overload
+    async def start(self, function: AsyncAny[R], /, **options: Unpack[StartOptions]) -> R: ...
+    @overload
+    async def start(self, function: PlainAny[R], /, **options: Unpack[StartOptions]) -> R: ...
+    @overload
+    async def start(self, args: Any = None, **options: Unpack[StartOptions]) -> Any: ...
+    @_shown_as(ProcessClient.start)
+    def start(self, *given: Any, **options: Any) -> Any:
+        return self._ask("start", given, options)
+
+    @overload
+    async def call(self, function: Async[A, R], args: A, /, **options: Unpack[Options]) -> R: ...
+    @overload
+    async def call(self, function: AsyncAlone[R], /, **options: Unpack[Options]) -> R: ...
+    @overload
+    async def call(self, function: Plain[A, R], args: A, /, **options: Unpack[Options]) -> R: ...
+    @overload
+    async def call(self, function: PlainAlone[R], /, **options: Unpack[Options]) -> R: ...
+    @overload
+    def call(self, function: Plain[Any, Any], /, **options: Unpack[Options]) -> ArgumentsMissing: ...
+    @overload
+    async def call(self, function: AsyncAny[R], /, **options: Unpack[Options]) -> R: ...
+    @overload
+    async def call(self, function: PlainAny[R], /, **options: Unpack[Options]) -> R: ...
+    @overload
+    async def call(self, name: str, args: Any = None, **options: Unpack[Options]) -> Any: ...
+    @_shown_as(ProcessClient.call)
+    def call(self, *given: Any, **options: Any) -> Any:
+        return self._ask("call", given, options)
+
+    @overload
+    async def notify(self, function: Plain[A, Any], args: A, /, **options: Unpack[Options]) -> None: ...
+    @overload
+    async def notify(self, function: PlainAlone[Any], /, **options: Unpack[Options]) -> None: ...
+    @overload
+    def notify(self, function: Plain[Any, Any], /, **options: Unpack[Options]) -> ArgumentsMissing: ...
+    @overload
+    async def notify(self, function: PlainAny[Any], /, **options: Unpack[Options]) -> None: ...
+    @overload
+    async def notify(self, name: str, args: Any = None, **options: Unpack[Options]) -> None: ...
+    @_shown_as(ProcessClient.notify)
+    def notify(self, *given: Any, **options: Any) -> Any:
+        return self._ask("notify", given, options)
+
+    @overload
+    async def repair(self, function: Async[A, R], args: A, /, **options: Unpack[Options]) -> R: ...
+    @overload
+    async def repair(self, function: AsyncAlone[R], /, **options: Unpack[Options]) -> R: ...
+    @overload
+    async def repair(self, function: Plain[A, R], args: A, /, **options: Unpack[Options]) -> R: ...
+    @overload
+    async def repair(self, function: PlainAlone[R], /, **options: Unpack[Options]) -> R: ...
+    @overload
+    def repair(self, function: Plain[Any, Any], /, **options: Unpack[Options]) -> ArgumentsMissing: ...
+    @overload
+    async def repair(self, function: AsyncAny[R], /, **options: Unpack[Options]) -> R: ...
+    @overload
+    async def repair(self, function: PlainAny[R], /, **options: Unpack[Options]) -> R: ...
+    @overload
+    async def repair(self, args: Any = None, **options: Unpack[Options]) -> Any: ...
+    @_shown_as(ProcessClient.repair)
+    def repair(self, *given: Any, **options: Any) -> Any:
+        return self._ask("repair", given, options)
+
     submit_start = _on(ProcessClient.submit_start)
     submit_call = _on(ProcessClient.submit_call)
     submit_notify = _on(ProcessClient.submit_notify)
@@ -132,7 +260,6 @@ class ProcessHandle:
     set_timer = _on(ProcessClient.set_timer)
     unset_timer = _on(ProcessClient.unset_timer)
     fire_timer = _on(ProcessClient.fire_timer)
-    get = _on(ProcessClient.get)
     put = _on(ProcessClient.put)
     trace = _on(ProcessClient.trace)
     mailbox = _on(ProcessClient.mailbox)

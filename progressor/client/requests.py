@@ -1,22 +1,48 @@
-"""The requests of a client: start, call, notify and repair, answered now, or accepted and answered later.
+"""The requests of a client: start, call, notify and repair, by a decorated function or by names.
 
-Rule: no second implementation. A client over PostgreSQL and one over HTTP differ in their dispatcher alone.
-A request with a receipt is committed: any client gets its answer, or RequestLost, by the id and the
-fingerprint of its task.
+Rule: no second implementation. A client over PostgreSQL and one over HTTP differ in their dispatcher alone,
+and a function is nothing but an address and the type of its answer.
 """
 
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import Any, Protocol
+from typing import Any, Protocol, TypedDict, Unpack, overload
 
-from progressor.client.results import Receipt
+from progressor.client.results import Read, Receipt
+from progressor.errors import InvalidRequest
+from progressor.handlers.served import (
+    A,
+    ArgumentsMissing,
+    Async,
+    AsyncAlone,
+    AsyncAny,
+    Plain,
+    PlainAlone,
+    PlainAny,
+    R,
+    served_by,
+)
 from progressor.model import Metadata, TaskType
 
 Timeout = float | timedelta | None
 
 SIMPLE_REPAIR = "simple_repair"
 """The name of repairs that run no handler."""
+
+
+class Options(TypedDict, total=False):
+    """The keywords of a request."""
+
+    idempotency_key: str | None
+    context: Any
+    timeout: Timeout
+
+
+class StartOptions(Options, total=False):
+    """The keywords of a start."""
+
+    metadata: Metadata | None
 
 
 class Asks(Protocol):
@@ -36,8 +62,8 @@ class Asks(Protocol):
         """Return a checked request; raise InvalidRequest, which names what is wrong."""
         ...
 
-    async def ask(self, request: Any, timeout: Timeout) -> Any:
-        """Have a request accepted, wait for its answer, and return the response or raise its error."""
+    async def ask(self, request: Any, timeout: Timeout, read: Read | None = None) -> Any:
+        """Have a request accepted, wait for its answer, and return it as `read` reads it, or raise."""
         ...
 
     async def submit(self, request: Any, timeout: Timeout) -> Receipt:
@@ -64,6 +90,10 @@ class Asks(Protocol):
 class Requesting:
     """The methods of a client that send requests to processes.
 
+    A request is addressed by names, or by the decorated function that serves it: `call(pay, "acme",
+    Pay(amount=3))`. Type checkers then know its arguments, and the answer has the type that the function
+    declares; InvalidAnswer if it does not fit that.
+
     `timeout` is a timedelta or seconds; None means `reply_timeout` of a Client, `timeout` of an HttpClient
     (both 60 s by default). Every method raises InvalidRequest for bad input and NamespaceNotFound.
 
@@ -77,9 +107,41 @@ class Requesting:
 
     _dispatcher: Asks
 
+    @overload
     async def start(
+        self, function: Async[A, R], process_id: str, args: A, /, **options: Unpack[StartOptions]
+    ) -> R: ...
+    @overload
+    async def start(
+        self, function: AsyncAlone[R], process_id: str, /, **options: Unpack[StartOptions]
+    ) -> R: ...
+    @overload
+    async def start(
+        self, function: Plain[A, R], process_id: str, args: A, /, **options: Unpack[StartOptions]
+    ) -> R: ...
+    @overload
+    async def start(
+        self, function: PlainAlone[R], process_id: str, /, **options: Unpack[StartOptions]
+    ) -> R: ...
+    @overload
+    def start(
+        self, function: Plain[Any, Any], process_id: str, /, **options: Unpack[StartOptions]
+    ) -> ArgumentsMissing: ...
+    @overload
+    async def start(
+        self, function: AsyncAny[R], process_id: str, /, **options: Unpack[StartOptions]
+    ) -> R: ...
+    @overload
+    async def start(
+        self, function: PlainAny[R], process_id: str, /, **options: Unpack[StartOptions]
+    ) -> R: ...
+    @overload
+    async def start(
+        self, namespace: str, process_id: str, args: Any = None, **options: Unpack[StartOptions]
+    ) -> Any: ...
+    async def start(  # type: ignore[misc] # ArgumentsMissing cannot be awaited
         self,
-        namespace: str,
+        namespace: Any,
         process_id: str,
         args: Any = None,
         *,
@@ -93,16 +155,41 @@ class Requesting:
         Raise ProcessAlreadyExists if the id is taken, Rejected, HandlerFailed (the process is broken then),
         and ReplyTimeout; further errors as of `call`.
         """
+        namespace, read = address_of(namespace, TaskType.INIT)
         request = self._dispatcher.make(
             TaskType.INIT, namespace, process_id, args, idempotency_key, context, metadata=metadata
         )
-        return await self._dispatcher.ask(request, timeout)
+        return await self._dispatcher.ask(request, timeout, read)
 
+    @overload
     async def call(
+        self, function: Async[A, R], process_id: str, args: A, /, **options: Unpack[Options]
+    ) -> R: ...
+    @overload
+    async def call(self, function: AsyncAlone[R], process_id: str, /, **options: Unpack[Options]) -> R: ...
+    @overload
+    async def call(
+        self, function: Plain[A, R], process_id: str, args: A, /, **options: Unpack[Options]
+    ) -> R: ...
+    @overload
+    async def call(self, function: PlainAlone[R], process_id: str, /, **options: Unpack[Options]) -> R: ...
+    @overload
+    def call(
+        self, function: Plain[Any, Any], process_id: str, /, **options: Unpack[Options]
+    ) -> ArgumentsMissing: ...
+    @overload
+    async def call(self, function: AsyncAny[R], process_id: str, /, **options: Unpack[Options]) -> R: ...
+    @overload
+    async def call(self, function: PlainAny[R], process_id: str, /, **options: Unpack[Options]) -> R: ...
+    @overload
+    async def call(
+        self, namespace: str, process_id: str, name: str, args: Any = None, **options: Unpack[Options]
+    ) -> Any: ...
+    async def call(  # type: ignore[misc] # ArgumentsMissing cannot be awaited
         self,
-        namespace: str,
+        namespace: Any,
         process_id: str,
-        name: str,
+        name: Any = None,
         args: Any = None,
         *,
         idempotency_key: str | None = None,
@@ -116,16 +203,37 @@ class Requesting:
         would wait for itself, IdempotencyConflict, RequestLost, InvalidRequest, NamespaceNotFound, and
         StorageUnavailable.
         """
+        namespace, name, args, read = call_of(namespace, name, args)
         request = self._dispatcher.make(
             TaskType.CALL, namespace, process_id, args, idempotency_key, context, name
         )
-        return await self._dispatcher.ask(request, timeout)
+        return await self._dispatcher.ask(request, timeout, read)
 
+    @overload
     async def notify(
+        self, function: Plain[A, Any], process_id: str, args: A, /, **options: Unpack[Options]
+    ) -> None: ...
+    @overload
+    async def notify(
+        self, function: PlainAlone[Any], process_id: str, /, **options: Unpack[Options]
+    ) -> None: ...
+    @overload
+    def notify(
+        self, function: Plain[Any, Any], process_id: str, /, **options: Unpack[Options]
+    ) -> ArgumentsMissing: ...
+    @overload
+    async def notify(
+        self, function: PlainAny[Any], process_id: str, /, **options: Unpack[Options]
+    ) -> None: ...
+    @overload
+    async def notify(
+        self, namespace: str, process_id: str, name: str, args: Any = None, **options: Unpack[Options]
+    ) -> None: ...
+    async def notify(  # type: ignore[misc] # ArgumentsMissing cannot be awaited
         self,
-        namespace: str,
+        namespace: Any,
         process_id: str,
-        name: str,
+        name: Any = None,
         args: Any = None,
         *,
         idempotency_key: str | None = None,
@@ -137,14 +245,43 @@ class Requesting:
         `timeout` bounds that alone. Raise ProcessNotFound, ProcessBroken, IdempotencyConflict, and
         StorageUnavailable if the call is not accepted in time.
         """
+        namespace, name, args, _ = call_of(namespace, name, args)
         request = self._dispatcher.make(
             TaskType.NOTIFY, namespace, process_id, args, idempotency_key, context, name
         )
         await self._dispatcher.submit(request, timeout)
 
+    @overload
     async def repair(
+        self, function: Async[A, R], process_id: str, args: A, /, **options: Unpack[Options]
+    ) -> R: ...
+    @overload
+    async def repair(
+        self, function: AsyncAlone[R], process_id: str, /, **options: Unpack[Options]
+    ) -> R: ...
+    @overload
+    async def repair(
+        self, function: Plain[A, R], process_id: str, args: A, /, **options: Unpack[Options]
+    ) -> R: ...
+    @overload
+    async def repair(
+        self, function: PlainAlone[R], process_id: str, /, **options: Unpack[Options]
+    ) -> R: ...
+    @overload
+    def repair(
+        self, function: Plain[Any, Any], process_id: str, /, **options: Unpack[Options]
+    ) -> ArgumentsMissing: ...
+    @overload
+    async def repair(self, function: AsyncAny[R], process_id: str, /, **options: Unpack[Options]) -> R: ...
+    @overload
+    async def repair(self, function: PlainAny[R], process_id: str, /, **options: Unpack[Options]) -> R: ...
+    @overload
+    async def repair(
+        self, namespace: str, process_id: str, args: Any = None, **options: Unpack[Options]
+    ) -> Any: ...
+    async def repair(  # type: ignore[misc] # ArgumentsMissing cannot be awaited
         self,
-        namespace: str,
+        namespace: Any,
         process_id: str,
         args: Any = None,
         *,
@@ -157,10 +294,11 @@ class Requesting:
         Raise ProcessNotFound, ProcessNotBroken, RepairConflict if the process takes no repair just now,
         Rejected, HandlerFailed, and ReplyTimeout; further errors as of `call`.
         """
+        namespace, read = address_of(namespace, TaskType.REPAIR)
         request = self._dispatcher.make(
             TaskType.REPAIR, namespace, process_id, args, idempotency_key, context
         )
-        return await self._dispatcher.ask(request, timeout)
+        return await self._dispatcher.ask(request, timeout, read)
 
     async def simple_repair(
         self,
@@ -182,125 +320,23 @@ class Requesting:
         )
         await self._dispatcher.submit(request, timeout)
 
-    async def submit_start(
-        self,
-        namespace: str,
-        process_id: str,
-        args: Any = None,
-        *,
-        idempotency_key: str | None = None,
-        context: Any = None,
-        metadata: Metadata | None = None,
-        timeout: Timeout = None,
-    ) -> Receipt:
-        """Submit what `start` sends, and return its receipt once it is accepted.
 
-        `timeout` bounds that alone. Raise ProcessAlreadyExists if the id is taken, IdempotencyConflict, and
-        StorageUnavailable if it is not accepted in time.
-        """
-        request = self._dispatcher.make(
-            TaskType.INIT, namespace, process_id, args, idempotency_key, context, metadata=metadata
-        )
-        return await self._dispatcher.submit(request, timeout)
+def address_of(given: Any, task_type: TaskType) -> tuple[str, Read | None]:
+    """Return the namespace of a request; and the reader of its answer, if a function was given."""
+    if not callable(given):
+        return given, None
+    served = served_by(given, task_type)
+    return served.namespace, served.read_answer
 
-    async def submit_call(
-        self,
-        namespace: str,
-        process_id: str,
-        name: str,
-        args: Any = None,
-        *,
-        idempotency_key: str | None = None,
-        context: Any = None,
-        timeout: Timeout = None,
-    ) -> Receipt:
-        """Submit what `call` sends, and return its receipt once it is accepted.
 
-        `timeout` bounds that alone. Raise ProcessNotFound, ProcessBroken, IdempotencyConflict, and
-        StorageUnavailable if it is not accepted in time.
-        """
-        request = self._dispatcher.make(
-            TaskType.CALL, namespace, process_id, args, idempotency_key, context, name
-        )
-        return await self._dispatcher.submit(request, timeout)
+def call_of(given: Any, name: Any, args: Any) -> tuple[str, str, Any, Read | None]:
+    """Return namespace, name and arguments of a call, and the reader of its answer.
 
-    async def submit_notify(
-        self,
-        namespace: str,
-        process_id: str,
-        name: str,
-        args: Any = None,
-        *,
-        idempotency_key: str | None = None,
-        context: Any = None,
-        timeout: Timeout = None,
-    ) -> Receipt:
-        """Do as `notify`, with the same errors, and return a receipt."""
-        request = self._dispatcher.make(
-            TaskType.NOTIFY, namespace, process_id, args, idempotency_key, context, name
-        )
-        return await self._dispatcher.submit(request, timeout)
-
-    async def submit_repair(
-        self,
-        namespace: str,
-        process_id: str,
-        args: Any = None,
-        *,
-        idempotency_key: str | None = None,
-        context: Any = None,
-        timeout: Timeout = None,
-    ) -> Receipt:
-        """Submit what `repair` sends, and return its receipt once it is accepted.
-
-        `timeout` bounds that alone. Raise ProcessNotFound, ProcessNotBroken, RepairConflict if the process
-        takes no repair just now, IdempotencyConflict, and StorageUnavailable if it is not accepted in time.
-        """
-        request = self._dispatcher.make(
-            TaskType.REPAIR, namespace, process_id, args, idempotency_key, context
-        )
-        return await self._dispatcher.submit(request, timeout)
-
-    async def submit_simple_repair(
-        self,
-        namespace: str,
-        process_id: str,
-        *,
-        idempotency_key: str | None = None,
-        context: Any = None,
-        timeout: Timeout = None,
-    ) -> Receipt:
-        """Do as `simple_repair`, with the same errors, and return a receipt."""
-        request = self._dispatcher.make(
-            TaskType.REPAIR, namespace, process_id, None, idempotency_key, context, SIMPLE_REPAIR
-        )
-        return await self._dispatcher.submit(request, timeout)
-
-    async def answer(self, receipt: Receipt, *, timeout: Timeout = None) -> Any:
-        """Wait for the answer of a submitted request, and return what `start`, `call` or `repair` returns.
-
-        Raise ReplyTimeout after `timeout` (the task goes on), RequestLost, and the errors with which
-        `start`, `call` or `repair` answers: ProcessNotFound, ProcessBroken, Rejected, HandlerFailed.
-        """
-        return await self._dispatcher.answer(receipt, timeout)
-
-    async def result(
-        self,
-        namespace: str,
-        process_id: str,
-        task_id: int,
-        *,
-        fingerprint: str | None = None,
-        timeout: Timeout = None,
-    ) -> Any:
-        """Wait for the answer of any task of this process, and return it or raise its error.
-
-        Raise TaskNotFound if the process has no such task, ReplyTimeout after `timeout` (the task goes on),
-        TaskCancelled if it is a timer that was replaced, unset or fired, ProcessNotFound, ProcessBroken,
-        Rejected, and HandlerFailed. With its receipt's `fingerprint`, raise RequestLost if the task of this
-        number is another one. Without it the number is bare: a server that was promoted or restored may
-        have given it to another task.
-        """
-        return await self._dispatcher.result(
-            namespace, process_id, task_id, timeout, fingerprint=fingerprint
-        )
+    Given are these names, or a function and, in place of the name, its arguments.
+    """
+    if not callable(given):
+        return given, name, args, None
+    if args is not None:
+        raise InvalidRequest("give the arguments of a function behind the process_id", field="args")
+    served = served_by(given, TaskType.CALL)
+    return served.namespace, served.name or "", name, served.read_answer

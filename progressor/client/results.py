@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple, assert_never
@@ -25,6 +26,9 @@ from progressor.handlers.codec import Wire
 from progressor.handlers.process import Process
 from progressor.model import Event, TaskStatus, TaskType
 from progressor.storage import Gone, NotPrepared, Reason, Request, TaskOutcome, TaskRef, TaskRow
+
+Read = Callable[[bytes], Any]
+"""A function that reads an answer from its JSON."""
 
 
 class Receipt(NamedTuple):
@@ -170,12 +174,16 @@ def not_there(process_id: str, task: TaskRef, gone: Gone | None) -> ProgressorEr
     )
 
 
-def response_of(process_id: str, task: TaskRef, answer: TaskOutcome, wire: Wire) -> Any:
-    """Return the response of a final task of this process, or raise its error."""
+def response_of(
+    process_id: str, task: TaskRef, answer: TaskOutcome, wire: Wire, read: Read | None = None
+) -> Any:
+    """Return the response of a final task of this process, as `read` reads its JSON, or raise its error."""
     namespace = task.namespace
     if answer.status is None:
         raise not_there(process_id, task, answer.gone)
     if answer.status is TaskStatus.FINISHED:
+        if read is not None and answer.response is not None:
+            return read(wire.unseal(answer.response))
         return wire.decode_any(answer.response)
     if answer.status is TaskStatus.CANCELLED:
         if task.idempotency_key is None:

@@ -13,14 +13,17 @@ import threading
 from collections.abc import Callable, Coroutine, Iterable
 from concurrent.futures import CancelledError
 from types import TracebackType
-from typing import Any, Concatenate, NamedTuple, ParamSpec, Self, TypeVar
+from typing import Any, Concatenate, Generic, NamedTuple, ParamSpec, Self, TypeVar
 from weakref import WeakSet
 
 from progressor.client.client import Client
 from progressor.client.handle import ProcessHandle
+from progressor.client.requests import Timeout
 from progressor.errors import StorageUnavailable
 from progressor.handlers.codec import Codec
 from progressor.handlers.namespace import Namespace
+from progressor.handlers.process import Process, StateT
+from progressor.model import HistoryRange
 from progressor.supervision import keep_thread
 
 P = ParamSpec("P")
@@ -38,12 +41,12 @@ def _blocking(
 
 
 def _blocking_on(
-    method: Callable[Concatenate[ProcessHandle, P], Coroutine[Any, Any, T]],
-) -> Callable[Concatenate[SyncProcessHandle, P], T]:
+    method: Callable[Concatenate[ProcessHandle[StateT], P], Coroutine[Any, Any, T]],
+) -> Callable[Concatenate[SyncProcessHandle[StateT], P], T]:
     @functools.wraps(method)
-    def wait_for(handle: SyncProcessHandle, /, *args: P.args, **kwargs: P.kwargs) -> T:
+    def wait_for(handle: SyncProcessHandle[StateT], /, *args: P.args, **kwargs: P.kwargs) -> T:
         def on(inner: Client) -> Coroutine[Any, Any, T]:
-            return method(inner.process(handle.namespace, handle.process_id), *args, **kwargs)
+            return method(inner.process(handle.of, handle.process_id), *args, **kwargs)
 
         return handle.client.run(on)
 
@@ -150,10 +153,11 @@ class SyncClient:
             asyncio.run_coroutine_threadsafe(background.client.close(), background.loop).result()
             _end(background)
 
-    def process(self, namespace: str, process_id: str) -> SyncProcessHandle:
+    def process(self, namespace: Namespace[StateT] | str, process_id: str) -> SyncProcessHandle[StateT]:
         """Return a handle on one process, whose methods lack the first two arguments.
 
-        The handle's methods raise InvalidRequest if these two break a rule.
+        With a Namespace in place of its name, `get` returns a state of the declared type. The handle's
+        methods raise InvalidRequest if these two break a rule.
         """
         return SyncProcessHandle(self, namespace, process_id)
 
@@ -194,13 +198,25 @@ class SyncClient:
     errors = _blocking(Client.errors)
 
 
-class SyncProcessHandle:
+class SyncProcessHandle(Generic[StateT]):
     """SyncClient's methods on one process, without their first two arguments; errors are the same."""
 
-    def __init__(self, client: SyncClient, namespace: str, process_id: str) -> None:
+    def __init__(self, client: SyncClient, namespace: Namespace[StateT] | str, process_id: str) -> None:
         self.client = client
-        self.namespace = namespace
+        self.of = namespace
+        """The namespace, or its name."""
         self.process_id = process_id
+
+    def get(
+        self,
+        *,
+        range: HistoryRange | None = HistoryRange(),  # noqa: A002, B008 - pinned name; frozen
+        timeout: Timeout = None,
+    ) -> Process[StateT]:
+        """Do as `get` of the client; the state is of the type that the handle's namespace declares."""
+        return self.client.run(
+            lambda inner: inner.process(self.of, self.process_id).get(range=range, timeout=timeout)
+        )
 
     start = _blocking_on(ProcessHandle.start)
     call = _blocking_on(ProcessHandle.call)
@@ -216,7 +232,6 @@ class SyncProcessHandle:
     set_timer = _blocking_on(ProcessHandle.set_timer)
     unset_timer = _blocking_on(ProcessHandle.unset_timer)
     fire_timer = _blocking_on(ProcessHandle.fire_timer)
-    get = _blocking_on(ProcessHandle.get)
     put = _blocking_on(ProcessHandle.put)
     trace = _blocking_on(ProcessHandle.trace)
     mailbox = _blocking_on(ProcessHandle.mailbox)

@@ -17,8 +17,8 @@ from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
-from progressor.errors import InvalidRequest
-from progressor.handlers.codec import Shape, encode_json, faults, first_fault
+from progressor.errors import InvalidAnswer, InvalidRequest
+from progressor.handlers.codec import Shape, decode, encode_json, faults, first_fault
 from progressor.handlers.handler import InvalidCall
 from progressor.handlers.handler_profile import HandlerProfile
 from progressor.handlers.process import Process
@@ -133,6 +133,17 @@ class Function:
         if self._returns is None:
             return encode_json(answer, field="the answer")
         return self._returns.write(answer, field="the answer")
+
+    def read_answer(self, plain: bytes) -> Any:
+        """Return an answer as the declared type; raise InvalidAnswer if it does not fit."""
+        if self._returns is None:
+            return decode(plain, field="answer")
+        try:
+            return self._returns.read(plain)
+        except ValidationError as error:
+            raise InvalidAnswer(
+                f"{self.name} has answered, but not with {self._returns.name}: {faults(error, 'answer')}"
+            ) from None
 
     @property
     def args_schema(self) -> dict[str, Any] | None:

@@ -20,6 +20,7 @@ from progressor.handlers.handler import Handler, InvalidCall, check_handler
 from progressor.handlers.handler_profile import HandlerProfile
 from progressor.handlers.limits import checked
 from progressor.handlers.process import Draft, Process, StateT, WritableProcess
+from progressor.handlers.served import Served, mark
 from progressor.handlers.timer_calls import PREFIX, TIMER_CALLS, carry_out
 from progressor.inputs import check_namespace, check_text, names_like
 from progressor.model import Action, HistoryRange, Intent, SetTimer, Snapshot, Task, TaskType
@@ -242,6 +243,10 @@ class Namespace(Generic[StateT]):
         shape = None if self.is_raw else self._state
         return Process(snapshot, wire=self.wire, shape=shape)
 
+    def typed(self, process: Process[Any]) -> Process[StateT]:
+        """Return a process of this namespace, read by a client, with its state as declared."""
+        return process if self.is_raw else process.read_as(self._state)
+
     def profile_of(self, task_type: TaskType, name: str | None) -> HandlerProfile | None:
         """Return the profile of the function that serves such a task; None: the task cannot be fused.
 
@@ -346,6 +351,7 @@ class Namespace(Generic[StateT]):
         else:
             what = f"namespace {self.name}: {task_type}"
             _add(self._singles, task_type, function, what=what)
+        mark(target, Served(self.name, task_type, name, function.read_answer))
         if not isinstance(history, _Inherit):
             self._histories[function] = history
 

@@ -92,6 +92,10 @@ class Process(Generic[StateT]):
         of = self.snapshot
         return f"<Process {named(of.namespace, of.process_id)} {of.status} events={of.last_event_id}>"
 
+    def read_as(self, shape: Shape) -> Process[Any]:
+        """Return the same process with a state of this shape."""
+        return Process(self.snapshot, wire=self._wire, shape=shape)
+
     @property
     def namespace(self) -> str:
         """The name of its namespace."""

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from progressor import HandlerFailed, ProcessBroken, ProcessStatus, TaskStatus
+from progressor import HandlerFailed, Namespace, Process, ProcessBroken, ProcessStatus, TaskStatus
 from tests.acceptance.conftest import MakeClient, MakeEngine, Options, of_a_client
 from tests.acceptance.other_process import NS, Work, namespace_of, read_options
 from tests.acceptance.support import DEADLINE, Scripted, until, until_status, until_waiting
@@ -105,6 +105,22 @@ def rescuer(engine: MakeEngine) -> Callable[[str], Awaitable[object]]:
         return await engine(namespace, **read_options(json.dumps(QUICK)))
 
     return start
+
+
+async def test_a_call_by_function_to_another_process(victim: Run, client: MakeClient) -> None:
+    """A declaration of the function is address enough: its own release of the code serves the call."""
+    await victim("retry")
+    declared = Namespace(NS)
+
+    @declared.init
+    async def init(process: Process) -> None: ...
+
+    @declared.call
+    async def work(process: Process, args: Work) -> int: ...  # type: ignore[empty-body] # never run
+
+    outside = await client()
+    await outside.start(init, "p")
+    assert await outside.call(work, "p", Work()) == 1
 
 
 async def test_a_client_in_another_process(

@@ -12,7 +12,7 @@ from typing import Any
 import httpx
 import pytest
 
-from progressor import Client, Event, Mailbox, errors
+from progressor import Client, Event, Mailbox, Namespace, Process, errors
 from progressor.http import HttpClient
 from progressor.http.client.decode import error_of
 from progressor.http.server.app import make_app
@@ -139,6 +139,29 @@ async def test_it_asks_as_the_client_does(client: HttpClient) -> None:
     assert (await client.published(NS)).schemas["calls"]["pay"]["args"]["required"] == ["amount"]
     health = await client.health()
     assert (health.ok, health.namespaces) == (True, (NS,))
+
+
+async def test_requests_by_function(client: HttpClient) -> None:
+    """Answers and states are of the declared types, without a codec or a namespace given to the client."""
+    orders = Namespace(NS, state=shop.Order)
+
+    @orders.init
+    async def place(process: Process[shop.Order], args: shop.Open) -> str: ...  # type: ignore[empty-body]
+
+    @orders.call
+    async def pay(process: Process[shop.Order], args: shop.Pay) -> Decimal: ...  # type: ignore[empty-body]
+
+    @orders.call(name="echo")
+    async def same(process: Process[shop.Order], args: shop.Pay) -> shop.Pay: ...  # type: ignore[empty-body]
+
+    order = client.process(orders, "o1")
+    assert await order.start(place, shop.Open(item="tea")) == "1 x tea"
+    assert await client.call(pay, "o1", shop.Pay(amount=Decimal("2.5"))) == Decimal("2.5")
+    assert await order.call(same, shop.Pay(amount=Decimal(1))) == shop.Pay(amount=Decimal(1))
+    await order.notify(pay, shop.Pay(amount=Decimal(1)))
+    assert (await order.get()).state == shop.Order(item="tea", paid=Decimal("3.5"))
+    with pytest.raises(errors.InvalidAnswer):
+        await client.call(same, "o1", None)  # type: ignore[arg-type]
 
 
 async def test_it_raises_what_the_client_does(client: HttpClient) -> None:

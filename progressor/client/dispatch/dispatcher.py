@@ -15,7 +15,7 @@ from typing import Any, assert_never
 from progressor.client.dispatch.acceptor import Accepted, Acceptor
 from progressor.client.dispatch.request import request_of
 from progressor.client.requests import Timeout
-from progressor.client.results import Receipt, response_of
+from progressor.client.results import Read, Receipt, response_of
 from progressor.errors import (
     NamespaceNotFound,
     ProcessNotFound,
@@ -125,7 +125,7 @@ class Dispatcher:
         """Return how many seconds a caller waits; raise InvalidRequest if `timeout` is no time."""
         return self._reply_timeout if timeout is None else check_seconds("timeout", timeout)
 
-    async def ask(self, request: Request, timeout: Timeout) -> Any:
+    async def ask(self, request: Request, timeout: Timeout, read: Read | None = None) -> Any:
         """Have the request accepted, wait for its answer, and return the response or raise its error.
 
         Raise CallCycle if a handler would wait for itself, ReplyTimeout if it is accepted and not answered
@@ -155,7 +155,7 @@ class Dispatcher:
                     raise _not_accepted(request, patience, self._node.storage.outage.cause) from None
                 raise
         wire = self._wires[request.namespace]
-        return response_of(request.process_id, ref, answer, wire)
+        return response_of(request.process_id, ref, answer, wire, read)
 
     async def _no_reply(self, task: TaskRef, process_id: str, error: Exception) -> ReplyTimeout:
         key = task.idempotency_key

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from types import TracebackType
-from typing import Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 import httpx
 
@@ -20,7 +20,7 @@ from progressor.client.results import Health, Page, Published, TraceEntry
 from progressor.errors import InvalidRequest, StorageUnavailable
 from progressor.handlers.codec import decode, encode_json, json_object
 from progressor.handlers.members import members_for
-from progressor.handlers.process import Process
+from progressor.handlers.process import Process, StateT
 from progressor.http.client.admin import HttpOperating
 from progressor.http.client.decode import entry_of, health_of, process_of
 from progressor.http.client.requests import HttpDispatcher, in_ascii, process_url
@@ -30,6 +30,9 @@ from progressor.http.wire import headers
 from progressor.inputs import check_count, check_namespace
 from progressor.model import LAST_ID, HistoryRange, Metadata, SetTimer, UnsetTimer
 from progressor.storage import MOST_ITEMS, TimerFilter
+
+if TYPE_CHECKING:
+    from progressor.handlers.namespace import Namespace
 
 
 class HttpClient(HttpOperating, ProcessClient):
@@ -70,8 +73,10 @@ class HttpClient(HttpOperating, ProcessClient):
         """Close the connections, for good; requests that were accepted go on."""
         await self._line.close()
 
-    def process(self, namespace: str, process_id: str) -> ProcessHandle:
+    def process(self, namespace: Namespace[StateT] | str, process_id: str) -> ProcessHandle[StateT]:
         """Return a handle on one process, whose methods lack the first two arguments.
+
+        With a Namespace in place of its name, `get` returns a state of the declared type.
 
         Raise InvalidRequest if these two break a rule; ask nothing of the API.
         """

@@ -15,7 +15,7 @@ from pydantic import TypeAdapter
 from pydantic_core import to_json
 
 from progressor import errors
-from progressor.client.results import Health, TraceEntry
+from progressor.client.results import Health, Read, TraceEntry
 from progressor.errors import InvalidRequest, ProgressorError, StorageUnavailable
 from progressor.handlers.codec import ANY, JSON, RAW, decode
 from progressor.handlers.members import holds_bytes, value_in
@@ -41,13 +41,13 @@ def task_of(answer: Answer) -> tuple[int, str | None]:
     return int(path.rpartition("/")[2]), dict(parse_qsl(query)).get("fingerprint")
 
 
-def value_of(answer: Answer) -> Any:
-    """Return a handler's answer, or raise its error."""
+def value_of(answer: Answer, read: Read | None = None) -> Any:
+    """Return a handler's answer, as `read` reads its JSON, or raise its error."""
     if not answer.is_success:
         raise error_of(answer)
     if headers.media_type_of_text(answer.headers.get("Content-Type")) == headers.BYTES:
         return answer.content
-    return decode(answer.content, field="answer")
+    return decode(answer.content, field="answer") if read is None else read(answer.content)
 
 
 def error_of(answer: Answer) -> ProgressorError:

@@ -12,7 +12,7 @@ from urllib.parse import quote
 
 from progressor.client.dispatch.request import request_of
 from progressor.client.requests import SIMPLE_REPAIR, Timeout
-from progressor.client.results import Receipt
+from progressor.client.results import Read, Receipt
 from progressor.errors import InvalidRequest, ReplyTimeout
 from progressor.handlers.codec import encode_json
 from progressor.handlers.timer_calls import FIRE_TIMER, SET_TIMER, UNSET_TIMER
@@ -80,7 +80,7 @@ class HttpDispatcher:
             namespace, process_id, request.idempotency_key, method, url, said, content=request.args
         )
 
-    async def ask(self, request: SentRequest, timeout: Timeout) -> Any:
+    async def ask(self, request: SentRequest, timeout: Timeout, read: Read | None = None) -> Any:
         """Have a request accepted, wait for its answer, and return it or raise its error."""
         patience = self._line.patience(timeout)
         answer = await self._line.send(
@@ -91,7 +91,7 @@ class HttpDispatcher:
             content=request.content,
             headers=request.headers,
         )
-        return await self._answered(answer, request.namespace, request.process_id, patience)
+        return await self._answered(answer, request.namespace, request.process_id, patience, read)
 
     async def submit(self, request: SentRequest, timeout: Timeout) -> Receipt:
         """Have a request accepted, and return its receipt."""
@@ -141,7 +141,12 @@ class HttpDispatcher:
         return await self._answered(answer, namespace, process_id, patience)
 
     async def _answered(
-        self, answer: Answer, namespace: str, process_id: str, patience: RetryBudget
+        self,
+        answer: Answer,
+        namespace: str,
+        process_id: str,
+        patience: RetryBudget,
+        read: Read | None = None,
     ) -> Any:
         while answer.status_code == HTTPStatus.ACCEPTED:
             said = answer.json()
@@ -161,7 +166,7 @@ class HttpDispatcher:
             except NotAllowed as error:
                 # The token may not read the task, which goes on all the same; the cause names the scope.
                 raise late from error
-        return value_of(answer)
+        return value_of(answer, read)
 
 
 def _place(task_type: TaskType, name: str | None) -> tuple[str, str]:
