@@ -10,10 +10,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import pytest
-
-from progressor.embedded import EmbeddedPostgres, launch
+from progressor.embedded import EmbeddedPostgres
 from progressor.embedded.binaries import Installation, find_installation
+from progressor.testing.server import disposable_server, fitting_folder
 
 VARIABLE = "PROGRESSOR_TEST_POSTGRES_BIN_DIR"
 
@@ -21,24 +20,8 @@ _named = os.environ.get(VARIABLE)
 # Absolute, because some of the tests' processes work in another directory.
 BIN_DIR = Path(_named).absolute() if _named else None
 
-# With these a server that is killed loses nothing, as ever: what is committed is with the operating system.
-# Only a crash of the machine would harm it, and no test has one.
-_DISPOSABLE = {"fsync": "off", "full_page_writes": "off"}
-_ENOUGH_BYTES = 4 << 30
-
-
-def _place() -> Path:
-    memory = Path("/dev/shm")
-    if not os.access(memory, os.W_OK | os.X_OK):
-        return Path("/tmp")
-    found = os.statvfs(memory)
-    # Programs that the server's user cannot reach are copied beside its data.
-    is_fit = found.f_bavail * found.f_frsize >= _ENOUGH_BYTES and not found.f_flag & os.ST_NOEXEC
-    return memory if is_fit else Path("/tmp")
-
-
 # Where the tests' servers have their data: in memory, where there is enough of it.
-PLACE = _place()
+PLACE = fitting_folder()
 
 
 def embedded(data_dir: Path) -> EmbeddedPostgres:
@@ -49,15 +32,8 @@ def embedded(data_dir: Path) -> EmbeddedPostgres:
 @contextmanager
 def disposable(data_dir: Path) -> Iterator[str]:
     """The DSN of one that never waits for a disk, for all who do not measure."""
-    server = embedded(data_dir)
-    with pytest.MonkeyPatch.context() as patch:
-        for name, value in _DISPOSABLE.items():
-            patch.setitem(launch._SETTINGS, name, value)
-        dsn = server.start()
-    try:
+    with disposable_server(data_dir, bin_dir=BIN_DIR) as dsn:
         yield dsn
-    finally:
-        server.stop()
 
 
 def installation() -> Installation:

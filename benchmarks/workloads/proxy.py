@@ -18,8 +18,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from progressor.bench.children import BenchChild, child, read_line, write_line
-from progressor.bench.databases import with_database
-from progressor.storage import migrations, parsed
+from progressor.storage import migrations, parsed, with_database
 
 _PIECE = 1 << 16
 _PINGS = 100

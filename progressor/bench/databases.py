@@ -15,7 +15,7 @@ from typing import Any
 
 from progressor.bench.rows import Load, Run
 from progressor.errors import InvalidRequest
-from progressor.storage import migrations, parsed
+from progressor.storage import migrations, with_database
 
 _PREFIX = "progressor_bench_"
 _DURABLE = ("fsync", "synchronous_commit", "full_page_writes")
@@ -49,13 +49,6 @@ class Probe:
 
     def close(self) -> None:
         self._connection.close()
-
-
-def with_database(dsn: str, name: str, **changes: str) -> str:
-    """Return the DSN with another database (and, if given, another host or port)."""
-    parts: Mapping[str, Any] = {**parsed(dsn), **changes, "dbname": name}
-    quoted = {key: str(value).replace("\\", "\\\\").replace("'", "\\'") for key, value in parts.items()}
-    return " ".join(f"{key}='{value}'" for key, value in quoted.items())
 
 
 class Server:

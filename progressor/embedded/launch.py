@@ -10,6 +10,7 @@ import os
 import shlex
 import shutil
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 
 from progressor.embedded import lifetime
@@ -62,7 +63,14 @@ _SETTINGS = {
 }
 
 
-def launch(folder: Path, installation: Installation, account: Account, *, server_lock: int) -> None:
+def launch(
+    folder: Path,
+    installation: Installation,
+    account: Account,
+    *,
+    server_lock: int,
+    settings: Mapping[str, str],
+) -> None:
     """Start the server without waiting until it is ready; it keeps a copy of `server_lock`.
 
     StorageUnavailable if it cannot start, or another server works on the data.
@@ -77,7 +85,7 @@ def launch(folder: Path, installation: Installation, account: Account, *, server
     try:
         # pg_ctl, because it starts postgres as a daemon, which is not our child.
         result = account.run(
-            [usable.program("pg_ctl"), "start", "-W", "-s", "-o", _options(folder)],
+            [usable.program("pg_ctl"), "start", "-W", "-s", "-o", _options(folder, settings)],
             environment={"PGDATA": str(folder / lifetime.DATA)},  # not -D: pg_ctl misquotes it
             output=log,
             inherit=[server_lock],
@@ -134,11 +142,11 @@ def _initialise(folder: Path, installation: Installation, account: Account, *, s
         os.close(parent)
 
 
-def _options(folder: Path) -> str:
+def _options(folder: Path, changed: Mapping[str, str]) -> str:
     """Return the settings for pg_ctl, quoted for the shell to which it hands them."""
     # The setting is a list; in double quotes a path may contain commas.
     sockets = '"' + str(socket_dir(folder)).replace('"', '""') + '"'
-    settings = {**_SETTINGS, "unix_socket_directories": sockets}
+    settings = {**_SETTINGS, **changed, "unix_socket_directories": sockets}
     words = ["-D", str(folder / lifetime.DATA)]
     for name, value in settings.items():
         words += ["-c", f"{name}={value}"]

@@ -11,8 +11,9 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
-from types import TracebackType
+from types import MappingProxyType, TracebackType
 from urllib.parse import quote
 
 import psycopg
@@ -46,12 +47,20 @@ class EmbeddedPostgres:
 
     `with EmbeddedPostgres(path) as dsn: ...`; the last process that leaves ends the server. Without a path
     it uses the directory of the present folder. `bin_dir` is the folder of postgres, initdb and pg_ctl, if
-    not one of the usual places. Raises StorageUnavailable if it cannot start.
+    not one of the usual places. `settings` of PostgreSQL replace our own, if this process starts it. Raises
+    StorageUnavailable if it cannot start.
     """
 
-    def __init__(self, data_dir: Path | None = None, *, bin_dir: Path | None = None) -> None:
+    def __init__(
+        self,
+        data_dir: Path | None = None,
+        *,
+        bin_dir: Path | None = None,
+        settings: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
         self.home = (data_dir or default_data_dir()).expanduser().resolve()
         self._bin_dir = bin_dir
+        self._settings = settings
         self._folder: Path | None = None
         self._users_lock: int | None = None
 
@@ -108,7 +117,7 @@ class EmbeddedPostgres:
             if self._users_lock is None:
                 self._users_lock = _take(folder / lifetime.USERS_LOCK, fcntl.LOCK_SH)
             _ensure_watcher(folder)
-            _ensure_server(folder, installation, account)
+            _ensure_server(folder, installation, account, self._settings)
         except BaseException:
             self.stop()
             raise
@@ -169,7 +178,9 @@ def _ensure_watcher(folder: Path) -> None:
         os.close(descriptor)
 
 
-def _ensure_server(folder: Path, installation: Installation, account: Account) -> None:
+def _ensure_server(
+    folder: Path, installation: Installation, account: Account, settings: Mapping[str, str]
+) -> None:
     """Attach to the living server, or start one; wait for the end of one that stops.
 
     A server that recovers from a crash may take any time, as long as it lives. StorageUnavailable if it
@@ -184,7 +195,7 @@ def _ensure_server(folder: Path, installation: Installation, account: Account) -
             try:
                 if launched:
                     raise StorageUnavailable(f"PostgreSQL does not start; {log_tail(folder)}")
-                launch(folder, installation, account, server_lock=server_lock)
+                launch(folder, installation, account, server_lock=server_lock, settings=settings)
             finally:
                 os.close(server_lock)  # closed, not unlocked: the server has a copy
             launched = True

@@ -24,7 +24,11 @@ if TYPE_CHECKING:
     from progressor.storage.heartbeats import Beats as Beats
     from progressor.storage.notifications import KINDS as KINDS, Kind as Kind, Signals as Signals
     from progressor.storage.operations import Storage as Storage
-    from progressor.storage.postgres.dsn import parsed as parsed, with_defaults as with_defaults
+    from progressor.storage.postgres.dsn import (
+        parsed as parsed,
+        with_database as with_database,
+        with_defaults as with_defaults,
+    )
     from progressor.storage.postgres.pool import SessionPool as SessionPool
     from progressor.storage.postgres.server_identity import place_of as place_of
     from progressor.storage.postgres.session_setup import refuse_lent_sessions as refuse_lent_sessions
@@ -80,7 +84,7 @@ else:
             "heartbeats": "Beats",
             "notifications": "KINDS Kind Signals",
             "operations": "Storage",
-            "postgres.dsn": "parsed with_defaults",
+            "postgres.dsn": "parsed with_database with_defaults",
             "postgres.pool": "SessionPool",
             "postgres.server_identity": "place_of",
             "postgres.session_setup": "refuse_lent_sessions",

@@ -10,12 +10,12 @@ if TYPE_CHECKING:
         RunawayWorld as RunawayWorld,
         WorldError as WorldError,
     )
-    from progressor.testing.world import World as World
+    from progressor.testing.world import MakeWorld as MakeWorld, World as World
 else:
     __all__, __getattr__, __dir__ = exports(
         __name__,
         {
             "failures": "BrokenInWorld RunawayWorld WorldError",
-            "world": "World",
+            "world": "MakeWorld World",
         },
     )

@@ -8,7 +8,7 @@ request is on its way, and the tables hold nothing that is due.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from datetime import UTC, datetime, timedelta
 from types import TracebackType
 from typing import Any, Self
@@ -224,3 +224,7 @@ class World:
         except BaseException as error:
             self._errors.append(HandlerError.of(task, error))
             raise
+
+
+MakeWorld = Callable[..., World]
+"""A function that makes a world on the database of a test, with the arguments of World but for the DSN."""

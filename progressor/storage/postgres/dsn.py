@@ -28,6 +28,11 @@ def with_defaults(dsn: str, *, field: str = "dsn") -> str:
     return make_conninfo("", **{**_DEFAULTS, **parsed(dsn, field=field)})
 
 
+def with_database(dsn: str, name: str, **changes: str) -> str:
+    """Return the DSN as key=value, with another database, and if given another host or port."""
+    return make_conninfo("", **{**parsed(dsn), **changes, "dbname": name})
+
+
 def parsed(dsn: str, *, field: str = "dsn") -> dict[str, Any]:
     """Return the parts of a DSN; InvalidRequest, without the DSN and its password, if it is none."""
     try:
