@@ -50,6 +50,7 @@ if TYPE_CHECKING:
         ReplyTimeout as ReplyTimeout,
         RequestLost as RequestLost,
         SchemaMismatch as SchemaMismatch,
+        StepTransactionError as StepTransactionError,
         StorageUnavailable as StorageUnavailable,
         TaskCancelled as TaskCancelled,
         TaskNotFound as TaskNotFound,
@@ -96,8 +97,8 @@ else:
                 "BulkNotFound CallCycle HandlerFailed IdempotencyConflict InvalidAnswer InvalidRequest "
                 "InvalidState NamespaceInUse NamespaceNotFound NonRetryable ProcessAlreadyExists "
                 "ProcessBroken ProcessNotBroken ProcessNotFound ProgressorError Reject Rejected "
-                "RepairConflict ReplyTimeout RequestLost SchemaMismatch StorageUnavailable TaskCancelled "
-                "TaskNotFound"
+                "RepairConflict ReplyTimeout RequestLost SchemaMismatch StepTransactionError "
+                "StorageUnavailable TaskCancelled TaskNotFound"
             ),
             "handlers.codec": "Codec",
             "handlers.handler": "Handler",

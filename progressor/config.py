@@ -196,6 +196,9 @@ class EngineOptions(ConnectionOptions):
     `learned`: those of functions that were seen to compute briefly and to wait for nothing; `always`: all
     but those of functions with `fused=False`; `never`: none.
     """
+    connection_slots: int = Field(default=8, ge=1, le=1000)
+    """Steps at once whose handlers run SQL of their own (`connection`): connections beside the others,
+    opened when such a step runs."""
     max_step_events: int = Field(default=10_000, ge=1, le=1_000_000)
     """The limit of the events of one step."""
 

@@ -27,6 +27,7 @@ from progressor.services.bulk_runner import bulk_runner_on
 from progressor.services.scanner import scanner_on
 from progressor.services.service import PeriodicService
 from progressor.services.zombie_collector import zombie_collector_on
+from progressor.worker.connection_slots import ConnectionSlots, StepConnections
 from progressor.worker.heartbeat import Heartbeat, heartbeat_on
 from progressor.worker.pool import Pool
 from progressor.worker.pools import Pools
@@ -55,6 +56,7 @@ class _EngineParts(NamedTuple):
     heartbeat: Heartbeat
     loop_lag: LoopLag
     lending: Lending
+    connection_slots: ConnectionSlots
     services: Sequence[PeriodicService]
 
 
@@ -91,6 +93,7 @@ class Engine:
         lending = Lending(node.place, pools, pools.run_next)
         workers: list[Worker] = []
         budget = ResultBudget()
+        connection_slots = ConnectionSlots(node, options)
         for namespace in self.namespaces:
             worker = Worker(
                 namespace,
@@ -99,6 +102,7 @@ class Engine:
                 node.replies,
                 lending=lending,
                 budget=budget,
+                connections=StepConnections(connection_slots),
                 options=options,
             )
             workers.append(worker)
@@ -112,6 +116,7 @@ class Engine:
             self._heartbeat(node, witness, pools),
             LoopLag(partial(_step_in, workers)),
             lending,
+            connection_slots,
             self._services(node, witness, pools),
         )
 
@@ -237,6 +242,7 @@ class Engine:
         pools_finished = await self.pools.stop(self.options.stop_grace)
         loans_finished = await self._parts.lending.stop()
         await self._parts.loop_lag.stop()
+        await self._parts.connection_slots.transactions.close()
         # Unfinished steps are left to the collectors: the worker's row ages with them.
         await self._parts.heartbeat.stop(leave=pools_finished and loans_finished)
         await self.node.stop()

@@ -364,3 +364,10 @@ class Reject(Exception):
 
 class NonRetryable(Exception):
     """Raise in a timeout handler to break the process at once, without the retries of its policy."""
+
+
+class StepTransactionError(NonRetryable):
+    """A handler with a `connection` ended the transaction of its step, or went on after an error in it.
+
+    The step fails, without retries, and nothing that it did in the transaction is kept.
+    """

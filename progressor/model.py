@@ -286,6 +286,14 @@ class Snapshot(NamedTuple):
         return Life(self.process_no, self.birth)
 
 
+class WantedConnection(NamedTuple):
+    """The connection that a handler asks for; `type` is the annotated class."""
+
+    kind: Literal["psycopg", "connection", "session"]
+    is_async: bool
+    type: type[Any]
+
+
 @dataclass(frozen=True, slots=True)
 class Success:
     """The handler answered."""
@@ -357,6 +365,11 @@ class Decision(NamedTuple):
     metadata: Metadata | None = None
     timer: SetTimer | None = None
     retry_interval: timedelta | None = None
+
+    @property
+    def succeeded(self) -> bool:
+        """True if the handler answered, and neither raised nor rejected."""
+        return self.reply.error is None and self.reply.rejection is None
 
     @property
     def size(self) -> int:

@@ -604,3 +604,12 @@ async def fuse(
     async with opened(requests, now=now) as flight:
         decisions = await run(flight.held) if flight.held else ()
         return await flight.commit(decisions)
+
+
+class NoConnections:
+    """Stands where StepConnections would, for handlers that run no SQL of their own."""
+
+    lent = 0
+
+    def close(self) -> None:
+        return

@@ -22,7 +22,14 @@ from progressor.handlers.codec import Shape, decode, encode_json, faults, first_
 from progressor.handlers.handler import InvalidCall
 from progressor.handlers.handler_profile import HandlerProfile
 from progressor.handlers.process import Process
+from progressor.handlers.step_connection import (
+    PARAMETER,
+    wanted_connection,
+    with_blocking_connection,
+    with_connection,
+)
 from progressor.handlers.threads import run_in_thread
+from progressor.model import WantedConnection
 
 _EMPTY = inspect.Parameter.empty
 _KEYWORD = inspect.Parameter.KEYWORD_ONLY
@@ -44,6 +51,7 @@ class Function:
         "_returns",
         "_target",
         "call",
+        "connection",
         "name",
         "profile",
         "resources",
@@ -63,12 +71,16 @@ class Function:
         self._target, self._is_async = target, _is_async(target)
         if not self._is_async and profile is not None and profile.stated:
             raise InvalidRequest(f"{name} is a plain function, which runs in a thread", field="fused")
-        self.profile = profile if self._is_async else None
-        """The profile of an async function; None: a step of it cannot be fused."""
         parameters, keywords, returns = _signature(target, name, takes_args=takes_args)
         resolve = partial(_resolve, target=target, name=name, around=around)
+        self.connection = _connection(keywords, resolve, name=name, is_async=self._is_async)
+        """The connection that it asks for, on which its step is saved; None for most functions."""
+        if self.connection is not None and profile is not None and profile.stated:
+            raise InvalidRequest(f"{name} takes a connection, so no step of it can be fused", field="fused")
+        self.profile = profile if self._is_async and self.connection is None else None
+        """The profile of an async function; None: a step of it cannot be fused."""
         self.resources: Mapping[str, Any] = {
-            each.name: _hint(each.annotation, resolve) for each in keywords
+            each.name: _hint(each.annotation, resolve) for each in keywords if each.name != PARAMETER
         }
         """The resources that it takes by their names, with their types; Any for one that is not known."""
         self.call: Callable[..., Awaitable[Any]] = (
@@ -100,6 +112,8 @@ class Function:
         self, resources: Mapping[str, Any], profile: HandlerProfile | None
     ) -> Callable[..., Awaitable[Any]]:
         target = partial(self._target, **resources) if resources else self._target
+        if self.connection is not None:
+            target = partial(with_connection if self._is_async else with_blocking_connection, target)
         if not self._is_async:
             return partial(run_in_thread, target)
         return target if profile is None else partial(_watched, profile, target)
@@ -213,6 +227,15 @@ def _signature(
     return parameters, resources, signature.return_annotation
 
 
+def _connection(
+    keywords: list[inspect.Parameter], resolve: Callable[[Any], Any], *, name: str, is_async: bool
+) -> WantedConnection | None:
+    annotation = next((each.annotation for each in keywords if each.name == PARAMETER), None)
+    if annotation is None:
+        return None
+    return wanted_connection(resolve(annotation), name=name, is_async=is_async)
+
+
 def _hint(annotation: Any, resolve: Callable[[Any], Any]) -> Any:
     """Return the type of a resource, which may be imported for type checkers alone: Any then."""
     with suppress(InvalidRequest):
@@ -283,3 +306,10 @@ def names_around() -> dict[str, Any]:
     for _ in range(2):
         frame = None if frame is None else frame.f_back
     return {} if frame is None else dict(frame.f_locals)
+
+
+def add_function(functions: dict[Any, Function], key: Any, function: Function, *, what: str) -> None:
+    """Add the function of a namespace; InvalidRequest if there is one for this already."""
+    if key in functions:
+        raise InvalidRequest(f"{what} is defined twice", field=str(key))
+    functions[key] = function

@@ -15,7 +15,7 @@ from typing import Any, Concatenate, Final, Generic, ParamSpec, TypedDict, TypeV
 from progressor.config import NamespaceOptions, OnZombie, RetryPolicy
 from progressor.errors import InvalidRequest
 from progressor.handlers.codec import ANY, RAW, Codec, Shape, Wire, fits_jsonb
-from progressor.handlers.function import Function, names_around, shown_type
+from progressor.handlers.function import Function, add_function, names_around, shown_type
 from progressor.handlers.handler import Handler, InvalidCall, check_handler
 from progressor.handlers.handler_profile import HandlerProfile
 from progressor.handlers.limits import checked
@@ -23,7 +23,16 @@ from progressor.handlers.process import Draft, Process, StateT, WritableProcess
 from progressor.handlers.served import Served, mark
 from progressor.handlers.timer_calls import PREFIX, TIMER_CALLS, carry_out
 from progressor.inputs import check_namespace, check_text, names_like
-from progressor.model import Action, HistoryRange, Intent, SetTimer, Snapshot, Task, TaskType
+from progressor.model import (
+    Action,
+    HistoryRange,
+    Intent,
+    SetTimer,
+    Snapshot,
+    Task,
+    TaskType,
+    WantedConnection,
+)
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -265,6 +274,10 @@ class Namespace(Generic[StateT]):
         default = self.options.history
         return default if function is None else self._histories.get(function, default)
 
+    def connection_for(self, task: Task) -> WantedConnection | None:
+        """Return the connection that the function of this task asks for, if it asks for one."""
+        return None if (function := self._find(task)) is None else function.connection
+
     def schemas(self) -> dict[str, Any]:
         """Return the JSON schemas of the state, of arguments of start, calls and repair, and of answers."""
         init = self._singles.get(TaskType.INIT)
@@ -347,10 +360,10 @@ class Namespace(Generic[StateT]):
             name = check_text("call name", label if name is None else name)
             if name.startswith(PREFIX):
                 raise InvalidRequest(f"names of calls must not begin with {PREFIX!r}", field="name")
-            _add(self._calls, name, function, what=f"namespace {self.name}: call {name!r}")
+            add_function(self._calls, name, function, what=f"namespace {self.name}: call {name!r}")
         else:
             what = f"namespace {self.name}: {task_type}"
-            _add(self._singles, task_type, function, what=what)
+            add_function(self._singles, task_type, function, what=what)
         mark(target, Served(self.name, task_type, name, function.read_answer))
         if not isinstance(history, _Inherit):
             self._histories[function] = history
@@ -385,9 +398,3 @@ class Namespace(Generic[StateT]):
                 "the client must use the namespace's codec",
                 field="args",
             ) from error
-
-
-def _add(functions: dict[Any, Function], key: Any, function: Function, *, what: str) -> None:
-    if key in functions:
-        raise InvalidRequest(f"{what} is defined twice", field=str(key))
-    functions[key] = function

@@ -57,7 +57,8 @@ class Node:
         self.node_id = secrets.randbits(63)
         schema = options.database_schema
         self.place = (*place_of(dsn).values(), schema)
-        self._clock = clock
+        self.clock = clock
+        """The clock of virtual time; None: PostgreSQL's."""
         self._connections = SessionPool(
             self.dsn,
             limit=options.connections,
@@ -122,7 +123,7 @@ class Node:
             schema=self.options.database_schema,
             session_state=self.options.session_state,
             outage=self.storage.outage,
-            clock=self._clock,
+            clock=self.clock,
         )
 
     async def connected(self) -> None:

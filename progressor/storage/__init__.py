@@ -24,6 +24,11 @@ if TYPE_CHECKING:
     from progressor.storage.heartbeats import Beats as Beats
     from progressor.storage.notifications import KINDS as KINDS, Kind as Kind, Signals as Signals
     from progressor.storage.operations import Storage as Storage
+    from progressor.storage.own_sql.transactions import (
+        StepNotSaved as StepNotSaved,
+        StepTransaction as StepTransaction,
+        StepTransactions as StepTransactions,
+    )
     from progressor.storage.postgres.dsn import (
         parsed as parsed,
         with_database as with_database,
@@ -84,6 +89,7 @@ else:
             "heartbeats": "Beats",
             "notifications": "KINDS Kind Signals",
             "operations": "Storage",
+            "own_sql.transactions": "StepNotSaved StepTransaction StepTransactions",
             "postgres.dsn": "parsed with_database with_defaults",
             "postgres.pool": "SessionPool",
             "postgres.server_identity": "place_of",

@@ -28,6 +28,7 @@ from progressor.storage.params import (
     life_columns,
     release_columns,
     request_columns,
+    step_columns,
 )
 from progressor.storage.postgres.pipeline import Session
 from progressor.storage.postgres.pool import SessionPool
@@ -37,6 +38,7 @@ from progressor.storage.rows import (
     claimed_of,
     grouped,
     is_gone,
+    outcomes_of,
     prepared_of,
     standing_of,
     started_of,
@@ -217,6 +219,13 @@ class Storage(Bulks, Oversight, TokenStatements):
         return await self._run(
             "save_result", attempt, patience=None, apart=one_of(len(steps)), holds=always
         )
+
+    async def saved_before(self, step: Step) -> Saved | LostLease:
+        """Return the outcome of a step whose COMMIT had no answer; LostLease if nothing was committed."""
+        params = {**step_columns([step]), "now": None}
+        # The lock waits for a COMMIT that is still under way.
+        results = await self._until_done("saved", {"lock": params, "saved": params})
+        return outcomes_of([step], {**results, "save_result": []})[0]
 
     async def _claim(self, verb: str, params: dict[str, Any], room: int) -> list[Claimed]:
         transact = self._until_done

@@ -22,7 +22,6 @@ from progressor.errors import ProgressorError
 from progressor.handlers.handler_profile import Fuse
 from progressor.handlers.namespace import Namespace
 from progressor.handlers.step_task import StepTask
-from progressor.handlers.threads import NoThread
 from progressor.handlers.waits import call_in
 from progressor.loggers import Logger
 from progressor.model import Decision, Task, new_lease
@@ -30,16 +29,15 @@ from progressor.outages import Outage, OutageLines, cause_of
 from progressor.storage import KINDS, ROOM, Claimed, Finished, Kind, Request, Storage, TaskRef
 from progressor.supervision import Background, end_all, expect, report, watched
 from progressor.worker.alarm import Alarm
-from progressor.worker.result_budget import NoRoom, ResultBudget
-from progressor.worker.slot import Slot, StartedStep, hung_fields_of, log_given_up, log_hung, log_not_begun
+from progressor.worker.hand_backs import NOT_RUN, hand_back
+from progressor.worker.result_budget import ResultBudget
+from progressor.worker.slot import Slot, StartedStep, log_given_up, log_hung
 from progressor.worker.worker import Worker
 
 log = Logger("progressor.pool")
 
 # Steps; a longer chain gives its slot back if no slot is free and other tasks may wait.
 MAX_CHAIN = 64
-# Seconds; a slot in which a step could not begin stays unused for so long.
-_NOT_BEGUN = 1.0
 _LINES = OutageLines("claim failed, going on", "claims still fail", "claims work again")
 
 
@@ -65,6 +63,7 @@ class Pool:
         """Slots of sync handlers that run on after their steps."""
         self._storage = storage
         self._worker = worker
+        worker.connections.lender = self
         self._budget = budget
         budget.notify(self._slots_changed)
         self._fuse: Fuse = fuse
@@ -90,7 +89,7 @@ class Pool:
     @property
     def is_idle(self) -> bool:
         """Return whether all slots are free and no task is known to wait."""
-        return self.free == self.size and not self._rung
+        return self.free - self._worker.connections.lent == self.size and not self._rung
 
     def start(self) -> None:
         metrics.expect(self.namespace.name)
@@ -142,7 +141,7 @@ class Pool:
 
     @property
     def _is_drained(self) -> bool:
-        return self.free + self.hung >= self.size
+        return self.free + self.hung - self._worker.connections.lent >= self.size
 
     def computes(self, request: Request) -> float | None:
         """Return the seconds its handler is expected to compute; None: it must not run behind a lock."""
@@ -250,8 +249,7 @@ class Pool:
         """Keep the slot of a sync handler that runs on after its step, until it returns."""
         self.hung += 1
         self._slots_changed()
-        about = hung_fields_of(task)
-        log_hung(about, hung=self.hung, slots=self.size)
+        about = log_hung(task, hung=self.hung, slots=self.size)
         loop = asyncio.get_running_loop()
         returned = watched("step", self._returned)
         thread.add_done_callback(watched("step", lambda _: call_in(loop, returned, about)))
@@ -292,11 +290,8 @@ class Pool:
                 following, due = await self._worker.step(held, slot)
             else:
                 following, due = await self._worker.end(held, await begun, slot)
-        except (NoThread, NoRoom) as error:
-            log_not_begun(self.namespace.name, error)
-            await self._storage.hand_back([held.task])
-            # Claimed again at once, it would be handed back again: another worker may have what it needs.
-            await asyncio.sleep(_NOT_BEGUN)
+        except NOT_RUN as error:
+            await hand_back(held.task, error, self._storage)
             self._rung |= {"calls", "timers"}
             return None
         if due is not None:
@@ -372,6 +367,7 @@ class Pool:
     async def stop(self, grace: timedelta) -> bool:
         """Stop claiming and let what runs finish; return True if all of it did within `grace`."""
         self.is_open = False
+        self._worker.connections.close()
         self._bell.set()
         try:
             async with asyncio.timeout(grace.total_seconds()):

@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 
 from progressor.handlers.handler import handler_of
 from progressor.handlers.step_task import StepTask
-from progressor.handlers.threads import NoThread
 from progressor.loggers import Logger
 from progressor.model import Decision, Task, TaskType
 from progressor.storage import Claimed
@@ -66,18 +65,17 @@ class StartedStep(NamedTuple):
         self.decided()
 
 
-def hung_fields_of(task: Task) -> dict[str, Any]:
-    """Return the log fields of a task whose sync handler hangs."""
-    return {
+def log_hung(task: Task, *, hung: int, slots: int) -> dict[str, Any]:
+    """Log that a sync handler runs on after its step, and that `hung` of the `slots` hang by now.
+
+    Return the fields of its task, for later lines.
+    """
+    about = {
         "namespace": task.namespace,
         "process_id": task.process_id,
         "task_id": task.task_id,
         "handler": handler_of(task),
     }
-
-
-def log_hung(about: dict[str, Any], *, hung: int, slots: int) -> None:
-    """Log that a sync handler runs on after its step, and that `hung` of the `slots` hang by now."""
     log.warning(
         "sync handler hangs, its slot is lost until it returns",
         extra={**about, "hung": hung, "slots": slots},
@@ -85,18 +83,9 @@ def log_hung(about: dict[str, Any], *, hung: int, slots: int) -> None:
     if hung >= slots:
         log.error(
             "all slots hang: this worker runs nothing more of the namespace",
-            extra={"namespace": about["namespace"], "slots": slots},
+            extra={"namespace": task.namespace, "slots": slots},
         )
-
-
-def log_not_begun(namespace: str, error: Exception) -> None:
-    """Log that a step had no thread or no room to begin, and that its task is handed back."""
-    if isinstance(error, NoThread):
-        log.error(
-            "no thread for a sync handler, handed back", exc_info=error, extra={"namespace": namespace}
-        )
-    else:
-        log.warning("results wait to be saved, step handed back", extra={"namespace": namespace})
+    return about
 
 
 def log_given_up(namespace: str, processes: list[str]) -> None:

@@ -9,7 +9,9 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
+from contextlib import nullcontext
 from datetime import timedelta
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from progressor import metrics
@@ -20,6 +22,7 @@ from progressor.handlers.handler import fields_of
 from progressor.handlers.limits import bounded
 from progressor.handlers.namespace import Namespace
 from progressor.handlers.perform import perform
+from progressor.handlers.step_connection import lending
 from progressor.handlers.waits import Lending, RunningStep
 from progressor.loggers import Logger
 from progressor.model import (
@@ -40,11 +43,13 @@ from progressor.storage import (
     LostLease,
     Saved,
     Step,
+    StepTransaction,
     TaskOutcome,
     TaskRef,
     Unreadable,
 )
 from progressor.transitions import after, decide
+from progressor.worker.connection_slots import StepConnections
 from progressor.worker.result_budget import ResultBudget
 from progressor.worker.slot import Slot
 
@@ -78,6 +83,7 @@ class Worker:
         *,
         lending: Lending,
         budget: ResultBudget,
+        connections: StepConnections,
         options: EngineOptions = _DEFAULT_OPTIONS,
     ) -> None:
         self._namespace = namespace
@@ -88,6 +94,8 @@ class Worker:
         self._replies = replies
         self._lending = lending
         self._budget = budget
+        self.connections = connections
+        """The connections of the handlers that run SQL of their own."""
         self._options = options
         self.performed = 0
         """Handlers that were run so far."""
@@ -96,14 +104,19 @@ class Worker:
     async def step(self, held: Claimed, slot: Slot) -> StepResult:
         """Run one task that this worker holds, save its result and reply.
 
-        NoRoom or NoThread if it did not begin.
+        NoRoom or NoThread if it did not begin; StepNotSaved if it must run again.
         """
-        return await self.end(held, await self.decided(held, slot), slot)
+        wanted = self._namespace.connection_for(held.task)
+        if wanted is None:
+            return await self.end(held, await self.decided(held, slot), slot)
+        async with self.connections.transaction(wanted, self.deadlines.seconds) as own:
+            return await self.end(held, await self.decided(held, slot, own), slot, own)
 
-    async def decided(self, held: Claimed, slot: Slot) -> Decision:
-        """Run the handler of a task and return the decision; save nothing.
+    async def decided(self, held: Claimed, slot: Slot, own: StepTransaction | None = None) -> Decision:
+        """Run the handler of a task, in `own` transaction if it has one; save nothing.
 
-        NoRoom or NoThread if it did not begin.
+        Return the decision. NoRoom or NoThread if it did not begin, StepNotSaved if its transaction was
+        lost.
         """
         if self._budget.is_used_up:
             await self._budget.room()
@@ -114,20 +127,28 @@ class Worker:
         with RunningStep(self._lending, task.namespace, task.process_id) as running:
             began = time.monotonic()
             self.performed += 1
-            outcome = bounded(await perform(self._namespace, process, task, self.deadlines), self._options)
+            with nullcontext() if own is None else lending(own.scope):
+                outcome = await perform(self._namespace, process, task, self.deadlines)
+            outcome = bounded(outcome, self._options)
             metrics.took(metrics.TASK_PROCESSING, began, task.namespace, task.task_type)
         if running.left_behind is not None:
             # Its handler keeps the slot: another slot takes what comes next on the process.
             slot.hung, slot.goes_on = (task, running.left_behind), False
+        if own is not None:
+            await own.settle(outcome, running.left_behind)
         decision = decide(process, task, outcome, self._policy)
         self._budget.take(slot, decision.size)
         return decision
 
-    async def end(self, held: Claimed, decision: Decision, slot: Slot) -> StepResult:
+    async def end(
+        self, held: Claimed, decision: Decision, slot: Slot, own: StepTransaction | None = None
+    ) -> StepResult:
         """Save the decision, then reply; return an empty StepResult if the lease was lost."""
         task, process = held
+        step = Step(task, process, decision, slot.goes_on, slot.unsaved_bytes)
+        save = self._steps.submit if own is None else partial(self._save_in, own)
         try:
-            step, saved = await self._save(Step(task, process, decision, slot.goes_on, slot.unsaved_bytes))
+            step, saved = await self._save(step, save)
         finally:
             self._budget.give_back(slot)
         if isinstance(saved, LostLease):
@@ -168,14 +189,24 @@ class Worker:
                 self._outage.worked()
                 return process._replace(history=events)
 
-    async def _save(self, step: Step) -> tuple[Step, Saved | LostLease]:
+    async def _save_in(self, own: StepTransaction, step: Step) -> Saved | LostLease:
+        """Save a step that succeeded with the rows of its handler; any other one without them."""
+        if step.decision.succeeded:
+            return await own.save(step)
+        # First, so that the caller who gets the answer meets no lock of the handler.
+        await own.roll_back()
+        return await self._steps.submit(step)
+
+    async def _save(
+        self, step: Step, save: Callable[[Step], Awaitable[Saved | LostLease]]
+    ) -> tuple[Step, Saved | LostLease]:
         """Save a step, or its failure if PostgreSQL refuses the result.
 
         Return the step saved and the outcome.
         """
         began = time.monotonic()
         try:
-            saved = await self._steps.submit(step)
+            saved = await save(step)
         except Unreadable:
             # The step is saved; its continuation, which cannot be read, is left to a zombie collector.
             raise

@@ -33,7 +33,7 @@ PUBLIC = """
     TaskCancelled TaskNotFound
     ProcessAlreadyExists ProcessBroken ProcessNotBroken RepairConflict Rejected HandlerFailed ReplyTimeout
     RequestLost
-    StorageUnavailable SchemaMismatch InvalidState InvalidAnswer CallCycle
+    StorageUnavailable SchemaMismatch StepTransactionError InvalidState InvalidAnswer CallCycle
     development_database __version__
 """
 _API = "docs/reference/api.md"

@@ -46,6 +46,7 @@ from tests.support import (
     SECOND,
     Held,
     LossyConnections,
+    NoConnections,
     Tables,
     eventually,
     fail,
@@ -139,8 +140,17 @@ class World:
 
     def worker(self) -> Worker:
         nobody: Any = _Nobody()
+        no_connections: Any = NoConnections()
         steps, lending = batch_steps(self.storage), Lending((), (), nobody)
-        return Worker(self.namespace(), steps, nobody, nobody, lending=lending, budget=ResultBudget())
+        return Worker(
+            self.namespace(),
+            steps,
+            nobody,
+            nobody,
+            lending=lending,
+            budget=ResultBudget(),
+            connections=no_connections,
+        )
 
     async def step(self, held: Claimed) -> None:
         await self.worker().step(held, Slot())
@@ -171,6 +181,7 @@ class _Hangs:
 
     def __init__(self, worker: Worker) -> None:
         self._worker = worker
+        self.connections = worker.connections
 
     async def step(self, held: Claimed, slot: Slot) -> StepResult:
         slot.hung = held.task, Future()

@@ -25,9 +25,9 @@ class Held:
         self.begun = self.now = self.most = 0
         save, saved_at_once = Worker._save, Worker.saved_at_once
 
-        async def counted(worker: Worker, step: Step) -> Any:
+        async def counted(worker: Worker, step: Step, *rest: Any) -> Any:
             try:
-                return await save(worker, step)
+                return await save(worker, step, *rest)
             finally:
                 self._less(step)
 

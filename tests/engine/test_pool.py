@@ -23,6 +23,7 @@ from tests.support import (
     NS,
     SECOND,
     WORKER,
+    NoConnections,
     Tables,
     check_invariants,
     claim_calls,
@@ -85,6 +86,7 @@ async def make(
 
     def make(size: int) -> Pool:
         worker: Any = steps
+        worker.connections = NoConnections()
         namespace = Namespace(NS, concurrency=size)
         pool = Pool(namespace, storage, worker, worker_id=WORKER, budget=budget, poll_interval=HOUR)
         pools.append(pool)

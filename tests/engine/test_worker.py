@@ -24,6 +24,7 @@ from tests.engine.clock import PAST, start_at
 from tests.support import (
     NS,
     SECOND,
+    NoConnections,
     Tables,
     claim_calls,
     claim_timers,
@@ -84,6 +85,7 @@ async def lends_nothing(_namespace: str, _process_no: int) -> bool:
 def worker_of(namespace: Namespace, storage: Storage, told: Told, failures: int = 0) -> Worker:
     reads: Any = Reads(failures)
     replies: Any = told
+    no_connections: Any = NoConnections()
     return Worker(
         namespace,
         batch_steps(storage),
@@ -91,6 +93,7 @@ def worker_of(namespace: Namespace, storage: Storage, told: Told, failures: int 
         replies,
         lending=Lending((), (), lends_nothing),
         budget=ResultBudget(),
+        connections=no_connections,
     )
 
 

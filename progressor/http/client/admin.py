@@ -11,11 +11,11 @@ from pydantic_core import to_json
 
 from progressor.bulks import Bulk, BulkPreview
 from progressor.client.failure_groups import EVER, FailureGroup
-from progressor.handlers.members import members_for
 from progressor.http.client.exchange import Answer
 from progressor.http.client.requests import process_url
 from progressor.http.client.transport import RetryingTransport
 from progressor.http.wire import headers
+from progressor.http.wire.members import members_for
 from progressor.inputs import check_count, check_namespace, check_text
 from progressor.model import LAST_ID
 from progressor.monitoring import KnownNamespace, KnownWorker, Mailbox, NamespaceStatus

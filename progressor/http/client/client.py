@@ -19,7 +19,6 @@ from progressor.client.requests import Timeout
 from progressor.client.results import Health, Page, Published, TraceEntry
 from progressor.errors import InvalidRequest, StorageUnavailable
 from progressor.handlers.codec import decode, encode_json, json_object
-from progressor.handlers.members import members_for
 from progressor.handlers.process import Process, StateT
 from progressor.http.client.admin import HttpOperating
 from progressor.http.client.decode import entry_of, health_of, process_of
@@ -27,6 +26,7 @@ from progressor.http.client.requests import HttpDispatcher, in_ascii, process_ur
 from progressor.http.client.retry import RetryBudget
 from progressor.http.client.transport import RetryingTransport
 from progressor.http.wire import headers
+from progressor.http.wire.members import members_for
 from progressor.inputs import check_count, check_namespace
 from progressor.model import LAST_ID, HistoryRange, Metadata, SetTimer, UnsetTimer
 from progressor.storage import MOST_ITEMS, TimerFilter

@@ -18,10 +18,10 @@ from progressor import errors
 from progressor.client.results import Health, Read, TraceEntry
 from progressor.errors import InvalidRequest, ProgressorError, StorageUnavailable
 from progressor.handlers.codec import ANY, JSON, RAW, decode
-from progressor.handlers.members import holds_bytes, value_in
 from progressor.handlers.process import Process
 from progressor.http.client.exchange import Answer
 from progressor.http.wire import headers, problems
+from progressor.http.wire.members import holds_bytes, value_in
 from progressor.model import Event, Snapshot
 
 _SNAPSHOT, _EVENT, _ENTRY = TypeAdapter(Snapshot), TypeAdapter(Event), TypeAdapter(TraceEntry)

@@ -18,8 +18,8 @@ from starlette.types import Receive, Scope, Send
 
 from progressor.client.results import Published
 from progressor.errors import InvalidRequest
-from progressor.handlers.members import IN_BASE64, value_in
 from progressor.http.wire.headers import BYTES, JSON
+from progressor.http.wire.members import IN_BASE64, value_in
 from progressor.http.wire.models import Bytes
 from progressor.model import LONGEST_SECONDS, MAX_ID_LENGTH, SetTimer
 

@@ -16,8 +16,8 @@ from pydantic import BaseModel, ConfigDict, Field, create_model
 from progressor.bulks import BrokenGroup, Bulk, BulkPreview
 from progressor.client.failure_groups import FailureGroup
 from progressor.client.results import Published, TraceEntry
-from progressor.handlers.members import IN_BASE64, members_for
 from progressor.handlers.process import Process
+from progressor.http.wire.members import IN_BASE64, members_for
 from progressor.model import Event, ProcessStatus, Timer
 from progressor.monitoring import (
     KnownNamespace,

@@ -157,6 +157,12 @@ def _of_the_client(error: psycopg.Error) -> ErrorRule:
             return _LOST
 
 
+def refused(error: psycopg.Error) -> InvalidRequest:
+    """Return the error of a result that PostgreSQL will never take, without SQL and values."""
+    says = " ".join((error.diag.message_primary or str(error)).split())
+    return InvalidRequest(f"PostgreSQL refused it: {says} ({error.sqlstate})")
+
+
 def translated(error: psycopg.Error, *, role: str | None, needs: str) -> ProgressorError:
     """Return the error of this API for one of PostgreSQL; without SQL and values, which may be secret."""
     says = " ".join((error.diag.message_primary or str(error)).split()) or type(error).__name__

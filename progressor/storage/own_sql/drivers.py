@@ -1,0 +1,165 @@
+"""Connections of psycopg that handlers get: they cannot end the transaction of the step.
+
+Rule: a driver lives for one step. It shares its `pgconn` with the engine, which never uses it while the
+handler does, and does nothing any more once the step is over, whatever the handler left behind.
+"""
+
+from __future__ import annotations
+
+from enum import Enum, auto
+from typing import Any, NamedTuple
+
+import psycopg
+from psycopg import pq
+from psycopg.rows import TupleRow
+
+from progressor.errors import StepTransactionError
+from progressor.storage.statements import STATEMENTS, Params
+
+_BEGIN, _GUARDS = STATEMENTS["begin"].encode(), STATEMENTS["step_guards"].encode()
+_CONSTRAINTS, _MARK = STATEMENTS["constraints"].encode(), STATEMENTS["step_mark"].encode()
+
+
+class Stage(Enum):
+    """The stages of a driver: nothing has begun, the handler has it, or it is closed."""
+
+    OPENING = auto()
+    LENT = auto()
+    CLOSED = auto()
+
+
+class Marked(NamedTuple):
+    """The mark and the bounds of a transaction."""
+
+    mark: str
+    params: Params
+
+
+class _Driver(psycopg.BaseConnection[TupleRow]):
+    """The rules that both kinds of drivers keep."""
+
+    # As for a connection of a pool: psycopg does not warn of one that is dropped while `pgconn` is open.
+    _pool = None
+
+    def __init__(self, pgconn: pq.abc.PGconn) -> None:
+        super().__init__(pgconn)
+        # The transaction is begun and ended by the engine.
+        self._autocommit = True
+        self.prepare_threshold = None
+        self.stage = Stage.OPENING
+
+    def _check_usable(self) -> None:
+        if self.stage is Stage.CLOSED:
+            raise psycopg.InterfaceError("the connection of the step is closed")
+
+    def _refuse(self, what: str) -> None:
+        """Refuse to end the transaction; do nothing for SQLAlchemy before and after it."""
+        if self.stage is Stage.LENT:
+            raise StepTransactionError(
+                f"{what} would end the transaction of the step, which is committed with the step's result, "
+                "or rolled back if the handler raises: leave it out, or use a savepoint"
+            )
+
+    def _check_status(self) -> None:
+        """Raise StepTransactionError if nothing can be saved, as far as the client knows."""
+        match self.info.transaction_status:
+            case pq.TransactionStatus.INERROR:
+                raise StepTransactionError(
+                    "the handler returned although an error has aborted the transaction of the step: "
+                    "let the error pass, or run what may fail in a savepoint"
+                )
+            case pq.TransactionStatus.IDLE:
+                raise _ended()
+
+
+def _ended() -> StepTransactionError:
+    return StepTransactionError("the handler ended the transaction of the step (COMMIT or ROLLBACK)")
+
+
+def _closed() -> StepTransactionError:
+    return StepTransactionError("the connection of the step was closed while the handler ran")
+
+
+def _check_mark(row: tuple[Any, ...] | None, given: Marked) -> None:
+    if row is None or row[0] != given.mark:
+        raise _ended()
+
+
+class AsyncDriver(_Driver, psycopg.AsyncConnection[TupleRow]):
+    """The connection of an async handler."""
+
+    async def wait(self, *args: Any, **more: Any) -> Any:
+        self._check_usable()
+        return await super().wait(*args, **more)
+
+    async def commit(self) -> None:
+        self._refuse("commit()")
+
+    async def rollback(self) -> None:
+        self._refuse("rollback()")
+
+    async def close(self) -> None:
+        self.stage = Stage.CLOSED
+
+    async def begin(self, given: Marked) -> None:
+        """Begin the transaction, and hand it to the handler."""
+        async with self.pipeline():
+            await self.execute(_BEGIN)
+            await self.execute(_GUARDS, given.params)
+        self.stage = Stage.LENT
+
+    async def take_back(self) -> None:
+        """Take it from the handler, when a statement that it left behind has ended."""
+        if self.stage is Stage.CLOSED:
+            raise _closed()
+        self.stage = Stage.CLOSED
+        async with self.lock:
+            pass
+
+    async def check(self, given: Marked) -> None:
+        """Raise StepTransactionError if the transaction cannot be saved, or what a constraint raises."""
+        self._check_status()
+        async with self.pipeline():
+            await self.execute(_CONSTRAINTS)
+            found = await self.execute(_MARK)
+        _check_mark(await found.fetchone(), given)
+
+
+class BlockingDriver(_Driver, psycopg.Connection[TupleRow]):
+    """The connection of a plain function, used in its thread."""
+
+    def wait(self, *args: Any, **more: Any) -> Any:
+        self._check_usable()
+        return super().wait(*args, **more)
+
+    def commit(self) -> None:
+        self._refuse("commit()")
+
+    def rollback(self) -> None:
+        self._refuse("rollback()")
+
+    def close(self) -> None:
+        self.stage = Stage.CLOSED
+
+    def begin(self, given: Marked) -> None:
+        """Begin the transaction, and hand it to the handler."""
+        with self.pipeline():
+            self.execute(_BEGIN)
+            self.execute(_GUARDS, given.params)
+        self.stage = Stage.LENT
+
+    def take_back(self) -> None:
+        """Take it from the handler, when a statement that it left behind has ended."""
+        if self.stage is Stage.CLOSED:
+            raise _closed()
+        self.stage = Stage.CLOSED
+        with self.lock:
+            pass
+
+    def check(self, given: Marked) -> None:
+        """Raise StepTransactionError if the transaction cannot be saved, or what a constraint raises."""
+        self._check_status()
+        with self.pipeline():
+            self.execute(_CONSTRAINTS)
+            found = self.execute(_MARK)
+        _check_mark(found.fetchone(), given)

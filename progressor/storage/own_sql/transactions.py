@@ -1,0 +1,315 @@
+"""Transactions that handlers share with the engine: begun for a step, and saved or rolled back with it.
+
+Rule: the step is saved by the same statements as any other, behind the same fence, on the connection that
+the handler had. The row of its process is locked for these last statements alone. A step that was not saved
+leaves no row of its handler; whether an unanswered COMMIT was done is looked up behind the lock.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import socket
+from collections.abc import AsyncIterator
+from concurrent.futures import Future
+from contextlib import asynccontextmanager, suppress
+from datetime import datetime
+from typing import Any
+
+import psycopg
+from psycopg import pq
+from psycopg.rows import TupleRow
+
+from progressor.model import Failure, Outcome, WantedConnection
+from progressor.storage.operations import Storage
+from progressor.storage.own_sql.drivers import Marked
+from progressor.storage.own_sql.scopes import scope_of
+from progressor.storage.postgres import session_setup, sqlstates
+from progressor.storage.postgres.pipeline import Session
+from progressor.storage.postgres.pool import ConnectionPool
+from progressor.storage.postgres.server_identity import said_by
+from progressor.storage.postgres.session_setup import BOUNDED_TRANSACTION
+from progressor.storage.postgres.sqlstates import ErrorClass, Unreadable
+from progressor.storage.postgres.virtual_time import Clock
+from progressor.storage.statements import Results, Transaction
+from progressor.storage.steps.save import save
+from progressor.storage.values import LostLease, Saved, Step
+from progressor.supervision import watched
+
+APPLICATION_NAME = "progressor step"
+
+# What the statements that save rely on, whatever the handler has set.
+_OWN_AGAIN: Transaction = {
+    "reset_role": {},
+    "settings": BOUNDED_TRANSACTION,
+    "planner": {"is_local": True},
+}
+# All that a session keeps beyond a transaction, but our own prepared statements. One message, so that the
+# next step finds a session as it was opened.
+_RESET = (
+    b"CLOSE ALL; SET SESSION AUTHORIZATION DEFAULT; RESET ALL; UNLISTEN *; "
+    b"SELECT pg_advisory_unlock_all(); DISCARD TEMP; DISCARD SEQUENCES"
+)
+# Milliseconds; the longest time-out of PostgreSQL.
+_LONGEST = 2**31 - 1
+# Milliseconds that a transaction may last beyond step_timeout, idle and in all.
+_IDLE_GRACE, _WHOLE_GRACE = 5_000, 10_000
+_STEP_TIMEOUT = "StepTimeout"
+# Seconds to cancel a statement that a handler left behind.
+_CANCEL = 2.0
+
+
+class StepNotSaved(Exception):
+    """The transaction of a step is lost, and the handler's rows with it: the step is to run again."""
+
+
+class _StepSession(Session):
+    """The engine's use of a connection that a handler has in between: piped only in `speaking`."""
+
+    async def transact(self, statements: Transaction) -> Results:
+        """Run these in the transaction that the handler got."""
+        return await self._send({**_OWN_AGAIN, **statements})
+
+    def begin_speaking(self) -> None:
+        self._pgconn.nonblocking = 1
+        self._pgconn.enter_pipeline_mode()
+
+    def end_speaking(self) -> None:
+        self._ignore()
+        if self._is_quiet and not self.is_lost:
+            self._pgconn.exit_pipeline_mode()
+
+    def hang_up(self) -> None:
+        """End the connection for the server, and for a thread that may still use it."""
+        with suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
+
+    def drop(self) -> None:
+        """Close it without asking the server, which was hung up on."""
+        self._socket.close()
+        self._pgconn.finish()
+
+
+class StepConnection:
+    """A connection of the pool, which a handler and the engine use in turn."""
+
+    def __init__(self, base: psycopg.AsyncConnection[TupleRow], *, schema: str, keeps_state: bool) -> None:
+        self._base = base
+        self._keeps_state = keeps_state
+        self.pgconn: Any = base.pgconn
+        self.session = _StepSession(base, schema=schema, keeps_state=keeps_state)
+        self.session.end_speaking()
+        self._left_behind: Future[Any] | None = None
+
+    @property
+    def is_idle(self) -> bool:
+        """Return whether the next step can have it."""
+        return (
+            self._left_behind is None
+            and self.session.is_idle
+            and self.pgconn.pipeline_status == pq.PipelineStatus.OFF
+        )
+
+    @property
+    def is_open(self) -> bool:
+        """Return whether a transaction is open on it that the engine can end."""
+        open_ = (pq.TransactionStatus.INTRANS, pq.TransactionStatus.INERROR)
+        return self._left_behind is None and self.pgconn.transaction_status in open_
+
+    @property
+    def is_lost(self) -> bool:
+        """Return whether the server ended it."""
+        return self.session.is_lost
+
+    async def abandon(self, thread: Future[Any]) -> None:
+        """Take it from a handler whose thread goes on: the server rolls back, the thread gets an error."""
+        self._left_behind = thread
+        with suppress(psycopg.Error):
+            await self._base.cancel_safe(timeout=_CANCEL)
+        self.session.hang_up()
+
+    async def reset(self) -> None:
+        """Forget what a handler left in the session; no other client of a pooler's session may feel it."""
+        if self._keeps_state and self.is_idle:
+            await self._base.execute(_RESET)
+
+    async def close(self) -> None:
+        thread = self._left_behind
+        if thread is None or thread.done():
+            await self.session.close()
+        else:
+            # libpq must not free what the thread still uses.
+            loop = asyncio.get_running_loop()
+            drop = watched("step", self.session.drop)
+
+            def returned(_: Future[Any]) -> None:
+                # The loop is closed if the engine is over.
+                with suppress(RuntimeError):
+                    loop.call_soon_threadsafe(drop)
+
+            thread.add_done_callback(watched("step", returned))
+
+
+class StepTransaction:
+    """The transaction of one step: its handler's first, then the engine's."""
+
+    def __init__(
+        self,
+        connection: StepConnection,
+        storage: Storage,
+        wanted: WantedConnection,
+        *,
+        seconds: float,
+        clock: Clock | None,
+    ) -> None:
+        self._connection = connection
+        self._storage = storage
+        self._clock = clock
+        limit = max(1, min(int(seconds * 1000), _LONGEST - _WHOLE_GRACE))
+        mark = secrets.token_hex(8)
+        bounds = {
+            "mark": mark,
+            "statement_timeout": str(limit),
+            "idle_timeout": str(limit + _IDLE_GRACE),
+            "transaction_timeout": str(limit + _WHOLE_GRACE),
+        }
+        self.scope = scope_of(connection.pgconn, wanted, Marked(mark, bounds))
+        """The scope in which the handler has its connection."""
+
+    async def settle(self, outcome: Outcome, left_behind: Future[Any] | None) -> None:
+        """Take the connection from a plain function that runs on in its thread after its time, if one does.
+
+        StepNotSaved if the handler failed because the connection was lost.
+        """
+        if left_behind is not None:
+            await self._connection.abandon(left_behind)
+        elif (
+            self._connection.is_lost
+            and isinstance(outcome, Failure)
+            and _STEP_TIMEOUT not in outcome.error_types
+        ):
+            raise StepNotSaved(f"the connection was lost while the handler ran ({outcome.error_types[0]})")
+
+    async def roll_back(self) -> None:
+        """Roll back what the handler did; a connection that cannot is closed, which does the same."""
+        if not self._connection.is_open:
+            return
+        session = self._connection.session
+        # Where this fails, the connection is closed as it is given back.
+        with suppress(psycopg.Error):
+            session.begin_speaking()
+            try:
+                await session.roll_back()
+            finally:
+                session.end_speaking()
+
+    async def save(self, step: Step) -> Saved | LostLease:
+        """Save the step with the rows of its handler, and commit both.
+
+        LostLease, StepNotSaved and InvalidRequest (PostgreSQL will never take the result): both are rolled
+        back. Unreadable: both are committed, but the continuation cannot be read.
+        """
+        session = self._connection.session
+        session.begin_speaking()
+        try:
+            try:
+                (outcome,) = await save(session, False, steps=[step], now=self._now, tried=False)
+                if isinstance(outcome, LostLease):
+                    await session.roll_back()
+                    return outcome
+            except Unreadable:
+                await self._commit(step)
+                raise
+            except psycopg.Error as error:
+                raise await self._refused(error) from None
+            return await self._commit(step) or outcome
+        finally:
+            session.end_speaking()
+
+    @property
+    def _now(self) -> datetime | None:
+        return None if self._clock is None else self._clock()
+
+    async def _commit(self, step: Step) -> Saved | LostLease | None:
+        """Commit; return the outcome if it had to be looked up, because the answer was lost."""
+        try:
+            await self._connection.session.commit({})
+        except psycopg.Error as error:
+            if sqlstates.is_definite(error):
+                raise await self._refused(error) from None
+        else:
+            return None
+        outcome = await self._storage.saved_before(step)
+        if isinstance(outcome, LostLease) and not outcome.removed:
+            raise StepNotSaved("the connection was lost at COMMIT, which was not done")
+        return outcome
+
+    async def _refused(self, error: psycopg.Error) -> Exception:
+        """Roll back, and return the error of a step that PostgreSQL did not save."""
+        with suppress(psycopg.Error):
+            await self._connection.session.roll_back()
+        meaning = sqlstates.judged(error).meaning
+        # Class 25: the handler made its transaction read-only.
+        is_handlers = sqlstates.is_definite(error) and (error.sqlstate or "").startswith("25")
+        if meaning in (ErrorClass.VALUE, ErrorClass.DEFECT) or is_handlers:
+            return sqlstates.refused(error)
+        return StepNotSaved(said_by(error))
+
+
+class StepTransactions(ConnectionPool[StepConnection]):
+    """The connections of handlers that run SQL of their own, opened when a step needs one."""
+
+    def __init__(
+        self,
+        dsn: str,
+        storage: Storage,
+        *,
+        limit: int,
+        schema: str,
+        session_state: bool,
+        clock: Clock | None = None,
+    ) -> None:
+        super().__init__(limit=limit)
+        self._dsn = dsn
+        self._storage = storage
+        self._schema = schema
+        self._keeps_state = session_state
+        self._clock = clock
+
+    async def _open(self) -> StepConnection:
+        # Without settings: the handler finds its role's own search_path, time zone and planner.
+        base = await session_setup.connect(self._dsn, APPLICATION_NAME, keeps_state=False)
+        self.role = base.info.user
+        try:
+            return StepConnection(base, schema=self._schema, keeps_state=self._keeps_state)
+        except BaseException:
+            await base.close()
+            raise
+
+    @asynccontextmanager
+    async def transaction(
+        self, wanted: WantedConnection, *, seconds: float
+    ) -> AsyncIterator[StepTransaction]:
+        """Yield the transaction of a step whose handler may run for so long.
+
+        StepNotSaved if no connection can be opened.
+        """
+        try:
+            connection = await self.take()
+        except psycopg.Error as error:
+            self._storage.outage.failed(said_by(error), operation="step with its own SQL")
+            raise StepNotSaved(said_by(error)) from None
+        self._storage.outage.worked()
+        own = StepTransaction(connection, self._storage, wanted, seconds=seconds, clock=self._clock)
+        try:
+            try:
+                yield own
+            except Exception:
+                # Not on a cancellation, which waits for nothing: the connection is closed.
+                await own.roll_back()
+                raise
+            await own.roll_back()
+            with suppress(psycopg.Error):
+                await connection.reset()
+        finally:
+            await self.give_back(connection, ended=connection.is_lost)

@@ -1,0 +1,41 @@
+"""Hand-backs of tasks whose steps did not run, or left nothing behind: back to the schedule."""
+
+from __future__ import annotations
+
+import asyncio
+
+from progressor.handlers.threads import NoThread
+from progressor.loggers import Logger
+from progressor.model import Task
+from progressor.storage import StepNotSaved, Storage
+from progressor.worker.connection_slots import NoConnection
+from progressor.worker.result_budget import NoRoom
+
+log = Logger("progressor.pool")
+
+NOT_RUN = (NoThread, NoRoom, StepNotSaved)
+"""The errors of a step that did not run, or left nothing behind: its task is handed back."""
+# Seconds; a slot in which a step could not run stays unused for so long.
+_PAUSE = 1.0
+
+
+async def hand_back(task: Task, error: Exception, storage: Storage) -> None:
+    """Hand back the task of a step that did not run; return when its slot may be used again."""
+    _log_not_run(task.namespace, error)
+    await storage.hand_back([task])
+    # Claimed again at once, it would be handed back again: another worker may have what it needs. One that
+    # found no connection has waited already, without its slot.
+    await asyncio.sleep(0 if isinstance(error, NoConnection) else _PAUSE)
+
+
+def _log_not_run(namespace: str, error: Exception) -> None:
+    about = {"namespace": namespace}
+    match error:
+        case NoThread():
+            log.error("no thread for a sync handler, handed back", exc_info=error, extra=about)
+        case StepNotSaved():
+            log.warning("transaction of a step lost, handed back", extra={**about, "cause": str(error)})
+        case NoConnection():
+            log.warning("no connection slot was free, step handed back", extra=about)
+        case _:
+            log.warning("results wait to be saved, step handed back", extra=about)
