@@ -24,8 +24,9 @@ def run(role: str, point: str, nth: int, dsn: str) -> None:
 async def _play(role: str, point: str, nth: int, dsn: str) -> None:
     points.arm(point, nth=nth)
     match role:
-        case "worker":
-            async with Engine(dsn, [account()], zombie_collector=False, **OPTIONS):
+        case "worker" | "writing worker":
+            served = account(writes=role == "writing worker")
+            async with Engine(dsn, [served], zombie_collector=False, **OPTIONS):
                 await asyncio.Event().wait()
         case "engine client":
             async with Engine(dsn, [account()], zombie_collector=False, **OPTIONS) as engine:

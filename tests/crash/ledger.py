@@ -8,6 +8,8 @@ from datetime import timedelta
 from functools import partial
 from typing import Any
 
+import psycopg
+
 from progressor import Client, HandlerFailed, Namespace, Process, ReplyTimeout, StorageUnavailable
 
 ACCOUNTS = ("a", "b", "c")
@@ -25,7 +27,8 @@ OPTIONS: dict[str, Any] = {
 CLIENT_OPTIONS: dict[str, Any] = {"lease_age": OPTIONS["lease_age"]}
 
 
-def account(*, deposits_wait: bool = False) -> Namespace:
+def account(*, deposits_wait: bool = False, writes: bool = False) -> Namespace:
+    """The namespace; `writes`: a deposit writes a row of the user's table in its transaction."""
     ns = Namespace(NAMESPACE, on_zombie="retry", concurrency=10)
 
     @ns.init
@@ -35,13 +38,21 @@ def account(*, deposits_wait: bool = False) -> Namespace:
         process.set_timer(after=timedelta(milliseconds=args["tick_ms"]))
         return "opened"
 
-    @ns.call
     async def deposit(process: Process[Any], args: dict[str, int]) -> int:
         if deposits_wait:
             await asyncio.sleep(0)
         process.state["balance"] += args["amount"]
         process.emit("deposited", amount=args["amount"])
         return int(process.state["balance"])
+
+    async def deposit_with_row(
+        process: Process[Any], args: dict[str, int], *, connection: psycopg.AsyncConnection
+    ) -> int:
+        row = process.process_id, args["amount"]
+        await connection.execute("INSERT INTO deposits (account, amount) VALUES (%s, %s)", row)
+        return await deposit(process, args)
+
+    ns.call(name="deposit")(deposit_with_row if writes else deposit)
 
     @ns.call
     async def spoil(process: Process[Any]) -> None:

@@ -34,6 +34,12 @@ WORKER = [
     *(f"heartbeat:{phase}" for phase in ("before", "after")),
     *(f"backlog:{phase}" for phase in ("before", "sent", "after")),
 ]
+# And where handlers write rows of their own: the save in the transaction that they had, and its COMMIT.
+OWN_SQL = [
+    *(f"reset_role:{phase}" for phase in ("before", "sent", "after")),
+    *(f"commit:{phase}" for phase in ("before", "sent", "after")),
+    *(f"tell:{phase}" for phase in ("before", "after")),
+]
 # What it does where calls wait on some of the processes whose inits it saves at one moment.
 CROWDED_WORKER = [
     *(f"save_lite:{phase}" for phase in ("before", "sent", "after")),

@@ -17,6 +17,7 @@ from datetime import timedelta
 from itertools import accumulate
 from pathlib import Path
 
+import psycopg
 import pytest
 
 from progressor import Bulk, Client, Engine, ProcessNotFound, SetTimer
@@ -124,6 +125,22 @@ async def test_a_worker_dies(known: str, point: str) -> None:
         async with Engine(known, [account()], **OPTIONS):
             assert await asking == ANSWERS
             await check(known)
+
+
+@pytest.mark.parametrize("nth", [1, 5])
+@pytest.mark.parametrize("point", points.OWN_SQL)
+async def test_a_worker_dies_with_rows_of_its_handlers(known: str, point: str, nth: int) -> None:
+    """A deposit and the row that its handler wrote are there once, both or neither at any moment."""
+    with psycopg.connect(known, autocommit=True) as admin:
+        admin.execute("CREATE TABLE deposits (account text, amount integer)")
+        async with Client(known, **CLIENT_OPTIONS) as client:
+            asking = asyncio.create_task(use_all(client))
+            await die("writing worker", point, known, nth=nth)
+            async with Engine(known, [account(writes=True)], **OPTIONS):
+                assert await asking == ANSWERS
+                await check(known)
+        found = admin.execute("SELECT account, amount FROM deposits ORDER BY 1, 2").fetchall()
+    assert found == [(each, amount) for each in ACCOUNTS for amount in sorted(DEPOSITS)]
 
 
 @pytest.mark.parametrize("nth", [1, 2])

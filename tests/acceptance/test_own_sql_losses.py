@@ -1,0 +1,211 @@
+"""Transactions of handlers that are lost: with their connection, lease or time, or for want of a slot."""
+
+import asyncio
+import threading
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import psycopg
+import pytest
+from sqlalchemy import Connection
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from progressor import HandlerFailed, InvalidRequest, Namespace, Process
+from progressor.storage.postgres.pipeline import Session
+from tests.acceptance.conftest import MakeClient, MakeEngine
+from tests.acceptance.support import until
+from tests.acceptance.test_own_sql import NS, PSYCOPG, Ledger, Till, admin, ledger
+
+__all__ = ["admin", "ledger"]
+
+SECOND = timedelta(seconds=1)
+
+
+async def end_sessions(admin: psycopg.AsyncConnection[Any]) -> int:
+    """End the connections of handlers, as a restart of PostgreSQL does."""
+    found = await admin.execute(
+        "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity "
+        "WHERE application_name = 'progressor step' AND datname = current_database()"
+    )
+    row = await found.fetchone()
+    return row[0] if row else 0
+
+
+async def test_a_handler_whose_connection_is_lost_runs_again(
+    serve: MakeClient, admin: psycopg.AsyncConnection[Any], ledger: Ledger
+) -> None:
+    """The call is answered, its row and its event are there once, and its process is well."""
+    till = Till()
+    client = await serve(till.namespace)
+    await client.start(NS, "p", 1)
+    asking = asyncio.create_task(client.call(NS, "p", "held", {"amount": 5}))
+    await till.gate.entered()
+    assert await end_sessions(admin) == 1
+    till.gate.open()
+    assert await asking == 5
+    assert till.runs == 2
+    assert await ledger() == [1, 5]
+    assert (await client.get(NS, "p")).last_event_id == 1
+
+
+@pytest.mark.parametrize("committed", [True, False])
+async def test_a_commit_without_an_answer_is_looked_up(
+    engine: MakeEngine, ledger: Ledger, monkeypatch: pytest.MonkeyPatch, *, committed: bool
+) -> None:
+    """One that was done counts, one that was not is run again: the row is there once, with its step."""
+    till = Till()
+    client = (await engine(till.namespace)).client
+    await client.start(NS, "p", 1)
+    till.gate.open()
+    commit, lost = Session.commit, False
+
+    async def losing(self: Session, statements: Any) -> Any:
+        nonlocal lost
+        if lost or type(self) is Session:
+            return await commit(self, statements)
+        lost = True
+        if committed:
+            await commit(self, statements)
+        else:
+            await self.roll_back()
+        raise psycopg.OperationalError("the connection was lost at COMMIT")
+
+    monkeypatch.setattr(Session, "commit", losing)
+    assert await client.call(NS, "p", "held", {"amount": 5}) == 5
+    assert till.runs == (1 if committed else 2)
+    assert await ledger() == [1, 5]
+    assert (await client.get(NS, "p")).last_event_id == 1
+
+
+@pytest.mark.parametrize("lost_by", ["removal", "another worker"])
+async def test_a_lost_lease_rolls_the_rows_back(
+    serve: MakeClient, admin: psycopg.AsyncConnection[Any], ledger: Ledger, lost_by: str
+) -> None:
+    """A step whose process was removed, or whose task another worker has, leaves no row of its handler."""
+    till = Till()
+    client = await serve(till.namespace)
+    await client.start(NS, "p", 1)
+    asking = asyncio.create_task(client.notify(NS, "p", "held", {"amount": 5}))
+    await till.gate.entered()
+    await asking
+    if lost_by == "removal":
+        await client.remove(NS, "p")
+    else:
+        await admin.execute("UPDATE progressor.running SET lease = lease + 7")
+    till.gate.open()
+    await until(
+        lambda: _states(admin), lambda states: bool(states) and all(each == "idle" for each in states)
+    )
+    assert await ledger() == [1]
+    if lost_by != "removal":
+        await client.remove(NS, "p")
+
+
+async def _states(admin: psycopg.AsyncConnection[Any]) -> list[str]:
+    found = await admin.execute(
+        "SELECT state FROM pg_stat_activity "
+        "WHERE application_name = 'progressor step' AND datname = current_database()"
+    )
+    return [state for (state,) in await found.fetchall()]
+
+
+async def test_a_plain_function_that_hangs_is_cut_off(
+    engine: MakeEngine, admin: psycopg.AsyncConnection[Any], ledger: Ledger
+) -> None:
+    """Its rows and locks are gone when its step has failed; what it does later gets an error."""
+    namespace, passes = Namespace(NS, step_timeout=SECOND / 2), threading.Event()
+    later: list[BaseException] = []
+
+    @namespace.init
+    def hang(process: Process[Any], *, connection: psycopg.Connection) -> None:
+        connection.execute(PSYCOPG, (process.process_id, 1))
+        passes.wait(20)
+        try:
+            connection.execute(PSYCOPG, (process.process_id, 2))
+        except psycopg.Error as error:
+            later.append(error)
+            raise
+
+    client = (await engine(namespace)).client
+    with pytest.raises(HandlerFailed, match="StepTimeout"):
+        await client.start(NS, "p")
+    await until(lambda: _states(admin), lambda states: not states)
+    passes.set()
+    await until(_length_of(later), lambda count: count == 1)
+    assert await ledger() == []
+
+
+def _length_of(listed: list[Any]) -> Callable[[], Any]:
+    async def length() -> int:
+        return len(listed)
+
+    return length
+
+
+async def test_steps_that_wait_for_a_connection_delay_no_others(serve: MakeClient, ledger: Ledger) -> None:
+    """With one connection and two slots, other functions run while handlers wait for the connection."""
+    till = Till(concurrency=2)
+    client = await serve(till.namespace, connection_slots=1)
+    names = ["a", "b", "c", "d"]
+    for amount, name in enumerate(names, 1):
+        await client.start(NS, name, amount)
+    asking = [asyncio.create_task(client.call(NS, name, "held", {"amount": 9})) for name in names]
+    await till.gate.entered()
+    async with asyncio.timeout(20):
+        await client.put(NS, "free", state=0)
+        assert await client.call(NS, "free", "plain") == "plain"
+    assert till.runs == 1
+    till.gate.open()
+    assert await asyncio.gather(*asking) == [9] * 4
+    assert sorted(await ledger()) == [1, 2, 3, 4, 9, 9, 9, 9]
+
+
+async def test_a_stop_hands_back_what_waits_for_a_connection(engine: MakeEngine, ledger: Ledger) -> None:
+    """A worker that stops leaves a waiting step to the next one, unharmed."""
+    till = Till()
+    first = await engine(till.namespace, connection_slots=1)
+    for amount, name in enumerate(("a", "b"), 1):
+        await first.client.start(NS, name, amount)
+    await first.client.notify(NS, "a", "held", {"amount": 8})
+    await till.gate.entered()
+    await first.client.notify(NS, "b", "held", {"amount": 9})
+    stopping = asyncio.create_task(first.stop())
+    till.gate.open()
+    await stopping
+    second = await engine(till.namespace)
+
+    async def found() -> list[int]:
+        return sorted(await ledger())
+
+    await until(found, lambda amounts: amounts == [1, 2, 8, 9])
+    assert (await second.client.get(NS, "b")).last_event_id == 1
+
+
+def test_a_connection_that_cannot_be_given_is_refused_at_once() -> None:
+    """Each wrong annotation is named as the function is decorated."""
+    namespace = Namespace(NS)
+    with pytest.raises(InvalidRequest, match="for an async function"):
+
+        @namespace.init
+        async def unannotated(process: Process[Any], *, connection) -> None: ...  # type: ignore[no-untyped-def]
+
+    with pytest.raises(InvalidRequest, match="for an async function"):
+
+        @namespace.init
+        async def blocking(process: Process[Any], *, connection: Connection) -> None: ...
+
+    with pytest.raises(InvalidRequest, match="for a plain function"):
+
+        @namespace.init
+        def other_colour(process: Process[Any], *, connection: AsyncSession) -> None: ...
+
+    with pytest.raises(InvalidRequest, match="for a plain function"):
+
+        @namespace.timeout
+        def something(process: Process[Any], *, connection: int) -> None: ...
+
+    with pytest.raises(InvalidRequest, match="no step of it can be fused"):
+
+        @namespace.init(fused=True)
+        async def fused(process: Process[Any], *, connection: AsyncSession) -> None: ...
