@@ -171,7 +171,9 @@ def raise_reject() -> None:
 @pytest.fixture
 async def admin(dsn: str) -> AsyncIterator[psycopg.AsyncConnection[Any]]:
     """A connection of the test's own, on a database with a ledger."""
-    async with await psycopg.AsyncConnection.connect(dsn, autocommit=True) as connection:
+    async with await psycopg.AsyncConnection.connect(
+        dsn, autocommit=True, prepare_threshold=None
+    ) as connection:
         await connection.execute(
             "CREATE TABLE ledger (entry_id integer GENERATED ALWAYS AS IDENTITY PRIMARY KEY, "
             "owner text, amount integer, "
