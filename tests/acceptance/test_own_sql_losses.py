@@ -12,6 +12,7 @@ from sqlalchemy import Connection
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from progressor import HandlerFailed, InvalidRequest, Namespace, Process
+from progressor.storage.own_sql.drivers import AsyncDriver, Marked
 from progressor.storage.postgres.pipeline import Session
 from tests.acceptance.conftest import MakeClient, MakeEngine
 from tests.acceptance.support import until
@@ -47,6 +48,55 @@ async def test_a_handler_whose_connection_is_lost_runs_again(
     assert till.runs == 2
     assert await ledger() == [1, 5]
     assert (await client.get(NS, "p")).last_event_id == 1
+
+
+@pytest.mark.parametrize("name", ["async_connection", "blocking_psycopg"])
+async def test_a_connection_that_is_lost_in_a_deferred_trigger_is_no_failure_of_the_handler(
+    engine: MakeEngine, admin: psycopg.AsyncConnection[Any], ledger: Ledger, name: str
+) -> None:
+    """It is lost while the constraints are checked, after the handler: which runs again."""
+    client = (await engine(Till().namespace)).client
+    await client.start(NS, "p", 1)
+    await admin.execute("CREATE SEQUENCE checks")
+    await admin.execute(
+        "CREATE FUNCTION check_slowly() RETURNS trigger LANGUAGE plpgsql AS "
+        "'BEGIN IF nextval(''checks'') = 1 THEN PERFORM pg_sleep(20); END IF; RETURN NULL; END'"
+    )
+    await admin.execute(
+        "CREATE CONSTRAINT TRIGGER slow AFTER INSERT ON ledger DEFERRABLE INITIALLY DEFERRED "
+        "FOR EACH ROW EXECUTE FUNCTION check_slowly()"
+    )
+    asking = asyncio.create_task(client.call(NS, "p", name, {"amount": 5}))
+
+    async def checks() -> Any:
+        found = await admin.execute("SELECT is_called FROM checks")
+        return await found.fetchone()
+
+    await until(checks, lambda row: row == (True,))
+    assert await end_sessions(admin) == 1
+    assert await asking == 5
+    assert await ledger() == [1, 5]
+
+
+async def test_a_pipeline_that_does_not_end_is_a_lost_connection(
+    engine: MakeEngine, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """If a session ends amid a pipeline, libpq may not call it lost: the handler runs again."""
+    check, cut = AsyncDriver.check, False
+
+    async def cut_check(self: AsyncDriver, given: Marked) -> None:
+        nonlocal cut
+        if not cut:
+            cut = True
+            self.pgconn.enter_pipeline_mode()
+            raise psycopg.OperationalError("cannot exit pipeline mode while busy")
+        await check(self, given)
+
+    monkeypatch.setattr(AsyncDriver, "check", cut_check)
+    client = (await engine(Till().namespace)).client
+    await client.start(NS, "p", 1)
+    assert cut
+    assert await ledger() == [1]
 
 
 @pytest.mark.parametrize("committed", [True, False])

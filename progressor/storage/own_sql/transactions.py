@@ -118,8 +118,8 @@ class StepConnection:
 
     @property
     def is_lost(self) -> bool:
-        """Return whether the server ended it."""
-        return self.session.is_lost
+        """Return whether the server ended it: libpq may know that only by a pipeline that did not end."""
+        return self.session.is_lost or self.pgconn.pipeline_status != pq.PipelineStatus.OFF
 
     async def abandon(self, thread: Future[Any]) -> None:
         """Take it from a handler whose thread goes on: the server rolls back, the thread gets an error."""
