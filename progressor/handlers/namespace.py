@@ -118,7 +118,7 @@ class Namespace(Generic[StateT]):
         )
         self._handler = check_handler(handler, state=state, codec=codec)
         self.wire: Final[Wire] = Wire(codec) if handler is None else RAW
-        self._state = ANY if state is None else Shape(state, field="state")
+        self.shape: Final = ANY if state is None else Shape(state, field="state")
         self._has_state, self._declared = state is not None, state
         self._singles: dict[TaskType, Function] = {}
         self._calls: dict[str, Function] = {}
@@ -228,7 +228,7 @@ class Namespace(Generic[StateT]):
         function = self._function(task)
         args = function.read_args(self._plain_args(task))
         view: WritableProcess[Any] = WritableProcess(
-            process.snapshot, task, wire=self.wire, shape=self._state, draft=Draft()
+            process.snapshot, task, wire=self.wire, shape=self.shape, draft=Draft()
         )
         answer = function.write_answer(await function.call(view, *args))
         intent = view.intent(self.wire.seal(answer))
@@ -249,12 +249,12 @@ class Namespace(Generic[StateT]):
 
     def view(self, snapshot: Snapshot) -> Process[Any]:
         """Return a snapshot as `client.get` shows it, with its state of the declared type."""
-        shape = None if self.is_raw else self._state
+        shape = None if self.is_raw else self.shape
         return Process(snapshot, wire=self.wire, shape=shape)
 
     def typed(self, process: Process[Any]) -> Process[StateT]:
         """Return a process of this namespace, read by a client, with its state as declared."""
-        return process if self.is_raw else process.read_as(self._state)
+        return process if self.is_raw else process.read_as(self.shape)
 
     def profile_of(self, task_type: TaskType, name: str | None) -> HandlerProfile | None:
         """Return the profile of the function that serves such a task; None: the task cannot be fused.
@@ -283,7 +283,7 @@ class Namespace(Generic[StateT]):
         init = self._singles.get(TaskType.INIT)
         repair = self._singles.get(TaskType.REPAIR)
         return {
-            "state": self._state.schema("validation") if self._has_state else None,
+            "state": self.shape.schema("validation") if self._has_state else None,
             "init": init and init.args_schema,
             "calls": {
                 name: {"args": call.args_schema, "returns": call.returns_schema}
@@ -364,7 +364,7 @@ class Namespace(Generic[StateT]):
         else:
             what = f"namespace {self.name}: {task_type}"
             add_function(self._singles, task_type, function, what=what)
-        mark(target, Served(self.name, task_type, name, function.read_answer))
+        mark(target, Served(self.name, task_type, name, function.read_answer, self))
         if not isinstance(history, _Inherit):
             self._histories[function] = history
 

@@ -44,30 +44,34 @@ class Served(NamedTuple):
     """A task type that a function serves in a namespace.
 
     `name` is the name of a call; `read_answer` reads the JSON of an answer as the function declares it, or
-    raises InvalidAnswer.
+    raises InvalidAnswer. `home` is the Namespace itself.
     """
 
     namespace: str
     task_type: TaskType
     name: str | None
     read_answer: Callable[[bytes], Any]
+    home: Any = None
 
 
 def mark(target: Callable[..., Any], served: Served) -> None:
     """Note on a function what it serves; one that takes no attributes can be addressed by strings alone."""
-    known: tuple[Served, ...] = getattr(target, _MARK, ())
     try:
-        setattr(target, _MARK, (*known, served))
+        setattr(target, _MARK, (*all_served_by(target), served))
     except (AttributeError, TypeError):
         # A bound method, or an object with slots.
         return
 
 
+def all_served_by(target: object) -> tuple[Served, ...]:
+    """Return all that a function serves."""
+    return getattr(target, _MARK, ())
+
+
 def served_by(target: object, task_type: TaskType) -> Served:
     """Return the task of this type that a function serves; raise InvalidRequest if none, or several."""
     label = getattr(target, "__name__", None) or f"{target!r:.80}"
-    marks: tuple[Served, ...] = getattr(target, _MARK, ())
-    found = [each for each in marks if each.task_type is task_type]
+    found = [each for each in all_served_by(target) if each.task_type is task_type]
     if len(found) == 1:
         return found[0]
     if not found:

@@ -10,12 +10,20 @@ if TYPE_CHECKING:
         RunawayWorld as RunawayWorld,
         WorldError as WorldError,
     )
+    from progressor.testing.steps import (
+        Done as Done,
+        DoneTimer as DoneTimer,
+        UnitProcess as UnitProcess,
+        process as process,
+        step as step,
+    )
     from progressor.testing.world import MakeWorld as MakeWorld, World as World
 else:
     __all__, __getattr__, __dir__ = exports(
         __name__,
         {
             "failures": "BrokenInWorld RunawayWorld WorldError",
+            "steps": "Done DoneTimer UnitProcess process step",
             "world": "MakeWorld World",
         },
     )

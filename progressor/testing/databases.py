@@ -60,6 +60,8 @@ class TestDatabases:
         name = _PREFIX + secrets.token_hex(8)
         # Files are copied as they are: where nobody waits for a disk, that is the faster way.
         self._admin.exec_driver_sql(f"CREATE DATABASE {name} TEMPLATE {template} STRATEGY file_copy")
+        # Nobody misses what a crash of the server loses.
+        self._admin.exec_driver_sql(f"ALTER DATABASE {name} SET synchronous_commit = off")
         return name
 
     def _drop_finished(self) -> None:

@@ -31,7 +31,7 @@ from progressor.testing.failures import (
 MOST_STEPS = 100_000
 """The steps of one advance, unless a world states another number."""
 # Turns of the event loop without work after which nothing that was under way can begin any.
-_TURNS = 3
+_TURNS = 2
 # Seconds between two looks at work that is due and cannot be claimed: another session holds its row, say.
 _LOOK_AGAIN = 0.05
 _WITHOUT_CALLER = (TaskType.TIMEOUT, TaskType.REMOVE, TaskType.NOTIFY)
@@ -131,6 +131,8 @@ class World:
             raise WorldError("this world is being advanced: await that first")
         async with self._advancing:
             self._steps = 0
+            # What the test has begun is to be on its way.
+            await asyncio.sleep(0)
             while (due := await self._quiet()) is not None and due <= target:
                 self._now = due
                 self._ring(due)
@@ -193,23 +195,27 @@ class World:
 
     async def _idle(self) -> None:
         """Wait until no step runs and no request is on its way."""
-        while not await self._is_still():
-            await self._engine.pools.idle()
-            await self._engine.node.idle()
+        pools, node = self._engine.pools, self._engine.node
+        while not (pools.is_idle and node.is_idle):
+            await pools.idle()
+            await node.idle()
+        self._raise_runaway()
 
     async def _is_still(self) -> bool:
-        """Return whether nothing begins for some turns of the loop; RunawayWorld if too much did."""
+        """Return whether nothing begins for some turns of the loop."""
         for _ in range(_TURNS):
-            if self._runaway is not None:
-                error, self._runaway = self._runaway, None
-                raise RunawayWorld(
-                    f"more than {self._most_steps:,} steps (most_steps) at one advance, the last of them "
-                    f"{error} at {self._now}"
-                )
             if not (self._engine.pools.is_idle and self._engine.node.is_idle):
                 return False
             await asyncio.sleep(0)
         return True
+
+    def _raise_runaway(self) -> None:
+        if self._runaway is not None:
+            last, self._runaway = self._runaway, None
+            raise RunawayWorld(
+                f"more than {self._most_steps:,} steps (most_steps) at one advance, the last of them "
+                f"{last} at {self._now}"
+            )
 
     async def _watch(self, task: Task, step: RunStep) -> Intent:
         """Run a step, count it, and keep the traceback of its error."""
