@@ -1,1 +1,1 @@
-"""Apps: namespaces with the resources that their handlers take, from a lifespan."""
+"""Apps: namespaces with the resources that their handlers take."""

@@ -24,7 +24,6 @@ def check_resources(namespaces: Sequence[Namespace[Any]], given: Mapping[str, An
     if missing:
         shown = ", ".join(given) or "none"
         raise InvalidRequest(
-            f"handlers take resources that no lifespan gives: {'; '.join(missing)} (given: {shown}); "
-            "App(namespaces, lifespan=...) gives them",
+            f"handlers take resources that are not given: {'; '.join(missing)} (given: {shown})",
             field="resources",
         )
