@@ -9,7 +9,6 @@ import asyncio
 import contextvars
 import secrets
 from collections.abc import Callable
-from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -24,11 +23,11 @@ from progressor.storage import (
     SessionPool,
     Signals,
     Storage,
-    VirtualSession,
     batch_steps,
     place_of,
     refuse_lent_sessions,
     schema_check,
+    virtual_sessions,
     with_defaults,
 )
 
@@ -64,7 +63,7 @@ class Node:
             limit=options.connections,
             schema=schema,
             session_state=options.session_state,
-            **({} if clock is None else {"make": partial(VirtualSession, clock=clock)}),
+            **({} if clock is None else {"make": virtual_sessions(clock)}),
         )
         self.storage = Storage(self._connections, patience=options.patience)
         self._batchers: list[Batcher[Any, Any]] = []

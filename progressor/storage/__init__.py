@@ -38,7 +38,10 @@ if TYPE_CHECKING:
     from progressor.storage.postgres.server_identity import place_of as place_of
     from progressor.storage.postgres.session_setup import refuse_lent_sessions as refuse_lent_sessions
     from progressor.storage.postgres.sqlstates import BatchRefused as BatchRefused, Unreadable as Unreadable
-    from progressor.storage.postgres.virtual_time import Clock as Clock, VirtualSession as VirtualSession
+    from progressor.storage.postgres.virtual_time import (
+        Clock as Clock,
+        virtual_sessions as virtual_sessions,
+    )
     from progressor.storage.queries.criteria import (
         MOST_ITEMS as MOST_ITEMS,
         TaskRow as TaskRow,
@@ -95,7 +98,7 @@ else:
             "postgres.server_identity": "place_of",
             "postgres.session_setup": "refuse_lent_sessions",
             "postgres.sqlstates": "BatchRefused Unreadable",
-            "postgres.virtual_time": "Clock VirtualSession",
+            "postgres.virtual_time": "Clock virtual_sessions",
             "queries.reads": "Reads",
             "queries.criteria": "MOST_ITEMS TaskRow TimerFilter TraceRange Wanted",
             "steps.fused": "Doubtful Fused FusedFlight",

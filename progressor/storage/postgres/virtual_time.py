@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 import psycopg
@@ -46,6 +47,11 @@ class VirtualSession(Session):
     async def _send(self, statements: Transaction) -> Results:
         now = self._clock()
         return await super()._send({name: _at(now, name, given) for name, given in statements.items()})
+
+
+def virtual_sessions(clock: Clock) -> Callable[..., Session]:
+    """Return the maker of a pool's sessions that run by this clock."""
+    return partial(VirtualSession, clock=clock)
 
 
 def _at(now: datetime, name: str, given: Params) -> Params:
