@@ -21,7 +21,9 @@ def _mypy() -> dict[str, set[int]]:
 
 
 def _pyright() -> dict[str, set[int]]:
-    command = [sys.executable, "-m", "basedpyright", "--outputjson", "--level", "error", ACCEPTED, REFUSED]
+    command = [sys.executable, "-m", "basedpyright", "--outputjson", "--level", "error"]
+    # Without that it looks at a .venv beside the project, whichever Python runs the tests.
+    command += ["--pythonpath", sys.executable, str(ACCEPTED), str(REFUSED)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     found = json.loads(done.stdout)["generalDiagnostics"]
     return _by_file((each["file"], each["range"]["start"]["line"] + 1) for each in found)
