@@ -72,6 +72,8 @@ OTHER_STATEMENTS = {
     # See test_cost_where_many_bulks_have_ended.
     *("make_bulk", "bulk_of_key", "bulks", "stop_bulk", "next_bulk", "lock_bulk", "note_bulk"),
     "running_bulks",
+    # Settings of a step in the transaction of its handler: they read no table.
+    *("constraints", "reset_role", "step_guards", "step_mark"),
     # Locks whole tables, as every statement that writes to them does.
     "lock_saved_tables",
     "lock_processes",

@@ -134,7 +134,12 @@ def test_after_ctrl_c_no_server_is_left(tmp_path: Path) -> None:
                 begun.write(progressor_dsn)
             time.sleep(600)
     """
-    run = _begin(tmp_path, _SHOP, text)
+    # A run in the background of a shell ignores Ctrl-C, and so would its children.
+    ours = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        run = _begin(tmp_path, _SHOP, text)
+    finally:
+        signal.signal(signal.SIGINT, ours)
     begun, until = tmp_path / "begun.txt", time.monotonic() + SECONDS
     while not (begun.exists() and begun.read_text(encoding="utf-8")):
         assert run.poll() is None
@@ -143,7 +148,10 @@ def test_after_ctrl_c_no_server_is_left(tmp_path: Path) -> None:
     home = _home_of(begun.read_text(encoding="utf-8"))
     assert home.exists()
     run.send_signal(signal.SIGINT)
-    said, _ = run.communicate(timeout=SECONDS)
+    try:
+        said, _ = run.communicate(timeout=SECONDS)
+    finally:
+        run.kill()
     assert "KeyboardInterrupt" in said
     assert not home.exists()
 
