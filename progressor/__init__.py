@@ -53,6 +53,7 @@ if TYPE_CHECKING:
         StepTransactionError as StepTransactionError,
         StorageUnavailable as StorageUnavailable,
         TaskCancelled as TaskCancelled,
+        TaskNotEnded as TaskNotEnded,
         TaskNotFound as TaskNotFound,
     )
     from progressor.handlers.codec import Codec as Codec
@@ -98,7 +99,7 @@ else:
                 "InvalidState NamespaceInUse NamespaceNotFound NonRetryable ProcessAlreadyExists "
                 "ProcessBroken ProcessNotBroken ProcessNotFound ProgressorError Reject Rejected "
                 "RepairConflict ReplyTimeout RequestLost SchemaMismatch StepTransactionError "
-                "StorageUnavailable TaskCancelled TaskNotFound"
+                "StorageUnavailable TaskCancelled TaskNotEnded TaskNotFound"
             ),
             "handlers.codec": "Codec",
             "handlers.handler": "Handler",

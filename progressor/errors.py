@@ -10,6 +10,7 @@ ProgressorError
 ├── NamespaceInUse          it is served, or has processes: it cannot be retired
 ├── ProcessNotFound         no such process, or it was removed
 ├── TaskNotFound            the process has no such task
+├── TaskNotEnded            the task waits or runs: it can be redone once it has ended
 ├── TaskCancelled           the task is a timer that was replaced, unset or fired before it ran
 ├── ProcessAlreadyExists    start or put of an id that is taken
 ├── ProcessBroken           the process is in status error; repair it first
@@ -56,6 +57,7 @@ __all__ = [
     "SchemaMismatch",
     "StorageUnavailable",
     "TaskCancelled",
+    "TaskNotEnded",
     "TaskNotFound",
 ]
 
@@ -199,6 +201,16 @@ class TaskCancelled(_AboutProcess):
 
     def __init__(self, namespace: str, process_id: str, *, task_id: int, detail: str | None = None) -> None:
         super().__init__(namespace, process_id, detail=detail)
+        self.task_id = task_id
+
+
+class TaskNotEnded(_AboutProcess):
+    """The task `task_id` waits or runs: only a request that has ended is run again."""
+
+    _says = "a request of process {process} has not ended"
+
+    def __init__(self, namespace: str, process_id: str, *, task_id: int) -> None:
+        super().__init__(namespace, process_id, detail=f"task {task_id}")
         self.task_id = task_id
 
 

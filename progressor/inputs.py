@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import re
+from base64 import urlsafe_b64encode
 from collections.abc import Iterable
 from datetime import datetime, timedelta
 from difflib import get_close_matches
 from itertools import islice
+from os import urandom
+from typing import Final
 
 from progressor.errors import InvalidRequest
 from progressor.model import MAX_ID_LENGTH, in_utc
@@ -14,6 +17,10 @@ from progressor.model import MAX_ID_LENGTH, in_utc
 # Ten years, as for options: every clock and timer can count it.
 _LONGEST_TIMEOUT = timedelta(days=3650)
 NAMESPACE_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9_.-]*$"
+RESERVED: Final = "progressor:"
+"""The beginning of names of calls and of idempotency keys that the engine alone makes."""
+REDO_KEY: Final = f"{RESERVED}redo:"
+"""The beginning of the key of a request that runs an ended task again; the id of that task follows."""
 _NAMESPACE = re.compile(NAMESPACE_PATTERN)
 # Names; the text of an error lists no more.
 _MOST_SHOWN = 10
@@ -46,6 +53,38 @@ def check_text(field: str, value: object, *, limit: int = MAX_ID_LENGTH) -> str:
     except UnicodeEncodeError:
         raise InvalidRequest(f"{field} must be valid Unicode (no lone surrogates)", field=field) from None
     return value
+
+
+def new_key() -> str:
+    """Return a key for a request whose caller gives none."""
+    # 72 random bits are unique in one process; short, because each key stands in an index.
+    return urlsafe_b64encode(urandom(9)).decode()
+
+
+def check_key(value: object) -> str:
+    """Return a key that a caller may give; InvalidRequest if it is none."""
+    key = check_text("idempotency_key", value)
+    if key.startswith(RESERVED):
+        raise InvalidRequest(
+            f"idempotency_key must not begin with {RESERVED!r}: such keys are the engine's own",
+            field="idempotency_key",
+        )
+    return key
+
+
+def redo_key(task_id: int) -> str:
+    """Return the key of the request that runs this task again."""
+    return f"{REDO_KEY}{task_id}"
+
+
+def redone_with(key: str | None) -> int | None:
+    """Return the task that the request of this key runs again; None if it is no redo."""
+    return int(key.removeprefix(REDO_KEY)) if key is not None and key.startswith(REDO_KEY) else None
+
+
+def given_key(key: str | None) -> str | None:
+    """Return the key with which a caller repeats a request; None for a redo, which needs none."""
+    return None if redone_with(key) is not None else key
 
 
 def check_count(field: str, value: object, *, least: int, most: int | None = None) -> int:

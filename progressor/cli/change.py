@@ -1,4 +1,4 @@
-"""The commands that change a process: start, call, notify, repair, simple-repair, put, remove."""
+"""The commands that change a process: start, call, notify, repair, simple-repair, redo, put, remove."""
 
 from __future__ import annotations
 
@@ -206,6 +206,27 @@ def simple_repair(
     common = _common(idempotency_key, context, timeout)
     ask(settings, lambda client: client.simple_repair(namespace, process_id, **common))
     print_answer(None, f"repaired {namespace}/{process_id}", machine=json)
+
+
+@with_settings(ASKING)
+def redo(
+    namespace: NamespaceName,
+    process_id: ProcessId,
+    task_id: Annotated[
+        int, typer.Argument(metavar="TASK", min=1, show_default=False, help="The task's id in the trace.")
+    ],
+    *,
+    timeout: Timeout = None,
+    json: AsJson = False,
+    settings: Settings,
+) -> None:
+    """Run a call or notice that ended again, with its arguments, and print the answer.
+
+    Each is run again once: a repeated redo prints the answer of the first.
+    """
+    seconds = read_duration(timeout, "--timeout")
+    answer = ask(settings, lambda client: client.redo(namespace, process_id, task_id, timeout=seconds))
+    print_answer(answer, f"redid task {task_id} of {namespace}/{process_id}", machine=json)
 
 
 @with_settings(ASKING)

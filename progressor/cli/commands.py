@@ -25,6 +25,7 @@ COMMANDS: Mapping[str, Mapping[str, str]] = {
         "notify": "change:notify",
         "repair": "change:repair",
         "simple-repair": "change:simple_repair",
+        "redo": "change:redo",
         "set-timer": "timers:set_timer",
         "unset-timer": "timers:unset_timer",
         "fire-timer": "timers:fire_timer",

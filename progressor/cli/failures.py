@@ -28,6 +28,7 @@ from progressor.errors import (
     RepairConflict,
     ReplyTimeout,
     StorageUnavailable,
+    TaskNotEnded,
 )
 from progressor.loggers import without_passwords
 
@@ -50,6 +51,7 @@ _HINTS: Mapping[type[ProgressorError], str] = {
     ProcessBroken: "see why with `progressor trace`, then `progressor repair` or `simple-repair`",
     RepairConflict: "ask again in a moment; `progressor trace` shows a repair that runs",
     ProcessNotBroken: "there is nothing to repair",
+    TaskNotEnded: "`progressor trace` shows what became of it",
     BulkNotFound: "`progressor bulks` lists those that there are",
     HandlerFailed: "see `progressor trace` and the log of the worker",
 }

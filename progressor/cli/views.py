@@ -95,7 +95,7 @@ def trace_view(entries: Sequence[TraceEntry]) -> RenderableType:
 
 
 def _details(entry: TraceEntry) -> Text:
-    """Return the arguments, the answer and the names of the events of a task."""
+    """Return the arguments, the answer, the names of the events and the redo of a task."""
     parts: list[Text] = []
     if entry.args is not None:
         parts.append(Text(short(entry.args)))
@@ -104,6 +104,10 @@ def _details(entry: TraceEntry) -> Text:
     if entry.events:
         names = ", ".join(short(event.name) or f"#{event.event_id}" for event in entry.events)
         parts.append(Text(f"events: {names}", style="cyan"))
+    if entry.redoes is not None:
+        parts.append(Text(f"redoes task {entry.redoes}", style="cyan"))
+    if entry.redone_by is not None:
+        parts.append(Text(f"redone by task {entry.redone_by}", style="cyan"))
     return Text("  ").join(parts)
 
 

@@ -257,6 +257,8 @@ class ProcessHandle(Generic[StateT]):
     submit_simple_repair = _on(ProcessClient.submit_simple_repair)
     result = _on(ProcessClient.result)
     simple_repair = _on(ProcessClient.simple_repair)
+    redo = _on(ProcessClient.redo)
+    submit_redo = _on(ProcessClient.submit_redo)
     set_timer = _on(ProcessClient.set_timer)
     unset_timer = _on(ProcessClient.unset_timer)
     fire_timer = _on(ProcessClient.fire_timer)

@@ -74,6 +74,12 @@ class Asks(Protocol):
         """Wait for the answer of a submitted request, and return it or raise its error."""
         ...
 
+    async def redo_of(
+        self, namespace: str, process_id: str, task_id: int, timeout: Timeout, fingerprint: str | None
+    ) -> Any:
+        """Return the request that runs an ended one again; its `task_type` is None if it is not known."""
+        ...
+
     async def result(
         self,
         namespace: str,
@@ -319,6 +325,29 @@ class Requesting:
             TaskType.REPAIR, namespace, process_id, None, idempotency_key, context, SIMPLE_REPAIR
         )
         await self._dispatcher.submit(request, timeout)
+
+    async def redo(
+        self,
+        namespace: str,
+        process_id: str,
+        task_id: int,
+        *,
+        fingerprint: str | None = None,
+        timeout: Timeout = None,
+    ) -> Any:
+        """Run an ended call or notify again, with the same arguments, and answer as it is answered.
+
+        It may have failed, been refused, been cancelled, or finished. It is run again once: a repeated redo
+        returns the same answer. `task_id` and `fingerprint` are those of the trace and of a receipt. Raise
+        TaskNotFound if the process has no such task in its present life, TaskNotEnded if it waits or runs,
+        InvalidRequest if it is neither a call nor a notify, RequestLost if the task of this number has
+        another fingerprint, ProcessNotFound, ProcessBroken (repair it first); further errors as of `call`.
+        """
+        request = await self._dispatcher.redo_of(namespace, process_id, task_id, timeout, fingerprint)
+        if request.task_type is TaskType.NOTIFY:
+            await self._dispatcher.submit(request, timeout)
+            return None
+        return await self._dispatcher.ask(request, timeout)
 
 
 def address_of(given: Any, task_type: TaskType) -> tuple[str, Read | None]:

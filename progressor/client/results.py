@@ -21,11 +21,21 @@ from progressor.errors import (
     RepairConflict,
     RequestLost,
     TaskCancelled,
+    TaskNotFound,
 )
 from progressor.handlers.codec import Wire
 from progressor.handlers.process import Process
+from progressor.inputs import given_key, redone_with
 from progressor.model import Event, TaskStatus, TaskType
-from progressor.storage import Gone, NotPrepared, Reason, Request, TaskOutcome, TaskRef, TaskRow
+from progressor.storage import (
+    Gone,
+    NotPrepared,
+    Reason,
+    Request,
+    TaskOutcome,
+    TaskRef,
+    TaskRow,
+)
 
 Read = Callable[[bytes], Any]
 """A function that reads an answer from its JSON."""
@@ -36,8 +46,8 @@ class Receipt(NamedTuple):
 
     `replayed`: the key had been used before for the same request, and this is the task of then.
     `fingerprint` tells the task from another one to which a promoted or restored server gives its number:
-    keep both. `task` and `standing` spare the client that made the receipt a read; any other client does
-    without. `answer` and `result` of a client name the errors that a receipt may lead to.
+    keep both. `task`, `standing` and `task_type` spare the client that made the receipt a read; any other
+    client does without. `answer` and `result` of a client name the errors that a receipt may lead to.
     """
 
     namespace: str
@@ -48,11 +58,15 @@ class Receipt(NamedTuple):
     task: TaskRef | None = None
     standing: TaskOutcome | None = None
     fingerprint: str | None = None
+    task_type: TaskType | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class TraceEntry:
-    """One task of a trace, its values decoded as its namespace has them. `name` is the call's."""
+    """One task of a trace, its values decoded as its namespace has them. `name` is the call's.
+
+    `redoes` is the task that it runs again, `redone_by` the one that runs it again.
+    """
 
     task_id: int
     task_type: TaskType
@@ -70,6 +84,8 @@ class TraceEntry:
     last_retry_interval: timedelta | None
     worker_id: str | None
     events: tuple[Event, ...]
+    redoes: int | None = None
+    redone_by: int | None = None
 
     @classmethod
     def of(cls, row: TaskRow, wire: Wire) -> TraceEntry:
@@ -93,6 +109,8 @@ class TraceEntry:
             last_retry_interval=row.last_retry_interval,
             worker_id=row.worker_id,
             events=tuple(map(wire.event, row.events)),
+            redoes=redone_with(row.idempotency_key),
+            redone_by=row.redone_by,
         )
 
 
@@ -139,6 +157,8 @@ def not_prepared(request: Request, outcome: NotPrepared) -> ProgressorError:
     match outcome.reason:
         case Reason.EXISTS:
             return ProcessAlreadyExists(namespace, process_id)
+        case Reason.NOT_FOUND if request.redoes is not None:
+            return TaskNotFound(namespace, process_id, task_id=request.redoes.task_id)
         case Reason.NOT_FOUND:
             return ProcessNotFound(namespace, process_id)
         case Reason.BROKEN:
@@ -168,7 +188,7 @@ def not_there(process_id: str, task: TaskRef, gone: Gone | None) -> ProgressorEr
     return RequestLost(
         task.namespace,
         process_id,
-        idempotency_key=task.idempotency_key,
+        idempotency_key=given_key(task.idempotency_key),
         task_id=task.task_id,
         is_certain=gone is Gone.LOST,
     )

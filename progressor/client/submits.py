@@ -117,6 +117,23 @@ class Submitting:
         )
         return await self._dispatcher.submit(request, timeout)
 
+    async def submit_redo(
+        self,
+        namespace: str,
+        process_id: str,
+        task_id: int,
+        *,
+        fingerprint: str | None = None,
+        timeout: Timeout = None,
+    ) -> Receipt:
+        """Submit what `redo` sends, and return its receipt once it is accepted.
+
+        Raise as `redo`: TaskNotFound, TaskNotEnded, InvalidRequest, RequestLost, ProcessNotFound,
+        ProcessBroken, and StorageUnavailable if it is not accepted in time.
+        """
+        request = await self._dispatcher.redo_of(namespace, process_id, task_id, timeout, fingerprint)
+        return await self._dispatcher.submit(request, timeout)
+
     async def answer(self, receipt: Receipt, *, timeout: Timeout = None) -> Any:
         """Wait for the answer of a submitted request, and return what `start`, `call` or `repair` returns.
 

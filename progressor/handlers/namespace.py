@@ -21,8 +21,8 @@ from progressor.handlers.handler_profile import HandlerProfile
 from progressor.handlers.limits import checked
 from progressor.handlers.process import Draft, Process, StateT, WritableProcess
 from progressor.handlers.served import Served, mark
-from progressor.handlers.timer_calls import PREFIX, TIMER_CALLS, carry_out
-from progressor.inputs import check_namespace, check_text, names_like
+from progressor.handlers.timer_calls import TIMER_CALLS, carry_out
+from progressor.inputs import RESERVED, check_namespace, check_text, names_like
 from progressor.model import (
     Action,
     HistoryRange,
@@ -358,8 +358,8 @@ class Namespace(Generic[StateT]):
             if name is None and not hasattr(target, "__name__"):
                 raise InvalidRequest(f"a {label} has no name: write @call(name=...)", field="name")
             name = check_text("call name", label if name is None else name)
-            if name.startswith(PREFIX):
-                raise InvalidRequest(f"names of calls must not begin with {PREFIX!r}", field="name")
+            if name.startswith(RESERVED):
+                raise InvalidRequest(f"names of calls must not begin with {RESERVED!r}", field="name")
             add_function(self._calls, name, function, what=f"namespace {self.name}: call {name!r}")
         else:
             what = f"namespace {self.name}: {task_type}"

@@ -15,13 +15,12 @@ from pydantic import AwareDatetime, BaseModel, ConfigDict, ValidationError
 from progressor.errors import InvalidRequest, Reject
 from progressor.handlers.codec import Wire, faults, first_fault
 from progressor.handlers.handler import InvalidCall
+from progressor.inputs import RESERVED
 from progressor.model import Action, Intent, SetTimer, Snapshot, Task, TaskType, UnsetTimer
 
-PREFIX: Final = "progressor:"
-"""The beginning of the names of these calls, and of no user's function."""
-SET_TIMER: Final = f"{PREFIX}set_timer"
-UNSET_TIMER: Final = f"{PREFIX}unset_timer"
-FIRE_TIMER: Final = f"{PREFIX}fire_timer"
+SET_TIMER: Final = f"{RESERVED}set_timer"
+UNSET_TIMER: Final = f"{RESERVED}unset_timer"
+FIRE_TIMER: Final = f"{RESERVED}fire_timer"
 
 
 class TimerArgs(BaseModel):

@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     )
     from progressor.storage.queries.criteria import (
         MOST_ITEMS as MOST_ITEMS,
+        AnswerRow as AnswerRow,
         TaskRow as TaskRow,
         TimerFilter as TimerFilter,
         TraceRange as TraceRange,
@@ -100,7 +101,7 @@ else:
             "postgres.sqlstates": "BatchRefused Unreadable",
             "postgres.virtual_time": "Clock virtual_sessions",
             "queries.reads": "Reads",
-            "queries.criteria": "MOST_ITEMS TaskRow TimerFilter TraceRange Wanted",
+            "queries.criteria": "AnswerRow MOST_ITEMS TaskRow TimerFilter TraceRange Wanted",
             "steps.fused": "Doubtful Fused FusedFlight",
             "steps.zombies": "FROM_THE_START",
             "values": (

@@ -26,6 +26,7 @@ from progressor.storage.params import (
     import_columns,
     key_columns,
     life_columns,
+    redo_columns,
     release_columns,
     request_columns,
     step_columns,
@@ -43,7 +44,7 @@ from progressor.storage.rows import (
     standing_of,
     started_of,
 )
-from progressor.storage.statements import Params, Row, lock_by_name
+from progressor.storage.statements import REDO, Params, Row, Transaction, lock_by_name
 from progressor.storage.steps.claims import Unread, accepted, claim, claim_apart, loaded
 from progressor.storage.steps.fused import CALLS, INITS, Doubtful, FusedFlight, Look
 from progressor.storage.steps.save import save
@@ -139,25 +140,32 @@ class Storage(Bulks, Oversight, TokenStatements):
     async def _prepare(
         self, requests: Sequence[Request], verbs: Sequence[str], now: datetime | None
     ) -> list[Prepared]:
-        # The last statement returns the outcome of each.
         params = {**request_columns(requests), "now": now}
         statements = dict.fromkeys((lock_by_name(len(requests)), *verbs), params)
+        return await self._prepared(verbs[0], requests, statements, outcome=verbs[-1])
+
+    async def _prepared(
+        self, verb: str, requests: Sequence[Request], statements: Transaction, *, outcome: str
+    ) -> list[Prepared]:
         patience, apart = self._patience_for(requests), one_or_one_of(len(requests))
         try:
-            results = await self._transact(verbs[0], statements, patience=patience, apart=apart)
+            results = await self._transact(verb, statements, patience=patience, apart=apart)
         except (Unreadable, BatchRefused) as error:
             if len(requests) > 1:
                 raise
             return [await accepted(self._until_done, requests[0], error, self._unread)]
-        return [
-            prepared_of(request, row) for request, row in zip(requests, results[verbs[-1]], strict=True)
-        ]
+        return [prepared_of(request, row) for request, row in zip(requests, results[outcome], strict=True)]
 
     async def prepare_call(
         self, requests: Sequence[Request], *, now: datetime | None = None
     ) -> list[Prepared]:
         """Append calls and notifies to mailboxes; the live timer is blocked behind them."""
         return await self._prepare(requests, ("prepare_call",), now)
+
+    async def redo(self, requests: Sequence[Request], *, now: datetime | None = None) -> list[Prepared]:
+        """Append ended calls and notifies to mailboxes again, with the values that are stored."""
+        params = {**redo_columns(requests), "now": now}
+        return await self._prepared("redo", requests, dict.fromkeys(REDO, params), outcome="prepare_call")
 
     @asynccontextmanager
     async def _fused(

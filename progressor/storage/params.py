@@ -152,6 +152,17 @@ def key_columns(keys: Sequence[TaskKey]) -> Columns:
     }
 
 
+def redo_columns(requests: Sequence[Request]) -> Columns:
+    """Return the columns of requests that run ended tasks again, and the identities of those tasks."""
+    old = key_columns([request.redoes for request in requests if request.redoes is not None])
+    lives = {name: old.pop(name) for name in ("process_no", "birth")}
+    return {
+        **request_columns(requests),
+        **lives,
+        **{f"old_{name}": column for name, column in old.items()},
+    }
+
+
 def release_columns(tasks: Sequence[Task]) -> Columns:
     """Return the keys of tasks that go back to the schedule, each at its own time."""
     nothing = [None] * len(tasks)

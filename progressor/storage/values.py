@@ -110,7 +110,8 @@ class Request(NamedTuple):
     """A request to persist. `lease` is drawn by the caller, so that a repetition finds itself.
 
     With `worker_id` None the caller has no free slot, and the task waits. `reply_to` is the client process
-    that waits for the answer; `process_metadata` is that of a process to be created.
+    that waits for the answer; `process_metadata` is that of a process to be created. `redoes` is the ended
+    task that the request runs again: its args and context are copied from there.
     """
 
     namespace: str
@@ -125,6 +126,7 @@ class Request(NamedTuple):
     reply_to: int | None = None
     process_metadata: Metadata | None = None
     worker_id: int | None = None
+    redoes: TaskKey | None = None
 
 
 class Continue(NamedTuple):

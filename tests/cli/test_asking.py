@@ -1,4 +1,4 @@
-"""Commands that ask: start, call, notify, repair, simple-repair, put, remove, get, trace, search."""
+"""Commands that ask: start, call, notify, repair, simple-repair, redo, put, remove, get, trace, search."""
 
 from __future__ import annotations
 
@@ -90,6 +90,22 @@ def test_simple_repair(ask: Ask, broken: str) -> None:
     """It puts the process back without a handler's answer."""
     assert ask("simple-repair", NS, broken, "--json") == (0, "null\n", "")
     assert ask("get", NS, broken, "--json").json["status"] == "running"
+
+
+def test_redo(ask: Ask, placed: str) -> None:
+    """A call is run again once, and the trace shows both; what cannot be is refused."""
+    assert ask("call", NS, placed, "pay", '{"amount": 3}').out == "3\n"
+    init, old = (str(each["task_id"]) for each in ask("trace", NS, placed, "--json").json)
+    assert ask("redo", NS, placed, old).out == "6\n"
+    assert ask("redo", NS, placed, old, "--json").json == 6
+    redo = ask("trace", NS, placed, "--json").json[-1]
+    assert redo["redoes"] == int(old)
+    shown = ask("trace", NS, placed).out
+    assert f"redoes task {old}" in shown
+    assert f"redone by task {redo['task_id']}" in shown
+    for task, status in ((init, 2), ("0", 2), (str(10**9), 1)):
+        assert ask("redo", NS, placed, task).status == status
+    assert "has no such task" in ask("redo", NS, placed, str(10**9)).err
 
 
 def test_timers(ask: Ask, placed: str) -> None:

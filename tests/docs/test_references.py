@@ -30,7 +30,7 @@ PUBLIC = """
     NamespaceStatus WaitingRequests Mailbox FailureGroup
     Bulk BulkStatus BulkPreview BrokenGroup BulkNotFound
     ProgressorError InvalidRequest IdempotencyConflict NamespaceNotFound NamespaceInUse ProcessNotFound
-    TaskCancelled TaskNotFound
+    TaskCancelled TaskNotEnded TaskNotFound
     ProcessAlreadyExists ProcessBroken ProcessNotBroken RepairConflict Rejected HandlerFailed ReplyTimeout
     RequestLost
     StorageUnavailable SchemaMismatch StepTransactionError InvalidState InvalidAnswer CallCycle

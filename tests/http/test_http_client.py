@@ -37,6 +37,7 @@ ERRORS = [
     errors.NamespaceInUse(NS, workers=1, processes=2),
     errors.ProcessNotFound(NS, "a/ü", detail="it was removed"),
     errors.TaskNotFound(NS, "o1", task_id=17),
+    errors.TaskNotEnded(NS, "o1", task_id=17),
     errors.TaskCancelled(NS, "o1", task_id=17, detail="timer replaced"),
     errors.ProcessAlreadyExists(NS, "o1"),
     errors.ProcessBroken(NS, "o1", detail="why"),
@@ -485,3 +486,56 @@ async def test_an_import_takes_what_the_clients_takes(serve: Serve, direct: Clie
         for wrong in ({"status": "init"}, {"events": "x"}, {"events": [7]}, {"action": 7}):
             with pytest.raises(errors.InvalidRequest):
                 await client.put(NS, "o1", **wrong)
+
+
+async def test_it_redoes_as_the_client_does(client: HttpClient, gate: Gate) -> None:
+    """Once, with the answer of a call and none of a notice; errors are the same."""
+    await client.start(NS, "o1", {"item": "tea"})
+    order = client.process(NS, "o1")
+    assert await order.call("pay", {"amount": 2}) == "2"
+    await order.notify("pay", {"amount": 3})
+    with pytest.raises(errors.HandlerFailed):
+        await order.call("break")
+    begun, paid, noted, broke = [each.task_id for each in await order.trace()]
+    with pytest.raises(errors.ProcessBroken):
+        await order.redo(paid)
+    await order.simple_repair()
+    assert [await order.redo(paid), await order.redo(paid), await order.redo(noted)] == ["7", "7", None]
+    with pytest.raises(errors.HandlerFailed):
+        await order.redo(broke)
+    await order.simple_repair()
+    entries = {each.task_id: each for each in await order.trace()}
+    redone_by = entries[paid].redone_by or 0
+    assert (entries[redone_by].redoes, entries[redone_by].args) == (paid, {"amount": 2})
+    receipt = await order.submit_redo(paid)
+    assert (receipt.task_id, receipt.replayed) == (redone_by, True)
+    assert await client.answer(receipt) == "7"
+    waiting = await order.submit_call("wait")
+    with pytest.raises(errors.TaskNotEnded):
+        await order.redo(waiting.task_id)
+    gate.open()
+    assert await client.answer(waiting) == "waited"
+    assert await order.redo(waiting.task_id, fingerprint=waiting.fingerprint) == "waited"
+    for wrong, error in (
+        (order.redo(begun), errors.InvalidRequest),
+        (order.redo(10**9), errors.TaskNotFound),
+        (order.redo(paid, fingerprint="A" * 16), errors.RequestLost),
+        (client.redo(NS, "none", paid), errors.ProcessNotFound),
+        (client.redo("no.such", "o1", paid), errors.NamespaceNotFound),
+    ):
+        with pytest.raises(error):
+            await wrong
+
+
+async def test_a_redo_in_no_time_is_answered_later(client: HttpClient, gate: Gate) -> None:
+    """It was accepted, and goes on; the error names no key, for the task is its key."""
+    await client.start(NS, "o1", {"item": "tea"})
+    first = await client.submit_call(NS, "o1", "wait")
+    gate.open()
+    await client.answer(first)
+    gate._opened.clear()
+    with pytest.raises(errors.ReplyTimeout) as late:
+        await client.redo(NS, "o1", first.task_id, timeout=0.5)
+    assert (late.value.idempotency_key, late.value.task_id != first.task_id) == (None, True)
+    gate.open()
+    assert await client.redo(NS, "o1", first.task_id) == "waited"

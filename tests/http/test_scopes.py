@@ -60,6 +60,7 @@ MATRIX = [
     Row("GET", _PROCESS + "/trace", ("state:read",)),
     Row("GET", _PROCESS + "/mailbox", ("processes:read",)),
     Row("GET", _PROCESS + "/tasks/{task_id}", ("processes:read",)),
+    Row("POST", _PROCESS + "/tasks/{task_id}/redo", ("processes:call",)),
     Row("POST", _PROCESS, ("processes:start",)),
     Row("POST", _PROCESS + "/calls/{name}", ("processes:call",)),
     Row("POST", _PROCESS + "/notices/{name}", ("processes:call",)),

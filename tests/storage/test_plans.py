@@ -327,6 +327,8 @@ async def tour(dsn: str) -> None:
     await storage.cancel_stranded(FROM_THE_START)
     await storage.remove(NS, "p9")
     await storage.standstill(TaskRef(NS, 1, 1))
+    old = TaskKey(1, 1, 1, "key", b"hash")
+    await storage.redo([request("p6", worker_id=None)._replace(redoes=old)])
     await bulks(storage)
     async with connections.acquire() as session:
         mine = {"process_no": 1, "worker_id": WORKER, "lease": 1, "now": T0}

@@ -126,6 +126,16 @@ class SimpleRepairs(Flights):
     fly_again = fly
 
 
+class Redos(Flights):
+    """The flights of redone requests: their values stay in PostgreSQL, so a worker claims them."""
+
+    async def fly(self, requests: Sequence[Request]) -> Sequence[Prepared]:
+        """Prepare requests without slots."""
+        return await self._carry(requests, [None] * len(requests))
+
+    fly_again = fly
+
+
 class Acceptor:
     """The acceptor of a client: it persists requests, and runs those of `pools` here if a slot is free."""
 
@@ -150,6 +160,7 @@ class Acceptor:
         self._simple_repairs = SimpleRepairs(
             "simple_repair", storage.simple_repair, node, pools, by=by_process
         )
+        self._redos = Redos("redo", storage.redo, node, pools)
 
     async def accept(self, request: Request) -> Accepted:
         """Persist a request; raise its error if it is refused, or StorageUnavailable if too many wait.
@@ -178,6 +189,8 @@ class Acceptor:
             way = self._prepared[request.task_type]
 
     def _way(self, request: Request) -> Flights:
+        if request.redoes is not None:
+            return self._redos
         if request.task_type is TaskType.REPAIR and request.name == SIMPLE_REPAIR:
             return self._simple_repairs
         fused = self._fused.get(request.task_type)

@@ -13,7 +13,7 @@ from contextlib import suppress
 from typing import Any, assert_never
 
 from progressor.client.dispatch.acceptor import Accepted, Acceptor
-from progressor.client.dispatch.request import request_of
+from progressor.client.dispatch.request import redo_request, request_of
 from progressor.client.requests import Timeout
 from progressor.client.results import Read, Receipt, response_of
 from progressor.errors import (
@@ -33,11 +33,21 @@ from progressor.inputs import (
     check_namespace as _check_name,
     check_seconds,
     check_text,
+    given_key,
     nearest_names,
 )
 from progressor.model import LAST_ID, ProcessStatus, Snapshot, TaskType
 from progressor.node.node import Node
-from progressor.storage import Continue, Duplicate, Finished, Postpone, Request, TaskOutcome, TaskRef
+from progressor.storage import (
+    AnswerRow,
+    Continue,
+    Duplicate,
+    Finished,
+    Postpone,
+    Request,
+    TaskOutcome,
+    TaskRef,
+)
 from progressor.worker.pools import Pools
 
 _INIT_POLL, _LONGEST_INIT_POLL = 0.005, 0.25
@@ -147,6 +157,10 @@ class Dispatcher:
                         if patience < seconds:
                             scope.reschedule(began + seconds)
                         answer = await self._node.replies.wait(ref)
+            except TaskNotFound:
+                # A redo of an earlier life's task, whose name may have no process now.
+                await self.found(request.namespace, request.process_id)
+                raise
             except (TimeoutError, StorageUnavailable) as error:
                 if ref is not None:
                     # The time is over, or the client was closed: the request was accepted and goes on.
@@ -158,7 +172,7 @@ class Dispatcher:
         return response_of(request.process_id, ref, answer, wire, read)
 
     async def _no_reply(self, task: TaskRef, process_id: str, error: Exception) -> ReplyTimeout:
-        key = task.idempotency_key
+        key = given_key(task.idempotency_key)
         if isinstance(error, TimeoutError):
             return await self.no_reply(task, process_id, key=key)
         # The client was closed meanwhile: it cannot ask why.
@@ -173,6 +187,9 @@ class Dispatcher:
         try:
             async with asyncio.timeout(patience):
                 return await self._accepting.accept(await self.sealed(request))
+        except TaskNotFound:
+            await self.found(request.namespace, request.process_id)
+            raise
         except TimeoutError:
             raise _not_accepted(request, patience, self._node.storage.outage.cause) from None
 
@@ -189,6 +206,7 @@ class Dispatcher:
             task,
             standing,
             task.key.fingerprint,
+            request.task_type,
         )
 
     async def answer(self, receipt: Receipt, timeout: Timeout) -> Any:
@@ -221,15 +239,29 @@ class Dispatcher:
         at the task may take two seconds, even if `timeout` is shorter: a caller who does not want to wait
         wants to look.
         """
+        seconds, began = self.seconds(timeout), asyncio.get_running_loop().time()
+        row = await self._task(namespace, process_id, task_id, seconds, fingerprint, idempotency_key)
+        standing = TaskOutcome(row.status, row.response, row.error)
+        return await self._answer(process_id, row.ref(namespace), standing, began + seconds)
+
+    async def _task(
+        self,
+        namespace: str,
+        process_id: str,
+        task_id: int,
+        seconds: float,
+        fingerprint: str | None,
+        idempotency_key: str | None = None,
+    ) -> AnswerRow:
+        """Return a task of this process or of an earlier life; raise TaskNotFound or RequestLost."""
         _check_name(namespace)
         check_text("process_id", process_id)
         check_count("task_id", task_id, least=1, most=LAST_ID)
         if fingerprint is not None:
             check_text("fingerprint", fingerprint)
-        seconds, began = self.seconds(timeout), asyncio.get_running_loop().time()
         look = max(seconds, _LOOK_SECONDS)
         try:
-            async with asyncio.timeout_at(began + look):
+            async with asyncio.timeout(look):
                 await self._node.connected()
                 row = await (await self._node.reads()).task(namespace, process_id, task_id)
                 if row is None or fingerprint not in (None, row.ref(namespace).key.fingerprint):
@@ -248,8 +280,14 @@ class Dispatcher:
                 await self.wire_of(namespace)
         except TimeoutError:
             raise not_answered(look, self._node.storage.outage.cause) from None
-        standing = TaskOutcome(row.status, row.response, row.error)
-        return await self._answer(process_id, row.ref(namespace), standing, began + seconds)
+        return row
+
+    async def redo_of(
+        self, namespace: str, process_id: str, task_id: int, timeout: Timeout, fingerprint: str | None
+    ) -> Request:
+        """Return the request that runs an ended one again; raise its error if there is no such task."""
+        row = await self._task(namespace, process_id, task_id, self.seconds(timeout), fingerprint)
+        return redo_request(namespace, process_id, row)
 
     async def _answer(
         self, process_id: str, task: TaskRef, standing: TaskOutcome | None, until: float
@@ -321,9 +359,10 @@ def not_answered(seconds: float, cause: str | None) -> StorageUnavailable:
 
 
 def _not_accepted(request: Request, seconds: float, cause: str | None) -> StorageUnavailable:
+    key = given_key(request.idempotency_key)
     return StorageUnavailable(
         f"PostgreSQL did not take the request within {seconds:g} s{_for(cause)}; it may still go through: "
-        f"ask again with idempotency_key={request.idempotency_key!r}"
+        f"ask again{'' if key is None else f' with idempotency_key={key!r}'}"
     )
 
 

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-import os
-from base64 import urlsafe_b64encode
 from typing import Any
 
+from progressor.errors import InvalidRequest, TaskNotEnded
 from progressor.handlers.codec import encode, json_object
-from progressor.inputs import check_namespace, check_text
+from progressor.inputs import RESERVED, check_key, check_namespace, check_text, new_key, redo_key
 from progressor.model import Metadata, TaskType, new_lease
-from progressor.storage import Request
+from progressor.storage import AnswerRow, Request
 
 
 def request_of(
@@ -28,15 +27,12 @@ def request_of(
     check_text("process_id", process_id)
     if name is not None or task_type in (TaskType.CALL, TaskType.NOTIFY):
         name = check_text("name", name)
-    if idempotency_key is None:
-        # 72 random bits are unique in one process; short, because each key stands in an index.
-        idempotency_key = urlsafe_b64encode(os.urandom(9)).decode()
     plain = encode(args, field="args")
     return Request(
         namespace=namespace,
         process_id=process_id,
         task_type=task_type,
-        idempotency_key=check_text("idempotency_key", idempotency_key),
+        idempotency_key=new_key() if idempotency_key is None else check_key(idempotency_key),
         # Hash the plain bytes: a codec that encrypts never writes the same bytes twice.
         request_hash=_request_hash(task_type, name, plain),
         lease=new_lease(),
@@ -44,6 +40,32 @@ def request_of(
         args=plain,
         context=encode(context, field="context"),
         process_metadata=None if metadata is None else json_object(metadata, field="metadata"),
+    )
+
+
+def redo_request(namespace: str, process_id: str, task: AnswerRow) -> Request:
+    """Return the request that runs an ended call or notify again, without its values.
+
+    Raise InvalidRequest for any other task, and TaskNotEnded for one that waits or runs.
+    """
+    name, key = task.name or "", task.ref(namespace).key
+    if task.task_type not in (TaskType.CALL, TaskType.NOTIFY) or name.startswith(RESERVED):
+        kind = "change of a timer" if name.startswith(RESERVED) else task.task_type.value
+        raise InvalidRequest(
+            f"task {task.task_id} is no call or notice, but a {kind}: only calls and notices are run again",
+            field="task_id",
+        )
+    if not task.status.is_final:
+        raise TaskNotEnded(namespace, process_id, task_id=task.task_id)
+    return Request(
+        namespace=namespace,
+        process_id=process_id,
+        task_type=task.task_type,
+        idempotency_key=redo_key(task.task_id),
+        request_hash=task.request_hash or b"",
+        lease=new_lease(),
+        name=name,
+        redoes=key,
     )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
@@ -16,7 +15,7 @@ from progressor.http.client.requests import process_url
 from progressor.http.client.transport import RetryingTransport
 from progressor.http.wire import headers
 from progressor.http.wire.members import members_for
-from progressor.inputs import check_count, check_namespace, check_text
+from progressor.inputs import check_count, check_key, check_namespace, check_text, new_key
 from progressor.model import LAST_ID
 from progressor.monitoring import KnownNamespace, KnownWorker, Mailbox, NamespaceStatus
 
@@ -105,11 +104,11 @@ class HttpOperating:
         idempotency_key: str | None = None,
     ) -> Bulk:
         """Make a bulk, as Client.repair_all; raise InvalidRequest and NamespaceNotFound as it does."""
-        key = secrets.token_urlsafe(9) if idempotency_key is None else idempotency_key
+        key = new_key() if idempotency_key is None else check_key(idempotency_key)
         wanted = {"detail_like": detail_like, "handler": handler, "simple": simple, "rate": rate}
         answer = await self._make(
             {"namespace": check_namespace(namespace), **members_for("args", args), **wanted},
-            {headers.IDEMPOTENCY_KEY: headers.shown_key(check_text("idempotency_key", key))},
+            {headers.IDEMPOTENCY_KEY: headers.shown_key(key)},
         )
         return _BULK.validate_json(answer.content)
 

@@ -22,7 +22,7 @@ from progressor.http.client.retry import RetryBudget
 from progressor.http.client.transport import RetryingTransport
 from progressor.http.wire import headers, paths
 from progressor.http.wire.paths import segment_of
-from progressor.inputs import check_count, check_namespace, check_text
+from progressor.inputs import check_count, check_namespace, check_text, given_key, redo_key
 from progressor.model import LAST_ID, Metadata, TaskType
 
 _TIMER = "/timers/default"
@@ -44,6 +44,8 @@ class SentRequest(NamedTuple):
     url: str
     headers: dict[str, str]
     content: bytes | None
+    # None if the server alone knows it.
+    task_type: TaskType | None = None
 
 
 class HttpDispatcher:
@@ -77,7 +79,14 @@ class HttpDispatcher:
         method, path = _place(task_type, name)
         url = process_url(namespace, process_id) + path
         return SentRequest(
-            namespace, process_id, request.idempotency_key, method, url, said, content=request.args
+            namespace,
+            process_id,
+            request.idempotency_key,
+            method,
+            url,
+            said,
+            content=request.args,
+            task_type=task_type,
         )
 
     async def ask(self, request: SentRequest, timeout: Timeout, read: Read | None = None) -> Any:
@@ -122,6 +131,15 @@ class HttpDispatcher:
             fingerprint=receipt.fingerprint,
         )
 
+    async def redo_of(
+        self, namespace: str, process_id: str, task_id: int, timeout: Timeout, fingerprint: str | None
+    ) -> SentRequest:
+        """Return the request that runs an ended one again; the server answers for a notify at once."""
+        self._line.patience(timeout)
+        path, _, query = _task_url(namespace, process_id, task_id, fingerprint).partition("?")
+        url = f"{path}/redo?{query}" if query else f"{path}/redo"
+        return SentRequest(namespace, process_id, redo_key(task_id), "POST", url, {}, None)
+
     async def result(
         self,
         namespace: str,
@@ -132,10 +150,7 @@ class HttpDispatcher:
         fingerprint: str | None = None,
     ) -> Any:
         """Wait for the answer of a task of this process, and return it or raise its error."""
-        check_count("task_id", task_id, least=1, most=LAST_ID)
-        url = f"{process_url(namespace, process_id)}/tasks/{task_id}"
-        if fingerprint is not None:
-            url += f"?fingerprint={quote(check_text('fingerprint', fingerprint), safe='')}"
+        url = _task_url(namespace, process_id, task_id, fingerprint)
         patience = self._line.patience(timeout)
         answer = await self._line.send("GET", url, patience, waits=True)
         return await self._answered(answer, namespace, process_id, patience)
@@ -153,7 +168,7 @@ class HttpDispatcher:
             late = ReplyTimeout(
                 namespace,
                 process_id,
-                idempotency_key=said["idempotency_key"],
+                idempotency_key=given_key(said["idempotency_key"]),
                 task_id=said["task_id"],
                 paused=said["paused"],
                 served=said.get("served") is not False,
@@ -167,6 +182,14 @@ class HttpDispatcher:
                 # The token may not read the task, which goes on all the same; the cause names the scope.
                 raise late from error
         return value_of(answer, read)
+
+
+def _task_url(namespace: str, process_id: str, task_id: int, fingerprint: str | None) -> str:
+    check_count("task_id", task_id, least=1, most=LAST_ID)
+    url = f"{process_url(namespace, process_id)}/tasks/{task_id}"
+    if fingerprint is None:
+        return url
+    return f"{url}?fingerprint={quote(check_text('fingerprint', fingerprint), safe='')}"
 
 
 def _place(task_type: TaskType, name: str | None) -> tuple[str, str]:

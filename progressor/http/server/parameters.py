@@ -17,11 +17,10 @@ from starlette.requests import Request
 
 from progressor.errors import InvalidRequest
 from progressor.handlers.codec import rule_of
-from progressor.handlers.timer_calls import PREFIX
 from progressor.http.server.problems import Refusal
 from progressor.http.wire.paths import text_of
 from progressor.http.wire.problems import TABLE
-from progressor.inputs import NAMESPACE_PATTERN
+from progressor.inputs import NAMESPACE_PATTERN, RESERVED
 from progressor.model import LAST_ID, MAX_ID_LENGTH
 
 # The most query parameters of one request.
@@ -39,10 +38,10 @@ def text_schema(pattern: str) -> dict[str, Any]:
 
 def _call_name(segment: str) -> str:
     name = text_of(segment, "name")
-    if name.startswith(PREFIX):
+    if name.startswith(RESERVED):
         # Calls that change timers need another scope.
         raise InvalidRequest(
-            f"name must not begin with {PREFIX}: timers have their own address", field="name"
+            f"name must not begin with {RESERVED}: timers have their own address", field="name"
         )
     return name
 
@@ -65,11 +64,18 @@ CallName = Annotated[
     str,
     Field(
         description=f"The call's name. {_ID}",
-        json_schema_extra=text_schema(rf"^(?!{PREFIX}){_ID_PATTERN[1:]}"),
+        json_schema_extra=text_schema(rf"^(?!{RESERVED}){_ID_PATTERN[1:]}"),
     ),
     AfterValidator(_call_name),
 ]
 TaskId = Annotated[int, Field(ge=1, le=LAST_ID, description="The task's id.")]
+Fingerprint = Annotated[
+    str | None,
+    Field(
+        pattern=r"^[A-Za-z0-9_-]{16}$",
+        description="The fingerprint of the request, from the address that its answer gave.",
+    ),
+]
 
 
 class Parameters:

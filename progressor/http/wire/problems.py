@@ -31,6 +31,7 @@ from progressor.errors import (
     SchemaMismatch,
     StorageUnavailable,
     TaskCancelled,
+    TaskNotEnded,
     TaskNotFound,
 )
 
@@ -77,6 +78,7 @@ TABLE: Mapping[type[ProgressorError], Kind] = {
     ProcessNotFound: Kind("process-not-found", HTTPStatus.NOT_FOUND, "There is no such process"),
     TaskNotFound: Kind("task-not-found", HTTPStatus.NOT_FOUND, "The process has no such task"),
     TaskCancelled: Kind("task-cancelled", HTTPStatus.CONFLICT, "The timer was cancelled before it ran"),
+    TaskNotEnded: Kind("task-not-ended", HTTPStatus.CONFLICT, "The task waits or runs"),
     BulkNotFound: Kind("bulk-not-found", HTTPStatus.NOT_FOUND, "There is no such bulk"),
     ProcessAlreadyExists: Kind("process-already-exists", HTTPStatus.CONFLICT, "The id is taken"),
     ProcessBroken: Kind("process-broken", HTTPStatus.CONFLICT, "The process is broken"),

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from typing import Literal, NamedTuple
 
 from progressor.model import Event, Metadata, TaskStatus, TaskType
-from progressor.storage.values import ROOM
+from progressor.storage.values import ROOM, TaskRef
 
 TimerFilter = Literal["none", "overdue", "held"]
 
@@ -68,6 +68,7 @@ class TaskRow:
     attempts_count: int
     last_retry_interval: timedelta | None
     worker_id: str | None
+    redone_by: int | None
     events: tuple[Event, ...]
 
     @property
@@ -75,3 +76,32 @@ class TaskRow:
         """The size of its values and of its events' payloads, in bytes."""
         own = (self.args, self.response, self.context, *(event.payload for event in self.events))
         return sum(len(value or b"") for value in own)
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerRow:
+    """The outcome of a task, and its identity."""
+
+    process_no: int
+    task_id: int
+    birth: int | None
+    status: TaskStatus
+    response: bytes | None
+    error: str | None
+    idempotency_key: str | None
+    request_hash: bytes | None
+    reply_to: int | None
+    task_type: TaskType
+    name: str | None
+
+    def ref(self, namespace: str) -> TaskRef:
+        """Return the reference to the task, in this namespace."""
+        return TaskRef(
+            namespace,
+            self.process_no,
+            self.task_id,
+            self.reply_to,
+            self.birth,
+            self.idempotency_key,
+            self.request_hash,
+        )

@@ -9,7 +9,6 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
 from typing import Any, TypeVar, cast
@@ -22,54 +21,27 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncConnection, create_async_engine
 
 from progressor.config import DEFAULT_SCHEMA
-from progressor.model import Event, HistoryRange, Life, Snapshot, TaskStatus
+from progressor.model import Event, HistoryRange, Life, Snapshot, TaskStatus, TaskType
 from progressor.outages import Outage
 from progressor.storage.postgres import session_setup
 from progressor.storage.postgres.pool import ConnectionPool
 from progressor.storage.postgres.retry import Retry
 from progressor.storage.postgres.server_identity import outage_of
 from progressor.storage.postgres.virtual_time import Clock, in_virtual_time
-from progressor.storage.queries.criteria import TaskRow, TraceRange, Wanted
+from progressor.storage.queries.criteria import AnswerRow, TaskRow, TraceRange, Wanted
 from progressor.storage.queries.pages import in_order, with_room
 from progressor.storage.queries.searches import PROCESS, Search, number_of, shown_timer, timer_of
 from progressor.storage.queries.traces import task_row, tasks_of
 from progressor.storage.rows import snapshot_of
 from progressor.storage.schema import events, kept_answers, processes, removed_processes, tasks
 from progressor.storage.statements import Row
-from progressor.storage.values import ROOM, TaskRef
+from progressor.storage.values import ROOM
 
 T = TypeVar("T")
 
 _MOST_CONNECTIONS = 4
 _EVENT_VALUES = ("payload", "metadata")
 _TASK_VALUES = ("args", "response", "error", "context")
-
-
-@dataclass(frozen=True, slots=True)
-class AnswerRow:
-    """The outcome of a task, and its identity."""
-
-    process_no: int
-    task_id: int
-    birth: int | None
-    status: TaskStatus
-    response: bytes | None
-    error: str | None
-    idempotency_key: str | None
-    request_hash: bytes | None
-    reply_to: int | None
-
-    def ref(self, namespace: str) -> TaskRef:
-        """Return the reference to the task, in this namespace."""
-        return TaskRef(
-            namespace,
-            self.process_no,
-            self.task_id,
-            self.reply_to,
-            self.birth,
-            self.idempotency_key,
-            self.request_hash,
-        )
 
 
 class Reads:
@@ -182,7 +154,10 @@ class Reads:
         None if there is no such task.
         """
         rows = await self._rows(task_statement(namespace, process_id, task_id))
-        return AnswerRow(**rows[0] | {"status": TaskStatus(rows[0]["status"])}) if rows else None
+        if not rows:
+            return None
+        kinds = {"status": TaskStatus(rows[0]["status"]), "task_type": TaskType(rows[0]["task_type"])}
+        return AnswerRow(**rows[0] | kinds)
 
     async def search(
         self, wanted: Wanted, *, limit: int, cursor: str | None

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import Select, and_, select
+from sqlalchemy import Select, and_, func, select
 
+from progressor.inputs import REDO_KEY
 from progressor.model import Event, TaskStatus, TaskType, shown_id
 from progressor.storage.queries.criteria import TaskRow, TraceRange
 from progressor.storage.queries.searches import number_of
@@ -21,6 +22,20 @@ _IS_BROKEN = (
 )
 
 
+_REDO = tasks.alias("redo")
+# By the whole key of the index, as statements look for the task of a key.
+_REDONE_BY = (
+    select(_REDO.c.task_id)
+    .where(
+        _REDO.c.process_no + 0 == tasks.c.process_no,
+        _REDO.c.idempotency_key == func.concat(REDO_KEY, tasks.c.task_id),
+    )
+    .scalar_subquery()
+    .label("redone_by")
+)
+_MADE = ("events", "redone_by")
+
+
 def tasks_of(of: TraceRange) -> Select[Any]:
     """Select the tasks of a range, without their events."""
     process_no = (
@@ -28,9 +43,9 @@ def tasks_of(of: TraceRange) -> Select[Any]:
         .where(processes.c.namespace_no == number_of(of.namespace), processes.c.process_id == of.process_id)
         .scalar_subquery()
     )
-    columns = [tasks.c[name] for name in TaskRow.__dataclass_fields__ if name != "events"]
+    columns = [tasks.c[name] for name in TaskRow.__dataclass_fields__ if name not in _MADE]
     found = (
-        select(*columns, tasks.c.process_no, schedule.c.claimable, _IS_BROKEN)
+        select(*columns, tasks.c.process_no, schedule.c.claimable, _IS_BROKEN, _REDONE_BY)
         .join_from(
             tasks,
             schedule,

@@ -45,6 +45,9 @@ Transaction = Mapping[str, Params]
 Results = dict[str, list[Row]]
 """The rows of each statement, by its name."""
 
+REDO = ("lock", "choose_redo", "prepare_call", "copy_request")
+"""The statements that run ended requests again, in their order."""
+
 _QUALIFIED = re.compile(rf"\b{DEFAULT_SCHEMA}\.")
 _INCLUDE = re.compile(r"^(?P<indent> *)-- include (?P<name>\w+)\n", re.MULTILINE)
 _TIMERS = re.compile(r"^ *-- \[timers\n.*?^ *-- timers\]\n", re.MULTILINE | re.DOTALL)

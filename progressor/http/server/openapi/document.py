@@ -59,7 +59,7 @@ def document(operations: Iterable[Operation]) -> dict[str, Any]:
 
 def _described(operation: Operation, schemas: dict[str, Any]) -> dict[str, Any]:
     """Return an operation of the document; schemas to which its parameters refer are added."""
-    stated = {**operation.takes}
+    stated = {name: each for name, each in operation.takes.items() if name != "answer_headers"}
     parameters = [*_parameters(operation, schemas), *stated.pop("parameters", ())]
     return {
         "summary": operation.summary,
@@ -111,6 +111,7 @@ def _answers(operation: Operation) -> dict[int, dict[str, Any]]:
     of_request = [
         name for each in operation.takes.get("parameters", ()) for name in OF_REQUEST.get(each["name"], ())
     ]
+    of_request += operation.takes.get("answer_headers", ())
     if HTTPStatus.NOT_MODIFIED in documented:
         of_request.append("ETag")
     for status, answer in documented.items():

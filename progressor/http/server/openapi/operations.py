@@ -95,6 +95,8 @@ _BODY = {"description": "The arguments themselves; none for none.", "required": 
 TAKES_ARGS = {"requestBody": _BODY, "parameters": [_KEY, _PREFER, _CONTEXT]}
 STARTS = {"requestBody": _BODY, "parameters": [_KEY, _PREFER, _CONTEXT, _METADATA, _IF_ABSENT]}
 ASKS = {"parameters": [_KEY, _PREFER, _CONTEXT]}
+# The answers of a redo have the headers of the request that it makes.
+REDOES = {"parameters": [_PREFER], "answer_headers": OF_REQUEST[headers.CONTEXT]}
 KEYED = {"parameters": [_KEY]}
 WAITS = {"parameters": [_PREFER]}
 CREATES = {"parameters": [_IF_ABSENT]}

@@ -30,7 +30,7 @@ from progressor.http.server.openapi.operations import (
     WAITS_FOR_INIT,
 )
 from progressor.http.server.operation import Routes
-from progressor.http.server.parameters import NamespaceName, ProcessId, TaskId, text_schema
+from progressor.http.server.parameters import Fingerprint, NamespaceName, ProcessId, TaskId, text_schema
 from progressor.http.server.preconditions import tagged
 from progressor.http.server.routers.requests import still_under_way
 from progressor.http.wire import headers
@@ -68,13 +68,6 @@ Before = Annotated[int | None, Field(ge=1, le=LAST_ID, description="The id to en
 Limit = Annotated[int, Field(ge=1, le=MOST_ITEMS, description="The most items of a page.")]
 Last = Annotated[int | None, Field(ge=0, le=MOST_ITEMS, description="The most tasks from the end.")]
 ShowState = Annotated[bool, Field(description="Show the state; it needs the scope state:read.")]
-Fingerprint = Annotated[
-    str | None,
-    Field(
-        pattern=r"^[A-Za-z0-9_-]{16}$",
-        description="The fingerprint of the request, from the address that its answer gave.",
-    ),
-]
 
 
 @routes.add(

@@ -16,9 +16,9 @@ from progressor.client.results import Published, Receipt
 from progressor.errors import InvalidRequest, ReplyTimeout
 from progressor.http.server import bodies, request_body, request_headers
 from progressor.http.server.api_request import ApiRequest
-from progressor.http.server.openapi.operations import ANSWER, STARTS, TAKES_ARGS
+from progressor.http.server.openapi.operations import ANSWER, REDOES, STARTS, TAKES_ARGS
 from progressor.http.server.operation import Routes
-from progressor.http.server.parameters import CallName, NamespaceName, ProcessId
+from progressor.http.server.parameters import CallName, Fingerprint, NamespaceName, ProcessId, TaskId
 from progressor.http.wire import headers
 from progressor.http.wire.models import AcceptedBody
 from progressor.http.wire.paths import PROCESS, process_url
@@ -92,8 +92,13 @@ class ProcessRequest:
         return receipt
 
     async def answered(self, submitted: Awaitable[Receipt], *, created: bool = False) -> Response:
-        """Return the answer of a submitted request, or 202 with the address to ask for it."""
+        """Return the answer of a submitted request, or 202 with the address to ask for it.
+
+        That of a notice is null.
+        """
         receipt, request = await self.accepted(submitted), self._request
+        if receipt.task_type is TaskType.NOTIFY:
+            return bodies.answer(None)
         # Its arguments are stored, so it needs no memory for them while it waits.
         request.place.keep(0)
         client = request.server.client
@@ -222,3 +227,30 @@ async def repair(
         raise InvalidRequest("a simple repair takes no arguments: send no body", field="args")
     await asked.accepted(client.submit_simple_repair(namespace, process_id, **asked.stated))
     return bodies.answer(None)
+
+
+@routes.add(
+    "POST",
+    PROCESS + "/tasks/{task_id}/redo",
+    "Run a call or notice that ended again",
+    scope=Scope.PROCESSES_CALL,
+    takes=REDOES,
+    answers={200: _ANSWER, 202: _ACCEPTED},
+    problems=(409, 422),
+)
+async def redo(
+    request: ApiRequest,
+    namespace: NamespaceName,
+    process_id: ProcessId,
+    task_id: TaskId,
+    fingerprint: Fingerprint = None,
+) -> Response:
+    """Run it with the same arguments, once: a repetition answers as the first redo did.
+
+    Answer as the call is answered; for a notice `null`, once it is accepted.
+    """
+    published = await request.server.publications.of(namespace)
+    request.require_acceptable(bodies.answer_type(published))
+    asked = ProcessRequest(request, namespace, published)
+    submitted = request.server.client.submit_redo(namespace, process_id, task_id, fingerprint=fingerprint)
+    return await asked.answered(submitted)
