@@ -8,6 +8,12 @@ from progressor.release import VERSION
 __version__ = VERSION
 
 if TYPE_CHECKING:
+    from progressor.app.app import App as App, Lifespan as Lifespan
+    from progressor.app.middleware import (
+        CallNext as CallNext,
+        Middleware as Middleware,
+        StepView as StepView,
+    )
     from progressor.bulks import (
         BrokenGroup as BrokenGroup,
         Bulk as Bulk,
@@ -36,6 +42,7 @@ if TYPE_CHECKING:
         InvalidAnswer as InvalidAnswer,
         InvalidRequest as InvalidRequest,
         InvalidState as InvalidState,
+        LifespanFailed as LifespanFailed,
         NamespaceInUse as NamespaceInUse,
         NamespaceNotFound as NamespaceNotFound,
         NonRetryable as NonRetryable,
@@ -85,6 +92,8 @@ else:
     __all__, __getattr__, __dir__ = exports(
         __name__,
         {
+            "app.app": "App Lifespan",
+            "app.middleware": "CallNext Middleware StepView",
             "bulks": "BrokenGroup Bulk BulkPreview BulkStatus",
             "client.client": "Client",
             "client.failure_groups": "FailureGroup",
@@ -96,10 +105,10 @@ else:
             "engine": "Engine",
             "errors": (
                 "BulkNotFound CallCycle HandlerFailed IdempotencyConflict InvalidAnswer InvalidRequest "
-                "InvalidState NamespaceInUse NamespaceNotFound NonRetryable ProcessAlreadyExists "
-                "ProcessBroken ProcessNotBroken ProcessNotFound ProgressorError Reject Rejected "
-                "RepairConflict ReplyTimeout RequestLost SchemaMismatch StepTransactionError "
-                "StorageUnavailable TaskCancelled TaskNotEnded TaskNotFound"
+                "InvalidState LifespanFailed NamespaceInUse NamespaceNotFound NonRetryable "
+                "ProcessAlreadyExists ProcessBroken ProcessNotBroken ProcessNotFound ProgressorError "
+                "Reject Rejected RepairConflict ReplyTimeout RequestLost SchemaMismatch "
+                "StepTransactionError StorageUnavailable TaskCancelled TaskNotEnded TaskNotFound"
             ),
             "handlers.codec": "Codec",
             "handlers.handler": "Handler",

@@ -7,12 +7,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Sequence
+from contextlib import AsyncExitStack
 from functools import partial
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
-from progressor.app.app import check_namespaces
-from progressor.app.resources import check_resources
+from progressor.app.app import App, app_of
+from progressor.app.lifespan import served
+from progressor.app.middleware import layered
+from progressor.app.resources import bind
 from progressor.client.engine_client import EngineClient
 from progressor.config import EngineOptions
 from progressor.errors import InvalidRequest
@@ -63,40 +66,40 @@ class _EngineParts(NamedTuple):
 class Engine:
     """Workers, services and a client in one OS process.
 
-    `async with Engine("postgresql://…", [billing]) as engine:` serves the namespace `billing`.
+    `async with Engine("postgresql://…", [billing]) as engine:` serves the namespace `billing`. In place of
+    namespaces it takes an App, whose lifespan it enters before it serves, and leaves after the last step.
 
     Further keywords are those of EngineOptions; InvalidRequest names a wrong one. Entering the block raises
-    StorageUnavailable or SchemaMismatch if the database cannot be used. `engine.client` runs its requests
-    in this process if a slot is free. Leaving the block lets running steps finish (for `stop_grace`, by
-    default 30 s) and hands back the rest.
+    StorageUnavailable or SchemaMismatch if the database cannot be used, LifespanFailed if the lifespan
+    raises, and InvalidRequest if it does not give all resources that handlers take. `engine.client` runs
+    its requests in this process if a slot is free. Leaving the block lets running steps finish (for
+    `stop_grace`, by default 30 s) and hands back the rest.
     """
 
-    def __init__(self, dsn: str, namespaces: Iterable[Namespace], **options: Any) -> None:
+    def __init__(self, dsn: str, namespaces: App | Iterable[Namespace], **options: Any) -> None:
         self.options = EngineOptions(**options)
-        self.namespaces = check_namespaces(namespaces)
-        names = [namespace.name for namespace in self.namespaces]
-        if not names:
+        self.app = app_of(namespaces)
+        self.namespaces = self.app.namespaces
+        if not self.namespaces:
             raise InvalidRequest("an engine needs at least one namespace", field="namespaces")
-        twice = sorted({name for name in names if names.count(name) > 1})
-        if twice:
-            raise InvalidRequest(
-                f"two namespaces have the same name: {', '.join(twice)}", field="namespaces"
-            )
-        check_resources(self.namespaces, {})
+        if self.app.lifespan is None:
+            # Without a lifespan it is already known which resources are missing.
+            bind(self.namespaces, {})
         self._dsn = dsn
         self._entered: _EngineParts | None = None
+        # The connections and the lifespan.
+        self._foundation = AsyncExitStack()
 
-    def _build(self) -> _EngineParts:
+    def _build(self, node: Node, pools: Pools, namespaces: Sequence[Namespace]) -> _EngineParts:
         options = self.options
-        pools = Pools()
-        node = self._made_node(pools)
         lending = Lending(node.place, pools, pools.run_next)
         workers: list[Worker] = []
         budget = ResultBudget()
         connection_slots = ConnectionSlots(node, options)
-        for namespace in self.namespaces:
+        for namespace in namespaces:
             worker = Worker(
                 namespace,
+                layered(namespace, self.app.middleware),
                 node.steps,
                 node.reads,
                 node.replies,
@@ -193,16 +196,18 @@ class Engine:
         return sum(worker.performed for worker in self._parts.workers)
 
     async def __aenter__(self) -> Self:
-        self._entered = self._build()
-        try:
-            await self.node.connected()
-            for namespace in self.namespaces:
+        self._entered, pools = None, Pools()
+        node = self._made_node(pools)
+        async with AsyncExitStack() as stack:
+            stack.push_async_callback(node.stop)
+            await node.connected()
+            namespaces = await stack.enter_async_context(served(self.app))
+            self._entered = self._build(node, pools, namespaces)
+            for namespace in namespaces:
                 await self._register(namespace)
-            facts = self._facts | await self.node.facts()
+            facts = self._facts | await node.facts()
             await self._parts.heartbeat.start()
-        except BaseException:
-            await self.node.stop()
-            raise
+            self._foundation = stack.pop_all()
         for pool in self.pools.values():
             pool.start()
         self._parts.loop_lag.start()
@@ -236,7 +241,18 @@ class Engine:
         await self.stop()
 
     async def stop(self) -> None:
-        """Stop claiming, let running steps finish (for `stop_grace`), hand back the rest, deregister."""
+        """Stop claiming, let running steps finish (for `stop_grace`), hand back the rest, deregister.
+
+        LifespanFailed if the lifespan raises then; the engine has stopped all the same.
+        """
+        try:
+            await self._leave()
+        finally:
+            # Left last: a lifespan that hangs or raises leaves no row of a worker that is gone.
+            await self._foundation.aclose()
+        log.info("engine stopped", extra=self._facts)
+
+    async def _leave(self) -> None:
         for service in self._parts.services:
             await service.stop()
         pools_finished = await self.pools.stop(self.options.stop_grace)
@@ -245,5 +261,3 @@ class Engine:
         await self._parts.connection_slots.transactions.close()
         # Unfinished steps are left to the collectors: the worker's row ages with them.
         await self._parts.heartbeat.stop(leave=pools_finished and loans_finished)
-        await self.node.stop()
-        log.info("engine stopped", extra=self._facts)

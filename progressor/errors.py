@@ -22,7 +22,8 @@ ProgressorError
 ├── BulkNotFound            no bulk of this number
 ├── StorageUnavailable      PostgreSQL cannot be reached, or the role lacks a privilege
 │   └── RequestLost             a fail-over or a restore lost an accepted request
-└── SchemaMismatch          this release cannot use the database
+├── SchemaMismatch          this release cannot use the database
+└── LifespanFailed          the lifespan of an app raised, so its engine does not serve
 
 Rule: a caller decides by type and typed attributes, never by the text. An error about one process has its
 `namespace` and `process_id`, and `detail`, a text or None.
@@ -41,6 +42,7 @@ __all__ = [
     "InvalidAnswer",
     "InvalidRequest",
     "InvalidState",
+    "LifespanFailed",
     "NamespaceInUse",
     "NamespaceNotFound",
     "NonRetryable",
@@ -359,6 +361,10 @@ class SchemaMismatch(ProgressorError):
     """This release cannot use the database: its tables are older or newer, its encoding is not UTF8, or
     PostgreSQL is too old.
     """
+
+
+class LifespanFailed(ProgressorError):
+    """The lifespan of an app raised, on entering or on leaving: the text names both, and the cause."""
 
 
 class Reject(Exception):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+from collections.abc import Sequence
 from contextlib import ExitStack
 from datetime import timedelta
 from typing import TYPE_CHECKING, Annotated
@@ -96,7 +97,7 @@ def api(
             url = serving.url_of(host, listener)
             supervise("api", count, settings, grace=_grace(settings), shared=[listener], url=url)
         return
-    namespaces = [] if app is None else apps.load(app)
+    namespaces = [] if app is None else apps.load(app).namespaces
     _serve(settings, namespaces, host, port, link)
 
 
@@ -106,7 +107,7 @@ def _grace(settings: Settings) -> timedelta:
 
 def _serve(
     settings: Settings,
-    namespaces: list[Namespace],
+    namespaces: Sequence[Namespace],
     host: str,
     port: int,
     link: Link | None,

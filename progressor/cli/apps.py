@@ -1,4 +1,4 @@
-"""Load the namespaces that `module:attribute` names.
+"""Load the app that `module:attribute` names.
 
 Rule: a wrong name is a usage error that lists the right ones; an error of the user's code is shown with
 its traceback, from the user's first line on.
@@ -10,22 +10,26 @@ import importlib
 import importlib.util
 import sys
 import traceback
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from operator import attrgetter
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, TypeVar
 
 import typer
 
+from progressor.app.app import App
 from progressor.cli.output import error_line
+from progressor.errors import InvalidRequest
 from progressor.handlers.namespace import Namespace
 
 _HINT = "APP"
 
+T = TypeVar("T")
 
-def load(app: str) -> list[Namespace]:
-    """Load the namespaces of `module:attribute`, or all of `module`; BadParameter if there are none."""
+
+def load(app: str) -> App:
+    """Load the app or namespaces of `module:attribute`, or of `module`; BadParameter without any."""
     name, colon, attribute = app.partition(":")
     if not name or (colon and not attribute):
         raise _wrong("write it as module:attribute, for example billing.app:namespaces")
@@ -72,19 +76,21 @@ def _is_machinery(file: str) -> bool:
     return file.startswith("<frozen importlib") or file in (__file__, importlib.__file__)
 
 
-def _named(module: ModuleType, attribute: str) -> list[Namespace]:
+def _named(module: ModuleType, attribute: str) -> App:
     try:
         found = attrgetter(attribute)(module)
     except AttributeError:
         raise _wrong(
             f"module {module.__name__!r} has no attribute {attribute!r}{_others(module)}"
         ) from None
+    if isinstance(found, App):
+        return found
     if isinstance(found, Namespace):
-        return [found]
+        return App([found])
     if isinstance(found, list | tuple) and found and all(isinstance(each, Namespace) for each in found):
-        return list(found)
+        return _app(found, f"{module.__name__}:{attribute}")
     raise _wrong(
-        f"{module.__name__}:{attribute} must be a Namespace or a list of Namespaces, "
+        f"{module.__name__}:{attribute} must be an App, a Namespace or a list of Namespaces, "
         f"not {_kind(found)}{_others(module)}"
     )
 
@@ -97,17 +103,42 @@ def _kind(found: Any) -> str:
     return f"a {type(found).__name__}"
 
 
-def _all(module: ModuleType) -> list[Namespace]:
+def _all(module: ModuleType) -> App:
+    """Return the App of a module, or else an app of its namespaces."""
+    apps = _unique(value for value in vars(module).values() if isinstance(value, App))
+    if len(apps) > 1:
+        named = ", ".join(f"{module.__name__}:{each}" for each in _names(module, App))
+        raise _wrong(f"module {module.__name__!r} has more than one App: name one of {named}")
+    if apps:
+        return apps[0]
     found = _unique(value for value in vars(module).values() if isinstance(value, Namespace))
     if not found:
-        raise _wrong(f"module {module.__name__!r} has no Namespace of its own: name it as module:attribute")
-    return found
+        raise _wrong(
+            f"module {module.__name__!r} has no Namespace of its own, nor an App: "
+            "name it as module:attribute"
+        )
+    return _app(found, module.__name__)
 
 
-def _unique(namespaces: Iterable[Namespace]) -> list[Namespace]:
-    return list({id(namespace): namespace for namespace in namespaces}.values())
+def _app(namespaces: Sequence[Namespace], name: str) -> App:
+    try:
+        return App(namespaces)
+    except InvalidRequest as error:
+        raise _wrong(f"{name}: {error}") from None
+
+
+def _unique(found: Iterable[T]) -> list[T]:
+    return list({id(each): each for each in found}.values())
 
 
 def _others(module: ModuleType) -> str:
-    names = [name for name, value in vars(module).items() if isinstance(value, Namespace)]
-    return f"; it has the namespaces {', '.join(names)}" if names else ""
+    found = [
+        f"{what} {', '.join(names)}"
+        for what, kind in (("the Apps", App), ("the namespaces", Namespace))
+        if (names := _names(module, kind))
+    ]
+    return f"; it has {' and '.join(found)}" if found else ""
+
+
+def _names(module: ModuleType, kind: type) -> list[str]:
+    return [name for name, value in vars(module).items() if isinstance(value, kind)]

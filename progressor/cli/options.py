@@ -34,12 +34,13 @@ def _remember(context: typer.Context, value: bool) -> bool:
     return value
 
 
-App = Annotated[
+AppName = Annotated[
     str,
     typer.Argument(
         metavar="APP",
         show_default=False,
-        help="module:attribute, a Namespace or a list of them; or a module, for all of its namespaces.",
+        help="module:attribute, an App, a Namespace or a list of these; or a module, for its App or all "
+        "of its namespaces.",
     ),
 ]
 NamespaceName = Annotated[str, typer.Argument(metavar="NAMESPACE", show_default=False)]

@@ -12,9 +12,10 @@ from typing import Annotated, TypeVar
 
 import typer
 
+from progressor.app.app import App
 from progressor.cli import apps
 from progressor.cli.banner import banner
-from progressor.cli.options import SERVING, App, Embedded, Processes, refuse_to_guess, with_settings
+from progressor.cli.options import SERVING, AppName, Embedded, Processes, refuse_to_guess, with_settings
 from progressor.cli.output import note, stderr
 from progressor.cli.runner import BEYOND_GRACE, Runner, leave, warn_of_polls
 from progressor.deployment import logs
@@ -38,29 +39,29 @@ _KILL_EARLIER = timedelta(seconds=5)
 
 
 @with_settings(SERVING)
-def dev(app: App, *, settings: Settings) -> None:
+def dev(app: AppName, *, settings: Settings) -> None:
     """Serve APP with everything in one process: workers, metrics, and a database that it migrates.
 
     The database is that of PROGRESSOR_DATABASE_URL or, if that is not set, an embedded PostgreSQL.
     """
     if settings.metrics_port is None:
         settings = settings.model_copy(update={"metrics_port": 0})
-    namespaces = _load(app, settings)
+    loaded = _load(app, settings)
 
     def build(found: Database, _runner: Runner) -> Engine:
         before, after = migrations.upgrade(found.dsn, schema=settings.database_schema)
         if before != after:
             log.info("database migrated", extra={"before": before, "after": after})
         return Engine(
-            found.dsn, namespaces, **settings.engine_options() | {"scanner": True, "zombie_collector": True}
+            found.dsn, loaded, **settings.engine_options() | {"scanner": True, "zombie_collector": True}
         )
 
-    _serve("dev", settings, build, namespaces=namespaces)
+    _serve("dev", settings, build, namespaces=loaded.namespaces)
 
 
 @with_settings(SERVING)
 def worker(
-    app: App,
+    app: AppName,
     *,
     processes: Processes = None,  # noqa: ARG001 - a setting
     scanner: Annotated[  # noqa: ARG001 - a setting
@@ -107,12 +108,12 @@ def worker(
         _set_up_logs(settings)
         supervise("worker", count, settings, grace=settings.stop_grace)
         return
-    namespaces = _load(app, settings, link)
+    loaded = _load(app, settings, link)
 
     recycling = Recycling(max_steps=settings.max_steps, max_age=settings.max_age)
 
     def build(found: Database, runner: Runner) -> AbstractAsyncContextManager[Engine]:
-        engine = Engine(found.dsn, namespaces, **settings.engine_options())
+        engine = Engine(found.dsn, loaded, **settings.engine_options())
         return recycling.of(engine, runner.stop if link is None else link.spent)
 
     if link is None:
@@ -161,7 +162,7 @@ def _set_up_logs(settings: Settings, link: Link | None = None) -> None:
     logs.set_up(level=settings.log_level, form=settings.log_format, child=child)
 
 
-def _load(app: str, settings: Settings, link: Link | None = None) -> list[Namespace]:
+def _load(app: str, settings: Settings, link: Link | None = None) -> App:
     # First the logs: the user's module may log while it is imported.
     _set_up_logs(settings, link)
     return apps.load(app)
@@ -172,7 +173,7 @@ def _serve(
     settings: Settings,
     build: Callable[[Database, Runner], AbstractAsyncContextManager[S]],
     *,
-    namespaces: list[Namespace] | None = None,
+    namespaces: Sequence[Namespace] | None = None,
 ) -> None:
     """Serve until a signal; with `namespaces`, show a banner in a terminal."""
     with ExitStack() as stack:
@@ -272,7 +273,7 @@ def supervise(
 
 
 def _say_started(
-    command: str, found: Database, monitor: Monitor | None, namespaces: list[Namespace] | None
+    command: str, found: Database, monitor: Monitor | None, namespaces: Sequence[Namespace] | None
 ) -> None:
     if namespaces is not None and stderr().is_terminal:
         banner(namespaces, found, monitor)

@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import Any, Literal, ParamSpec, Self, TypeVar
 
 from progressor import metrics
-from progressor.app.app import check_namespaces
+from progressor.app.app import App, app_of
 from progressor.client.admin import AdminMethods
 from progressor.client.bulk_repairs import BulkRepairing
 from progressor.client.dispatch.dispatcher import Dispatcher, namespace_not_found
@@ -73,7 +73,7 @@ class Client(ProcessClient, AdminMethods, BulkRepairing):
     def __init__(
         self,
         dsn: str,
-        namespaces: Iterable[Namespace] = (),
+        namespaces: App | Iterable[Namespace] = (),
         *,
         codec: Codec | None = None,
         **options: Any,
@@ -85,13 +85,13 @@ class Client(ProcessClient, AdminMethods, BulkRepairing):
     def _attach(
         self,
         node: Node,
-        namespaces: Iterable[Namespace],
+        namespaces: App | Iterable[Namespace],
         codec: Codec | None,
         *,
         pools: Pools,
     ) -> None:
         self._node = node
-        self._namespaces = {each.name: each for each in check_namespaces(namespaces)}
+        self._namespaces = {each.name: each for each in app_of(namespaces).namespaces}
         self._dispatcher = Dispatcher(node, self._namespaces, Wire(codec), pools)
         self.tokens = Tokens(node)
         self.reader = Reader(node, self._dispatcher, self._namespaces)

@@ -16,6 +16,7 @@ from types import TracebackType
 from typing import Any, Concatenate, Generic, NamedTuple, ParamSpec, Self, TypeVar
 from weakref import WeakSet
 
+from progressor.app.app import App, app_of
 from progressor.client.client import Client
 from progressor.client.handle import ProcessHandle
 from progressor.client.requests import Timeout
@@ -73,15 +74,15 @@ class SyncClient:
     def __init__(
         self,
         dsn: str,
-        namespaces: Iterable[Namespace] = (),
+        namespaces: App | Iterable[Namespace] = (),
         *,
         codec: Codec | None = None,
         **options: Any,
     ) -> None:
-        listed = tuple(namespaces)
+        app = app_of(namespaces)
 
         def make() -> Client:
-            return Client(dsn, listed, codec=codec, **options)
+            return Client(dsn, app, codec=codec, **options)
 
         make()  # bad arguments raise here, not at the first use
         self._make = make

@@ -68,7 +68,7 @@ class Function:
         profile: HandlerProfile | None = None,
     ) -> None:
         self.name = name
-        self._target, self._is_async = target, _is_async(target)
+        self._target, self._is_async = target, is_async(target)
         if not self._is_async and profile is not None and profile.stated:
             raise InvalidRequest(f"{name} is a plain function, which runs in a thread", field="fused")
         parameters, keywords, returns = _signature(target, name, takes_args=takes_args)
@@ -197,7 +197,8 @@ async def _unbound(function: Function, *_args: Any) -> None:
     )
 
 
-def _is_async(target: Callable[..., Any]) -> bool:
+def is_async(target: Callable[..., Any]) -> bool:
+    """Return whether it is an async function, or an object that is called like one."""
     return inspect.iscoroutinefunction(target) or inspect.iscoroutinefunction(
         getattr(target, "__call__", None)  # noqa: B004  # the method itself is needed
     )

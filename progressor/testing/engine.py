@@ -6,9 +6,10 @@ and no zombie collector run: the world looks for work itself, and all steps are 
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
+from progressor.app.app import App
 from progressor.engine import Engine
 from progressor.handlers.namespace import Namespace
 from progressor.handlers.process import Process
@@ -46,10 +47,8 @@ class WatchedNamespace(Namespace[Any]):
 class VirtualEngine(Engine):
     """An engine in virtual time."""
 
-    def __init__(
-        self, dsn: str, namespaces: Iterable[Namespace[Any]], *, clock: Clock, **options: Any
-    ) -> None:
-        super().__init__(dsn, namespaces, **options)
+    def __init__(self, dsn: str, app: App, *, clock: Clock, **options: Any) -> None:
+        super().__init__(dsn, app, **options)
         self._clock = clock
 
     def _made_node(self, pools: Pools) -> Node:

@@ -13,7 +13,7 @@ from datetime import UTC, datetime, timedelta
 from types import TracebackType
 from typing import Any, Self
 
-from progressor.app.app import check_namespaces
+from progressor.app.app import App, app_of
 from progressor.client.engine_client import EngineClient
 from progressor.errors import InvalidRequest, NonRetryable
 from progressor.handlers.namespace import Namespace
@@ -49,7 +49,7 @@ class World:
     def __init__(
         self,
         dsn: str,
-        namespaces: Iterable[Namespace[Any]],
+        namespaces: App | Iterable[Namespace[Any]],
         *,
         now: datetime | None = None,
         most_steps: int = MOST_STEPS,
@@ -64,9 +64,12 @@ class World:
         self._advancing = asyncio.Lock()
         # The time at which a timer is due next, by namespace, at the last look.
         self._due: dict[str, datetime] = {}
-        watched = [WatchedNamespace(each, self._watch) for each in check_namespaces(namespaces)]
+        app = app_of(namespaces)
+        watched = [WatchedNamespace(each, self._watch) for each in app.namespaces]
         options = {"stop_grace": timedelta(seconds=2), **options}
-        self._engine = VirtualEngine(dsn, watched, clock=lambda: self._now, **options)
+        self._engine = VirtualEngine(
+            dsn, App(watched, app.lifespan, app.middleware), clock=lambda: self._now, **options
+        )
 
     @property
     def now(self) -> datetime:

@@ -18,7 +18,7 @@ from progressor import metrics
 from progressor.config import EngineOptions
 from progressor.errors import InvalidRequest, SchemaMismatch, StorageUnavailable
 from progressor.handlers.deadlines import Deadlines
-from progressor.handlers.handler import fields_of
+from progressor.handlers.handler import Handler, fields_of
 from progressor.handlers.limits import bounded
 from progressor.handlers.namespace import Namespace
 from progressor.handlers.perform import perform
@@ -72,11 +72,12 @@ class StepResult(NamedTuple):
 
 
 class Worker:
-    """The part of a worker that runs the steps of one namespace."""
+    """The part of a worker that runs the steps of one namespace, with its handler."""
 
     def __init__(
         self,
         namespace: Namespace,
+        handler: Handler,
         steps: Batcher[Step, Saved | LostLease],
         reads: Callable[[], Awaitable[Reads]],
         replies: Replies,
@@ -87,6 +88,7 @@ class Worker:
         options: EngineOptions = _DEFAULT_OPTIONS,
     ) -> None:
         self._namespace = namespace
+        self._handler = handler
         self._policy = namespace.options.retry_policy
         self.deadlines = Deadlines(namespace.options.step_timeout)
         self._steps = steps
@@ -128,7 +130,7 @@ class Worker:
             began = time.monotonic()
             self.performed += 1
             with nullcontext() if own is None else lending(own.scope):
-                outcome = await perform(self._namespace, process, task, self.deadlines)
+                outcome = await perform(self._handler, process, task, self.deadlines)
             outcome = bounded(outcome, self._options)
             metrics.took(metrics.TASK_PROCESSING, began, task.namespace, task.task_type)
         if running.left_behind is not None:

@@ -47,7 +47,7 @@ def shop(monkeypatch: pytest.MonkeyPatch) -> None:
 )
 def test_finds_namespaces(app: str, names: list[str]) -> None:
     """One, a list of them, or all that a module has."""
-    assert [namespace.name for namespace in load(app)] == names
+    assert [namespace.name for namespace in load(app).namespaces] == names
 
 
 @pytest.mark.usefixtures("shop")
@@ -60,7 +60,7 @@ def test_finds_namespaces(app: str, names: list[str]) -> None:
         ("shopp:orders", "there is no module 'shopp', neither in"),
         ("shop.orders", "there is no module 'shop.orders'"),
         ("shop:oders", "has no attribute 'oders'; it has the namespaces orders, carts"),
-        ("shop:number", "must be a Namespace or a list of Namespaces, not a int"),
+        ("shop:number", "must be an App, a Namespace or a list of Namespaces, not a int"),
         ("shop:nothing", "not an empty list"),
         ("shop:odd", "not a tuple with a str"),
         ("json", "has no Namespace of its own"),
@@ -76,7 +76,44 @@ def test_says_what_is_wrong(app: str, says: str) -> None:
 def test_an_attribute_may_be_nested(module: Callable[[str], str]) -> None:
     """As in a settings class."""
     name = module("from progressor import Namespace\nclass Apps:\n    billing = [Namespace('billing')]\n")
-    assert [namespace.name for namespace in load(f"{name}:Apps.billing")] == ["billing"]
+    assert [namespace.name for namespace in load(f"{name}:Apps.billing").namespaces] == ["billing"]
+
+
+APPS = """
+from progressor import App, Namespace
+billing, letters = Namespace("billing"), Namespace("letters")
+first = again = App([billing])
+"""
+
+
+def test_an_app_wins_over_the_namespaces_beside_it(module: Callable[[str], str]) -> None:
+    """In a module that is not told which; by its name it is found too."""
+    name = module(APPS)
+    assert [each.name for each in load(name).namespaces] == ["billing"]
+    assert load(f"{name}:first") is load(name)
+    assert [each.name for each in load(f"{name}:letters").namespaces] == ["letters"]
+
+
+def test_two_apps_must_be_told_apart(module: Callable[[str], str]) -> None:
+    """The error says how to name one of them."""
+    name = module(APPS + "second = App([letters])")
+    with pytest.raises(
+        typer.BadParameter, match=f"more than one App: name one of {name}:first, "
+    ) as caught:
+        load(name)
+    assert f"{name}:second" in str(caught.value)
+    assert [each.name for each in load(f"{name}:second").namespaces] == ["letters"]
+    with pytest.raises(
+        typer.BadParameter, match="it has the Apps first, again, second and the namespaces "
+    ):
+        load(f"{name}:third")
+
+
+def test_namespaces_of_one_name(module: Callable[[str], str]) -> None:
+    """They cannot be served together."""
+    name = module("from progressor import Namespace\na, b = Namespace('a'), Namespace('a')\n")
+    with pytest.raises(typer.BadParameter, match="two namespaces have the same name: a"):
+        load(name)
 
 
 @pytest.mark.parametrize(

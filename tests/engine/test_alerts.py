@@ -142,8 +142,10 @@ class World:
         nobody: Any = _Nobody()
         no_connections: Any = NoConnections()
         steps, lending = batch_steps(self.storage), Lending((), (), nobody)
+        namespace = self.namespace()
         return Worker(
-            self.namespace(),
+            namespace,
+            namespace,
             steps,
             nobody,
             nobody,

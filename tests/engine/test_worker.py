@@ -88,6 +88,7 @@ def worker_of(namespace: Namespace, storage: Storage, told: Told, failures: int 
     no_connections: Any = NoConnections()
     return Worker(
         namespace,
+        namespace,
         batch_steps(storage),
         reads,
         replies,

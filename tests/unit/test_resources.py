@@ -66,7 +66,7 @@ def test_an_engine_names_all_that_is_missing() -> None:
     billing.call(pay)
     letters.timeout(bill)
     with pytest.raises(
-        InvalidRequest, match=r"mailer, audit of pay in billing; db of bill in letters"
+        InvalidRequest, match=r"mailer, audit for pay of billing; db for bill of letters"
     ) as caught:
         Engine("postgresql://nowhere", [billing, letters])
     assert caught.value.field == "resources"
