@@ -40,7 +40,7 @@ async def served(app: App) -> AsyncIterator[tuple[Namespace[Any], ...]]:
     except Exception as error:
         raise _failed(app.lifespan, error, "on entering") from error
     try:
-        yield bind(app.namespaces, check_names(given, by=_name(app.lifespan)))
+        yield bind(app.namespaces, check_names(given, by=f"lifespan {_name(app.lifespan)}"))
     finally:
         await _leave(context, app.lifespan)
 

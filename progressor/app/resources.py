@@ -17,25 +17,25 @@ RESERVED: Final = ("connection", "process", "args")
 
 
 def check_names(given: object, *, by: str) -> Mapping[str, Any]:
-    """Return the resources that a lifespan yielded; InvalidRequest if they cannot be handed out."""
+    """Return resources by name; InvalidRequest, which names who gave them, if they cannot be handed out."""
     if given is None:
         return {}
     if not isinstance(given, Mapping):
         raise InvalidRequest(
-            f"lifespan {by} must yield resources by name, {{'http': client}} say, or None, "
+            f"{by} must give resources by name, {{'http': client}} say, or None, "
             f"not {type(given).__name__}",
-            field="lifespan",
+            field="resources",
         )
     for name in given:
         if not isinstance(name, str) or not name.isidentifier():
             raise InvalidRequest(
-                f"lifespan {by}: the name of a resource must be an identifier, not {name!r:.80}",
-                field="lifespan",
+                f"{by}: the name of a resource must be an identifier, not {name!r:.80}",
+                field="resources",
             )
         if name in RESERVED:
             raise InvalidRequest(
-                f"lifespan {by}: no resource can be named {name}, which handlers get from the engine",
-                field="lifespan",
+                f"{by}: no resource can be named {name}, which handlers get from the engine",
+                field="resources",
             )
     return dict(given)
 
@@ -50,7 +50,7 @@ def bind(namespaces: Sequence[Namespace[Any]], given: Mapping[str, Any]) -> tupl
         shown = f"gives {', '.join(given)}" if given else "gives none"
         raise InvalidRequest(
             f"handlers take resources that are not given: {'; '.join(missing)}. "
-            f"The lifespan of App(namespaces, lifespan=...) {shown}",
+            f"The lifespan of App(namespaces, lifespan=...), or World(resources=...), {shown}",
             field="resources",
         )
     return tuple(each.bound(given) for each in namespaces)

@@ -8,12 +8,14 @@ request is on its way, and the tables hold nothing that is due.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from types import TracebackType
 from typing import Any, Self
 
-from progressor.app.app import App, app_of
+from progressor.app.app import App, Lifespan, app_of
+from progressor.app.resources import check_names
 from progressor.client.engine_client import EngineClient
 from progressor.errors import InvalidRequest, NonRetryable
 from progressor.handlers.namespace import Namespace
@@ -41,8 +43,9 @@ _AT_ONCE = timedelta(0)
 class World:
     """The processes of one database in virtual time: `async with World(dsn, [billing]) as world: …`.
 
-    `now` is the time at which it begins, with a zone (default: the present). `most_steps` bounds the steps
-    of one `advance` or `settle`. Further keywords are those of EngineOptions. The database must have the
+    `now` is the time at which it begins, with a zone (default: the present). With `resources`, handlers get
+    these by name, and the lifespan of the app is not entered. `most_steps` bounds the steps of one
+    `advance` or `settle`. Further keywords are those of EngineOptions. The database must have the
     tables, and nobody else may work on it.
     """
 
@@ -52,6 +55,7 @@ class World:
         namespaces: App | Iterable[Namespace[Any]],
         *,
         now: datetime | None = None,
+        resources: Mapping[str, Any] | None = None,
         most_steps: int = MOST_STEPS,
         **options: Any,
     ) -> None:
@@ -66,9 +70,10 @@ class World:
         self._due: dict[str, datetime] = {}
         app = app_of(namespaces)
         watched = [WatchedNamespace(each, self._watch) for each in app.namespaces]
+        lifespan = app.lifespan if resources is None else _yielding(resources)
         options = {"stop_grace": timedelta(seconds=2), **options}
         self._engine = VirtualEngine(
-            dsn, App(watched, app.lifespan, app.middleware), clock=lambda: self._now, **options
+            dsn, App(watched, lifespan, app.middleware), clock=lambda: self._now, **options
         )
 
     @property
@@ -233,6 +238,17 @@ class World:
         except BaseException as error:
             self._errors.append(HandlerError.of(task, error))
             raise
+
+
+def _yielding(resources: Mapping[str, Any]) -> Lifespan:
+    """Return a lifespan in place of the app's, which opens nothing."""
+    given = check_names(resources, by="World(resources=...)")
+
+    @asynccontextmanager
+    async def lifespan(_: App) -> AsyncIterator[Mapping[str, Any]]:
+        yield given
+
+    return lifespan
 
 
 MakeWorld = Callable[..., World]

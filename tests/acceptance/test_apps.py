@@ -249,7 +249,7 @@ async def test_a_lifespan_that_does_not_end(
 @pytest.mark.parametrize(
     ("given", "says"),
     [
-        (["sent"], "must yield resources by name, {'http': client} say, or None, not list"),
+        (["sent"], "must give resources by name, {'http': client} say, or None, not list"),
         ({"not a name": 1}, "must be an identifier, not 'not a name'"),
         ({7: 1}, "must be an identifier, not 7"),
         ({"connection": 1}, "no resource can be named connection"),
@@ -264,7 +264,7 @@ async def test_resources_that_cannot_be_handed_out(dsn: str, given: Any, says: s
         async with Engine(dsn, App([Namespace(NS)], lifespan=yields(given, order))):
             raise AssertionError("it serves")
     assert says in str(caught.value)
-    assert caught.value.field == "lifespan"
+    assert caught.value.field == "resources"
     assert order == ["entered", "left"]
 
 
@@ -280,7 +280,7 @@ async def test_all_that_is_missing_is_named_at_once(dsn: str) -> None:
     for name in ("begin", "fire", "mend", "say", "shout"):
         for namespace in (NS, "mail"):
             assert f"sent for {name} of {namespace}" in str(caught.value)
-    assert str(caught.value).endswith("lifespan=...) gives other, more")
+    assert str(caught.value).endswith("World(resources=...), gives other, more")
     assert order == ["entered", "left"]
 
 

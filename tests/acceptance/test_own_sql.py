@@ -13,15 +13,21 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 
 from progressor import (
+    App,
+    CallNext,
     Client,
+    Engine,
     HandlerFailed,
     HistoryRange,
+    Intent,
     Namespace,
     NonRetryable,
     Process,
+    Reject,
     Rejected,
     RetryPolicy,
     StepTransactionError,
+    StepView,
     TaskStatus,
 )
 from tests.acceptance.conftest import MakeClient, MakeEngine
@@ -163,8 +169,6 @@ CALLS = (
 
 
 def raise_reject() -> None:
-    from progressor import Reject  # noqa: PLC0415
-
     raise Reject("no")
 
 
@@ -356,3 +360,22 @@ async def test_a_handler_that_ends_its_transaction_fails(
         await client.call(NS, "p", function)
     assert await ledger() == []
     assert issubclass(StepTransactionError, NonRetryable)
+
+
+async def test_middleware_that_raises_after_the_handler_rolls_back_its_rows(
+    dsn: str, ledger: Ledger
+) -> None:
+    """Nothing is committed when `call_next` returns."""
+    fails = deque([False, True])
+
+    async def audit(step: StepView, call_next: CallNext) -> Intent:
+        intent = await call_next(step)
+        if fails.popleft():
+            raise Reject("over the limit")
+        return intent
+
+    async with Engine(dsn, App([Till().namespace], middleware=[audit])) as engine:
+        await engine.client.start(NS, "ann", 1)
+        with pytest.raises(Rejected, match="over the limit"):
+            await engine.client.call(NS, "ann", "async_psycopg", {"amount": 2})
+    assert await ledger() == [1]
