@@ -9,8 +9,9 @@ import pytest
 from progressor import errors
 from progressor.http.wire.problems import OF_HTTP, TABLE
 
-# A client alone raises it, over an answer that it got.
-OF_CLIENTS = {errors.InvalidAnswer}
+# No API answers with these: a client raises one over an answer that it got, an engine one as it begins
+# or ends.
+ELSEWHERE = {errors.InvalidAnswer, errors.LifespanFailed}
 
 
 def _tree(of: type[errors.ProgressorError]) -> Iterator[type[errors.ProgressorError]]:
@@ -24,7 +25,7 @@ def _tree(of: type[errors.ProgressorError]) -> Iterator[type[errors.ProgressorEr
     [
         each
         for each in _tree(errors.ProgressorError)
-        if each.__name__ in errors.__all__ and each not in OF_CLIENTS
+        if each.__name__ in errors.__all__ and each not in ELSEWHERE
     ],
     ids=lambda each: each.__name__,
 )
