@@ -18,7 +18,7 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 from pydantic.errors import PydanticInvalidForJsonSchema, PydanticUserError
 from pydantic_core import PydanticSerializationError, from_json, to_json
 
-from progressor.errors import InvalidRequest, InvalidState
+from progressor.errors import InvalidRequest
 from progressor.model import Event, Metadata
 
 _MAX_DEPTH = 20
@@ -61,7 +61,7 @@ def encode_json(value: Any, *, field: str = "value") -> bytes:
     try:
         data = to_json(value)
     except (PydanticSerializationError, RecursionError) as error:
-        raise _cannot_be_json(value, field, error) from None
+        raise cannot_be_json(value, field, error) from None
     require_finite(value, data, field=field)
     require_readable(data, field=field)
     return data
@@ -199,7 +199,7 @@ class RawWire(Wire):
 class Shape:
     """One declared type, prepared once: JSON to a checked value and back."""
 
-    __slots__ = ("_adapter", "_class", "_round_trip", "name", "read")
+    __slots__ = ("_adapter", "name", "read")
 
     def __init__(self, declared: Any, *, field: str) -> None:
         self.name: str = getattr(declared, "__name__", None) or repr(declared)
@@ -218,16 +218,9 @@ class Shape:
                 f"{str(error).splitlines()[0]}",
                 field=field,
             ) from error
-        modelled = isinstance(declared, type) and (
-            issubclass(declared, BaseModel) or is_dataclass(declared)
-        )
-        self._class = declared if modelled else object
         # By name and by alias: a state is dumped under the names of the fields, and must be readable.
         self.read: Callable[[bytes], Any] = partial(
             self._adapter.validator.validate_json, by_alias=True, by_name=True
-        )
-        self._round_trip = partial(
-            self._adapter.serializer.to_json, round_trip=True, by_alias=False, warnings=False
         )
 
     def write(self, value: Any, *, field: str) -> bytes:
@@ -235,26 +228,9 @@ class Shape:
         try:
             data: bytes = self._adapter.serializer.to_json(value, warnings=False)
         except (PydanticSerializationError, RecursionError) as error:
-            raise _cannot_be_json(value, field, error) from None
+            raise cannot_be_json(value, field, error) from None
         require_finite(value, data, field=field)
         require_readable(data, field=field)
-        return data
-
-    def write_changed(self, value: Any, *, before: bytes | None, field: str) -> bytes | None:
-        """Return JSON that `read` accepts, None if it is as before; InvalidState if it does not fit."""
-        if not isinstance(value, self._class):
-            raise InvalidState(f"{field} must be {self.name}, not {type(value).__name__}")
-        try:
-            data: bytes = self._round_trip(value)
-        except (PydanticSerializationError, RecursionError) as error:
-            raise InvalidState(str(_cannot_be_json(value, field, error))) from None
-        if data == before:
-            return None
-        require_finite(value, data, field=field)
-        try:
-            self.read(data)
-        except ValidationError as error:
-            raise InvalidState(f"{faults(error, field)} ({self.name})") from None
         return data
 
     def schema(self, mode: Literal["validation", "serialization"]) -> dict[str, Any] | None:
@@ -290,7 +266,8 @@ def _bytes(data: Any, method: str) -> bytes:
     return data
 
 
-def _cannot_be_json(value: Any, field: str, error: Exception) -> InvalidRequest:
+def cannot_be_json(value: Any, field: str, error: Exception) -> InvalidRequest:
+    """Return the error of a value without a JSON form; it names the part that has none."""
     where = _locate(value, field, _has_no_json)
     reason = str(error).removeprefix("Error serializing to JSON: ")
     return InvalidRequest(f"{where} has no JSON form: {reason}", field=where)
@@ -343,4 +320,3 @@ def _has_no_json(value: Any) -> bool:
 
 JSON = Wire()
 RAW = RawWire()
-ANY = Shape(Any, field="value")

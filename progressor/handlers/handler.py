@@ -53,3 +53,7 @@ class InvalidCall(InvalidRequest):
 
     A type of its own, because an InvalidRequest of the user's own code is a failure of that code.
     """
+
+
+class MissingHandler(Exception):
+    """A handler set a timer, or one is due, in a namespace without a timeout handler."""

@@ -14,13 +14,14 @@ from typing import Any, Concatenate, Final, Generic, ParamSpec, TypedDict, TypeV
 
 from progressor.config import NamespaceOptions, OnZombie, RetryPolicy
 from progressor.errors import InvalidRequest
-from progressor.handlers.codec import ANY, RAW, Codec, Shape, Wire, fits_jsonb
+from progressor.handlers.codec import RAW, Codec, Wire, fits_jsonb
 from progressor.handlers.function import Function, add_function, names_around, shown_type
-from progressor.handlers.handler import Handler, InvalidCall, check_handler
+from progressor.handlers.handler import Handler, InvalidCall, MissingHandler, check_handler
 from progressor.handlers.handler_profile import HandlerProfile
 from progressor.handlers.limits import checked
 from progressor.handlers.process import Draft, Process, StateT, WritableProcess
 from progressor.handlers.served import Served, mark
+from progressor.handlers.state.shape import ANY, StateShape
 from progressor.handlers.timer_calls import TIMER_CALLS, carry_out
 from progressor.inputs import RESERVED, check_namespace, check_text, names_like
 from progressor.model import (
@@ -53,10 +54,6 @@ class _Inherit(Enum):
 
 _INHERIT: Final = _Inherit.INHERIT
 _History = HistoryRange | None | _Inherit
-
-
-class MissingHandler(Exception):
-    """A handler set a timer, or one is due, in a namespace without a timeout handler."""
 
 
 class _Keywords(TypedDict, total=False):
@@ -118,7 +115,7 @@ class Namespace(Generic[StateT]):
         )
         self._handler = check_handler(handler, state=state, codec=codec)
         self.wire: Final[Wire] = Wire(codec) if handler is None else RAW
-        self.shape: Final = ANY if state is None else Shape(state, field="state")
+        self.shape: Final = ANY if state is None else StateShape(state)
         self._has_state, self._declared = state is not None, state
         self._singles: dict[TaskType, Function] = {}
         self._calls: dict[str, Function] = {}

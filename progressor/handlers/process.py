@@ -5,7 +5,8 @@ Rule: the snapshot is never changed. The changes of a handler gather in its view
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import is_dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final, Generic, NoReturn, cast
@@ -14,7 +15,9 @@ from pydantic import BaseModel, ValidationError
 from typing_extensions import TypeVar
 
 from progressor.errors import InvalidRequest, InvalidState, named
-from progressor.handlers.codec import ANY, JSON, Shape, Wire, encode_json, faults, json_object
+from progressor.handlers.codec import JSON, Wire, encode_json, faults, json_object
+from progressor.handlers.state.shape import ANY, StateShape
+from progressor.handlers.state.unknown_fields import UnknownField
 from progressor.inputs import check_text
 from progressor.model import (
     Action,
@@ -65,6 +68,7 @@ class Process(Generic[StateT]):
         "_shape",
         "_state",
         "_task",
+        "_unknown",
         "_wire",
         "snapshot",
     )
@@ -75,7 +79,7 @@ class Process(Generic[StateT]):
         task: Task | None = None,
         *,
         wire: Wire = JSON,
-        shape: Shape | None = ANY,
+        shape: StateShape | None = ANY,
         draft: Draft | None = None,
     ) -> None:
         self.snapshot: Final = snapshot
@@ -85,6 +89,7 @@ class Process(Generic[StateT]):
         self._shape = shape
         self._state: Any = _UNREAD
         self._plain_state: bytes | None = None
+        self._unknown: Sequence[UnknownField] = ()
         self._metadata: Metadata | None = None
         self._history: tuple[Event, ...] | None = None
 
@@ -92,7 +97,7 @@ class Process(Generic[StateT]):
         of = self.snapshot
         return f"<Process {named(of.namespace, of.process_id)} {of.status} events={of.last_event_id}>"
 
-    def read_as(self, shape: Shape) -> Process[Any]:
+    def read_as(self, shape: StateShape) -> Process[Any]:
         """Return the same process with a state of this shape."""
         return Process(self.snapshot, wire=self._wire, shape=shape)
 
@@ -262,12 +267,15 @@ class Process(Generic[StateT]):
         if self._shape is None:
             return self._plain_state
         try:
-            return self._shape.read(self._plain_state)
+            return self._value(self._shape, self._plain_state)
         except ValidationError as error:
             raise InvalidState(
                 f"the stored state of {named(self.namespace, self.process_id)} "
                 f"is no {self._shape.name}: {faults(error, 'state')}"
             ) from None
+
+    def _value(self, shape: StateShape, plain: bytes) -> Any:
+        return shape.read(plain)
 
 
 class WritableProcess(Process[StateT]):
@@ -290,9 +298,17 @@ class WritableProcess(Process[StateT]):
         state = self._state
         if state is _UNREAD or (state is None and self.snapshot.aux_state is None):
             return None
-        shape = cast("Shape", self._shape)
-        plain = shape.write_changed(state, before=self._plain_state, field="state")
+        shape = cast("StateShape", self._shape)
+        if self._plain_state is None and shape.keeps_unknown:
+            # The handler set it unread. A stored one that nobody can read is replaced whole.
+            with suppress(Exception):
+                self._read_state()
+        plain = shape.write_changed(state, before=self._plain_state, field="state", unknown=self._unknown)
         return None if plain is None else self._wire.seal(plain)
+
+    def _value(self, shape: StateShape, plain: bytes) -> Any:
+        value, self._unknown = shape.read_stored(plain)
+        return value
 
     def _changed_metadata(self) -> Metadata | None:
         if self._metadata is None:

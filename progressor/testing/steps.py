@@ -16,11 +16,12 @@ from typing_extensions import TypeVar as DefaultedTypeVar
 
 from progressor.config import EngineOptions
 from progressor.errors import InvalidRequest, Reject
-from progressor.handlers.codec import ANY, JSON, Shape, Wire, encode, json_object, require_in_range
+from progressor.handlers.codec import JSON, Wire, encode, json_object, require_in_range
 from progressor.handlers.limits import bounded
 from progressor.handlers.namespace import Namespace
 from progressor.handlers.process import Draft, Process, WritableProcess
 from progressor.handlers.served import Served, all_served_by
+from progressor.handlers.state.shape import ANY, StateShape
 from progressor.inputs import check_moment, check_text
 from progressor.model import (
     Event,
@@ -116,7 +117,7 @@ def process(
     )
     task, snapshot = _standing(task, None, JSON, **about)
     made: UnitProcess[S] = UnitProcess(
-        snapshot, task, wire=JSON, shape=Shape(type(state), field="state"), draft=Draft()
+        snapshot, task, wire=JSON, shape=StateShape(type(state)), draft=Draft()
     )
     made.state = state
     return made
@@ -247,7 +248,7 @@ class _OrNone(dict[str, Any]):
         return None
 
 
-def _stored(state: Any, wire: Wire, shape: Shape) -> bytes | None:
+def _stored(state: Any, wire: Wire, shape: StateShape) -> bytes | None:
     """Return a state as it is stored; InvalidState if it is not of the namespace's type."""
     if state is None:
         return None
@@ -302,7 +303,7 @@ def _event(given: Event | Mapping[str, Any], place: int, wire: Wire) -> Event:
 
 
 def _done(
-    intent: Intent, before: Snapshot, task: Task, wire: Wire, shape: Shape, *, answer: Any = None
+    intent: Intent, before: Snapshot, task: Task, wire: Wire, shape: StateShape, *, answer: Any = None
 ) -> Done[Any, Any]:
     """Return what an engine would have saved, read back from its bytes."""
     saved = before.aux_state if intent.aux_state is None else intent.aux_state

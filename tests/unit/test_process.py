@@ -8,8 +8,9 @@ import pytest
 from pydantic import BaseModel
 
 from progressor.errors import InvalidRequest, InvalidState, ProgressorError
-from progressor.handlers.codec import ANY, JSON, Shape, Wire
+from progressor.handlers.codec import JSON, Wire
 from progressor.handlers.process import Draft, Process, WritableProcess
+from progressor.handlers.state.shape import ANY, StateShape
 from progressor.model import Event, Intent, ProcessStatus, Remove, SetTimer, UnsetTimer
 
 NOW = datetime(2026, 1, 31, 12, tzinfo=UTC)
@@ -27,7 +28,7 @@ class Paid(BaseModel):
 @pytest.fixture
 def writable(make_task: Any, make_snapshot: Any) -> Callable[..., WritableProcess[Any]]:
     def make(state: Any = None, context: bytes | None = None, **more: Any) -> WritableProcess[Any]:
-        shape = ANY if state is None else Shape(state, field="state")
+        shape = ANY if state is None else StateShape(state)
         task = make_task(context=context)
         return WritableProcess(make_snapshot(**more), task, wire=JSON, shape=shape, draft=Draft())
 

@@ -17,8 +17,9 @@ from pydantic_core import to_json
 from progressor import errors
 from progressor.client.results import Health, Read, TraceEntry
 from progressor.errors import InvalidRequest, ProgressorError, StorageUnavailable
-from progressor.handlers.codec import ANY, JSON, RAW, decode
+from progressor.handlers.codec import JSON, RAW, decode
 from progressor.handlers.process import Process
+from progressor.handlers.state.shape import ANY
 from progressor.http.client.exchange import Answer
 from progressor.http.wire import headers, problems
 from progressor.http.wire.members import holds_bytes, value_in
