@@ -76,6 +76,8 @@ class Engine:
     `stop_grace`, by default 30 s) and hands back the rest.
     """
 
+    _worker_type: type[Worker] = Worker
+
     def __init__(self, dsn: str, namespaces: App | Iterable[Namespace], **options: Any) -> None:
         self.options = EngineOptions(**options)
         self.app = app_of(namespaces)
@@ -97,7 +99,7 @@ class Engine:
         budget = ResultBudget()
         connection_slots = ConnectionSlots(node, options)
         for namespace in namespaces:
-            worker = Worker(
+            worker = self._worker_type(
                 namespace,
                 layered(namespace, self.app.middleware),
                 node.steps,

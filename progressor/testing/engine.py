@@ -13,13 +13,15 @@ from progressor.app.app import App
 from progressor.engine import Engine
 from progressor.handlers.namespace import Namespace
 from progressor.handlers.process import Process
-from progressor.model import Intent, Task
+from progressor.model import Decision, Intent, Task
 from progressor.node.node import Node
 from progressor.node.witness import Witness
 from progressor.services.bulk_runner import bulk_runner_on
 from progressor.services.service import PeriodicService
-from progressor.storage import Clock
+from progressor.storage import Claimed, Clock, StepTransaction
 from progressor.worker.pools import Pools
+from progressor.worker.slot import Slot
+from progressor.worker.worker import StepResult, Worker
 
 RunStep = Callable[[], Awaitable[Intent]]
 Watch = Callable[[Task, RunStep], Awaitable[Intent]]
@@ -44,8 +46,34 @@ class WatchedNamespace(Namespace[Any]):
         return await watch(task, step)
 
 
+class RepeatingWorker(Worker):
+    """A worker that can run each handler twice, the first time as if it died before the save."""
+
+    repeats = False
+
+    async def step(self, held: Claimed, slot: Slot) -> StepResult:
+        """Run one task, in two transactions one after the other if its handler runs SQL of its own."""
+        wanted = self._namespace.connection_for(held.task)
+        if self.repeats and wanted is not None:
+            async with self.connections.transaction(wanted, self.deadlines.seconds) as lost:
+                await self._run_and_lose(held, slot, lost)
+        return await super().step(held, slot)
+
+    async def decided(self, held: Claimed, slot: Slot, own: StepTransaction | None = None) -> Decision:
+        """Run the handler of a task; the last run decides."""
+        if self.repeats and own is None:
+            await self._run_and_lose(held, slot)
+        return await super().decided(held, slot, own)
+
+    async def _run_and_lose(self, held: Claimed, slot: Slot, own: StepTransaction | None = None) -> None:
+        await super().decided(held, slot, own)
+        self._budget.give_back(slot)
+
+
 class VirtualEngine(Engine):
     """An engine in virtual time."""
+
+    _worker_type = RepeatingWorker
 
     def __init__(self, dsn: str, app: App, *, clock: Clock, **options: Any) -> None:
         super().__init__(dsn, app, **options)
@@ -56,3 +84,9 @@ class VirtualEngine(Engine):
 
     def _services(self, node: Node, witness: Witness, pools: Pools) -> Sequence[PeriodicService]:  # noqa: ARG002 - the parent's
         return [bulk_runner_on(node, self.options)]
+
+    def repeat(self) -> None:
+        """Run each handler twice from now on."""
+        for worker in self._parts.workers:
+            if isinstance(worker, RepeatingWorker):
+                worker.repeats = True

@@ -120,6 +120,14 @@ class World:
             )
         await self._run(target)
 
+    def twice(self) -> None:
+        """From now on run each handler twice, the first time as if its worker died before the save.
+
+        State, events, timer, answer and rows of the first run are dropped, as after a death. What it did
+        outside stays done: so a test finds an effect that has no idempotency key.
+        """
+        self._engine.repeat()
+
     async def broken(self) -> list[BrokenProcess]:
         """Return the processes that are broken now, each with the traceback of its handler."""
         found: list[BrokenProcess] = []

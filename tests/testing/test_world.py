@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from typing import Any
@@ -12,15 +11,11 @@ from typing import Any
 import pytest
 
 from progressor import (
-    App,
-    CallNext,
     HandlerFailed,
-    Intent,
     InvalidRequest,
     Namespace,
     Process,
     RetryPolicy,
-    StepView,
     TaskStatus,
 )
 from progressor.testing import BrokenInWorld, RunawayWorld, World, WorldError
@@ -322,58 +317,3 @@ async def test_a_due_task_that_another_session_holds_is_named_after_a_while(
         assert noted == [("a", START + timedelta(seconds=60))]
         entries = await world.client.trace("diary", "a")
         assert {entry.status for entry in entries} == {TaskStatus.FINISHED}
-
-
-def parcels(order: list[str]) -> App:
-    """An app whose handler takes a resource, with a lifespan and middleware that note what they do."""
-    namespace: Namespace[str] = Namespace("parcel", state=str)
-
-    @namespace.init
-    async def send(process: Process[str], args: str, *, outbox: list[str]) -> None:
-        process.state = args
-        outbox.append(args)
-
-    @asynccontextmanager
-    async def lifespan(_app: App) -> AsyncIterator[dict[str, list[str]]]:
-        order.append("entered")
-        yield {"outbox": order}
-        order.append("left")
-
-    async def noted(step: StepView, call_next: CallNext) -> Intent:
-        order.append(step.process_id)
-        return await call_next(step)
-
-    return App([namespace], lifespan, [noted])
-
-
-async def test_a_world_enters_the_lifespan_of_an_app(dsn: str) -> None:
-    """Its handlers have the resources, and its middleware runs, as in an engine."""
-    order: list[str] = []
-    async with World(dsn, parcels(order)) as world:
-        await world.client.start("parcel", "p", "a book")
-    assert order == ["entered", "p", "a book", "left"]
-
-
-async def test_resources_of_a_world_stand_in_for_the_lifespan(dsn: str) -> None:
-    """It is not entered; the middleware runs all the same."""
-    order: list[str] = []
-    fake: list[str] = []
-    async with World(dsn, parcels(order), resources={"outbox": fake}) as world:
-        await world.client.start("parcel", "p", "a book")
-    assert (order, fake) == (["p"], ["a book"])
-
-
-@pytest.mark.parametrize(
-    ("resources", "says"),
-    [
-        ({}, "not given: outbox for send of parcel"),
-        ({"connection": 1}, r"World\(resources=...\): no resource can be named connection"),
-        ([1], r"World\(resources=...\) must give resources by name"),
-    ],
-)
-async def test_resources_that_a_world_cannot_hand_out(dsn: str, resources: Any, says: str) -> None:
-    """What is missing or wrong is named before anything runs."""
-    with pytest.raises(InvalidRequest, match=says) as caught:
-        async with World(dsn, parcels([]), resources=resources):
-            raise AssertionError("it runs")
-    assert caught.value.field == "resources"
