@@ -30,7 +30,7 @@ from progressor import (
 )
 from progressor.handlers import forks
 from tests.acceptance.conftest import MakeClient, MakeEngine, Options
-from tests.acceptance.support import until
+from tests.acceptance.support import Xor, until
 
 SHORT = timedelta(milliseconds=80)
 
@@ -349,16 +349,6 @@ async def test_a_client_with_a_codec_leaves_raw_namespaces_alone(
     assert [(entry.args, entry.context) for entry in entries] == [
         (b"args", b"context"), (b"more", None), (b"noted", None),
     ]  # fmt: skip
-
-
-class Xor:
-    """A toy cipher."""
-
-    def encode(self, data: bytes, /) -> bytes:
-        return b"\x00" + bytes(byte ^ 0x55 for byte in data)
-
-    def decode(self, data: bytes, /) -> bytes:
-        return bytes(byte ^ 0x55 for byte in data[1:])
 
 
 async def test_a_codec_hides_everything(engine: MakeEngine, client: MakeClient, dsn: str) -> None:

@@ -141,6 +141,8 @@ async def test_an_engine_in_another_process(victim: Run, client: MakeClient) -> 
     await dispatcher.start(NS, "p")
     answers = await asyncio.gather(*(dispatcher.call(NS, "p", "work", Work()) for _ in range(5)))
     assert sorted(answers) == [1, 2, 3, 4, 5]
+    first = (await dispatcher.trace(NS, "p"))[1].task_id
+    assert await asyncio.gather(*(dispatcher.redo(NS, "p", first) for _ in range(5))) == [6] * 5
 
 
 @pytest.mark.parametrize("kind", ["call", "timeout"])
@@ -192,7 +194,7 @@ async def test_a_killed_engine_by_default(victim: Run, rescuer: Run, client: Mak
 
 
 async def test_a_killed_engine_under_error(victim: Run, rescuer: Run, client: MakeClient) -> None:
-    """Under on_zombie=error the process breaks, all its callers are told, and a repair revives it."""
+    """Under on_zombie=error the process breaks, all callers are told; a repair and a redo mend it."""
     dispatcher, other = await client(), await victim("error")
     await dispatcher.start(NS, "p")
     calling = asyncio.create_task(dispatcher.call(NS, "p", "work", Work(hold="/nowhere")))
@@ -212,6 +214,8 @@ async def test_a_killed_engine_under_error(victim: Run, rescuer: Run, client: Ma
     assert f"worker {zombie.worker_id} was last seen at " in zombie.error
     await dispatcher.repair(NS, "p")
     assert await dispatcher.call(NS, "p", "work", Work()) == 1
+    assert await dispatcher.redo(NS, "p", zombie.task_id) == 2
+    assert await dispatcher.redo(NS, "p", zombie.task_id) == 2
 
 
 async def test_a_frozen_engine_is_fenced_off(

@@ -24,7 +24,7 @@ from progressor import (
     TraceEntry,
 )
 from tests.acceptance.conftest import MakeClient, MakeEngine
-from tests.acceptance.support import NS, Act, Gate, Scripted, until, until_status
+from tests.acceptance.support import NS, Act, Gate, Scripted, Xor, until, until_status
 
 LAST_ID = 2**63 - 1
 
@@ -32,8 +32,8 @@ LAST_ID = 2**63 - 1
 class Flaky:
     """A namespace whose handlers fail until they are mended."""
 
-    def __init__(self) -> None:
-        self.namespace = Namespace("flaky", state=int)
+    def __init__(self, **options: Any) -> None:
+        self.namespace = Namespace("flaky", state=int, **options)
         self.is_mended = False
         self.ran: list[Any] = []
 
@@ -85,6 +85,24 @@ async def test_what_broke_a_process_is_run_again_after_its_repair(serve: MakeCli
     redone, redo = [await entry(client, each, namespace="flaky") for each in (old, new)]
     assert (redone.redone_by, redone.redoes, redo.redoes, redo.redone_by) == (new, None, old, None)
     assert (redo.name, redo.args, redo.context) == ("add", 5, {"who": "me"})
+
+
+async def test_sealed_values_are_run_again_by_a_client_that_cannot_read_them(
+    engine: MakeEngine, client: MakeClient
+) -> None:
+    """They are copied as they are stored: the handler gets them opened."""
+    flaky = Flaky(codec=Xor())
+    flaky.is_mended = True
+    await engine(flaky.namespace)
+    sealing, blind = await client(codec=Xor()), await client()
+    await sealing.start("flaky", "p")
+    first = await sealing.submit_call("flaky", "p", "add", 5, context={"who": "me"})
+    assert await sealing.answer(first) == 5
+    redo = await blind.submit_redo("flaky", "p", first.task_id)
+    assert await sealing.answer(redo) == 10
+    assert flaky.ran == [(5, {"who": "me"})] * 2
+    (stored,) = [each for each in await sealing.trace("flaky", "p") if each.task_id == redo.task_id]
+    assert (stored.args, stored.context, stored.redoes) == (5, {"who": "me"}, first.task_id)
 
 
 async def test_what_finished_was_refused_or_cancelled_is_run_again(serve: MakeClient) -> None:

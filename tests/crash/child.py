@@ -13,7 +13,7 @@ from progressor.deployment.standalone import Standalone, scanner_apart, zombie_c
 from progressor.storage.postgres.pipeline import Session
 from progressor.worker.pool import Pool
 from tests.crash import points
-from tests.crash.ledger import CLIENT_OPTIONS, NAMESPACE, OPTIONS, account, use_all
+from tests.crash.ledger import CLIENT_OPTIONS, NAMESPACE, OPTIONS, account, redo_all, use_all
 
 
 def run(role: str, point: str, nth: int, dsn: str) -> None:
@@ -41,9 +41,9 @@ async def _play(role: str, point: str, nth: int, dsn: str) -> None:
                 while not engine.pools[NAMESPACE].is_idle:  # noqa: ASYNC110 - there is no event to wait on
                     await asyncio.sleep(0.01)
                 await use_all(engine.client)
-        case "client":
+        case "client" | "redoing client":
             async with Client(dsn, **CLIENT_OPTIONS) as client:
-                await use_all(client)
+                await {"client": use_all, "redoing client": redo_all}[role](client)
         case "scanner":
             # To it a worker lives that died before it began: so it has somebody to wake.
             async with Standalone(dsn, scanner_apart, **{**OPTIONS, "lease_age": timedelta(minutes=1)}):

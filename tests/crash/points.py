@@ -75,6 +75,10 @@ CLIENT = [
     *(f"notify:{phase}" for phase in ("before", "sent", "after")),
     *(f"replies:{phase}" for phase in ("before", "sent", "after")),
 ]
+# What it does to run requests again.
+REDOING_CLIENT = [
+    *(f"copy_request:{phase}" for phase in ("before", "sent", "after")),
+]
 SCANNER = [
     *(f"served_namespaces:{phase}" for phase in ("before", "sent", "after")),
     *(f"backlog:{phase}" for phase in ("before", "sent", "after")),

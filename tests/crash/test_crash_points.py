@@ -32,6 +32,7 @@ from tests.crash.ledger import (
     SPOILT,
     account,
     deposit,
+    redo_all,
     spoil,
     use_all,
 )
@@ -206,6 +207,27 @@ async def test_a_client_dies(known: str, point: str) -> None:
         async with Client(known, **CLIENT_OPTIONS) as client:
             assert await use_all(client) == ANSWERS
         await check(known)
+
+
+@pytest.mark.parametrize("served", [True, False], ids=["served", "unserved"])
+@pytest.mark.parametrize("point", points.REDOING_CLIENT)
+async def test_a_client_dies_that_redoes(known: str, point: str, served: bool) -> None:
+    """Another client that redoes the same requests gets their answers, and each is run again once."""
+    async with Client(known, **CLIENT_OPTIONS) as client:
+        async with Engine(known, [account()], **OPTIONS):
+            await use_all(client)
+            if served:
+                await die("redoing client", point, known)
+        if not served:
+            await die("redoing client", point, known)
+        async with Engine(known, [account()], **OPTIONS):
+            assert await redo_all(client) == [sum(DEPOSITS) + DEPOSITS[0]] * len(ACCOUNTS)
+        for account_id in ACCOUNTS:
+            trace = await client.trace(NAMESPACE, account_id)
+            assert [entry.redoes for entry in trace if entry.redoes is not None] == [
+                next(entry.task_id for entry in trace if entry.name == "deposit")
+            ]
+    check_invariants(known)
 
 
 @pytest.mark.parametrize("point", points.SCANNER)

@@ -7,6 +7,7 @@ from tests.acceptance.test_engines import *  # noqa: F403
 from tests.acceptance.test_idempotency import *  # noqa: F403
 from tests.acceptance.test_mailbox import *  # noqa: F403
 from tests.acceptance.test_own_sql import *  # noqa: F403
+from tests.acceptance.test_redo import *  # noqa: F403
 from tests.acceptance.test_remove import *  # noqa: F403
 from tests.acceptance.test_repair import *  # noqa: F403
 from tests.acceptance.test_retries import *  # noqa: F403
