@@ -49,6 +49,7 @@ COMMANDS: Mapping[str, Mapping[str, str]] = {
         "retire": "oversee:retire",
         "migrate": "maintain:migrate",
         "doctor": "doctor:doctor",
+        "check-states": "check_states:check_states",
         "bench": "bench:bench",
         "token": "token:app",
     },
