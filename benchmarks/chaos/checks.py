@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from itertools import pairwise
 
 from benchmarks.chaos.evidence import Account, Asked, Books, Clients, by_key
-from benchmarks.chaos.ledger import ACCOUNTS, PAPERS, TICK
+from benchmarks.chaos.ledger import ACCOUNTS, ENTERED, PAPERS, TICK
 from benchmarks.chaos.losses import Lost
 from progressor import ProcessStatus, TaskStatus, TaskType
 from progressor.model import TaskStatus as Status
@@ -143,6 +143,20 @@ def sums_exact(case: Case) -> Iterator[str]:
         yield f"{total} in all accounts, but {opened} opened {moved:+} moved {interest:+} interest"
 
 
+def own_rows_exact(case: Case) -> Iterator[str]:
+    """A row of the bank's own table and the event of its step are both there, or neither is."""
+    events = Counter(
+        (name, event.payload["nonce"], event.payload["amount"])
+        for name, account in case.books.accounts.items()
+        for event in account.process.history
+        if event.name in ENTERED
+    )
+    for entry in events - case.books.entries:
+        yield f"{entry}: an event without a row"
+    for entry in case.books.entries - events:
+        yield f"{entry}: a row without an event"
+
+
 def mailbox_order(case: Case) -> Iterator[str]:
     """On each account calls ran one at a time, in the order of their acceptance."""
     for name, account in case.books.accounts.items():
@@ -225,6 +239,7 @@ CHECKS: tuple[Callable[[Case], Iterator[str]], ...] = (
     one_effect,
     histories_exact,
     sums_exact,
+    own_rows_exact,
     mailbox_order,
     visible_at_once,
     timers_exact,

@@ -15,6 +15,7 @@ from typing import Any
 from progressor.node.replies import Replies
 from progressor.services.scanner import Scanner
 from progressor.storage.operations import Storage
+from progressor.storage.own_sql.drivers import AsyncDriver, BlockingDriver, Marked
 from progressor.storage.statements import STATEMENTS
 from progressor.storage.values import Step, TaskOutcome, TaskRef
 from progressor.worker.pool import Pool
@@ -25,6 +26,7 @@ DEFECTS = {
     "early-reply": "callers are answered before the commit",
     "hasty-judge": "collectors go by the age of a heartbeat alone, whether or not writes get through",
     "number": "answers and removals go by numbers alone, which a promoted or restored server gives again",
+    "apart": "the rows that handlers write are committed before their steps are saved",
     "no-scan": "NOTIFY alone wakes workers and callers: no scan, no poll, and hints are lost",
 }
 
@@ -44,25 +46,21 @@ _IDENTITY = re.compile(
 
 def build_in(defect: str) -> None:
     """Make this process defective."""
-    match defect:
-        case "fence":
-            for verb in ("save_result", "cancel_waiting"):
-                STATEMENTS[verb], found = _FENCE.subn(r"LEFT \1\2 ON TRUE", STATEMENTS[verb])
-                if found != 1:
-                    raise RuntimeError(f"{verb}: {found} fences found, not 1")
-        case "hasty-judge":
-            _judge_hastily()
-        case "number":
-            for verb in ("replies", "remove"):
-                STATEMENTS[verb], found = _IDENTITY.subn("TRUE", STATEMENTS[verb])
-                if not found:
-                    raise RuntimeError(f"{verb}: no identity found")
-        case "early-reply":
-            _reply_early()
-        case "no-scan":
-            _scan_never()
-        case _:
-            raise ValueError(f"no such defect: {defect}")
+    _BUILDERS[defect]()
+
+
+def _remove_fence() -> None:
+    for verb in ("save_result", "cancel_waiting"):
+        STATEMENTS[verb], found = _FENCE.subn(r"LEFT \1\2 ON TRUE", STATEMENTS[verb])
+        if found != 1:
+            raise RuntimeError(f"{verb}: {found} fences found, not 1")
+
+
+def _go_by_number() -> None:
+    for verb in ("replies", "remove"):
+        STATEMENTS[verb], found = _IDENTITY.subn("TRUE", STATEMENTS[verb])
+        if not found:
+            raise RuntimeError(f"{verb}: no identity found")
 
 
 def _judge_hastily() -> None:
@@ -89,6 +87,23 @@ def _reply_early() -> None:
     Worker._save = hasty  # type: ignore[method-assign]
 
 
+def _commit_apart() -> None:
+    check, check_blocking = AsyncDriver.check, BlockingDriver.check
+
+    async def hasty(self: AsyncDriver, given: Marked) -> None:
+        await check(self, given)
+        await self.execute("COMMIT")
+        await self.execute("BEGIN")
+
+    def hasty_blocking(self: BlockingDriver, given: Marked) -> None:
+        check_blocking(self, given)
+        self.execute("COMMIT")
+        self.execute("BEGIN")
+
+    AsyncDriver.check = hasty  # type: ignore[method-assign]
+    BlockingDriver.check = hasty_blocking  # type: ignore[method-assign]
+
+
 def _scan_never() -> None:
     async def nothing(_self: Scanner) -> timedelta | None:
         return None
@@ -103,3 +118,13 @@ def _scan_never() -> None:
     Replies._poll = no_poll  # type: ignore[method-assign]
     Storage.notify = lost  # type: ignore[method-assign]
     Pool._jittered_poll = lambda _self: 1e6  # type: ignore[method-assign]
+
+
+_BUILDERS = {
+    "fence": _remove_fence,
+    "early-reply": _reply_early,
+    "hasty-judge": _judge_hastily,
+    "number": _go_by_number,
+    "apart": _commit_apart,
+    "no-scan": _scan_never,
+}

@@ -100,7 +100,7 @@ class Account:
 
 @dataclass
 class Books:
-    """All accounts and steady processes, and the moments of all tables."""
+    """Accounts, steady processes, the moments of all tables, and the rows of the bank's own table."""
 
     accounts: dict[str, Account]
     papers: set[str]
@@ -108,6 +108,7 @@ class Books:
     receipts_left: int
     moments: list[tuple[str, datetime | None, datetime | None]]
     tasks: list[tuple[str, datetime, datetime | None]]
+    entries: Counter[tuple[str, str, int]]
 
 
 _MOMENTS = """
@@ -123,10 +124,11 @@ SELECT p.process_id FROM progressor.processes AS p
 JOIN progressor.namespaces AS n USING (namespace_no) WHERE n.name = %s
 """
 _TASKS = "SELECT task_type, scheduled_time, finished_time FROM progressor.tasks"
+_ENTRIES = "SELECT account, nonce, amount FROM bank.entries"
 
 
 async def read_books(client: Client, server: Server, accounts: Iterable[str]) -> Books:
-    """Read everything through the public client; moments and tasks, for all tables, by SQL."""
+    """Read everything through the public client; moments, tasks and the bank's own rows by SQL."""
     found: dict[str, Account] = {}
     for name in accounts:
         with contextlib.suppress(ProcessNotFound):
@@ -136,7 +138,15 @@ async def read_books(client: Client, server: Server, accounts: Iterable[str]) ->
     left = await client.search(namespace=RECEIPTS, limit=1000)
     steady = await client.search(namespace=STEADY)
     papers = {name for (name,) in server.query(_PAPERS, PAPERS)}
-    return Books(found, papers, steady.items, len(left.items), server.query(_MOMENTS), server.query(_TASKS))
+    return Books(
+        found,
+        papers,
+        steady.items,
+        len(left.items),
+        server.query(_MOMENTS),
+        server.query(_TASKS),
+        Counter(server.query(_ENTRIES)),
+    )
 
 
 def by_key(account: Account) -> dict[str, list[Any]]:

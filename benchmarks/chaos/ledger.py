@@ -2,6 +2,7 @@
 
 Rule: every effect leaves one event that names the request's key, a number of this execution (`nonce`) and
 the balance after it; the answer says the same. So a client's record and the history can be compared.
+Deposits and interest stand in the bank's own table too, written in the transactions of their steps.
 """
 
 from __future__ import annotations
@@ -9,8 +10,11 @@ from __future__ import annotations
 import asyncio
 import random
 import secrets
+import time
 from datetime import timedelta
 from typing import Any
+
+from psycopg import AsyncConnection, Connection
 
 from progressor import Namespace, Process, Reject, RetryPolicy
 
@@ -23,6 +27,8 @@ OPENING_BALANCE = 100
 SHARED_ACCOUNTS = tuple(f"shared-{number}" for number in range(8))
 # Whose mailbox is long when commits are lost.
 BRANCH = "branch"
+# The events that have a row in the bank's own table.
+ENTERED = ("deposited", "ticked")
 TICK = timedelta(seconds=0.8)
 RECEIPT_LIFE = timedelta(seconds=1.5)
 # Long enough that whoever asks meanwhile waits.
@@ -56,6 +62,7 @@ _STEADY_TIMEOUT = timedelta(seconds=40)
 # Nobody is there to repair anything: what a fault interrupted is tried again, however often.
 _POLICY = RetryPolicy(initial_interval=timedelta(seconds=0.2), backoff_coefficient=1.0, max_attempts=None)
 _STEP_TIMEOUT = timedelta(seconds=5)
+_ENTER = "INSERT INTO bank.entries (account, nonce, amount) VALUES (%s, %s, %s)"
 
 
 class BadMomentError(Exception):
@@ -91,9 +98,13 @@ def _accounts() -> Namespace:
         return _moved(process, "withdrawn", -args["amount"])
 
     @ns.call
-    async def deposit(process: Process[Any], args: dict[str, int]) -> dict[str, Any]:
+    async def deposit(
+        process: Process[Any], args: dict[str, int], *, connection: AsyncConnection
+    ) -> dict[str, Any]:
+        record = _moved(process, "deposited", args["amount"])
+        await connection.execute(_ENTER, _entry(process, record))
         await _work()
-        return _moved(process, "deposited", args["amount"])
+        return record
 
     @ns.call
     async def note(process: Process[Any]) -> dict[str, Any]:
@@ -112,13 +123,13 @@ def _accounts() -> Namespace:
         return _record(process, "closed", amount=0)
 
     @ns.timeout
-    async def tick(process: Process[Any]) -> None:
-        await _work()
-        if process.state["ticks"] % 5 == 4 and process.task.attempts_count == 0:
-            raise BadMomentError
+    def tick(process: Process[Any], *, connection: Connection) -> None:
+        fails = process.state["ticks"] % 5 == 4 and process.task.attempts_count == 0
         process.state["ticks"] += 1
-        process.state["balance"] += 1
-        _record(process, "ticked", amount=1)
+        connection.execute(_ENTER, _entry(process, _moved(process, "ticked", 1)))
+        time.sleep(_work_seconds())
+        if fails:
+            raise BadMomentError
         process.set_timer(after=TICK)
 
     return ns
@@ -196,7 +207,15 @@ def _record(process: Process[Any], event: str, *, amount: int) -> dict[str, Any]
     return record
 
 
+def _entry(process: Process[Any], record: dict[str, Any]) -> tuple[str, str, int]:
+    return process.process_id, record["nonce"], record["amount"]
+
+
 async def _work() -> None:
+    if seconds := _work_seconds():
+        await asyncio.sleep(seconds)
+
+
+def _work_seconds() -> float:
     # A third waits for nothing: behind its lock it comes to its end, the others go on.
-    if random.randrange(3):
-        await asyncio.sleep(random.uniform(0, _LONGEST_STEP))
+    return random.uniform(0, _LONGEST_STEP) if random.randrange(3) else 0

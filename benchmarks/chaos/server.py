@@ -25,6 +25,13 @@ _ROLE = (
     "GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA progressor TO {role}",
     "GRANT USAGE ON ALL SEQUENCES IN SCHEMA progressor TO {role}",
 )
+# The bank's own table: handlers write to it in the transactions of their steps.
+_BANK = (
+    "CREATE SCHEMA bank",
+    "CREATE TABLE bank.entries (account text NOT NULL, nonce text PRIMARY KEY, amount integer NOT NULL)",
+    "GRANT USAGE ON SCHEMA bank TO {role}",
+    "GRANT SELECT, INSERT ON bank.entries TO {role}",
+)
 _TERMINATE = """
 SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity
 WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()
@@ -43,7 +50,7 @@ class Server:
         # Who works on it is no superuser: what he may do can be taken away.
         self.role = "chaos_app"
         self.role_dsn = psycopg.conninfo.make_conninfo(self.dsn, user=self.role)
-        for statement in _ROLE:
+        for statement in (*_ROLE, *_BANK):
             self.execute(statement.format(role=self.role))
         self.is_up = True
 
