@@ -28,6 +28,10 @@ class Caller:
         self._reply_seconds = reply
         self._asked = set(asked)
 
+    def has_asked(self, key: str) -> bool:
+        """Return whether it, or its predecessor, asked under this key."""
+        return key in self._asked
+
     async def ask(
         self, key: str, verb: str, namespace: str, process: str, name: str | None = None, args: Any = None
     ) -> Any:

@@ -133,7 +133,7 @@ def sums_exact(case: Case) -> Iterator[str]:
     """The money in all accounts is what the clients' records say, plus the interest, less what was lost."""
     opened = moved = 0
     for asked, account in case.requests():
-        if asked.answers and (not case.is_lost(asked) or account.has(asked.key)):
+        if asked.answers and (not case.is_lost(asked) or account.did(asked.key)):
             amount = (asked.args or {}).get("amount", 0)
             opened += asked.args["balance"] if asked.verb == "start" else 0
             moved += {"deposit": amount, "withdraw": -amount}.get(asked.name or "", 0)

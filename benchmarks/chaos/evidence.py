@@ -13,7 +13,7 @@ from typing import Any
 from benchmarks.chaos.journal import Record, read
 from benchmarks.chaos.ledger import ACCOUNTS, PAPERS, RECEIPTS, STEADY
 from benchmarks.chaos.server import Server
-from progressor import Client, HistoryRange, Process, ProcessNotFound, TraceEntry
+from progressor import Client, HistoryRange, Process, ProcessNotFound, TaskStatus, TraceEntry
 
 
 @dataclass
@@ -93,9 +93,10 @@ class Account:
         """Its process id."""
         return self.process.process_id
 
-    def has(self, key: str) -> bool:
-        """Whether a task was made under this key."""
-        return any(entry.idempotency_key == key for entry in self.trace)
+    def did(self, key: str) -> bool:
+        """Whether what was asked under this key was done."""
+        finished = (each for each in self.trace if each.status is TaskStatus.FINISHED)
+        return any(entry.idempotency_key == key for entry in finished)
 
 
 @dataclass
