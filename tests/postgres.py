@@ -44,3 +44,10 @@ def installation() -> Installation:
 def settings() -> dict[str, str]:
     """The variable that has a command start the same programs."""
     return {"PROGRESSOR_POSTGRES_BIN_DIR": str(BIN_DIR or "")}
+
+
+def environment_of_a_run(**more: str) -> dict[str, str]:
+    """The environment of another run of pytest than this one, with the PostgreSQL under test."""
+    of_this = ("PYTEST_", "PROGRESSOR_TEST_RUN")
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(of_this)}
+    return {**kept, **{name: value for name, value in settings().items() if value}, **more}

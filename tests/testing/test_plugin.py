@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
 import sys
@@ -62,14 +61,7 @@ _ANYIO = """
 """
 # The second setting is for pytest-asyncio, which warns without it.
 _INI = "[pytest]\nfilterwarnings = error\nasyncio_default_fixture_loop_scope = function\n"
-RUN = "PROGRESSOR_TEST_RUN"
 SECONDS = 120
-
-
-def _environment(**more: str) -> dict[str, str]:
-    """A run of its own, with the PostgreSQL under test."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST_", RUN))}
-    return {**kept, **{name: value for name, value in postgres.settings().items() if value}, **more}
 
 
 def _begin(folder: Path, *texts: str, options: tuple[str, ...] = (), **more: str) -> subprocess.Popen[str]:
@@ -80,7 +72,7 @@ def _begin(folder: Path, *texts: str, options: tuple[str, ...] = (), **more: str
     return subprocess.Popen(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *options],
         cwd=folder,
-        env=_environment(**more),
+        env=postgres.environment_of_a_run(**more),
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
