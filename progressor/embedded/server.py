@@ -53,13 +53,13 @@ class EmbeddedPostgres:
 
     def __init__(
         self,
-        data_dir: Path | None = None,
+        data_dir: str | Path | None = None,
         *,
-        bin_dir: Path | None = None,
+        bin_dir: str | Path | None = None,
         settings: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
-        self.home = (data_dir or default_data_dir()).expanduser().resolve()
-        self._bin_dir = bin_dir
+        self.home = Path(data_dir or default_data_dir()).expanduser().resolve()
+        self._bin_dir = Path(bin_dir) if bin_dir else None
         self._settings = settings
         self._folder: Path | None = None
         self._users_lock: int | None = None

@@ -8,6 +8,7 @@ if TYPE_CHECKING:
     from progressor.testing.failures import (
         BrokenInWorld as BrokenInWorld,
         RunawayWorld as RunawayWorld,
+        UnreadableStates as UnreadableStates,
         WorldError as WorldError,
     )
     from progressor.testing.steps import (
@@ -22,7 +23,7 @@ else:
     __all__, __getattr__, __dir__ = exports(
         __name__,
         {
-            "failures": "BrokenInWorld RunawayWorld WorldError",
+            "failures": "BrokenInWorld RunawayWorld UnreadableStates WorldError",
             "steps": "Done DoneTimer UnitProcess process step",
             "world": "MakeWorld World",
         },

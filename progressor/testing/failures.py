@@ -39,6 +39,14 @@ class RunawayWorld(WorldError):
     """More steps ran than one advance may have: a handler sets timers that are due at once, say."""
 
 
+class UnreadableStates(WorldError):
+    """Stored states that the types of today cannot read; `faults` has a line for each, without values."""
+
+    def __init__(self, faults: Sequence[str]) -> None:
+        super().__init__("\n".join(faults))
+        self.faults = tuple(faults)
+
+
 class HandlerError(NamedTuple):
     """An exception of a handler, with its task."""
 

@@ -11,6 +11,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
@@ -29,6 +30,7 @@ from progressor.testing.failures import (
     RunawayWorld,
     WorldError,
 )
+from progressor.testing.old_states import read_old_states
 
 MOST_STEPS = 100_000
 """The steps of one advance, unless a world states another number."""
@@ -127,6 +129,14 @@ class World:
         outside stays done: so a test finds an effect that has no idempotency key.
         """
         self._engine.repeat()
+
+    def old_states(self, file: str | Path) -> int:
+        """Read states that an older version stored as the types of today; return how many there are.
+
+        `file` has what `progressor search --json` printed. UnreadableStates names the process, field and
+        rule of each that cannot be read; InvalidRequest if the file has no states of these namespaces.
+        """
+        return read_old_states(file, self._engine.namespaces)
 
     async def broken(self) -> list[BrokenProcess]:
         """Return the processes that are broken now, each with the traceback of its handler."""

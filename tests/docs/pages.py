@@ -3,6 +3,7 @@
 A fenced block may have a comment on the line above it:
 `<!-- served -->`        an engine serves this block's namespaces until the end of the page,
 `<!-- script -->`        the block is a program of its own, which a test runs as one,
+`<!-- test -->`          the block is a file of tests, which pytest runs,
 `<!-- examples/… -->`    the block is all of that file,
 `<!-- not run: why -->`  the block is not executed, and the page says why.
 """
@@ -31,7 +32,7 @@ class Block:
 
     @property
     def runs(self) -> bool:
-        return self.note != "script" and not self.note.startswith("not run: ")
+        return self.note not in {"script", "test"} and not self.note.startswith("not run: ")
 
 
 def pages() -> list[Path]:

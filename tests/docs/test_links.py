@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shlex
 import subprocess
@@ -13,6 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 from progressor.cli.main import app
+from tests import postgres
 from tests.docs.pages import ROOT, blocks, name_of, pages
 from tests.docs.test_code import _execute_all, _served
 
@@ -84,21 +84,30 @@ def test_shell_lines_are_understood(page: str, words: list[str]) -> None:
     assert result.exit_code == 0, result.output
 
 
-def _run_script(page: Path, folder: Path) -> str:
-    """What the page's program prints, beside the page's module, on the database of the environment."""
-    files = {"served": "garage.py", "script": "drive.py"}
+_FILES = {"served": "garage.py", "script": "drive.py", "test": "test_garage.py"}
+
+
+def _run(page: Path, folder: Path, *command: str, **variables: str) -> str:
+    """What a command prints beside the files of the page."""
     for block in blocks(page, "python"):
-        if block.note in files:
-            (folder / files[block.note]).write_text(block.code, encoding="utf-8")
-    script = folder / files["script"]
+        if block.note in _FILES:
+            (folder / _FILES[block.note]).write_text(block.code, encoding="utf-8")
     return subprocess.run(
-        [sys.executable, script],
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        [sys.executable, *command],
+        cwd=folder,
+        env=postgres.environment_of_a_run(PYTHONPATH=f"{ROOT}:{folder}", **variables),
         stdout=subprocess.PIPE,
         text=True,
         timeout=60,
         check=True,
     ).stdout
+
+
+def test_the_test_of_the_tutorial_passes(server: str, tmp_path: Path) -> None:
+    """A day and a year of its car park pass in a moment."""
+    command = ("-m", "pytest", "-q", "-p", "no:cacheprovider")
+    said = _run(ROOT / "docs/tutorial.md", tmp_path, *command, PROGRESSOR_TEST_DATABASE_URL=server)
+    assert "1 passed" in said
 
 
 def test_the_tutorial_does_what_it_says(dsn: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -113,7 +122,7 @@ def test_the_tutorial_does_what_it_says(dsn: str, monkeypatch: pytest.MonkeyPatc
             if name == "docs/tutorial.md" and words[0] != "dev":
                 result = CliRunner().invoke(app, words)
                 said.append((result.exit_code, " ".join(words), result.output))
-        drive = _run_script(page, tmp_path)
+        drive = _run(page, tmp_path, _FILES["script"])
     assert [line.partition(":")[0] for line in drive.splitlines()] == ["owed", "refused", "leaving", "paid"]
     refused = [(words, output) for status, words, output in said if status]
     assert {status for status, _, _ in said} == {0, 1, 2}

@@ -215,3 +215,10 @@ def test_a_folder_that_is_gone_is_named(monkeypatch: pytest.MonkeyPatch, tmp_pat
     with pytest.raises(StorageUnavailable, match="the present folder is gone"):
         EmbeddedPostgres()
     monkeypatch.chdir(tmp_path)
+
+
+def test_folders_may_be_named_by_texts(tmp_path: Path) -> None:
+    """As by paths."""
+    assert EmbeddedPostgres(str(tmp_path / "data")).home == tmp_path / "data"
+    with pytest.raises(StorageUnavailable, match=re.escape(str(tmp_path))):
+        EmbeddedPostgres(tmp_path / "data", bin_dir=str(tmp_path)).start()
