@@ -15,7 +15,7 @@ from typing import NamedTuple
 # Repairs of a bulk that are under way at once; so many may still run after it was stopped.
 MOST_UNDER_WAY = 1000
 # The fields of a bulk that count processes.
-COUNTS = ("looked_at", "passed_by", "begun", "repaired", "refused", "failed", "removed")
+COUNTS = ("looked_at", "passed_by", "begun", "repaired", "refused", "failed", "removed", "redone")
 
 # The most lost time that a bulk makes up for after it was held up.
 _BURST = timedelta(seconds=1)
@@ -49,7 +49,8 @@ class Bulk:
     because somebody removed the process; the others are under way. `passed_by` counts processes that
     matched and were left alone: repaired or removed meanwhile, in repair, or broken anew. `left` counts
     those that match and are to come, None if they were not counted; there may be more if `has_more`.
-    `rate` is in repairs per second.
+    `rate` is in repairs per second. With `redo`, the call or notify that broke a process is run again once
+    the process is repaired; `redone` counts the redos that were accepted, however they end.
     """
 
     bulk_id: int
@@ -61,6 +62,7 @@ class Bulk:
     simple: bool
     detail_like: str | None = None
     handler: str | None = None
+    redo: bool = False
     looked_at: int = 0
     passed_by: int = 0
     begun: int = 0
@@ -68,6 +70,7 @@ class Bulk:
     refused: int = 0
     failed: int = 0
     removed: int = 0
+    redone: int = 0
     last_error: str | None = None
     left: int | None = None
     has_more: bool = False
@@ -154,10 +157,13 @@ class HeldBulk(Bulk):
             return 0
         return max(0, min(most, 1 + behind // self.pace, MOST_UNDER_WAY - self.under_way))
 
-    def advance(self, look: BulkLook, ended: Ended, *, begun: int = 0, done: int = 0) -> BulkRound:
+    def advance(
+        self, look: BulkLook, ended: Ended, *, begun: int = 0, done: int = 0, redone: int = 0
+    ) -> BulkRound:
         """Return the bulk after a round that began the repairs of so many of the chosen processes.
 
         `done` of these repairs have ended already. A process that was chosen and not begun is passed by.
+        So many requests were `redone`.
         """
         new = {
             "looked_at": look.last.place if look.last else 0,
@@ -167,6 +173,7 @@ class HeldBulk(Bulk):
             "refused": ended.refused,
             "failed": ended.failed,
             "removed": ended.removed,
+            "redone": redone,
         }
         counts = {name: getattr(self, name) + count for name, count in new.items()}
         paced_at = max(self.paced_at, self.now - _BURST) + begun * self.pace
@@ -182,6 +189,11 @@ class HeldBulk(Bulk):
             still_since=max(self.now, paced_at) if any(new.values()) else self.still_since,
         )
         return BulkRound(_settled(after), new)
+
+    def redo_some(self, redone: int, error: str | None = None) -> BulkRound:
+        """Return the bulk after a round that only ran requests again; `error` is of one that cannot be."""
+        look = BulkLook(self.at_end, pause=timedelta())
+        return self.advance(look, Ended(last_error=error), redone=redone)
 
     def give_up(self, tried: Candidate | None, error: str) -> BulkRound:
         """Return the bulk after a round that failed: it passes by the process that was tried.

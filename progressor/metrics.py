@@ -138,7 +138,7 @@ RUN_AGAIN = Counter(
 )
 REJECTED = Counter("progressor_rejected", "Requests that a handler rejected", (_NAMESPACE,))
 BROKEN = Counter("progressor_broken", "Processes that broke", (_NAMESPACE,))
-BULK_OUTCOMES = ("passed_by", "begun", "repaired", "refused", "failed", "removed")
+BULK_OUTCOMES = ("passed_by", "begun", "repaired", "refused", "failed", "removed", "redone")
 BULK_REPAIRS = Counter(
     "progressor_bulk_repairs",
     "Processes that bulks passed by, repairs that they began, and the outcomes of these",

@@ -206,6 +206,7 @@ def _lines(bulk: Bulk) -> list[tuple[str, Text]]:
         ("refused", f"{bulk.refused:,}"),
         ("failed", f"{bulk.failed:,}"),
         ("removed", f"{bulk.removed:,}"),
+        *([("redone", f"{bulk.redone:,}")] if bulk.redo else []),
     ]
     if bulk.status in (BulkStatus.STOPPING, BulkStatus.STOPPED):
         lines.append(("left", "what it has not begun stays broken"))
@@ -229,7 +230,8 @@ def _filter(bulk: Bulk) -> str:
     wanted = [] if bulk.detail_like is None else [f"detail like {bulk.detail_like!r}"]
     wanted += [] if bulk.handler is None else [f"broken by {bulk.handler}"]
     how = "without a handler" if bulk.simple else "by the repair handler"
-    return f"{' and '.join(wanted) or 'all that are broken'}, {how}"
+    again = ", with redo" if bulk.redo else ""
+    return f"{' and '.join(wanted) or 'all that are broken'}, {how}{again}"
 
 
 def _list_view(found: list[Bulk]) -> Listing:

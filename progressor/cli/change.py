@@ -136,6 +136,14 @@ def repair(
     simple: Annotated[
         bool, typer.Option("--simple", rich_help_panel=_MANY, help="Without a handler, as simple-repair.")
     ] = False,
+    redo: Annotated[
+        bool,
+        typer.Option(
+            "--redo",
+            rich_help_panel=_MANY,
+            help="Run the call that broke each process again, once repaired.",
+        ),
+    ] = False,
     rate: Annotated[
         str | None,
         typer.Option(rich_help_panel=_MANY, help="The highest rate: 50/s, 90/m.", show_default="50/s"),
@@ -171,12 +179,12 @@ def repair(
             bulk.preview(settings, of_namespace, wanted, machine=json)
             return
         pace = {} if rate is None else {"rate": bulk.read_rate(rate)}
-        how = {"simple": simple, "idempotency_key": idempotency_key}
+        how = {"simple": simple, "redo": redo, "idempotency_key": idempotency_key}
         # The first argument is then ARGS, no namespace.
         given = read_json(namespace, "ARGS")
         bulk.begin(settings, of_namespace, given, {**wanted, **how, **pace}, watch=watch, machine=json)
         return
-    of_many = any(wanted.values()) or simple or rate is not None or dry_run or watch
+    of_many = any(wanted.values()) or simple or redo or rate is not None or dry_run or watch
     _refuse(not of_many, "for many processes, say of which namespace")
     if namespace is None or process_id is None:
         raise typer.BadParameter(

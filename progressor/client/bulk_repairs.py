@@ -44,13 +44,15 @@ class BulkRepairing:
         detail_like: str | None = None,
         handler: str | None = None,
         simple: bool = False,
+        redo: bool = False,
         rate: float = 50.0,
         idempotency_key: str | None = None,
     ) -> Bulk:
         """Repair all processes that are broken now and match, in the background, `rate` a second.
 
-        A key that was used before for the same bulk returns that bulk. Raise InvalidRequest if the key was
-        used for another bulk, or if `simple` has args, and NamespaceNotFound.
+        With `redo`, the call or notify that broke a process is run again, once, as by `Client.redo`, when
+        the process is repaired. A key that was used before for the same bulk returns that bulk. Raise
+        InvalidRequest if the key was used for another bulk, or if `simple` has args, and NamespaceNotFound.
         """
         _check_filter(detail_like, handler)
         if simple and args is not None:
@@ -61,7 +63,7 @@ class BulkRepairing:
         request = self._dispatcher.make(
             TaskType.REPAIR, namespace, "bulk", None if simple else args, idempotency_key, None, name
         )
-        asked = [namespace, detail_like, handler, simple, pace, request.request_hash.hex()]
+        asked = [namespace, detail_like, handler, simple, redo, pace, request.request_hash.hex()]
         sealed = await self._dispatcher.sealed(request)
         made = await self._node.storage.make_bulk(
             NewBulk(
@@ -69,6 +71,7 @@ class BulkRepairing:
                 detail_like=detail_like,
                 handler=handler,
                 simple=simple,
+                redo=redo,
                 args=sealed.args,
                 request_hash=request.request_hash,
                 idempotency_key=request.idempotency_key,

@@ -71,6 +71,9 @@ class BulkRunner(PeriodicService):
             kind: Kind = "timers" if bulk.simple else "calls"
             self._node.ring(bulk.namespace, kind)
             self._node.wake(bulk.namespace, kind)
+        if new["redone"]:
+            self._node.ring(bulk.namespace, "calls")
+            self._node.wake(bulk.namespace, "calls")
         if bulk.status.is_final:
             log.info("bulk ended", extra=_facts(bulk))
 

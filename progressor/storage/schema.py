@@ -379,6 +379,9 @@ bulks = Table(
         for name in ("looked_at", "passed_by", "begun", "repaired", "refused", "failed", "removed")
     ),
     Column("last_error", Text),
+    # Whether the requests that broke its processes are run again; how many were.
+    Column("redo", Boolean, nullable=False, server_default=text("false")),
+    Column("redone", BigInteger, nullable=False, server_default=text("0")),
     UniqueConstraint("idempotency_key", name="bulks_idempotency_key"),
     CheckConstraint("status IN ('running', 'stopping', 'stopped', 'finished')", name="status"),
     CheckConstraint("(ended_at IS NOT NULL) = (status IN ('stopped', 'finished'))", name="ended_at"),
@@ -394,6 +397,8 @@ bulk_repairs = Table(
     Column("bulk_id", BigInteger, nullable=False),
     Column("process_no", BigInteger, nullable=False),
     Column("task_id", BigInteger, nullable=False),
+    # The task to run again once the repair has ended well; NULL if there is none, or it was.
+    Column("redo_task_id", BigInteger),
     PrimaryKeyConstraint("bulk_id", "process_no"),
     comment="Repairs that a bulk has begun and of which it has not seen the end.",
     postgresql_with=_HOT,

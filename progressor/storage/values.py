@@ -377,6 +377,7 @@ class NewBulk(NamedTuple):
     idempotency_key: str
     bulk_hash: bytes
     pace: timedelta
+    redo: bool = False
 
 
 class Removed(NamedTuple):

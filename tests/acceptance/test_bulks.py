@@ -63,6 +63,25 @@ async def test_all_that_match_are_repaired(serve: MakeClient) -> None:
     assert [each.bulk_id for each in await client.bulks()] == [bulk.bulk_id]
 
 
+@pytest.mark.parametrize("simple", [False, True], ids=["handler", "simple"])
+async def test_requests_that_broke_are_run_again(serve: MakeClient, simple: bool) -> None:
+    """Once each, after its repair: with a gate that is open by now, and linked in the trace."""
+    scripted = Scripted()
+    client = await serve(scripted.namespace)
+    for name in NAMES:
+        await client.start(NS, name, Act(add=1))
+        with pytest.raises(HandlerFailed):
+            await client.call(NS, name, "act", Act(add=5, fail_once=name))
+    broke = {name: (await client.get(NS, name)).corrupted_by for name in NAMES}
+    bulk = await client.repair_all(NS, simple=simple, redo=True, rate=1000)
+    done = await ended(client, bulk)
+    assert (done.redo, done.repaired, done.redone, done.last_error) == (True, 5, 5, None)
+    for name in NAMES:
+        (redo,) = [each for each in await client.trace(NS, name) if each.redoes is not None]
+        assert redo.redoes == broke[name]
+        assert await client.result(NS, name, redo.task_id) == 6
+
+
 async def test_what_a_handler_says_is_counted(serve: MakeClient) -> None:
     """Refused and failed repairs leave their processes broken, and are told."""
     client = await serve(Scripted().namespace)

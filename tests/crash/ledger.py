@@ -27,8 +27,11 @@ OPTIONS: dict[str, Any] = {
 CLIENT_OPTIONS: dict[str, Any] = {"lease_age": OPTIONS["lease_age"]}
 
 
-def account(*, deposits_wait: bool = False, writes: bool = False) -> Namespace:
-    """The namespace; `writes`: a deposit writes a row of the user's table in its transaction."""
+def account(*, deposits_wait: bool = False, writes: bool = False, spoils: bool = True) -> Namespace:
+    """The namespace; `writes`: a deposit writes a row of the user's table in its transaction.
+
+    Without `spoils` the bug is mended.
+    """
     ns = Namespace(NAMESPACE, on_zombie="retry", concurrency=10)
 
     @ns.init
@@ -56,7 +59,9 @@ def account(*, deposits_wait: bool = False, writes: bool = False) -> Namespace:
 
     @ns.call
     async def spoil(process: Process[Any]) -> None:
-        raise ConnectionError("the bank does not answer")
+        if spoils:
+            raise ConnectionError("the bank does not answer")
+        process.emit("spent")
 
     @ns.repair
     async def mend(process: Process[Any]) -> None:

@@ -95,6 +95,12 @@ BULK_RUNNER = [
     for verb in ("next_bulk", "running_bulks", "lock_bulk", "look_bulk", "choose_bulk", "note_bulk")
     for phase in ("before", "sent", "after")
 ]
+# And of one that runs requests again.
+REDOING_BULK_RUNNER = [
+    f"{verb}:{phase}"
+    for verb in ("due_redos", "broken_requests", "copy_request", "note_redos", "note_bulk", "settle_bulk")
+    for phase in ("before", "sent", "after")
+]
 STOP = [
     *(f"hand_back:{phase}" for phase in ("before", "sent", "after")),
     *(f"deregister:{phase}" for phase in ("before", "after")),

@@ -257,12 +257,18 @@ async def test_a_zombie_collector_dies(known: str, point: str) -> None:
 
 
 @pytest.fixture
-async def bulk(known: str, simple: bool) -> Bulk:
+def redo() -> bool:
+    """Whether a bulk runs the requests again that broke the accounts."""
+    return False
+
+
+@pytest.fixture
+async def bulk(known: str, simple: bool, redo: bool) -> Bulk:
     """A bulk for the spoilt accounts, some a second; two more broke after it was made."""
     async with Engine(known, [account()], zombie_collector=False, **OPTIONS) as engine:
         await spoil(engine.client, *SPOILT, "again")
         await engine.client.start(NAMESPACE, "later", {"tick_ms": 3_600_000}, idempotency_key="open-later")
-        made = await engine.client.repair_all(NAMESPACE, simple=simple, rate=3)
+        made = await engine.client.repair_all(NAMESPACE, simple=simple, redo=redo, rate=3)
         await engine.client.simple_repair(NAMESPACE, "again")
         await spoil(engine.client, "again", "later")
     return made
@@ -319,6 +325,26 @@ async def test_a_bulk_runner_dies(known: str, bulk: Bulk, point: str) -> None:
     check_invariants(known)
     async with Engine(known, [account()], **OPTIONS):
         await check_bulk(known, bulk)
+
+
+@pytest.mark.parametrize(("simple", "redo"), [(True, True)])
+@pytest.mark.parametrize("point", points.REDOING_BULK_RUNNER)
+async def test_a_bulk_runner_dies_that_redoes(known: str, bulk: Bulk, point: str) -> None:
+    """Whatever it had done: each request that broke an account is run again once, and no other."""
+    await die("collector", point, known, nth=2)
+    check_invariants(known)
+    async with Engine(known, [account(spoils=False)], **OPTIONS) as engine:
+        await check_bulk(known, bulk)
+        assert (await engine.client.bulk(bulk.bulk_id)).redone == len(SPOILT)
+        for name in SPOILT:
+            trace = await engine.client.trace(NAMESPACE, name)
+            (spoilt,) = [task for task in trace if task.redone_by is not None]
+            (redone,) = [task for task in trace if task.redoes is not None]
+            assert (spoilt.name, spoilt.status, redone.redoes) == ("spoil", "error", spoilt.task_id)
+            await engine.client.result(NAMESPACE, name, redone.task_id)
+            events = [event.name for event in (await engine.client.get(NAMESPACE, name)).history]
+            assert events == ["opened", "spent"]
+        assert (await engine.client.get(NAMESPACE, "later")).status == "error"
 
 
 @pytest.mark.parametrize("simple", [False, True], ids=["handler", "simple"])

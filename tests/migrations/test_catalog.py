@@ -26,6 +26,7 @@ LANDED = {
     "0006_births.py": "f5d1a02c2d9bb02ea9e7bfd38698261ab841d3aaa7b8f03dec4641351d211632",
     "0007_pause_reason.py": "f24ccd43f1bb11175d18c88f570449f01632c82417f61c02440db2ce589f496f",
     "0008_kept_answers.py": "af642f83c3da34b6f31d8f3dab4417d9d4dc23776c4c1972cb62f339b2f3d591",
+    "0009_bulk_redos.py": "1895121457021b4f234971ce7140ffbbdb8accdc99c618435d8a45b34a1a77bd",
 }
 LISTED = ROOT / "progressor" / "storage" / "catalog.txt"
 

@@ -14,13 +14,14 @@ import pytest
 from progressor import bulks as machine
 from progressor.bulks import COUNTS, Bulk, BulkRound, BulkStatus
 from progressor.config import RetryPolicy
+from progressor.inputs import redo_key
 from progressor.model import Intent, Success, TaskType
 from progressor.storage.admin import bulks as bulks_module
 from progressor.storage.doctor import examine
 from progressor.storage.operations import Storage
 from progressor.storage.postgres.pipeline import Session
 from progressor.storage.postgres.pool import SessionPool
-from progressor.storage.values import NewBulk
+from progressor.storage.values import NewBulk, TaskRef
 from progressor.transitions import decide
 from tests.support import (
     MICROSECOND,
@@ -196,6 +197,109 @@ async def test_with_a_handler(storage: Storage, tables: Tables) -> None:
     }
     assert tables.execute("SELECT * FROM bulk_repairs") == []
     assert statuses(tables) == {"well": "running", "failing": "error", "refusing": "error"}
+
+
+async def break_by_pay(storage: Storage, *names: str) -> dict[str, TaskRef]:
+    """Break these processes by a call with arguments."""
+    broke = {}
+    for name in names:
+        await start(storage, name)
+        step = await hold(storage, request(name, name="pay", args=name.encode()))
+        await save(storage, step, fail())
+        broke[name] = TaskRef.of(step.task, step.process)
+    return broke
+
+
+async def redos(storage: Storage, now: Any = LATER) -> dict[str, tuple[TaskType, str | None, bytes | None]]:
+    """The requests that wait, claimed."""
+    return {
+        each.task.process_id: (each.task.task_type, each.task.name, each.task.args)
+        for each in await claim_calls(storage, now=now)
+    }
+
+
+@pytest.mark.parametrize("simple", [True, False], ids=["simple", "handler"])
+async def test_with_redo(storage: Storage, tables: Tables, simple: bool) -> None:
+    """Each repaired process gets the call that broke it once more; a timer or an init is not redone."""
+    await break_by_pay(storage, "a", "b", "refusing")
+    await break_process(storage, "timer", by_timer=True)
+    await break_init(storage, "init")
+    await make(storage, simple=simple, redo=True)
+    done = await one_round(storage)
+    assert done.bulk.begun == 5
+    if not simple:
+        held = {each.task.process_id: each for each in await claim_calls(storage, now=LATER)}
+        for name in ("a", "b", "timer"):
+            await save(storage, held[name], resume(), now=LATER)
+        await save(storage, held["refusing"], refuse_repair("not now"), now=LATER)
+        await storage.remove(NS, "init")
+    else:
+        await storage.remove(NS, "refusing")
+        await storage.remove(NS, "init")
+    done = await one_round(storage, LATER + SECOND)
+    assert done.new == dict.fromkeys(COUNTS, 0) | {"redone": 2}
+    assert done.bulk.status is BulkStatus.RUNNING
+    claimed = await redos(storage, LATER + SECOND)
+    assert claimed == {name: (TaskType.CALL, "pay", name.encode()) for name in ("a", "b")}
+    done = await one_round(storage, LATER + MINUTE)
+    assert (done.bulk.status, done.bulk.redone) == (BulkStatus.FINISHED, 2)
+    assert (done.bulk.repaired, done.bulk.under_way) == (3, 0)
+    made_by_redos = "SELECT task_id FROM tasks WHERE starts_with(idempotency_key, 'progressor:redo:')"
+    assert len(tables.execute(made_by_redos)) == 2
+
+
+async def test_a_redo_of_what_breaks_again_or_is_redone(storage: Storage) -> None:
+    """A process that broke anew gets none, and one that somebody else redid no second one."""
+    broke = await break_by_pay(storage, "again", "redone", "well")
+    await make(storage, redo=True)
+    await one_round(storage)
+    await save(storage, await hold(storage, request("again"), now=LATER), fail(), now=LATER)
+    old = broke["redone"]
+    asked = request("redone", key=redo_key(old.task_id), worker_id=None, args=None, name="pay")
+    await storage.redo([asked._replace(redoes=old.key, request_hash=old.request_hash or b"")], now=LATER)
+    done = await run(storage, now=LATER + SECOND)
+    assert counts(done) == {"looked_at": 3, "begun": 3, "repaired": 3, "redone": 1}
+    assert set(await redos(storage, LATER + MINUTE)) == {"redone", "well"}
+
+
+async def test_a_redo_that_is_stopped(storage: Storage) -> None:
+    """What was repaired is run again, though the bulk was stopped meanwhile; no repair begins."""
+    await break_by_pay(storage, "a", "b")
+    made = await make(storage, redo=True)
+    await one_round(storage, most=1)
+    await storage.stop_bulk(made.bulk_id, now=LATER)
+    bulk = await run(storage, now=LATER + SECOND)
+    assert bulk.status is BulkStatus.STOPPED
+    assert counts(bulk) == {"looked_at": 1, "begun": 1, "repaired": 1, "redone": 1}
+    assert set(await redos(storage, LATER + MINUTE)) == {"a"}
+
+
+async def test_a_redo_that_cannot_be(storage: Storage, tables: Tables) -> None:
+    """It is passed by, with the reason; the others are run again."""
+    await break_by_pay(storage, "a", "bad", "c")
+    tables.execute(
+        "ALTER TABLE tasks ADD CONSTRAINT test "
+        "CHECK (process_no <> 2 OR idempotency_key NOT LIKE 'progressor:redo:%%') NOT VALID"
+    )
+    await make(storage, redo=True)
+    bulk = await run(storage)
+    assert counts(bulk) == {"looked_at": 3, "begun": 3, "repaired": 3, "redone": 2}
+    assert bulk.last_error is not None
+    assert bulk.last_error.startswith("bad: it cannot be run again: PostgreSQL refused a value")
+    tables.execute("ALTER TABLE tasks DROP CONSTRAINT test")
+
+
+async def test_a_lost_answer_of_a_redo(dsn: str, storage: Storage) -> None:
+    """The round was committed: its next try finds nothing due, and the request is not run a third time."""
+    await break_by_pay(storage, "a")
+    await make(storage, redo=True)
+    await one_round(storage)
+    lossy = LossyConnections(dsn, limit=2)
+    lossy.late = 1
+    bulk = await run(other(lossy), now=LATER + SECOND)
+    assert (lossy.late, bulk.redone) == (0, 1)
+    await lossy.close()
+    assert set(await redos(storage, LATER + MINUTE)) == {"a"}
 
 
 FILTERS: list[tuple[dict[str, str], set[str]]] = [
@@ -632,7 +736,7 @@ async def test_the_doctor_adds_up(storage: Storage, dsn: str, tables: Tables) ->
     assert found() == []
     lost = tables.execute("DELETE FROM bulk_repairs RETURNING *")
     assert found() == ["bulk 1 (running) began 1 repairs, 0 have ended and 0 are looked for"]
-    tables.execute("INSERT INTO bulk_repairs VALUES (%s, %s, %s)", *lost[0].values())
+    tables.execute("INSERT INTO bulk_repairs VALUES (%s, %s, %s, %s)", *lost[0].values())
     tables.execute("INSERT INTO bulk_repairs VALUES (7, 1, 1)")
     assert found() == ["1 repairs are looked for by bulk 7, which is not there"]
     tables.execute("DELETE FROM bulk_repairs WHERE bulk_id = 7")

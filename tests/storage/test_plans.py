@@ -71,6 +71,7 @@ OTHER_STATEMENTS = {
     *("set_paused", "known_namespaces", "all_workers", "retire_patience", "bury_patience"),
     # See test_cost_where_many_bulks_have_ended.
     *("make_bulk", "bulk_of_key", "bulks", "stop_bulk", "next_bulk", "lock_bulk", "note_bulk"),
+    "note_redos",
     "running_bulks",
     # Settings of a step in the transaction of its handler: they read no table.
     *("constraints", "reset_role", "step_guards", "step_mark"),
@@ -349,12 +350,15 @@ async def bulks(storage: Storage) -> None:
     """A bulk that begins a repair, one that needs no handler, a preview, and what is asked of them."""
     await break_process(storage, "p9")
     await break_process(storage, "p10")
+    await break_process(storage, "p11")
     await storage.preview_bulk(NS, detail_like=None, handler=None)
     late = T0 + timedelta(minutes=1)
-    for key, simple in (("first", False), ("second", True)):
-        item = NewBulk(NS, None, None, simple, None, b"hash", key, b"hash", SECOND)
+    for key, simple, redo in (("first", False, False), ("second", True, False), ("third", True, True)):
+        item = NewBulk(NS, None, None, simple, None, b"hash", key, b"hash", SECOND, redo)
         made = await storage.make_bulk(item, now=T0 + SECOND)
         await storage.run_bulk(now=late, most=1)
+        if redo:
+            await storage.run_bulk(now=late + SECOND, most=1)
         await storage.bulk(made.bulk.bulk_id)
         await storage.stop_bulk(made.bulk.bulk_id)
     await storage.next_bulk()
@@ -591,6 +595,7 @@ OVERSEEING: dict[str, tuple[dict[str, str], int, int]] = {
         25,
         200,
     ),
+    "broken_requests": ({"process_no": f"'{{{', '.join(map(str, range(1, 21)))}}}'"}, 25, 200),
     "settle_bulk": ({"bulk_id": "7"}, 100, 2500),
 }
 

@@ -100,14 +100,21 @@ class HttpOperating:
         detail_like: str | None = None,
         handler: str | None = None,
         simple: bool = False,
+        redo: bool = False,
         rate: float = 50.0,
         idempotency_key: str | None = None,
     ) -> Bulk:
         """Make a bulk, as Client.repair_all; raise InvalidRequest and NamespaceNotFound as it does."""
         key = new_key() if idempotency_key is None else check_key(idempotency_key)
-        wanted = {"detail_like": detail_like, "handler": handler, "simple": simple, "rate": rate}
+        how = {"simple": simple, "redo": redo, "rate": rate}
         answer = await self._make(
-            {"namespace": check_namespace(namespace), **members_for("args", args), **wanted},
+            {
+                "namespace": check_namespace(namespace),
+                **members_for("args", args),
+                **how,
+                "detail_like": detail_like,
+                "handler": handler,
+            },
             {headers.IDEMPOTENCY_KEY: headers.shown_key(key)},
         )
         return _BULK.validate_json(answer.content)

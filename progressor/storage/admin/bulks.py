@@ -3,8 +3,9 @@
 Rule: a round is one transaction. It holds the row of its bulk, so no two run one bulk at once and a dead
 runner loses it; what it begins, how far it came and what it counted commit together, so nothing is
 repeated or forgotten wherever it dies. A process is repaired only if it is, behind its own lock, still
-broken as it was when the bulk was made; and under a key of bulk and process, so never twice. Room, counts
-and place are those of `progressor.bulks`.
+broken as it was when the bulk was made; and under a key of bulk and process, so never twice. A round either
+runs requests of repaired processes again or begins repairs, so it locks processes once. Room, counts and
+place are those of `progressor.bulks`.
 """
 
 from __future__ import annotations
@@ -27,17 +28,18 @@ from progressor.bulks import (
     HeldBulk,
 )
 from progressor.errors import InvalidRequest
+from progressor.inputs import redo_key
 from progressor.model import ProcessStatus, TaskStatus, TaskType, new_lease
 from progressor.rights import like
-from progressor.storage.params import request_columns
+from progressor.storage.params import redo_columns, request_columns
 from progressor.storage.postgres.arrays import bigints, texts
 from progressor.storage.postgres.pipeline import Session
 from progressor.storage.postgres.retry import one_or_one_of
 from progressor.storage.postgres.sqlstates import BatchRefused
 from progressor.storage.postgres.transactions import Transactions
 from progressor.storage.rows import record_of
-from progressor.storage.statements import Params, Row
-from progressor.storage.values import NewBulk, Request
+from progressor.storage.statements import REDO, Params, Row
+from progressor.storage.values import NewBulk, Request, TaskKey
 
 B = TypeVar("B", bound=Bulk)
 
@@ -67,10 +69,11 @@ class RunningBulks(NamedTuple):
 
 @dataclass(slots=True)
 class _Try:
-    """The last try of a round: the place at which it began, and the processes that it was to repair."""
+    """The last try of a round: its place, the processes to repair, and the requests to run again."""
 
     place: object = None
     chosen: Sequence[Candidate] = ()
+    redos: Sequence[Row] = ()
 
 
 class Bulks(Transactions):
@@ -146,7 +149,7 @@ class Bulks(Transactions):
             try:
                 return await self._round(partial(_carry, most=room, tried=tried), room, now)
             except (BatchRefused, InvalidRequest) as error:
-                reason = f"it cannot be repaired: {error}"
+                reason = str(error)
         return await self._round(partial(_give_up, tried=tried, reason=reason), 1, now)
 
     async def _round(
@@ -164,8 +167,14 @@ class Bulks(Transactions):
 
 
 async def _carry(session: Session, bulk: HeldBulk, *, most: int, tried: _Try) -> BulkRound:
-    """Count ended repairs, and begin those of the next processes, as far as there is room."""
-    tried.place, tried.chosen, room = bulk.place, (), bulk.room(most)
+    """Run requests of repaired processes again; if none are due, count ended repairs and begin others."""
+    tried.place, tried.chosen, tried.redos = bulk.place, (), ()
+    if bulk.redo:
+        due = {"bulk_id": bulk.bulk_id, "room": most}
+        tried.redos = (await session.transact({"due_redos": due}))["due_redos"]
+    if tried.redos:
+        return await _redo(session, bulk, tried.redos)
+    room = bulk.room(most)
     params = {**asdict(bulk), "until": bulk.created_at, "room": room, "looks": _LOOKS}
     statements = ("settle_bulk", "look_bulk") if room else ("settle_bulk",)
     found = await session.transact(dict.fromkeys(statements, params))
@@ -181,17 +190,44 @@ async def _carry(session: Session, bulk: HeldBulk, *, most: int, tried: _Try) ->
 
 
 async def _give_up(session: Session, bulk: HeldBulk, *, tried: _Try, reason: str) -> BulkRound | None:
-    """Pass by the only process that was tried, unless another runner went on since."""
+    """Pass by the only process or redo that was tried, unless another runner went on since."""
+    if tried.redos:
+        redo = tried.redos[0]
+        is_due = await _forget(session, bulk, [redo])
+        passed = bulk.redo_some(0, f"{redo['process_id']}: it cannot be run again: {reason}")
+        return await _note(session, passed, ()) if is_due else None
     if tried.place != bulk.place:
         return None
-    return await _note(session, bulk.give_up(tried.chosen[0] if tried.chosen else None, reason), ())
+    tried_one = tried.chosen[0] if tried.chosen else None
+    return await _note(session, bulk.give_up(tried_one, f"it cannot be repaired: {reason}"), ())
 
 
 async def _note(session: Session, done: BulkRound, under_way: Sequence[Row]) -> BulkRound:
     """Store the round, with the repairs that are under way since."""
-    keys = {name: bigints([row[name] for row in under_way]) for name in ("process_no", "task_id")}
+    names = ("process_no", "task_id", "redo_task_id")
+    keys = {name: bigints([row[name] for row in under_way]) for name in names}
     await session.transact({"note_bulk": {**asdict(done.bulk), **keys}})
     return done
+
+
+async def _redo(session: Session, bulk: HeldBulk, due: Sequence[Row]) -> BulkRound:
+    """Accept these requests once more, of the processes that still run, and forget that they are due."""
+    requests = [_redo_of(bulk, row) for row in due if row["task_type"] is not None]
+    redone = 0
+    if requests:
+        params = {**redo_columns(requests), "now": bulk.now}
+        rows = (await session.transact(dict.fromkeys(REDO, params)))["prepare_call"]
+        # A redo with another lease was asked for by somebody else, before.
+        redone = sum(bool(row["own"]) for row in rows)
+    await _forget(session, bulk, due)
+    return await _note(session, bulk.redo_some(redone), ())
+
+
+async def _forget(session: Session, bulk: HeldBulk, redos: Sequence[Row]) -> bool:
+    """Note that these are no longer due; return whether any was."""
+    numbers = bigints([row["process_no"] for row in redos])
+    params = {"bulk_id": bulk.bulk_id, "process_no": numbers}
+    return bool((await session.transact({"note_redos": params}))["note_redos"])
 
 
 async def _begin(session: Session, bulk: HeldBulk, chosen: Sequence[Candidate]) -> list[Row]:
@@ -200,20 +236,29 @@ async def _begin(session: Session, bulk: HeldBulk, chosen: Sequence[Candidate]) 
     numbers = {"process_no": bigints([each.process_no for each in chosen])}
     params = {**request_columns(requests), "now": bulk.now}
     verb = "simple_repair" if bulk.simple else "prepare_repair"
+    # Read before the repair, which forgets them.
+    broken_by: dict[str, Params] = {"broken_requests": numbers} if bulk.redo else {}
     statements: dict[str, Params] = {
         "lock": numbers,
         "choose_bulk": {**numbers, "until": bulk.created_at, "until_task": bulk.until_task},
+        **broken_by,
         verb: params,
         "prepared": params,
     }
-    rows = (await session.transact(statements))["prepared"]
+    results = await session.transact(statements)
+    redos = {row["process_no"]: row["task_id"] for row in results.get("broken_requests", ())}
     # A repair with another key or lease was begun by somebody else, or before.
-    return [row for row in rows if row["task_id"] is not None and row["own"]]
+    return [
+        {**row, "redo_task_id": redos.get(row["process_no"])}
+        for row in results["prepared"]
+        if row["task_id"] is not None and row["own"]
+    ]
 
 
 def _is_done(row: Row) -> bool:
-    """Return whether the repair has ended: neither a repair handler nor an init has to run."""
-    return bool(row["task_status"] == TaskStatus.FINISHED and row["status"] != ProcessStatus.INIT)
+    """Return whether the repair has ended: no repair handler, init or redo has to come."""
+    has_ended = row["task_status"] == TaskStatus.FINISHED and row["status"] != ProcessStatus.INIT
+    return bool(has_ended and row["redo_task_id"] is None)
 
 
 def _request_of(bulk: HeldBulk, process_id: str) -> Request:
@@ -228,6 +273,25 @@ def _request_of(bulk: HeldBulk, process_id: str) -> Request:
         lease=new_lease(),
         name="simple_repair" if bulk.simple else None,
         args=None if bulk.simple else bulk.args,
+    )
+
+
+def _redo_of(bulk: HeldBulk, row: Row) -> Request:
+    return Request(
+        namespace=bulk.namespace,
+        process_id=row["process_id"],
+        task_type=TaskType(row["task_type"]),
+        idempotency_key=redo_key(row["redo_task_id"]),
+        request_hash=row["request_hash"] or b"",
+        lease=new_lease(),
+        name=row["name"],
+        redoes=TaskKey(
+            row["process_no"],
+            row["redo_task_id"],
+            row["birth"],
+            row["idempotency_key"],
+            row["request_hash"],
+        ),
     )
 
 

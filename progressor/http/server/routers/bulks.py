@@ -40,6 +40,7 @@ class NewBulkBody(BaseModel, extra="forbid"):
     detail_like: str | None = Field(default=None, min_length=1, max_length=LONGEST_PATTERN)
     handler: str | None = Field(default=None, min_length=1, max_length=MAX_ID_LENGTH)
     simple: bool = False
+    redo: bool = False
     args: Any = None
     args_base64: Bytes
     rate: float = Field(default=50.0, ge=LEAST_RATE, le=MOST_RATE)
@@ -70,6 +71,8 @@ async def repair_all(request: ApiRequest) -> Response:
     if given.detail_like is not None:
         # A pattern that matches reveals, letter by letter, the texts of failures.
         require(request.caller, Scope.ERRORS_READ, given.namespace)
+    if given.redo:
+        require(request.caller, Scope.PROCESSES_CALL, given.namespace)
     published = await server.publications.of(given.namespace)
     wanted = {"detail_like": given.detail_like, "handler": given.handler}
     if given.dry_run:
@@ -83,6 +86,7 @@ async def repair_all(request: ApiRequest) -> Response:
         args,
         **wanted,
         simple=given.simple,
+        redo=given.redo,
         rate=given.rate,
         idempotency_key=request_headers.idempotency_key_of(request.headers),
     )

@@ -1,7 +1,7 @@
 -- One bulk, or the newest ones of the namespaces that these LIKE patterns fit.
 SELECT
     b.bulk_id, b.created_at, b.namespace, b.detail_like, b.handler, b.simple, b.pace, b.status, b.ended_at,
-    b.looked_at, b.passed_by, b.begun, b.repaired, b.refused, b.failed, b.removed, b.last_error,
+    b.looked_at, b.passed_by, b.begun, b.repaired, b.refused, b.failed, b.removed, b.redo, b.redone, b.last_error,
     b.until_task, b.cursor_at, b.cursor_no, b.at_end, b.idempotency_key
 FROM progressor.bulks AS b
 WHERE

@@ -3,7 +3,7 @@
 -- a bulk.
 SELECT
     b.bulk_id, b.created_at, b.namespace, b.detail_like, b.handler, b.simple, b.pace, b.status, b.ended_at,
-    b.looked_at, b.passed_by, b.begun, b.repaired, b.refused, b.failed, b.removed, b.last_error,
+    b.looked_at, b.passed_by, b.begun, b.repaired, b.refused, b.failed, b.removed, b.redo, b.redone, b.last_error,
     b.until_task, b.cursor_at, b.cursor_no, b.at_end, b.args, b.request_hash, b.paced_at, b.next_at,
     b.still_since, coalesce(%(now)s::timestamptz, statement_timestamp()) AS now
 FROM progressor.bulks AS b

@@ -1,9 +1,10 @@
 -- run_bulk, last: store the progress of the bulk and the repairs that it began, in the transaction of the
 -- repairs.
 WITH begun AS (
-    INSERT INTO progressor.bulk_repairs (bulk_id, process_no, task_id)
-    SELECT %(bulk_id)s::bigint, i.process_no, i.task_id
-    FROM unnest(%(process_no)s::bigint[], %(task_id)s::bigint[]) AS i (process_no, task_id)
+    INSERT INTO progressor.bulk_repairs (bulk_id, process_no, task_id, redo_task_id)
+    SELECT %(bulk_id)s::bigint, i.process_no, i.task_id, i.redo_task_id
+    FROM unnest(%(process_no)s::bigint[], %(task_id)s::bigint[], %(redo_task_id)s::bigint[])
+    AS i (process_no, task_id, redo_task_id)
 )
 
 UPDATE progressor.bulks AS b
@@ -23,5 +24,6 @@ SET
     refused = %(refused)s::bigint,
     failed = %(failed)s::bigint,
     removed = %(removed)s::bigint,
+    redone = %(redone)s::bigint,
     last_error = %(last_error)s::text
 WHERE b.bulk_id = %(bulk_id)s::bigint

@@ -1,6 +1,7 @@
 -- run_bulk, behind its lock: the results of the repairs that were begun, from the rows of their tasks.
 -- After a successful repair, an init that broke the process runs anew: then the repair ends when that init,
--- the first task of its process, ends. A process whose tasks are all gone was removed.
+-- the first task of its process, ends. A process whose tasks are all gone was removed. A repaired process
+-- whose request is to be run again waits for that: due_redos finds it.
 WITH ended AS MATERIALIZED (
     SELECT
         r.process_no, r.task_id, p.process_id,
@@ -39,6 +40,7 @@ WITH ended AS MATERIALIZED (
             its.status IS NULL
             OR coalesce(anew.status, its.status) IN ('finished', 'error', 'cancelled')
         )
+        AND (r.redo_task_id IS NULL OR its.status IS DISTINCT FROM 'finished' OR p.process_id IS NULL)
 ),
 
 settled AS (
