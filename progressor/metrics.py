@@ -141,7 +141,7 @@ BROKEN = Counter("progressor_broken", "Processes that broke", (_NAMESPACE,))
 BULK_OUTCOMES = ("passed_by", "begun", "repaired", "refused", "failed", "removed", "redone")
 BULK_REPAIRS = Counter(
     "progressor_bulk_repairs",
-    "Processes that bulks passed by, repairs that they began, and the outcomes of these",
+    "Processes that bulks passed by, repairs that they began, the outcomes of these, and redos",
     (_NAMESPACE, "outcome"),
 )
 BULKS_RUNNING = Gauge("progressor_bulks_running", "Bulks that have not ended", (_NAMESPACE,))

@@ -238,3 +238,27 @@ class Xor:
 
     def decode(self, data: bytes, /) -> bytes:
         return bytes(byte ^ 0x55 for byte in data[1:])
+
+
+class Flaky:
+    """A namespace whose handlers fail until they are mended."""
+
+    def __init__(self, **options: Any) -> None:
+        self.namespace = Namespace("flaky", state=int, **options)
+        self.is_mended = False
+        self.ran: list[Any] = []
+
+        @self.namespace.init
+        async def begin(process: Process[int]) -> None:
+            process.state = 0
+
+        @self.namespace.call
+        async def add(process: Process[int], amount: int) -> int:
+            self.ran.append((amount, process.context))
+            if not self.is_mended:
+                raise ValueError("a bug")
+            process.state += amount
+            return process.state
+
+        @self.namespace.repair
+        async def mend(process: Process[int]) -> None: ...

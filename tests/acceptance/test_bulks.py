@@ -20,7 +20,7 @@ from progressor import (
 )
 from progressor.client.handle import ProcessHandle
 from tests.acceptance.conftest import MakeClient, MakeEngine
-from tests.acceptance.support import NS, Act, Scripted, until
+from tests.acceptance.support import NS, Act, Flaky, Scripted, until
 
 
 async def break_all(client: Client, names: list[str], fail: str = "gateway is down") -> None:
@@ -65,21 +65,23 @@ async def test_all_that_match_are_repaired(serve: MakeClient) -> None:
 
 @pytest.mark.parametrize("simple", [False, True], ids=["handler", "simple"])
 async def test_requests_that_broke_are_run_again(serve: MakeClient, simple: bool) -> None:
-    """Once each, after its repair: with a gate that is open by now, and linked in the trace."""
-    scripted = Scripted()
-    client = await serve(scripted.namespace)
-    for name in NAMES:
-        await client.start(NS, name, Act(add=1))
+    """Once each, after its repair, with its own arguments; and linked in the trace."""
+    flaky = Flaky()
+    client = await serve(flaky.namespace)
+    for place, name in enumerate(NAMES):
+        await client.start("flaky", name)
         with pytest.raises(HandlerFailed):
-            await client.call(NS, name, "act", Act(add=5, fail_once=name))
-    broke = {name: (await client.get(NS, name)).corrupted_by for name in NAMES}
-    bulk = await client.repair_all(NS, simple=simple, redo=True, rate=1000)
-    done = await ended(client, bulk)
+            await client.call("flaky", name, "add", place)
+    broke = [(await client.get("flaky", name)).corrupted_by for name in NAMES]
+    flaky.is_mended = True
+    done = await ended(client, await client.repair_all("flaky", simple=simple, redo=True, rate=1000))
     assert (done.redo, done.repaired, done.redone, done.last_error) == (True, 5, 5, None)
-    for name in NAMES:
-        (redo,) = [each for each in await client.trace(NS, name) if each.redoes is not None]
-        assert redo.redoes == broke[name]
-        assert await client.result(NS, name, redo.task_id) == 6
+    for place, name in enumerate(NAMES):
+        (redo,) = [each for each in await client.trace("flaky", name) if each.redoes is not None]
+        assert (redo.redoes, redo.args) == (broke[place], place)
+        assert await client.result("flaky", name, redo.task_id) == place
+    assert len(flaky.ran) == 2 * len(NAMES)
+    assert (await client.search(namespace="flaky", status="error")).items == []
 
 
 async def test_what_a_handler_says_is_counted(serve: MakeClient) -> None:

@@ -24,33 +24,9 @@ from progressor import (
     TraceEntry,
 )
 from tests.acceptance.conftest import MakeClient, MakeEngine
-from tests.acceptance.support import NS, Act, Gate, Scripted, Xor, until, until_status
+from tests.acceptance.support import NS, Act, Flaky, Gate, Scripted, Xor, until, until_status
 
 LAST_ID = 2**63 - 1
-
-
-class Flaky:
-    """A namespace whose handlers fail until they are mended."""
-
-    def __init__(self, **options: Any) -> None:
-        self.namespace = Namespace("flaky", state=int, **options)
-        self.is_mended = False
-        self.ran: list[Any] = []
-
-        @self.namespace.init
-        async def begin(process: Process[int]) -> None:
-            process.state = 0
-
-        @self.namespace.call
-        async def add(process: Process[int], amount: int) -> int:
-            self.ran.append((amount, process.context))
-            if not self.is_mended:
-                raise ValueError("a bug")
-            process.state += amount
-            return process.state
-
-        @self.namespace.repair
-        async def mend(process: Process[int]) -> None: ...
 
 
 async def entry(client: Client, task_id: int, process_id: str = "p", *, namespace: str = NS) -> TraceEntry:

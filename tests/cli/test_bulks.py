@@ -73,6 +73,16 @@ def test_stopping_one(broken: str) -> None:
     assert "there is no bulk 2; `progressor bulks` lists" in run(broken, "stop-bulk", "2", status=1)
 
 
+def test_one_that_redoes(broken: str) -> None:
+    """It is shown as such; for one process there is a command of its own."""
+    made = json.loads(run(broken, "repair", "-n", NS, "--simple", "--redo", "--json"))
+    assert (made["redo"], made["redone"]) == (True, 0)
+    shown = run(broken, "bulk", "1")
+    assert "without a handler, with redo" in shown
+    assert "redone" in shown
+    assert "say of which namespace" in run(broken, "repair", NS, "p0", "--redo", status=2)
+
+
 class Looks:
     """Stands where a client would: what each look finds."""
 

@@ -291,6 +291,22 @@ async def test_broken_processes_are_repaired_in_bulk(client: HttpClient) -> None
         await client.bulk(made.bulk_id + 1)
 
 
+async def test_a_bulk_redoes_as_the_clients_does(client: HttpClient) -> None:
+    """The call that broke the process is run again, and breaks it again; the bulk counts it."""
+    await client.start(NS, "o1", {"item": "tea"})
+    with pytest.raises(errors.HandlerFailed):
+        await client.call(NS, "o1", "break")
+    found = await client.repair_all(NS, simple=True, redo=True)
+    async with asyncio.timeout(60):
+        while not found.status.is_final:
+            found = await client.bulk(found.bulk_id)
+    assert (found.redo, found.repaired, found.redone) == (True, 1, 1)
+    _, broke, _, redo = await client.trace(NS, "o1")
+    assert (redo.redoes, broke.redone_by) == (broke.task_id, redo.task_id)
+    with pytest.raises(errors.HandlerFailed):
+        await client.result(NS, "o1", redo.task_id)
+
+
 async def test_a_namespace_is_paused_and_resumed(client: HttpClient) -> None:
     """Its calls wait until it is resumed, and whoever gives up is told why."""
     await client.start(NS, "o1", {"item": "tea"})

@@ -281,6 +281,16 @@ async def broken(world: World) -> None:
             await world.client.call("shop.a", name, "fail")
 
 
+async def test_a_bulk_that_redoes_needs_the_scope_to_call(world: World) -> None:
+    """It runs calls again, as a redo does."""
+    await broken(world)
+    body = {"namespace": "shop.a", "simple": True, "redo": True}
+    refused = await world.ask("POST", "/v1/bulk", "bulk", json=body)
+    assert (refused.status_code, refused.json()["scope"]) == (403, "processes:call")
+    allowed = await world.ask("POST", "/v1/bulk", "bulk", "processes:call", json=body)
+    assert (allowed.status_code, allowed.json()["redo"]) == (202, True)
+
+
 @pytest.mark.parametrize("dry_run", [True, False])
 async def test_a_filter_on_failures_needs_the_scope_that_shows_them(world: World, dry_run: bool) -> None:
     """Else whoever may repair could find a message out letter by letter."""

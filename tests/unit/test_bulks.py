@@ -55,6 +55,8 @@ class World:
         late = HOURS if self.is_late else data.draw(st.timedeltas(timedelta(), HOURS))
         self.rounds += 1
         before = self.bulk = replace(self.bulk, now=max(self.bulk.now, self.bulk.next_at) + late)
+        if self.under_way and not self.is_late and data.draw(st.booleans()):
+            return self._redo(before)
         ended = Ended(*self._ends())
         room = before.room(data.draw(st.integers(1, 4)))
         look = BulkLook(before.at_end)
@@ -66,6 +68,16 @@ class World:
         self.begun += begun
         self.under_way += len(begun) - done
         self.bulk, new = before.advance(look, ended, begun=len(begun), done=done)
+        return new
+
+    def _redo(self, before: HeldBulk) -> dict[str, int]:
+        """Run requests of repaired processes again: the repairs stay under way, and nothing else moves."""
+        redone = self.data.draw(st.integers(0, self.under_way))
+        self.bulk, new = before.redo_some(redone)
+        assert new == dict.fromkeys(COUNTS, 0) | {"redone": redone}
+        assert (self.bulk.place, self.bulk.at_end) == (before.place, before.at_end)
+        assert not self.bulk.status.is_final
+        assert (self.bulk.still_since > before.still_since) <= (redone > 0)
         return new
 
     @property
