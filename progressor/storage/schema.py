@@ -56,6 +56,11 @@ _TIMER = "task_type IN ('timeout', 'remove')"
 # The number in another spelling, for indexes beside the primary key: the planner cannot answer a look-up by
 # it with the primary key, by reading all rows of the process, whatever the statistics say.
 _PROCESS_NO = text("(process_no + 0)")
+_LARGE = {
+    "autovacuum_vacuum_scale_factor": "0.02",
+    "autovacuum_vacuum_threshold": "1000",
+    "autovacuum_vacuum_cost_delay": "0",
+}
 
 
 def _timestamp(name: str, *, nullable: bool = False, default: bool = False) -> Column[object]:
@@ -164,12 +169,7 @@ processes = Table(
         postgresql_where=text("metadata <> '{}'::jsonb"),
     ),
     # A step rewrites the row in place: room on the page keeps the update off the indexes.
-    postgresql_with={
-        "fillfactor": "70",
-        "autovacuum_vacuum_scale_factor": "0.02",
-        "autovacuum_vacuum_threshold": "1000",
-        "autovacuum_vacuum_cost_delay": "0",
-    },
+    postgresql_with={"fillfactor": "70", **_LARGE},
 )
 
 removed_processes = Table(
@@ -250,12 +250,7 @@ tasks = Table(
         postgresql_where=text("idempotency_key IS NOT NULL"),
     ),
     # Inserted, perhaps claimed, finished: all versions on one page (HOT) if half of it is left free.
-    postgresql_with={
-        "fillfactor": "50",
-        "autovacuum_vacuum_scale_factor": "0.02",
-        "autovacuum_vacuum_threshold": "1000",
-        "autovacuum_vacuum_cost_delay": "0",
-    },
+    postgresql_with={"fillfactor": "50", **_LARGE},
 )
 
 _HOT = {
@@ -394,12 +389,11 @@ bulks = Table(
 bulk_repairs = Table(
     "bulk_repairs",
     metadata,
-    Column("bulk_id", BigInteger, nullable=False),
-    Column("process_no", BigInteger, nullable=False),
+    Column("bulk_id", BigInteger, primary_key=True),
+    Column("process_no", BigInteger, primary_key=True),
     Column("task_id", BigInteger, nullable=False),
     # The task to run again once the repair has ended well; NULL if there is none, or it was.
     Column("redo_task_id", BigInteger),
-    PrimaryKeyConstraint("bulk_id", "process_no"),
     comment="Repairs that a bulk has begun and of which it has not seen the end.",
     postgresql_with=_HOT,
 )
