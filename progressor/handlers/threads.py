@@ -26,8 +26,11 @@ _IDLE = 60.0
 _Work = tuple[Future[Any], Callable[..., Any], tuple[Any, ...]]
 
 
-class NoThread(Exception):
-    """The operating system gives no more threads; the function that needed one was not begun."""
+class NoThread(BaseException):
+    """The operating system gives no more threads; the function that needed one was not begun.
+
+    Not an Exception: middleware that refuses or fails the step at every Exception leaves this one alone.
+    """
 
 
 class Threads:

@@ -1,4 +1,4 @@
-"""The engine of a world: the real one, on the world's clock, with its steps watched.
+"""The engine of a world: the real one, on the world's clock.
 
 Rule: due times are the world's; leases, heartbeats and time-outs of steps pass in real time. No scanner
 and no zombie collector run: the world looks for work itself, and all steps are of its own OS process.
@@ -6,14 +6,12 @@ and no zombie collector run: the world looks for work itself, and all steps are 
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from progressor.app.app import App
 from progressor.engine import Engine
-from progressor.handlers.namespace import Namespace
-from progressor.handlers.process import Process
-from progressor.model import Decision, Intent, Task
+from progressor.model import Decision
 from progressor.node.node import Node
 from progressor.node.witness import Witness
 from progressor.services.bulk_runner import bulk_runner_on
@@ -22,28 +20,6 @@ from progressor.storage import Claimed, Clock, StepTransaction
 from progressor.worker.pools import Pools
 from progressor.worker.slot import Slot
 from progressor.worker.worker import StepResult, Worker
-
-RunStep = Callable[[], Awaitable[Intent]]
-Watch = Callable[[Task, RunStep], Awaitable[Intent]]
-"""A function around each step: it gets the task and the run of its handler."""
-
-
-class WatchedNamespace(Namespace[Any]):
-    """A namespace whose steps are run by a watch; its functions are those of the namespace given."""
-
-    def __init__(self, namespace: Namespace[Any], watch: Watch) -> None:
-        # The parts of the other one, and no checks of arguments that it has passed.
-        vars(self).update(vars(namespace), _watch=watch)
-
-    async def process(self, task: Task, process: Process[Any], /) -> Intent:
-        """Run the step under the watch."""
-        run = super().process
-
-        async def step() -> Intent:
-            return await run(task, process)
-
-        watch: Watch = vars(self)["_watch"]
-        return await watch(task, step)
 
 
 class RepeatingWorker(Worker):

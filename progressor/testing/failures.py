@@ -6,9 +6,8 @@ from collections.abc import Sequence
 from traceback import format_exception
 from typing import NamedTuple
 
+from progressor.app.middleware import StepView
 from progressor.errors import named
-from progressor.handlers.handler import handler_of
-from progressor.model import Task
 
 
 class WorldError(AssertionError):
@@ -48,20 +47,20 @@ class UnreadableStates(WorldError):
 
 
 class HandlerError(NamedTuple):
-    """An exception of a handler, with its task."""
+    """An exception of a handler or of middleware, with its step."""
 
-    task: Task
+    step: StepView
     traceback: str
 
     @classmethod
-    def of(cls, task: Task, error: BaseException) -> HandlerError:
+    def of(cls, step: StepView, error: BaseException) -> HandlerError:
         """Return it with the traceback as text: frames would keep the handler's values alive."""
-        return cls(task, "".join(format_exception(error)).rstrip())
+        return cls(step, "".join(format_exception(error)).rstrip())
 
     @property
     def key(self) -> tuple[str, str]:
         """The process, by its name."""
-        return self.task.namespace, self.task.process_id
+        return self.step.namespace, self.step.process_id
 
     def __str__(self) -> str:
-        return f"{handler_of(self.task)} on {named(*self.key)}"
+        return f"{self.step.name or self.step.task_type.value} on {named(*self.key)}"

@@ -16,13 +16,14 @@ from types import TracebackType
 from typing import Any, Self
 
 from progressor.app.app import App, Lifespan, app_of
+from progressor.app.middleware import CallNext, StepView
 from progressor.app.resources import check_names
 from progressor.client.engine_client import EngineClient
 from progressor.errors import InvalidRequest, NonRetryable
 from progressor.handlers.namespace import Namespace
 from progressor.inputs import check_moment
-from progressor.model import Intent, Task, TaskType
-from progressor.testing.engine import RunStep, VirtualEngine, WatchedNamespace
+from progressor.model import Intent, TaskType
+from progressor.testing.engine import VirtualEngine
 from progressor.testing.failures import (
     BrokenInWorld,
     BrokenProcess,
@@ -71,12 +72,10 @@ class World:
         # The time at which a timer is due next, by namespace, at the last look.
         self._due: dict[str, datetime] = {}
         app = app_of(namespaces)
-        watched = [WatchedNamespace(each, self._watch) for each in app.namespaces]
         lifespan = app.lifespan if resources is None else _yielding(resources)
         options = {"stop_grace": timedelta(seconds=2), **options}
-        self._engine = VirtualEngine(
-            dsn, App(watched, lifespan, app.middleware), clock=lambda: self._now, **options
-        )
+        watched = App(app.namespaces, lifespan, (self._watch, *app.middleware))
+        self._engine = VirtualEngine(dsn, watched, clock=lambda: self._now, **options)
 
     @property
     def now(self) -> datetime:
@@ -168,7 +167,7 @@ class World:
     async def _check(self) -> None:
         """Raise the error of processes that broke since the last check in steps without a caller."""
         failed, self._checked = self._errors[self._checked :], len(self._errors)
-        keys = {each.key for each in failed if each.task.task_type in _WITHOUT_CALLER}
+        keys = {each.key for each in failed if each.step.task_type in _WITHOUT_CALLER}
         broken = [each for each in await self.broken() if each[:2] in keys] if keys else []
         if broken:
             raise BrokenInWorld(broken)
@@ -243,18 +242,18 @@ class World:
                 f"{last} at {self._now}"
             )
 
-    async def _watch(self, task: Task, step: RunStep) -> Intent:
-        """Run a step, count it, and keep the traceback of its error."""
+    async def _watch(self, step: StepView, call_next: CallNext) -> Intent:
+        """Run a step, count it, and keep the traceback of its error: the outermost middleware."""
         self._steps += 1
         if self._steps > self._most_steps:
             # It breaks its process, which ends a chain that would go on for ever.
             too_many = NonRetryable(f"more than {self._most_steps:,} steps (most_steps) at one advance")
-            self._runaway = HandlerError.of(task, too_many)
+            self._runaway = HandlerError.of(step, too_many)
             raise too_many
         try:
-            return await step()
+            return await call_next(step)
         except BaseException as error:
-            self._errors.append(HandlerError.of(task, error))
+            self._errors.append(HandlerError.of(step, error))
             raise
 
 

@@ -19,7 +19,7 @@ NOT_RUN = (NoThread, NoRoom, StepNotSaved)
 _PAUSE = 1.0
 
 
-async def hand_back(task: Task, error: Exception, storage: Storage) -> None:
+async def hand_back(task: Task, error: BaseException, storage: Storage) -> None:
     """Hand back the task of a step that did not run; return when its slot may be used again."""
     _log_not_run(task.namespace, error)
     await storage.hand_back([task])
@@ -28,7 +28,7 @@ async def hand_back(task: Task, error: Exception, storage: Storage) -> None:
     await asyncio.sleep(0 if isinstance(error, NoConnection) else _PAUSE)
 
 
-def _log_not_run(namespace: str, error: Exception) -> None:
+def _log_not_run(namespace: str, error: BaseException) -> None:
     about = {"namespace": namespace}
     match error:
         case NoThread():

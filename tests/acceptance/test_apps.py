@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import threading
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from datetime import timedelta
@@ -28,6 +29,7 @@ from progressor import (
     SyncClient,
     Task,
 )
+from progressor.handlers import threads
 from tests.acceptance.conftest import MakeClient, Options, of_a_client
 from tests.acceptance.support import DEADLINE, NS, Gate, until_events, until_status
 
@@ -478,6 +480,33 @@ async def test_middleware_sees_each_try_of_a_timer(dsn: str, mode: Options) -> N
         async with asyncio.timeout(DEADLINE):
             await tried.wait()
     assert views == [("init", 1), ("timeout", 1), ("timeout", 2)]
+
+
+async def test_no_middleware_refuses_a_step_that_could_not_begin(
+    dsn: str, mode: Options, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A sync handler that found no thread goes back unharmed, whatever middleware makes of exceptions."""
+    start, lacking = threading.Thread.start, [True]
+
+    def refuse_once(thread: threading.Thread) -> None:
+        if thread.name == "progressor handler" and lacking:
+            lacking.clear()
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    async def polite(step: StepView, call_next: CallNext) -> Intent:
+        try:
+            return await call_next(step)
+        except Exception as error:
+            raise Reject("try something else") from error
+
+    monkeypatch.setattr(threads, "_threads", threads.Threads())
+    monkeypatch.setattr(threading.Thread, "start", refuse_once)
+    order: list[str] = []
+    async with Engine(dsn, serving(polite, order=order), **mode) as engine:
+        await engine.client.start(NS, "p")
+        assert await engine.client.call(NS, "p", "shout", "ho") == "HO"
+    assert (order, lacking) == (["init", "ho"], [])
 
 
 @pytest.mark.parametrize("given", [3, [3], [App], [lambda _step, call_next: call_next()], [object()]])

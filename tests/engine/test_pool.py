@@ -44,7 +44,7 @@ class Steps:
         self.kept: list[bool] = []
         self.gate = asyncio.Event()
         self.then: Callable[[Claimed], Claimed | None] = lambda _: None
-        self.lacks: Exception | None = None
+        self.lacks: BaseException | None = None
         self.hangs: Future[None] | None = None
         self.due: timedelta | None = None
         self.swallows = 0
@@ -367,7 +367,7 @@ async def test_stop_waits_for_what_the_last_claim_brings(
 
 @pytest.mark.parametrize("lack", [NoThread("can't start new thread"), NoRoom()], ids=type)
 async def test_what_could_not_begin_goes_back_unharmed(
-    lack: Exception, make: Callable[[int], Pool], storage: Storage, steps: Steps, tables: Tables
+    lack: BaseException, make: Callable[[int], Pool], storage: Storage, steps: Steps, tables: Tables
 ) -> None:
     """A step that could not begin is handed back without an attempt, and claimed again a little later."""
     steps.gate.set()

@@ -20,9 +20,10 @@ from progressor import (
     Process,
     Reject,
     Rejected,
+    RetryPolicy,
     StepView,
 )
-from progressor.testing import World
+from progressor.testing import BrokenInWorld, World
 
 START = datetime(2024, 2, 29, 12, 30, tzinfo=UTC)
 DAY = timedelta(days=1)
@@ -81,6 +82,36 @@ async def test_resources_that_a_world_cannot_hand_out(dsn: str, resources: Any, 
         async with World(dsn, parcels([]), resources=resources):
             raise AssertionError("it runs")
     assert caught.value.field == "resources"
+
+
+async def test_an_advance_names_a_process_that_middleware_broke(dsn: str) -> None:
+    """With the traceback, as for a handler; it counts as one step, and the lifespan sees the namespaces."""
+    namespace: Namespace[Any] = Namespace("parcel", retry_policy=RetryPolicy(max_attempts=1))
+    seen: list[tuple[Namespace[Any], ...]] = []
+
+    @namespace.init
+    async def send(process: Process[Any]) -> None:
+        process.set_timer(after=DAY)
+
+    @namespace.timeout
+    async def arrive(process: Process[Any]) -> None:
+        raise AssertionError("it runs")
+
+    @asynccontextmanager
+    async def lifespan(app: App) -> AsyncIterator[None]:
+        seen.append(app.namespaces)
+        yield
+
+    async def strike(step: StepView, call_next: CallNext) -> Intent:
+        if step.task_type == "timeout":
+            raise LookupError("no courier")
+        return await call_next(step)
+
+    async with World(dsn, App([namespace], lifespan, [strike]), now=START) as world:
+        await world.client.start("parcel", "p")
+        with pytest.raises(BrokenInWorld, match=r"(?s)parcel/p' broke.*Traceback.*in strike.*no courier"):
+            await world.advance(DAY)
+    assert seen == [(namespace,)]
 
 
 async def test_twice_finds_an_effect_without_a_key(dsn: str) -> None:
