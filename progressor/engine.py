@@ -19,6 +19,7 @@ from progressor.app.resources import bind
 from progressor.client.engine_client import EngineClient
 from progressor.config import EngineOptions
 from progressor.errors import InvalidRequest
+from progressor.handlers.codec import fits_jsonb
 from progressor.handlers.namespace import Namespace
 from progressor.handlers.waits import Lending
 from progressor.loggers import Logger
@@ -31,6 +32,7 @@ from progressor.services.scanner import scanner_on
 from progressor.services.service import PeriodicService
 from progressor.services.zombie_collector import zombie_collector_on
 from progressor.worker.connection_slots import ConnectionSlots, StepConnections
+from progressor.worker.foreign_functions import ForeignFunctions
 from progressor.worker.heartbeat import Heartbeat, heartbeat_on
 from progressor.worker.pool import Pool
 from progressor.worker.pools import Pools
@@ -108,6 +110,13 @@ class Engine:
                 lending=lending,
                 budget=budget,
                 connections=StepConnections(connection_slots),
+                foreign=ForeignFunctions(
+                    namespace,
+                    node.storage,
+                    worker_id=node.node_id,
+                    lease_age=options.lease_age,
+                    wake=node.wake_worker,
+                ),
                 options=options,
             )
             workers.append(worker)
@@ -156,6 +165,7 @@ class Engine:
             self.options,
             witness,
             namespaces={each.name: each.options.step_timeout for each in self.namespaces},
+            functions={each.name: each.served() for each in self.namespaces},
             free_slots=pools.free_slots,
             performed=self._performed,
         )
@@ -227,7 +237,7 @@ class Engine:
         options["raw"] = namespace.is_raw
         options["step_timeout"] = namespace.options.step_timeout.total_seconds()
         # Schemas only inform: one that cannot be stored is left out, and the namespace is still served.
-        schemas, left_out = namespace.storable_schemas()
+        schemas, left_out = _storable_schemas(namespace)
         if left_out:
             log.warning(
                 "schemas cannot be stored", extra={"namespace": namespace.name, "schemas": left_out}
@@ -263,3 +273,17 @@ class Engine:
         await self._parts.connection_slots.transactions.close()
         # Unfinished steps are left to the collectors: the worker's row ages with them.
         await self._parts.heartbeat.stop(leave=pools_finished and loans_finished)
+
+
+def _storable_schemas(namespace: Namespace) -> tuple[dict[str, Any], list[str]]:
+    """Return the schemas of a namespace with None for each that jsonb cannot hold; the names of these."""
+    schemas = namespace.schemas()
+    places = [(schemas, each, each) for each in ("state", "init", "repair")]
+    for name, call in schemas["calls"].items():
+        places += ((call, each, f"call {name}: {each}") for each in call)
+    left_out = []
+    for holder, key, what in places:
+        if not fits_jsonb(holder[key]):
+            holder[key] = None
+            left_out.append(what)
+    return schemas, left_out

@@ -260,6 +260,11 @@ class Task(NamedTuple):
     lease: int = 0
     request_hash: bytes | None = None
 
+    @property
+    def function(self) -> str:
+        """The function that serves it, as workers list theirs: `call pay`, or its type."""
+        return self.task_type.value if self.name is None else f"call {self.name}"
+
 
 class Snapshot(NamedTuple):
     """A process as the tables had it at one moment; the engine's side of `Process`."""

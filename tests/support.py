@@ -613,3 +613,16 @@ class NoConnections:
 
     def close(self) -> None:
         return
+
+
+class NoForeignFunctions:
+    """Stands where ForeignFunctions would, for a worker that is alone."""
+
+    def left(self) -> tuple[str, ...]:
+        return ()
+
+    async def leave(self, _task: Any) -> None:
+        return
+
+
+NO_FOREIGN: Any = NoForeignFunctions()

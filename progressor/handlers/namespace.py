@@ -14,7 +14,7 @@ from typing import Any, Concatenate, Final, Generic, ParamSpec, TypedDict, TypeV
 
 from progressor.config import NamespaceOptions, OnZombie, RetryPolicy
 from progressor.errors import InvalidRequest
-from progressor.handlers.codec import RAW, Codec, Wire, fits_jsonb
+from progressor.handlers.codec import RAW, Codec, Wire
 from progressor.handlers.function import Function, add_function, names_around, shown_type
 from progressor.handlers.handler import Handler, InvalidCall, MissingHandler, check_handler
 from progressor.handlers.handler_profile import HandlerProfile
@@ -289,18 +289,17 @@ class Namespace(Generic[StateT]):
             "repair": repair and repair.args_schema,
         }
 
-    def storable_schemas(self) -> tuple[dict[str, Any], list[str]]:
-        """Return `schemas()` with None for each that jsonb cannot hold, and the names of these."""
-        schemas = self.schemas()
-        places = [(schemas, each, each) for each in ("state", "init", "repair")]
-        for name, call in schemas["calls"].items():
-            places += ((call, each, f"call {name}: {each}") for each in call)
-        left_out = []
-        for holder, key, what in places:
-            if not fits_jsonb(holder[key]):
-                holder[key] = None
-                left_out.append(what)
-        return schemas, left_out
+    def serves(self, task: Task) -> bool:
+        """Return whether it has the function of a task; a raw handler has them all."""
+        if self._find(task) is not None:
+            return True
+        return self.is_raw or task.task_type is TaskType.REMOVE or task.name in TIMER_CALLS
+
+    def served(self) -> list[str]:
+        """Return the functions that it serves, each as Task.function; `*` for a raw handler."""
+        return (
+            ["*"] if self.is_raw else [*map(str, self._singles), *(f"call {each}" for each in self._calls)]
+        )
 
     def _decorate(
         self,

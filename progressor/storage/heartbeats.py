@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -25,7 +25,8 @@ _LEAST_SILENCE, _MOST_SILENCE = 1000, 3_600_000
 class Beats:
     """The writes of one process's row; a lost connection is opened again at the next beat.
 
-    `namespaces` are those that it serves, each with its step_timeout; none for a collector that runs apart.
+    `namespaces` are those that it serves, with step_timeouts, and `functions` those of each; none for
+    a collector that runs apart.
     A connection that leaves a beat unacknowledged for a third of `lease_age` is given up.
     """
 
@@ -37,6 +38,7 @@ class Beats:
         host: str,
         namespaces: Mapping[str, timedelta],
         lease_age: timedelta,
+        functions: Mapping[str, Sequence[str]] | None = None,
         schema: str = DEFAULT_SCHEMA,
         session_state: bool = True,
         outage: Outage | None = None,
@@ -64,6 +66,7 @@ class Beats:
             "host": host,
             "namespaces": list(namespaces),
             "lease_age": lease_age,
+            "functions": json.dumps(functions or {}, ensure_ascii=True),
         }
         self._step_timeouts = list(namespaces.values())
         self._connection: psycopg.Connection[Any] | None = None

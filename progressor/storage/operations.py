@@ -31,6 +31,7 @@ from progressor.storage.params import (
     request_columns,
     step_columns,
 )
+from progressor.storage.postgres.arrays import texts
 from progressor.storage.postgres.pipeline import Session
 from progressor.storage.postgres.pool import SessionPool
 from progressor.storage.postgres.retry import always, damage, lasting, one_of, one_or_one_of
@@ -236,16 +237,15 @@ class Storage(Bulks, Oversight, TokenStatements):
         return outcomes_of([step], {**results, "save_result": []})[0]
 
     async def _claim(self, verb: str, params: dict[str, Any], room: int) -> list[Claimed]:
-        transact = self._until_done
         try:
             claiming = partial(claim, verb=verb, params=params)
             rows = await self._run(verb, claiming, patience=None, holds=always, apart=damage)
         except (Unreadable, BatchRefused):
             # One row must not keep the other tasks, which may be claimed too, from being run.
-            rows = await claim_apart(transact, verb, params, self._unread)
+            rows = await claim_apart(self._until_done, verb, params, self._unread)
         if not any(row["is_large"] for row in rows):
             return [claimed_of(row) for row in rows]
-        taken, left = await loaded(transact, rows, room, self._unread)
+        taken, left = await loaded(self._until_done, rows, room, self._unread)
         if left:
             await self.hand_back(left)
         return taken
@@ -258,11 +258,13 @@ class Storage(Bulks, Oversight, TokenStatements):
         worker_id: int,
         lease: int,
         room: int = ROOM,
+        left: Sequence[str] = (),
         now: datetime | None = None,
     ) -> list[Claimed]:
-        """Claim the oldest waiting mailbox tasks of processes on which nothing runs; `room` is in bytes."""
-        params = {"worker_id": worker_id, "lease": lease, "now": now}
-        return await self._claim("search_calls", {**params, "namespace": namespace, "limit": limit}, room)
+        """Claim the oldest waiting requests, but for functions that are `left`; `room` is in bytes."""
+        params = {"worker_id": worker_id, "lease": lease, "now": now, "left": texts(left)}
+        verb = "search_served_calls" if left else "search_calls"
+        return await self._claim(verb, {**params, "namespace": namespace, "limit": limit}, room)
 
     async def search_timers(
         self,
@@ -289,14 +291,12 @@ class Storage(Bulks, Oversight, TokenStatements):
         """Claim one task by id, if it is the next of its process and, if it is a timer, due."""
         params = {"namespace": ref.namespace, "worker_id": worker_id, "lease": lease, "now": now}
         params |= {"process_no": ref.process_no, "task_id": ref.task_id}
-        found = await self._claim("capture_task", params, ROOM)
-        return found[0] if found else None
+        return next(iter(await self._claim("capture_task", params, ROOM)), None)
 
     async def hand_back(self, tasks: Sequence[Task]) -> None:
         """Put claimed tasks that were not begun back to the schedule; they can be claimed again at once."""
         params = {**release_columns(tasks), "attempts": 0, "now": None}
-        statements = {"lock": params, "release": params}
-        await self._transact("hand_back", statements, patience=None, holds=always)
+        await self._transact("hand_back", {"lock": params, "release": params}, patience=None, holds=always)
 
     async def collect_zombies(
         self,

@@ -114,8 +114,9 @@ workers = Table(
     # How often the row was renewed: its writer sees by this whether its last renewal is still there.
     Column("beats", BigInteger, nullable=False, server_default=text("1")),
     _timestamp("seen_at", default=True),
-    # How many steps it performed in the last minute, by namespace.
+    # How many steps it performed in the last minute, and the functions that it serves, by namespace.
     Column("steps", JSONB, nullable=False, server_default=_EMPTY),
+    Column("functions", JSONB, nullable=False, server_default=_EMPTY),
     CheckConstraint("cardinality(step_timeouts) = cardinality(namespaces)", name="step_timeouts"),
     comment="One row per live worker or collector process, renewed by its heartbeat thread.",
     # Rewritten every few seconds by every worker: keep room for HOT updates.

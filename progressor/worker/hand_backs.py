@@ -9,20 +9,26 @@ from progressor.loggers import Logger
 from progressor.model import Task
 from progressor.storage import StepNotSaved, Storage
 from progressor.worker.connection_slots import NoConnection
+from progressor.worker.foreign_functions import LeftToOthers
 from progressor.worker.result_budget import NoRoom
 
 log = Logger("progressor.pool")
 
-NOT_RUN = (NoThread, NoRoom, StepNotSaved)
+NOT_RUN = (NoThread, NoRoom, StepNotSaved, LeftToOthers)
 """The errors of a step that did not run, or left nothing behind: its task is handed back."""
 # Seconds; a slot in which a step could not run stays unused for so long.
 _PAUSE = 1.0
 
 
-async def hand_back(task: Task, error: BaseException, storage: Storage) -> None:
-    """Hand back the task of a step that did not run; return when its slot may be used again."""
+async def hand_back(task: Task, error: BaseException, storage: Storage, *, lent: bool) -> None:
+    """Hand back the task of a step that did not run; return when its slot, if `lent` too, may be used."""
     _log_not_run(task.namespace, error)
     await storage.hand_back([task])
+    if isinstance(error, LeftToOthers) and error.wake is not None:
+        error.wake()
+        if not lent:
+            # The claims pass it by now. A lent slot is for this task alone: it would take it again.
+            return
     # Claimed again at once, it would be handed back again: another worker may have what it needs. One that
     # found no connection has waited already, without its slot.
     await asyncio.sleep(0 if isinstance(error, NoConnection) else _PAUSE)
@@ -35,6 +41,8 @@ def _log_not_run(namespace: str, error: BaseException) -> None:
             log.error("no thread for a sync handler, handed back", exc_info=error, extra=about)
         case StepNotSaved():
             log.warning("transaction of a step lost, handed back", extra={**about, "cause": str(error)})
+        case LeftToOthers():
+            log.info("request left to a worker that serves it", extra={**about, "function": error.function})
         case NoConnection():
             log.warning("no connection slot was free, step handed back", extra=about)
         case _:

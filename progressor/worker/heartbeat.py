@@ -11,7 +11,7 @@ import socket
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from datetime import timedelta
 from functools import partial
@@ -153,16 +153,18 @@ def heartbeat_on(
     witness: Witness,
     *,
     namespaces: Mapping[str, timedelta],
+    functions: Mapping[str, Sequence[str]] | None = None,
     free_slots: Callable[[], Mapping[str, int]],
     performed: Callable[[], Mapping[str, int]],
 ) -> Heartbeat:
-    """Return the heartbeat of this process, which serves these namespaces with these step_timeouts."""
+    """Return the heartbeat of this process; `namespaces` have their step_timeouts, and their functions."""
     beats = Beats(
         node.dsn,
         worker_id=node.node_id,
         host=socket.gethostname(),
         namespaces=namespaces,
         lease_age=options.lease_age,
+        functions=functions,
         schema=options.database_schema,
         outage=node.storage.outage,
         session_state=options.session_state,

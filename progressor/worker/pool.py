@@ -24,7 +24,7 @@ from progressor.handlers.namespace import Namespace
 from progressor.handlers.step_task import StepTask
 from progressor.handlers.waits import call_in
 from progressor.loggers import Logger
-from progressor.model import Decision, Task, new_lease
+from progressor.model import Decision, Task, TaskType, new_lease
 from progressor.outages import Outage, OutageLines, cause_of
 from progressor.storage import KINDS, ROOM, Claimed, Finished, Kind, Request, Storage, TaskRef
 from progressor.supervision import Background, end_all, expect, report, watched
@@ -291,7 +291,7 @@ class Pool:
             else:
                 following, due = await self._worker.end(held, await begun, slot)
         except NOT_RUN as error:
-            await hand_back(held.task, error, self._storage)
+            await hand_back(held.task, error, self._storage, lent=not slot.goes_on)
             self._rung |= {"calls", "timers"}
             return None
         if due is not None:
@@ -355,8 +355,12 @@ class Pool:
         return ROOM - sum(held.size for held in self._chains.values())
 
     async def _search(self, kind: Kind, limit: int, room: int) -> list[Claimed]:
-        began = time.monotonic()
-        search = self._storage.search_calls if kind == "calls" else self._storage.search_timers
+        began, left = time.monotonic(), self._worker.foreign.left()
+        search = self._storage.search_timers
+        if kind == "calls":
+            search = partial(self._storage.search_calls, left=left)
+        elif TaskType.TIMEOUT in left:
+            return []
         found = await search(
             self.namespace.name, limit, worker_id=self.worker_id, lease=new_lease(), room=room
         )

@@ -50,6 +50,7 @@ from progressor.storage import (
 )
 from progressor.transitions import after, decide
 from progressor.worker.connection_slots import StepConnections
+from progressor.worker.foreign_functions import ForeignFunctions
 from progressor.worker.result_budget import ResultBudget
 from progressor.worker.slot import Slot
 
@@ -85,6 +86,7 @@ class Worker:
         lending: Lending,
         budget: ResultBudget,
         connections: StepConnections,
+        foreign: ForeignFunctions,
         options: EngineOptions = _DEFAULT_OPTIONS,
     ) -> None:
         self._namespace = namespace
@@ -98,6 +100,8 @@ class Worker:
         self._budget = budget
         self.connections = connections
         """The connections of the handlers that run SQL of their own."""
+        self.foreign = foreign
+        """The functions that are left to other workers for now."""
         self._options = options
         self.performed = 0
         """Handlers that were run so far."""
@@ -106,8 +110,10 @@ class Worker:
     async def step(self, held: Claimed, slot: Slot) -> StepResult:
         """Run one task that this worker holds, save its result and reply.
 
-        NoRoom or NoThread if it did not begin; StepNotSaved if it must run again.
+        NoRoom, NoThread or LeftToOthers if it did not begin; StepNotSaved if it must run again.
         """
+        if not self._namespace.serves(held.task):
+            await self.foreign.leave(held.task)
         wanted = self._namespace.connection_for(held.task)
         if wanted is None:
             return await self.end(held, await self.decided(held, slot), slot)

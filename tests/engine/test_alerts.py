@@ -42,6 +42,7 @@ from tests.deploy.manifests import rules
 from tests.engine.clock import PAST, start_at
 from tests.engine.writes import AGE, Writes
 from tests.support import (
+    NO_FOREIGN,
     NS,
     SECOND,
     Held,
@@ -152,6 +153,7 @@ class World:
             lending=lending,
             budget=ResultBudget(),
             connections=no_connections,
+            foreign=NO_FOREIGN,
         )
 
     async def step(self, held: Claimed) -> None:

@@ -20,6 +20,7 @@ from progressor.worker.slot import Slot
 from progressor.worker.worker import StepResult
 from tests.engine.clock import PAST, start_at
 from tests.support import (
+    NO_FOREIGN,
     NS,
     SECOND,
     WORKER,
@@ -87,6 +88,7 @@ async def make(
     def make(size: int) -> Pool:
         worker: Any = steps
         worker.connections = NoConnections()
+        worker.foreign = NO_FOREIGN
         namespace = Namespace(NS, concurrency=size)
         pool = Pool(namespace, storage, worker, worker_id=WORKER, budget=budget, poll_interval=HOUR)
         pools.append(pool)

@@ -22,6 +22,7 @@ from progressor.worker.slot import Slot
 from progressor.worker.worker import StepResult, Worker
 from tests.engine.clock import PAST, start_at
 from tests.support import (
+    NO_FOREIGN,
     NS,
     SECOND,
     NoConnections,
@@ -95,6 +96,7 @@ def worker_of(namespace: Namespace, storage: Storage, told: Told, failures: int 
         lending=Lending((), (), lends_nothing),
         budget=ResultBudget(),
         connections=no_connections,
+        foreign=NO_FOREIGN,
     )
 
 

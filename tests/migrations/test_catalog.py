@@ -27,6 +27,7 @@ LANDED = {
     "0007_pause_reason.py": "f24ccd43f1bb11175d18c88f570449f01632c82417f61c02440db2ce589f496f",
     "0008_kept_answers.py": "af642f83c3da34b6f31d8f3dab4417d9d4dc23776c4c1972cb62f339b2f3d591",
     "0009_bulk_redos.py": "1895121457021b4f234971ce7140ffbbdb8accdc99c618435d8a45b34a1a77bd",
+    "0010_functions.py": "aeb6defbbf4f63cea58afb0b4e03c8afba9a44eb8404e7c5d32ddfda15ea0fe1",
 }
 LISTED = ROOT / "progressor" / "storage" / "catalog.txt"
 

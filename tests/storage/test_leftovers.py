@@ -8,7 +8,7 @@ import pytest
 
 from progressor.monitoring import Waiting
 from progressor.outages import Outage
-from progressor.storage.admin.monitoring import Backlog
+from progressor.storage.admin.monitoring import Backlog, LiveWorker
 from progressor.storage.heartbeats import Beats
 from progressor.storage.operations import Storage
 from tests.support import (
@@ -156,6 +156,34 @@ async def test_live_workers(dsn: str, storage: Storage) -> None:
     assert await storage.live_workers(NS, AGE) == [(1, 3)]
     assert {worker.worker_id for worker in await storage.live_workers("shop.other", AGE)} == {1, 2}
     assert await storage.served_namespaces(AGE) == {NS: 1, "shop.other": 2}
+
+
+async def test_others_that_serve_a_function(dsn: str, storage: Storage, tables: Tables) -> None:
+    """Live workers that list it, and raw handlers; not the one that asks."""
+    for worker_id, function in ((1, "call pay"), (2, "call refund"), (3, "*"), (4, "call refund")):
+        beats = Beats(
+            dsn,
+            worker_id=worker_id,
+            host="here",
+            namespaces={NS: SECOND},
+            lease_age=AGE,
+            functions={NS: [function]},
+        )
+        beats.beat({NS: worker_id}, {})
+        beats.close()
+    silent = _beats(dsn, 5, NS)
+    silent.beat({}, {})
+    silent.close()
+    tables.execute("UPDATE workers SET seen_at = now() - %s WHERE worker_id = 4", 2 * AGE)
+
+    async def others(function: str, worker_id: int) -> set[LiveWorker]:
+        found = await storage.others_serving(NS, function, worker_id=worker_id, lease_age=AGE)
+        return set(found)
+
+    assert await others("call refund", 9) == {(2, 2), (3, 3)}
+    assert await others("call refund", 2) == {(3, 3)}
+    assert await others("init", 3) == set()
+    assert await storage.others_serving("shop.other", "init", worker_id=9, lease_age=AGE) == []
 
 
 async def test_health_names_what_is_served(dsn: str, storage: Storage, tables: Tables) -> None:

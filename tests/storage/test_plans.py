@@ -65,7 +65,14 @@ OTHER_STATEMENTS = {
     "namespace",
     "namespace_names",
 } | {
-    *("heartbeat", "deregister", "live_workers", "served_namespaces", "register_namespace"),
+    *(
+        "heartbeat",
+        "deregister",
+        "live_workers",
+        "others_serving",
+        "served_namespaces",
+        "register_namespace",
+    ),
     *("oldest_snapshot", "longest_lease", "server_version"),
     *("create_token", "find_tokens", "revoke_token", "use_token", "tokens_exist"),
     *("set_paused", "known_namespaces", "all_workers", "retire_patience", "bury_patience"),
@@ -104,6 +111,7 @@ KEYS = {
 OTHERS = {
     # The order of waiting, of what may be claimed only.
     ("search_calls", "schedule"): "namespace_no",
+    ("search_served_calls", "schedule"): "namespace_no",
     ("search_timers", "schedule"): "scheduled_time",
     ("due_calls", "schedule"): "namespace_no",
     ("due_timers", "schedule"): "scheduled_time",
@@ -306,6 +314,8 @@ async def tour(dsn: str) -> None:
     connections.late = 1
     await save(storage, step, removed())
     await storage.prepare_init([init("p5", worker_id=None, args=b"large" * 20_000)], now=T0)
+    await storage.search_calls(NS, 5, worker_id=WORKER, lease=2, left=["init"], now=T0)
+    await storage.others_serving(NS, "init", worker_id=WORKER, lease_age=SECOND)
     await claim_calls(storage)
     long = timedelta(hours=1)
     await collect(storage, T0 + long)

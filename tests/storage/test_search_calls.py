@@ -241,3 +241,21 @@ async def test_a_lost_claim_of_a_task_that_cannot_be_read(
         found += [each.task.process_id for each in await claim_calls(Storage(lossy, patience=SECOND))]
     assert found == ["p1"]
     await lossy.close()
+
+
+async def test_functions_that_are_left(storage: Storage) -> None:
+    """Their requests stay at the head of their mailboxes; those of others are claimed in order."""
+    for process_id in ("p1", "p2", "p3"):
+        await start(storage, process_id)
+    await break_process(storage, "p4")
+    refs = [
+        await wait(storage, request(process_id, worker_id=None, name=name))
+        for process_id, name in (("p1", "refund"), ("p2", "pay"), ("p1", "pay"), ("p3", "init"))
+    ]
+    await wait(storage, repair("p4", worker_id=None))
+    await wait(storage, init("p5", worker_id=None))
+    left = ["call refund", "repair", "init"]
+    found = await storage.search_calls(NS, 9, worker_id=WORKER, lease=number(), left=left, now=T0)
+    assert [each.task.task_id for each in found] == [refs[1].task_id, refs[3].task_id]
+    others = await claim_calls(storage)
+    assert [each.task.function for each in others] == ["call refund", "repair", "init"]

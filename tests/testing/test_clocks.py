@@ -32,6 +32,7 @@ REAL = {
     "live_workers": "whether a heartbeat is older than its lease",
     "oldest_snapshot": "the age of a transaction of PostgreSQL",
     "one_life": "nothing: a row that is never committed",
+    "others_serving": "whether a heartbeat is older than its lease",
     "register_namespace": "when a worker registered, for the lease of `retire`",
     "retire": "whether a worker is alive, or a namespace was registered within a lease",
     "served_namespaces": "whether a heartbeat is older than its lease",

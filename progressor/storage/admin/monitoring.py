@@ -90,6 +90,14 @@ class Overview(Transactions):
         rows = await self._rows("live_workers", namespace=namespace, lease_age=lease_age)
         return [LiveWorker(**row) for row in rows]
 
+    async def others_serving(
+        self, namespace: str, function: str, *, worker_id: int, lease_age: timedelta
+    ) -> list[LiveWorker]:
+        """Return the live workers but this one that serve a function of a namespace."""
+        about = {"namespace": namespace, "function": function}
+        rows = await self._rows("others_serving", **about, worker_id=worker_id, lease_age=lease_age)
+        return [LiveWorker(**row) for row in rows]
+
     async def longest_lease(self) -> timedelta | None:
         """Return the longest lease that any process keeps; None if there is none."""
         (row,) = await self._rows("longest_lease")

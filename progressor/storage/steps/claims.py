@@ -27,7 +27,11 @@ T = TypeVar("T")
 Transact = Callable[[str, Transaction], Awaitable[Results]]
 """A function that runs a transaction until PostgreSQL does it, or refuses it twice for damage."""
 
-_DUE = {"search_calls": "due_calls", "search_timers": "due_timers"}
+_DUE = {
+    "search_calls": "due_calls",
+    "search_served_calls": "due_calls",
+    "search_timers": "due_timers",
+}
 # Tasks: the most that a claim passes over because they cannot be claimed; the most that are remembered as
 # logged.
 _MOST_PASSED_OVER, _MOST_LOGGED = 200, 1000

@@ -1,12 +1,12 @@
 -- Make or renew the row of a process. The count that is returned shows the process whether its last renewal
 -- is still there; the time is that of the row, after any wait for its lock.
 INSERT INTO progressor.workers (
-    worker_id, host, namespaces, step_timeouts, lease_age, free_slots, steps, seen_at
+    worker_id, host, namespaces, step_timeouts, lease_age, free_slots, steps, functions, seen_at
 )
 VALUES (
     %(worker_id)s::bigint, %(host)s::text, %(namespaces)s::text[], %(step_timeouts)s::interval[],
     %(lease_age)s::interval, %(free_slots)s::text::jsonb, %(steps)s::text::jsonb,
-    clock_timestamp()
+    %(functions)s::text::jsonb, clock_timestamp()
 )
 ON CONFLICT (worker_id) DO UPDATE
 SET
