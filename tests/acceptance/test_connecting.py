@@ -276,13 +276,13 @@ async def test_the_client_of_an_engine_ends_with_it(dsn: str, mode: Options) -> 
             await asked.get(NS, "p")
 
 
-async def test_the_client_of_an_engine_that_did_not_start_is_closed(empty_dsn: str, mode: Options) -> None:
-    """It connects nowhere by itself."""
+async def test_an_engine_that_did_not_start_has_no_client(empty_dsn: str, mode: Options) -> None:
+    """Until it is entered with success."""
     engine = Engine(empty_dsn, [Scripted().namespace], **mode)
     with pytest.raises(SchemaMismatch):
         await engine.__aenter__()
     await asyncio.to_thread(migrations.upgrade, empty_dsn)
-    with pytest.raises(StorageUnavailable, match=CLOSED):
+    with pytest.raises(InvalidRequest, match="the engine does not run: enter it"):
         await engine.client.get(NS, "p")
     async with engine:
         assert await engine.client.start(NS, "p", Act(add=1)) == 1

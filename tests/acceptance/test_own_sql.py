@@ -30,7 +30,7 @@ from progressor import (
     StepView,
     TaskStatus,
 )
-from tests.acceptance.conftest import MakeClient, MakeEngine
+from tests.acceptance.conftest import MakeClient, MakeEngine, Options
 from tests.acceptance.support import Gate, timers, until
 
 NS = "shop.ledger"
@@ -363,7 +363,7 @@ async def test_a_handler_that_ends_its_transaction_fails(
 
 
 async def test_middleware_that_raises_after_the_handler_rolls_back_its_rows(
-    dsn: str, ledger: Ledger
+    dsn: str, ledger: Ledger, mode: Options
 ) -> None:
     """Nothing is committed when `call_next` returns."""
     fails = deque([False, True])
@@ -374,7 +374,7 @@ async def test_middleware_that_raises_after_the_handler_rolls_back_its_rows(
             raise Reject("over the limit")
         return intent
 
-    async with Engine(dsn, App([Till().namespace], middleware=[audit])) as engine:
+    async with Engine(dsn, App([Till().namespace], middleware=[audit]), **mode) as engine:
         await engine.client.start(NS, "ann", 1)
         with pytest.raises(Rejected, match="over the limit"):
             await engine.client.call(NS, "ann", "async_psycopg", {"amount": 2})

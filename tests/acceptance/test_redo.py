@@ -23,7 +23,7 @@ from progressor import (
     TaskType,
     TraceEntry,
 )
-from tests.acceptance.conftest import MakeClient, MakeEngine
+from tests.acceptance.conftest import MakeClient, MakeEngine, Options, of_a_client
 from tests.acceptance.support import NS, Act, Flaky, Gate, Scripted, Xor, until, until_status
 
 LAST_ID = 2**63 - 1
@@ -253,13 +253,13 @@ async def test_a_redo_without_an_answer_in_time_names_no_key(serve: MakeClient) 
     assert await client.redo(NS, "p", receipt.task_id) == 2
 
 
-async def test_from_code_without_an_event_loop(engine: MakeEngine, dsn: str, mode: dict[str, Any]) -> None:
+async def test_from_code_without_an_event_loop(engine: MakeEngine, dsn: str, mode: Options) -> None:
     """SyncClient and its handles have it too."""
     scripted = Scripted()
     running = await engine(scripted.namespace)
 
     def ask() -> tuple[Any, Any, int]:
-        with SyncClient(dsn) as client:
+        with SyncClient(dsn, **of_a_client(mode)) as client:
             process = client.process(NS, "p")
             process.start({})
             process.call("act", {"add": 1})

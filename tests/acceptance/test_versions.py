@@ -200,6 +200,7 @@ async def test_the_worker_that_knows_it_dies(
         await asking.start(NS, each)
     a_live_worker(dsn, "call refund")
     refund = asyncio.create_task(asking.call(NS, "a", "refund"))
+    await eventually(lambda: "request left" in caplog.text, "it is handed back")
     await asking.call(NS, "b", "pay", 1)
     behind = asyncio.create_task(asking.call(NS, "a", "pay", 1))
     for amount in range(2, 20):
