@@ -45,7 +45,8 @@ def _schema_name(value: str) -> str:
 
 
 SchemaName = Annotated[str, AfterValidator(_schema_name)]
-ExceptionName = Annotated[str, BeforeValidator(_exception_name)]
+ExceptionName = Annotated[type[BaseException] | str, BeforeValidator(_exception_name)]
+"""An exception class or the name of one, kept as the name."""
 # Above 0, up to ten years: Python and PostgreSQL can still add such a duration to a moment, or multiply it.
 Positive = Annotated[timedelta, Field(gt=timedelta(0), le=timedelta(days=3650))]
 

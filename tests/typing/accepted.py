@@ -3,7 +3,7 @@
 from decimal import Decimal
 from typing import Any, assert_type
 
-from progressor import Client, Namespace, Process, SyncClient
+from progressor import Client, Namespace, Process, RetryPolicy, SyncClient
 from progressor.http import HttpClient
 from tests.typing.app import Account, Pay, Receipt, begin, cancel, close, greet, mend, pay, remind, total
 
@@ -55,3 +55,7 @@ def blocking(client: SyncClient, bank: Namespace[Account]) -> None:
 
 async def in_a_unit_test(process: Process[Account]) -> None:
     assert_type(await pay(process, args=Pay(amount=1)), Receipt)
+
+
+def policy() -> RetryPolicy:
+    return RetryPolicy(max_attempts=3, non_retryable=(KeyError, "ValidationError"))
