@@ -141,7 +141,7 @@ def repair(
         typer.Option(
             "--redo",
             rich_help_panel=_MANY,
-            help="Run the call that broke each process again, once repaired.",
+            help="Once repaired, run again what broke each process, and what that cancelled.",
         ),
     ] = False,
     rate: Annotated[

@@ -51,8 +51,9 @@ class BulkRepairing:
         """Repair all processes that are broken now and match, in the background, `rate` a second.
 
         With `redo`, the call or notify that broke a process is run again, once, as by `Client.redo`, when
-        the process is repaired. A key that was used before for the same bulk returns that bulk. Raise
-        InvalidRequest if the key was used for another bulk, or if `simple` has args, and NamespaceNotFound.
+        the process is repaired, and after it those that were cancelled because it broke. A key that was
+        used before for the same bulk returns that bulk. Raise InvalidRequest if the key was used for
+        another bulk, or if `simple` has args, and NamespaceNotFound.
         """
         _check_filter(detail_like, handler)
         if simple and args is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from datetime import timedelta
+from functools import partial
 
 import pytest
 
@@ -82,6 +83,29 @@ async def test_requests_that_broke_are_run_again(serve: MakeClient, simple: bool
         assert await client.result("flaky", name, redo.task_id) == place
     assert len(flaky.ran) == 2 * len(NAMES)
     assert (await client.search(namespace="flaky", status="error")).items == []
+
+
+async def test_requests_that_were_cancelled_are_run_again(serve: MakeClient) -> None:
+    """Notices behind the one that broke their process are not lost: they run after it, in their order."""
+    flaky = Flaky()
+    client = await serve(flaky.namespace)
+    for name in NAMES:
+        await client.start("flaky", name)
+    await client.pause("flaky")
+    for name in NAMES:
+        for place in range(3):
+            await client.notify("flaky", name, "add", place, idempotency_key=f"event-{place}")
+    await client.resume("flaky")
+    for name in NAMES:
+        await until(partial(client.get, "flaky", name), lambda found: found.status is ProcessStatus.ERROR)
+    flaky.is_mended = True
+    done = await ended(client, await client.repair_all("flaky", simple=True, redo=True, rate=1000))
+    assert (done.repaired, done.redone, done.last_error) == (5, 15, None)
+    for name in NAMES:
+        redone = [each for each in await client.trace("flaky", name) if each.redoes is not None]
+        assert [each.args for each in redone] == [0, 1, 2]
+        for each in redone:
+            await client.result("flaky", name, each.task_id)
 
 
 async def test_what_a_handler_says_is_counted(serve: MakeClient) -> None:

@@ -46,6 +46,7 @@ from tests.support import (
     request,
     resume,
     save,
+    set_timer,
     start,
     wait,
 )
@@ -260,6 +261,59 @@ async def test_a_redo_of_what_breaks_again_or_is_redone(storage: Storage) -> Non
     done = await run(storage, now=LATER + SECOND)
     assert counts(done) == {"looked_at": 3, "begun": 3, "repaired": 3, "redone": 1}
     assert set(await redos(storage, LATER + MINUTE)) == {"redone", "well"}
+
+
+async def break_with_waiting(
+    storage: Storage, process_id: str, *waiting: bytes, by_timer: bool = False
+) -> None:
+    """Break a process while requests with these arguments wait."""
+    step, decision = await hold(storage, request(process_id, name="pay", args=b"broken")), fail()
+    if by_timer:
+        at_once = set_timer(timedelta(0))
+        step = step.next(await save(storage, step, at_once), at_once)
+        decision = fail_timer(step.task)
+    for args in waiting:
+        await wait(storage, request(process_id, name="pay", args=args))
+    await save(storage, step, decision)
+
+
+@pytest.mark.parametrize("by_timer", [False, True], ids=["call", "timer"])
+@pytest.mark.parametrize("simple", [True, False], ids=["simple", "handler"])
+async def test_what_was_cancelled_is_redone_too(
+    storage: Storage, tables: Tables, simple: bool, by_timer: bool
+) -> None:
+    """In its order, behind the call that broke the process; not what an earlier break cancelled."""
+    await start(storage, "a")
+    await break_with_waiting(storage, "a", b"first", b"second")
+    await storage.simple_repair([repair("a")])
+    await break_with_waiting(storage, "a", b"third", b"fourth", by_timer=by_timer)
+    await make(storage, simple=simple, redo=True)
+    await one_round(storage)
+    if not simple:
+        (begun,) = await claim_calls(storage, now=LATER)
+        await save(storage, begun, resume(), now=LATER)
+    bulk = await run(storage, now=LATER + SECOND)
+    wanted = ["third", "fourth"] if by_timer else ["broken", "third", "fourth"]
+    assert counts(bulk) == {"looked_at": 1, "begun": 1, "repaired": 1, "redone": len(wanted)}
+    by_redos = (
+        "SELECT convert_from(args, 'UTF8') AS args FROM tasks "
+        "WHERE starts_with(idempotency_key, 'progressor:redo:') ORDER BY task_id"
+    )
+    assert [row["args"] for row in tables.execute(by_redos)] == wanted
+
+
+async def test_what_was_cancelled_is_left_if_the_process_breaks_again(storage: Storage) -> None:
+    """The bulk ends, and the requests stay cancelled."""
+    await start(storage, "a")
+    await break_with_waiting(storage, "a", b"first", b"second")
+    await make(storage, redo=True)
+    await one_round(storage)
+    assert (await one_round(storage, LATER + SECOND)).new["redone"] == 1
+    (again,) = await claim_calls(storage, now=LATER + SECOND)
+    await save(storage, again, fail(), now=LATER + SECOND)
+    bulk = await run(storage, now=LATER + MINUTE)
+    assert counts(bulk) == {"looked_at": 1, "begun": 1, "repaired": 1, "redone": 1}
+    assert await redos(storage, LATER + MINUTE) == {}
 
 
 async def test_a_redo_that_is_stopped(storage: Storage) -> None:

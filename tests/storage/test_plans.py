@@ -78,7 +78,6 @@ OTHER_STATEMENTS = {
     *("set_paused", "known_namespaces", "all_workers", "retire_patience", "bury_patience"),
     # See test_cost_where_many_bulks_have_ended.
     *("make_bulk", "bulk_of_key", "bulks", "stop_bulk", "next_bulk", "lock_bulk", "note_bulk"),
-    "note_redos",
     "running_bulks",
     # Settings of a step in the transaction of its handler: they read no table.
     *("constraints", "reset_role", "step_guards", "step_mark"),
@@ -136,6 +135,9 @@ OTHERS = {
     ("drop_removed", "removed_processes"): "kept_until",
     # The first of a process, which is its init.
     ("settle_bulk", "tasks"): "process_no =",
+    # The youngest tasks of a process, up to the first that ran; the next one behind a task.
+    ("broken_requests", "tasks"): "process_no =",
+    ("note_redos", "tasks"): "process_no =",
     # A page of the broken ones.
     ("stranded", "processes"): "ROW(",
     ("look_bulk", "processes"): "ROW(",
@@ -360,7 +362,8 @@ async def bulks(storage: Storage) -> None:
     """A bulk that begins a repair, one that needs no handler, a preview, and what is asked of them."""
     await break_process(storage, "p9")
     await break_process(storage, "p10")
-    await break_process(storage, "p11")
+    await start(storage, "p11")
+    await save(storage, await hold(storage, request("p11", name="pay")), fail())
     await storage.preview_bulk(NS, detail_like=None, handler=None)
     late = T0 + timedelta(minutes=1)
     for key, simple, redo in (("first", False, False), ("second", True, False), ("third", True, True)):
@@ -368,7 +371,9 @@ async def bulks(storage: Storage) -> None:
         made = await storage.make_bulk(item, now=T0 + SECOND)
         await storage.run_bulk(now=late, most=1)
         if redo:
-            await storage.run_bulk(now=late + SECOND, most=1)
+            # Others are repaired first, and rounds of the first bulk come in between.
+            for again in range(1, 9):
+                await storage.run_bulk(now=late + again * SECOND, most=1)
         await storage.bulk(made.bulk.bulk_id)
         await storage.stop_bulk(made.bulk.bulk_id)
     await storage.next_bulk()
@@ -605,7 +610,8 @@ OVERSEEING: dict[str, tuple[dict[str, str], int, int]] = {
         25,
         200,
     ),
-    "broken_requests": ({"process_no": f"'{{{', '.join(map(str, range(1, 21)))}}}'"}, 25, 200),
+    # Twenty, of each the task that broke it, or the youngest that ran and the next one.
+    "broken_requests": ({"process_no": f"'{{{', '.join(map(str, range(1, 21)))}}}'"}, 45, 250),
     "settle_bulk": ({"bulk_id": "7"}, 100, 2500),
 }
 

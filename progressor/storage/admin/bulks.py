@@ -32,7 +32,7 @@ from progressor.inputs import redo_key
 from progressor.model import ProcessStatus, TaskStatus, TaskType, new_lease
 from progressor.rights import like
 from progressor.storage.params import redo_columns, request_columns
-from progressor.storage.postgres.arrays import bigints, texts
+from progressor.storage.postgres.arrays import bigints, booleans, texts
 from progressor.storage.postgres.pipeline import Session
 from progressor.storage.postgres.retry import one_or_one_of
 from progressor.storage.postgres.sqlstates import BatchRefused
@@ -193,7 +193,7 @@ async def _give_up(session: Session, bulk: HeldBulk, *, tried: _Try, reason: str
     """Pass by the only process or redo that was tried, unless another runner went on since."""
     if tried.redos:
         redo = tried.redos[0]
-        is_due = await _forget(session, bulk, [redo])
+        is_due = await _go_on(session, bulk, [redo], {redo["process_no"]})
         passed = bulk.redo_some(0, f"{redo['process_id']}: it cannot be run again: {reason}")
         return await _note(session, passed, ()) if is_due else None
     if tried.place != bulk.place:
@@ -211,22 +211,26 @@ async def _note(session: Session, done: BulkRound, under_way: Sequence[Row]) -> 
 
 
 async def _redo(session: Session, bulk: HeldBulk, due: Sequence[Row]) -> BulkRound:
-    """Accept these requests once more, of the processes that still run, and forget that they are due."""
+    """Accept these requests once more, of the processes that still run, and go on to those behind them."""
     requests = [_redo_of(bulk, row) for row in due if row["task_type"] is not None]
-    redone = 0
+    rows: list[Row] = []
     if requests:
         params = {**redo_columns(requests), "now": bulk.now}
         rows = (await session.transact(dict.fromkeys(REDO, params)))["prepare_call"]
-        # A redo with another lease was asked for by somebody else, before.
-        redone = sum(bool(row["own"]) for row in rows)
-    await _forget(session, bulk, due)
+    # A redo with another lease was asked for by somebody else, before.
+    redone = sum(bool(row["own"]) for row in rows)
+    await _go_on(session, bulk, due, {row["process_no"] for row in rows if row["task_id"] is not None})
     return await _note(session, bulk.redo_some(redone), ())
 
 
-async def _forget(session: Session, bulk: HeldBulk, redos: Sequence[Row]) -> bool:
-    """Note that these are no longer due; return whether any was."""
-    numbers = bigints([row["process_no"] for row in redos])
-    params = {"bulk_id": bulk.bulk_id, "process_no": numbers}
+async def _go_on(session: Session, bulk: HeldBulk, tried: Sequence[Row], processes: set[int]) -> bool:
+    """Note that these are no longer due, but the next ones of these processes; return whether any was."""
+    params = {
+        "bulk_id": bulk.bulk_id,
+        "process_no": bigints([row["process_no"] for row in tried]),
+        "redo_task_id": bigints([row["redo_task_id"] for row in tried]),
+        "goes_on": booleans([row["process_no"] in processes for row in tried]),
+    }
     return bool((await session.transact({"note_redos": params}))["note_redos"])
 
 

@@ -1,15 +1,36 @@
--- run_bulk, behind the locks of its processes and before their repairs: the calls and notifies that broke
--- them. A change of a timer is no request that is run again, nor is an init, a repair or a timer.
-SELECT i.process_no, t.task_id
+-- run_bulk, behind the locks of its processes and before their repairs: the first request of each to run
+-- again, the call or notify that broke it. If an init, a timer or a repair broke it, that is the first of
+-- those that were cancelled by it: they are younger than all that ever ran. A change of a timer is no
+-- request that is run again.
+SELECT i.process_no, coalesce(broke.task_id, waited.task_id) AS task_id
 FROM unnest(%(process_no)s::bigint[]) AS i (process_no)
 CROSS JOIN LATERAL (
     SELECT p.corrupted_by FROM progressor.processes AS p WHERE p.process_no = i.process_no OFFSET 0
 ) AS p
-CROSS JOIN LATERAL (
+LEFT JOIN LATERAL (
     SELECT t.task_id
     FROM progressor.tasks AS t
     WHERE
         t.process_no = i.process_no AND t.task_id = p.corrupted_by
         AND t.task_type IN ('call', 'notify') AND NOT starts_with(t.name, 'progressor:')
     OFFSET 0
-) AS t
+) AS broke ON TRUE
+LEFT JOIN LATERAL (
+    SELECT t.task_id
+    FROM progressor.tasks AS t
+    WHERE
+        t.process_no = i.process_no
+        AND broke.task_id IS NULL
+        AND t.task_id > (
+            SELECT ran.task_id
+            FROM progressor.tasks AS ran
+            WHERE ran.process_no = i.process_no AND ran.running_time IS NOT NULL
+            ORDER BY ran.task_id DESC
+            LIMIT 1
+        )
+        AND
+            -- include cancelled_call
+    ORDER BY t.task_id
+    LIMIT 1
+) AS waited ON TRUE
+WHERE coalesce(broke.task_id, waited.task_id) IS NOT NULL
