@@ -1,8 +1,9 @@
 """A subscription as a process.
 
-What the outside must do is noted in the state, in `todo`, by the step that decides it; the timer does it
-afterwards, one thing a step, with a key of its own, and again after a failure. So nothing is forgotten if
-the worker dies, and nothing is done twice.
+What the outside must do is noted in the state by the step that decides it: a charge as `due`, a refund or a
+letter in `todo`. The timer does it afterwards, one thing a step, with a key of its own, and again after a
+failure. So nothing is forgotten if the worker dies, and nothing is done twice. A charge that is due goes
+first: a mail service that is down delays none.
 """
 
 import calendar
@@ -24,9 +25,9 @@ DUNNING = (timedelta(days=3), timedelta(days=5), timedelta(days=7))  # until the
 
 
 class Todo(BaseModel):
-    """A thing that the outside must do: take or give back money, or send a letter."""
+    """A thing that the outside must do: give back money, or send a letter."""
 
-    what: Literal["charge", "refund", "letter"]
+    what: Literal["refund", "letter"]
     key: str
     amount: int = 0
     charge: str = ""  # that is given back
@@ -73,7 +74,7 @@ class Refund(BaseModel):
 subscriptions = Namespace(
     "billing.subscription",
     state=Subscription,
-    retry_policy=RetryPolicy(initial_interval=timedelta(minutes=1), max_attempts=20),
+    retry_policy=RetryPolicy(initial_interval=timedelta(minutes=1), max_attempts=None),
 )
 
 
@@ -90,14 +91,12 @@ async def subscribe(process: Process[Subscription], args: Subscribe) -> datetime
 @subscriptions.timeout
 async def wake(process: Process[Subscription], *, payments: Payments, mailer: Mailer) -> None:
     state = process.state
-    if not state.todo:
+    if state.status != "ended" and state.due <= process.now:
         # The month begins, a refused charge is tried again, or a charge has had no answer.
-        state.todo.append(Todo(what="charge", key=charge_key(process), amount=state.price))
+        await payments.charge(charge_key(process), process.process_id, state.price)
         state.due = process.now + NO_ANSWER
-    else:
+    elif state.todo:
         match (todo := state.todo.pop(0)).what:
-            case "charge":
-                await payments.charge(todo.key, process.process_id, todo.amount)
             case "refund":
                 await payments.refund(todo.key, todo.charge, todo.amount)
             case "letter":
@@ -202,8 +201,7 @@ def write(process: Process[Subscription], letter: str, **facts: Any) -> None:
 
 
 def end(process: Process[Subscription], how: str) -> None:
-    state = process.state
-    state.status, state.todo = "ended", [todo for todo in state.todo if todo.what != "charge"]
+    process.state.status = "ended"
     process.emit(how)
     write(process, how)
 

@@ -11,7 +11,7 @@ import httpx
 import psycopg
 import pytest
 
-from progressor import Event, HistoryRange, Rejected
+from progressor import Event, HandlerFailed, HistoryRange, Rejected
 from progressor.testing import World
 
 from . import tables
@@ -40,6 +40,7 @@ class Outside:
     def __init__(self) -> None:
         self.asked: dict[str, tuple[Any, ...]] = {}
         self.down = False
+        self.mail_is_down = False
 
     def _take(self, key: str, *what: Any) -> None:
         if self.down:
@@ -53,6 +54,8 @@ class Outside:
         self._take(key, "refund", charge, amount)
 
     async def send(self, key: str, to: str, letter: str, facts: dict[str, Any]) -> None:
+        if self.mail_is_down:
+            raise ConnectionError("the mail service is down")
         self._take(key, letter)
 
     @property
@@ -158,6 +161,19 @@ async def test_what_the_outside_must_do_waits_for_it(world: World, outside: Outs
     assert outside.charges == ["acme/charge/1.0"]
 
 
+async def test_a_mail_service_that_is_down_delays_no_charge(world: World, outside: Outside) -> None:
+    """It is down for six weeks; the letters are sent when it is back."""
+    await world.advance(DAY)
+    outside.mail_is_down = True
+    await world.advance(13 * DAY)
+    await world.client.call(charged, "acme", Charged(key="acme/charge/1.0", amount=900))
+    await world.advance(30 * DAY)
+    assert outside.charges == ["acme/charge/1.0", "acme/charge/2.0"]
+    outside.mail_is_down = False
+    await world.advance(timedelta(minutes=15))
+    assert outside.letters == ["welcome", "invoice"]
+
+
 async def test_a_charge_without_an_answer_is_sent_again(world: World, outside: Outside) -> None:
     """Day by day with one key, which the provider counts once."""
     await world.advance(20 * DAY)
@@ -208,8 +224,10 @@ async def test_the_web_application(world: World) -> None:
         for _ in range(2):
             opened = await http.put("/subscriptions/bolt", json=order, headers={"Idempotency-Key": "1"})
             assert opened.json() == {"trial_until": "2024-01-31T12:00:00Z"}
-        again = await http.put("/subscriptions/bolt", json=order, headers={"Idempotency-Key": "2"})
-        assert again.status_code == 409
+        for key, price in (("2", 500), ("1", 501)):
+            other = {**order, "price": price}
+            again = await http.put("/subscriptions/bolt", json=other, headers={"Idempotency-Key": key})
+            assert again.status_code == 409
         await world.advance(14 * DAY)
         for _ in range(2):
             await http.post("/webhooks/bolt/charged", json={"key": "bolt/charge/1.0", "amount": 500})
@@ -225,6 +243,22 @@ async def test_the_web_application(world: World) -> None:
         gone = await http.delete("/subscriptions/bolt", headers={"Idempotency-Key": "4"})
         assert gone.status_code == 204
         assert (await http.get("/subscriptions/nobody")).status_code == 404
+
+
+async def test_the_web_application_while_a_subscription_is_broken(world: World) -> None:
+    """The provider is asked to come again; after the repair its webhook is taken."""
+    web.state.client = world.client
+    await world.advance(14 * DAY)
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(web), base_url="http://web") as http:
+        webhook = {"key": "acme/charge/1.0", "amount": 10**12}  # more than the table can hold
+        with pytest.raises(HandlerFailed):
+            await world.client.call(charged, "acme", Charged(**webhook))
+        assert (await http.post("/webhooks/acme/charged", json=webhook)).status_code == 503
+        await world.client.process(subscriptions, "acme").repair()
+        webhook["amount"] = 900
+        assert (await http.post("/webhooks/acme/charged", json=webhook)).status_code == 204
+        await world.settle()
+        assert (await http.get("/subscriptions/acme")).json()["status"] == "active"
 
 
 async def paid_events(world: World, name: str) -> list[Event]:

@@ -9,7 +9,15 @@ from typing import Annotated, Any
 from fastapi import Depends, FastAPI, Header, Request
 from fastapi.responses import JSONResponse
 
-from progressor import Client, ProcessAlreadyExists, ProcessNotFound, Rejected, ReplyTimeout
+from progressor import (
+    Client,
+    IdempotencyConflict,
+    ProcessAlreadyExists,
+    ProcessBroken,
+    ProcessNotFound,
+    Rejected,
+    ReplyTimeout,
+)
 
 from .subscriptions import (
     Charged,
@@ -67,12 +75,12 @@ async def end_subscription(client: Asking, name: str, key: Key) -> None:
 @web.post("/webhooks/{name}/charged", status_code=204)
 async def on_charged(client: Asking, name: str, body: Charged) -> None:
     """The provider repeats this until it gets an answer; the charge's key makes it one call."""
-    await client.notify(charged, name, body, idempotency_key=body.key)
+    await client.notify(charged, name, body, idempotency_key=f"{body.key}/charged")
 
 
 @web.post("/webhooks/{name}/refused", status_code=204)
 async def on_refused(client: Asking, name: str, body: Refused) -> None:
-    await client.notify(refused, name, body, idempotency_key=body.key)
+    await client.notify(refused, name, body, idempotency_key=f"{body.key}/refused")
 
 
 @web.exception_handler(Rejected)
@@ -88,6 +96,17 @@ async def _not_found(_: Request, error: ProcessNotFound) -> JSONResponse:
 @web.exception_handler(ProcessAlreadyExists)
 async def _exists(_: Request, error: ProcessAlreadyExists) -> JSONResponse:
     return JSONResponse({"detail": f"there is a subscription {error.process_id} already"}, 409)
+
+
+@web.exception_handler(IdempotencyConflict)
+async def _another(_: Request, __: IdempotencyConflict) -> JSONResponse:
+    return JSONResponse({"detail": "this key was used for another request"}, 409)
+
+
+@web.exception_handler(ProcessBroken)
+async def _broken(_: Request, __: ProcessBroken) -> JSONResponse:
+    """The provider repeats its webhook, until somebody has repaired the subscription."""
+    return JSONResponse({"detail": "the subscription waits for a repair"}, 503, {"Retry-After": "60"})
 
 
 @web.exception_handler(ReplyTimeout)
