@@ -33,6 +33,7 @@ from progressor.model import (
     Rejection,
     Snapshot,
     Task,
+    TaskType,
 )
 from progressor.node.replies import Replies
 from progressor.outages import Outage, OutageLines, cause_of, in_one_line
@@ -168,7 +169,7 @@ class Worker:
         due = None if saved.due is None else saved.due - saved.now
         if saved.continuation is None:
             return StepResult(None, due)
-        left = after(process, task, decision, now=saved.now, timer=saved.timer)
+        left = after(process, task, decision, now=saved.now, timers=saved.timers)
         return StepResult(Claimed(saved.continuation, left), due)
 
     def saved_at_once(self, finished: Finished, *, since: float) -> timedelta | None:
@@ -254,6 +255,12 @@ class Worker:
                 log.warning("process broke", extra=fields_of(task) | {"error": self._shown(decision)})
             case _ if isinstance(decision.reply.rejection, Rejection):
                 metrics.REJECTED.labels(task.namespace).inc()
+                if task.task_type is TaskType.NOTIFY:
+                    # Nobody waits for its answer: but for this line only its trace would tell.
+                    reason = self._hidden(decision.reply.rejection.reason)
+                    log.warning(
+                        "notice refused", extra=fields_of(task) | {"call": task.name, "reason": reason}
+                    )
 
     def _reply(self, step: Step, saved: Saved) -> None:
         if not step.task.task_type.is_timer:
@@ -269,3 +276,7 @@ class Worker:
         """
         error = decision.reply.error or "unknown error"
         return error.partition(":")[0] if self._namespace.wire.is_coded else in_one_line(error)
+
+    def _hidden(self, reason: str) -> str:
+        """Return a text of the handler for the log; nothing of it if a codec hides what is stored."""
+        return "(hidden by the codec)" if self._namespace.wire.is_coded else in_one_line(reason)

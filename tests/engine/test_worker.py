@@ -7,13 +7,13 @@ from typing import Any, Self
 import pytest
 from prometheus_client import REGISTRY
 
-from progressor import HistoryRange, Namespace, Process
+from progressor import HistoryRange, Namespace, Process, Reject
 from progressor.errors import StorageUnavailable
 from progressor.handlers import threads
 from progressor.handlers.threads import NoThread
 from progressor.handlers.waits import Lending
 from progressor.loggers import message_of
-from progressor.model import Event, TaskStatus
+from progressor.model import Event, TaskStatus, TaskType
 from progressor.storage.group_commit import batch_steps
 from progressor.storage.operations import Storage
 from progressor.storage.values import Claimed, TaskOutcome, TaskRef
@@ -144,6 +144,26 @@ async def test_why_a_process_broke_is_said(
         assert len(said.error) == 300
     else:
         assert said.error == "KeyError"
+
+
+@pytest.mark.parametrize("codec", [None, Reversed()])
+async def test_a_refused_notice_is_said(
+    codec: Reversed | None, storage: Storage, told: Told, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Nobody waits for its answer; a refused call has a caller who hears it, and no line."""
+    namespace = Namespace(NS, codec=codec)
+
+    @namespace.call(name="go")
+    async def go(process: Process) -> None:
+        raise Reject("no\nsuch card")
+
+    await start_at(storage, None)
+    for kind in (TaskType.CALL, TaskType.NOTIFY):
+        step = await hold(storage, request("p1", kind, args=None, name="go"), now=None)
+        await worker_of(namespace, storage, told).step(Claimed(step.task, step.process), Slot())
+    (said,) = [record for record in caplog.records if message_of(record) == "notice refused"]
+    assert (said.namespace, said.process_id, said.task_type, said.call) == (NS, "p1", "notify", "go")
+    assert said.reason == ("no such card" if codec is None else "(hidden by the codec)")
 
 
 async def test_a_result_without_a_lease_is_dropped(storage: Storage, tables: Tables, told: Told) -> None:
