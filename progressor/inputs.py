@@ -5,20 +5,34 @@ from __future__ import annotations
 import re
 from base64 import urlsafe_b64encode
 from collections.abc import Iterable
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from difflib import get_close_matches
 from itertools import islice
 from os import urandom
 from typing import Final
 
 from progressor.errors import InvalidRequest
-from progressor.model import MAX_ID_LENGTH, in_utc
 
+MAX_ID_LENGTH: Final = 256
+"""Characters of ids and names."""
+RESERVED: Final = "progressor:"
+"""The beginning of names of calls and of idempotency keys that the engine alone makes."""
+SET_TIMER: Final = f"{RESERVED}set_timer"
+UNSET_TIMER: Final = f"{RESERVED}unset_timer"
+FIRE_TIMER: Final = f"{RESERVED}fire_timer"
+MAX_TIMERS: Final = 32
+"""The most timers of one process."""
+DEFAULT_TIMER: Final = "default"
+"""The timer without a name, where an address needs one; no timer is named so."""
+
+# Years. PostgreSQL and Python hold the moments between them in any time zone. A timer outside would fail
+# the whole batch in which its step is saved.
+FIRST_YEAR, LAST_YEAR = 1, 9999
+LONGEST_DELAY = timedelta(days=365_000)
+LONGEST_SECONDS = LONGEST_DELAY.total_seconds()
 # Ten years, as for options: every clock and timer can count it.
 _LONGEST_TIMEOUT = timedelta(days=3650)
 NAMESPACE_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9_.-]*$"
-RESERVED: Final = "progressor:"
-"""The beginning of names of calls and of idempotency keys that the engine alone makes."""
 REDO_KEY: Final = f"{RESERVED}redo:"
 """The beginning of the key of a request that runs an ended task again; the id of that task follows."""
 _NAMESPACE = re.compile(NAMESPACE_PATTERN)
@@ -140,3 +154,46 @@ def seconds_or_text(text: str) -> float | str:
 def is_moment(text: str) -> bool:
     """Return whether a text stands for a time, not for a duration: only a time has a hyphen in it."""
     return text[:1].isdigit() and "-" in text
+
+
+def in_utc(value: object) -> datetime | None:
+    """Return an aware datetime in UTC; None for anything else, or if its tzinfo raises."""
+    try:
+        if not isinstance(value, datetime) or value.utcoffset() is None:
+            return None
+        return value.astimezone(UTC)
+    except Exception:  # noqa: BLE001 - a tzinfo is the user's code
+        return None
+
+
+def can_be_stored(moment: datetime) -> bool:
+    """Return whether PostgreSQL and Python can hold a moment in UTC, in any time zone."""
+    return FIRST_YEAR < moment.year < LAST_YEAR
+
+
+def check_timer(name: object) -> str:
+    """Return the name of a timer, '' for the one without; InvalidRequest if no timer can have it."""
+    if not isinstance(name, str):
+        raise InvalidRequest(
+            f"the name of a timer must be a text, not {type(name).__name__}", field="timer"
+        )
+    if len(name) > MAX_ID_LENGTH:
+        raise InvalidRequest(
+            f"the name of a timer must have at most {MAX_ID_LENGTH} characters, not {len(name)}",
+            field="timer",
+        )
+    if name.startswith((RESERVED, "~")):
+        raise InvalidRequest(
+            f"the name of a timer must not begin with {RESERVED!r} or '~': these are the engine's own",
+            field="timer",
+        )
+    if name == DEFAULT_TIMER:
+        raise InvalidRequest(
+            f"no timer may be named {DEFAULT_TIMER!r}: it stands for the timer without a name",
+            field="timer",
+        )
+    if "\x00" in name or (not name.isascii() and name != name.encode(errors="replace").decode()):
+        raise InvalidRequest(
+            "the name of a timer must be valid Unicode, without NUL characters", field="timer"
+        )
+    return name

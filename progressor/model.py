@@ -9,22 +9,17 @@ from __future__ import annotations
 import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any, Literal, NamedTuple
 
 from pydantic_core import to_json
 
 from progressor.errors import InvalidRequest
+from progressor.inputs import LAST_YEAR, LONGEST_DELAY, MAX_ID_LENGTH, can_be_stored, check_timer, in_utc
 
 Metadata = dict[str, Any]
-MAX_ID_LENGTH = 256
 
-# Years. PostgreSQL and Python hold the moments between them in any time zone. A timer outside would fail
-# the whole batch in which its step is saved.
-_FIRST_YEAR, _LAST_YEAR = 1, 9999
-_LONGEST_DELAY = timedelta(days=365_000)
-LONGEST_SECONDS = _LONGEST_DELAY.total_seconds()
 # The largest bigint of PostgreSQL.
 LAST_ID = 2**63 - 1
 
@@ -62,14 +57,14 @@ class TaskStatus(StrEnum):
 
 
 class TimerStatus(StrEnum):
-    """The statuses of the timer of a process."""
+    """The statuses of a timer of a process."""
 
     WAITING = "waiting"
     """Its time is to come."""
     OVERDUE = "overdue"
     """Its time has passed, and no worker has taken it yet."""
     BLOCKED = "blocked"
-    """A request runs or waits on the process; the timer comes after it."""
+    """A step runs or a request waits on the process; the timer comes after it."""
     HELD = "held"
     """The process is broken; the timer waits again after the repair."""
     RUNNING = "running"
@@ -77,11 +72,15 @@ class TimerStatus(StrEnum):
 
 
 class Timer(NamedTuple):
-    """The timer of a process: its type (`timeout` or `remove`), the time at which it is due, its status."""
+    """A timer of a process: its type (`timeout` or `remove`), the time at which it is due, its status.
+
+    `name` is empty for the timer without a name.
+    """
 
     task_type: TaskType
     due: datetime
     status: TimerStatus
+    name: str = ""
 
 
 class ProcessStatus(StrEnum):
@@ -145,35 +144,23 @@ def _is_count(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= LAST_ID
 
 
-def in_utc(value: object) -> datetime | None:
-    """Return an aware datetime in UTC; None for anything else, or if its tzinfo raises."""
-    try:
-        if not isinstance(value, datetime) or value.utcoffset() is None:
-            return None
-        return value.astimezone(UTC)
-    except Exception:  # noqa: BLE001 - a tzinfo is the user's code
-        return None
-
-
-def can_be_stored(moment: datetime) -> bool:
-    """Return whether PostgreSQL and Python can hold a moment in UTC, in any time zone."""
-    return _FIRST_YEAR < moment.year < _LAST_YEAR
-
-
 @dataclass(frozen=True, slots=True)
 class SetTimer:
-    """Replace the process's timer: at a time (aware datetime), or after a delay from the commit.
+    """Set the process's timer of this name: at a time (aware datetime), or after a delay from the commit.
 
-    With `remove=True` the process is removed at that time; otherwise its timeout handler runs. Raises
-    InvalidRequest unless exactly one of `at` and `after` is given, for a time without a zone or outside the
-    years 2 to 9998, and for a delay of more than 365,000 days.
+    It replaces the one that has the name; '' is the timer without a name. With `remove=True` the process is
+    removed at that time; otherwise its timeout handler runs. Raises InvalidRequest unless exactly one of
+    `at` and `after` is given, for a time without a zone or outside the years 2 to 9998, for a delay of more
+    than 365,000 days, and for a name that no timer can have.
     """
 
     at: datetime | None = None
     after: timedelta | None = None
     remove: bool = False
+    name: str = ""
 
     def __post_init__(self) -> None:
+        check_timer(self.name)
         if (self.at is None) == (self.after is None):
             raise InvalidRequest("SetTimer needs exactly one of at= and after=", field="at")
         if self.at is not None:
@@ -181,20 +168,25 @@ class SetTimer:
             if at is None:
                 raise InvalidRequest("SetTimer.at must be an aware datetime (with tzinfo)", field="at")
             if not can_be_stored(at):
-                raise InvalidRequest(f"SetTimer.at must lie before {_LAST_YEAR}", field="at")
+                raise InvalidRequest(f"SetTimer.at must lie before {LAST_YEAR}", field="at")
             object.__setattr__(self, "at", at)
         if self.after is not None:
             if not isinstance(self.after, timedelta):
                 raise InvalidRequest("SetTimer.after must be a timedelta", field="after")
-            if not -_LONGEST_DELAY <= self.after <= _LONGEST_DELAY:
+            if not -LONGEST_DELAY <= self.after <= LONGEST_DELAY:
                 raise InvalidRequest(
-                    f"SetTimer.after must be at most {_LONGEST_DELAY.days} days", field="after"
+                    f"SetTimer.after must be at most {LONGEST_DELAY.days} days", field="after"
                 )
 
 
 @dataclass(frozen=True, slots=True)
 class UnsetTimer:
-    """Cancel the process's timer and set no other."""
+    """Cancel the process's timer of this name, if it has it; '' is the timer without a name."""
+
+    name: str = ""
+
+    def __post_init__(self) -> None:
+        check_timer(self.name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,18 +194,20 @@ class Remove:
     """Remove the process, its history and its tasks, when this step is saved."""
 
 
-Action = SetTimer | UnsetTimer | Remove
+TimerChange = SetTimer | UnsetTimer
+Action = TimerChange | Remove
 
 
 @dataclass(frozen=True, slots=True)
 class Intent:
     """A handler's answer: what to save and what to reply.
 
-    None for `action`, `aux_state` or `metadata` leaves the timer, the state or the metadata as they are.
+    None for `action`, `aux_state` or `metadata` leaves the timers, the state or the metadata as they are.
+    An action that is a tuple changes several timers, each at most once.
     """
 
     events: tuple[Event, ...] = ()
-    action: Action | None = None
+    action: Action | tuple[TimerChange, ...] | None = None
     response: bytes | None = None
     aux_state: bytes | None = None
     metadata: Metadata | None = None
@@ -238,8 +232,8 @@ class Life(NamedTuple):
 class Task(NamedTuple):
     """One unit of work on a process. `attempts_count` counts its earlier tries.
 
-    `name` is that of the call (`call` and `notify` only); `process_no` is the number of this life of the
-    process; `reply_to` is the id of the client process that waits for the answer, if one does.
+    `name` is that of the call or of the timer, None for a timer without a name; `process_no` is the number
+    of this life of the process; `reply_to` is the id of the client process that waits for the answer.
     """
 
     namespace: str
@@ -262,8 +256,10 @@ class Task(NamedTuple):
 
     @property
     def function(self) -> str:
-        """The function that serves it, as workers list theirs: `call pay`, or its type."""
-        return self.task_type.value if self.name is None else f"call {self.name}"
+        """The function that serves it, as workers list theirs: `call pay`, `timeout dunning`, `init`."""
+        if self.name is None or self.task_type is TaskType.REMOVE:
+            return self.task_type.value
+        return f"{'timeout' if self.task_type is TaskType.TIMEOUT else 'call'} {self.name}"
 
 
 class Snapshot(NamedTuple):
@@ -281,7 +277,7 @@ class Snapshot(NamedTuple):
     metadata: Metadata
     corrupted_by: int | None
     last_event_id: int
-    timer: Timer | None = None
+    timers: tuple[Timer, ...] = ()
     history: tuple[Event, ...] = ()
     birth: int | None = None
 
@@ -328,20 +324,20 @@ Outcome = Success | Rejection | Failure
 
 
 class Disposition(StrEnum):
-    """The fates of a process when a step ends, named by what they do to its timer, or to all of it."""
+    """The fates of a process when a step ends, named by what they do to its timers, or to all of it."""
 
     REPLACE = "replace"
-    """A new timer replaces the old one."""
+    """A new timer replaces the old one of its name."""
     RESUME = "resume"
-    """The timer that was blocked or held, if any, resumes."""
+    """The timers that were blocked or held, if any, resume."""
     CANCEL = "cancel"
-    """The timer, if any, is cancelled."""
+    """The timer of a name, if any, is cancelled."""
     RETRY = "retry"
     """The same task runs again later."""
     BREAK = "break"
-    """The process breaks: requests that wait are cancelled, its timer is held."""
+    """The process breaks: requests that wait are cancelled, its timers are held."""
     HOLD = "hold"
-    """The process stays broken, and its timer held."""
+    """The process stays broken, and its timers held."""
     REMOVE = "remove"
     """The process and all its rows are deleted."""
 
@@ -357,9 +353,10 @@ class Reply(NamedTuple):
 class Decision(NamedTuple):
     """The end of a step: one row of the transition table, filled in.
 
-    `status` None leaves the status as it was (a rejection, a failed repair). `timer` belongs to `replace`,
-    and to `break` if a timer broke the process: it is held in place of that timer. `retry_interval`
-    belongs to `retry`; None: at once.
+    `status` None leaves the status as it was (a rejection, a failed repair). `timer` belongs to `replace`
+    and `cancel`, and to `break` if a timer broke the process: it is held in place of that timer. `changes`
+    are those of a step that changes several timers, and then resumes. `retry_interval` belongs to `retry`;
+    None: at once.
     """
 
     disposition: Disposition
@@ -368,7 +365,8 @@ class Decision(NamedTuple):
     events: tuple[Event, ...] = ()
     aux_state: bytes | None = None
     metadata: Metadata | None = None
-    timer: SetTimer | None = None
+    timer: TimerChange | None = None
+    changes: tuple[TimerChange, ...] = ()
     retry_interval: timedelta | None = None
 
     @property

@@ -17,8 +17,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from progressor.errors import InvalidRequest
-from progressor.inputs import names_like
-from progressor.model import MAX_ID_LENGTH
+from progressor.inputs import MAX_ID_LENGTH, names_like
 
 MOST_PATTERNS = 100
 _PATTERN = re.compile(r"[A-Za-z0-9*][A-Za-z0-9_.*-]*")

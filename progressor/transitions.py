@@ -31,6 +31,7 @@ from progressor.model import (
     Task,
     TaskType,
     Timer,
+    TimerChange,
     UnsetTimer,
 )
 
@@ -54,6 +55,7 @@ class Case(StrEnum):
     NO_ACTION = "no action"
     SET_TIMER = "set timer"
     UNSET_TIMER = "unset timer"
+    SEVERAL_TIMERS = "several timers"
     REMOVE = "remove"
     RETRIES_LEFT = "retries left"
     NO_RETRIES_LEFT = "no retries left"
@@ -85,6 +87,8 @@ BY_ACTION = Rule(
         Case.NO_ACTION: End(Disposition.RESUME, _RUNNING),
         Case.SET_TIMER: End(Disposition.REPLACE, _RUNNING),
         Case.UNSET_TIMER: End(Disposition.CANCEL, _RUNNING),
+        # The changes are made first.
+        Case.SEVERAL_TIMERS: End(Disposition.RESUME, _RUNNING),
         Case.REMOVE: End(Disposition.REMOVE),
     },
 )
@@ -94,6 +98,7 @@ BEGINS_ANEW = Rule(
         Case.NO_ACTION: End(Disposition.RESUME, _INIT),
         Case.SET_TIMER: End(Disposition.REPLACE, _INIT),
         Case.UNSET_TIMER: End(Disposition.CANCEL, _INIT),
+        Case.SEVERAL_TIMERS: End(Disposition.RESUME, _INIT),
         Case.REMOVE: End(Disposition.REMOVE),
     },
 )
@@ -192,14 +197,17 @@ class OnTask(Enum):
 
 
 class OnTimer(Enum):
-    """The effects of a disposition on the timer of the process."""
+    """The effects of a disposition on the timers of the process.
 
-    REPLACED = "the old one is cancelled, the new one is set; it runs at once if it is due"
-    RESUMED = "waits for its own time again, if it was blocked or held; it runs at once if it is due"
-    CANCELLED = "is cancelled"
-    STAYS = "is that task, or stays blocked behind it"
-    HELD = "is held; a timer that broke the process leaves another one in its place, as due as it was"
-    GONE = "is deleted"
+    Wherever they wait for their times, the earliest runs at once if it is due.
+    """
+
+    REPLACED = "the old one of its name is cancelled, the new one is set; the others resume"
+    RESUMED = "wait for their own times again, if they were blocked or held"
+    CANCELLED = "that of its name is cancelled; the others resume"
+    STAYS = "one of them is that task; the others wait for their own times"
+    HELD = "are held; a timer that broke the process leaves another one in its place, as due as it was"
+    GONE = "are deleted"
 
 
 class OnMailbox(Enum):
@@ -228,6 +236,9 @@ EFFECTS: Mapping[Disposition, Effects] = {
     Disposition.HOLD: Effects(OnTask.ENDS, OnTimer.HELD, OnMailbox.EMPTY),
     Disposition.REMOVE: Effects(OnTask.ENDS, OnTimer.GONE, OnMailbox.GONE),
 }
+
+
+_ONE_TIMER = (Disposition.REPLACE, Disposition.CANCEL)
 
 
 def decide(process: Snapshot, task: Task, outcome: Outcome, policy: RetryPolicy) -> Decision:
@@ -267,8 +278,9 @@ def _succeeded(process: Snapshot, task: Task, intent: Intent) -> Decision:
     key = task.task_type, Ending.SUCCESS
     rule = BROKEN_IN_INIT.get(key, TABLE[key]) if was_broken_in_init(process) else TABLE[key]
     end = rule.end(_case_of(intent.action))
+    several = end.disposition is Disposition.RESUME and isinstance(intent.action, tuple)
     # The action of a removal sets no timer, even if it is a SetTimer.
-    timer = intent.action if end.disposition is Disposition.REPLACE else None
+    timer = _only(intent.action) if end.disposition in _ONE_TIMER else None
     return Decision(
         disposition=end.disposition,
         reply=Reply(response=intent.response),
@@ -276,14 +288,23 @@ def _succeeded(process: Snapshot, task: Task, intent: Intent) -> Decision:
         events=intent.events,
         aux_state=intent.aux_state,
         metadata=intent.metadata,
-        timer=timer if isinstance(timer, SetTimer) else None,
+        timer=None if isinstance(timer, Remove) else timer,
+        changes=intent.action if several and isinstance(intent.action, tuple) else (),
     )
 
 
-def _case_of(action: Action | None) -> Case:
+def _only(action: Action | tuple[TimerChange, ...] | None) -> Action | None:
+    if isinstance(action, tuple):
+        return action[0] if len(action) == 1 else None
+    return action
+
+
+def _case_of(action: Action | tuple[TimerChange, ...] | None) -> Case:
     match action:
-        case None:
+        case None | ():
             return Case.NO_ACTION
+        case tuple():
+            return Case.SEVERAL_TIMERS if len(action) > 1 else _case_of(action[0])
         case SetTimer():
             return Case.SET_TIMER
         case UnsetTimer():
@@ -328,7 +349,9 @@ def _not_done(task: Task, ending: Ending, error: str, retry: _Retry | None) -> D
 
 def _held(timer: Task) -> SetTimer:
     """Return the timer that replaces one that broke its process: the same, due when it was."""
-    return SetTimer(at=timer.scheduled_time, remove=timer.task_type is TaskType.REMOVE)
+    return SetTimer(
+        at=timer.scheduled_time, remove=timer.task_type is TaskType.REMOVE, name=timer.name or ""
+    )
 
 
 def retry_interval(task: Task, failure: Failure, policy: RetryPolicy) -> timedelta | None:
@@ -352,11 +375,11 @@ def _retry_of_lost(task: Task, lost: Lost, options: NamespaceOptions) -> _Retry 
 
 
 def after(
-    process: Snapshot, task: Task, decision: Decision, *, now: datetime, timer: Timer | None
+    process: Snapshot, task: Task, decision: Decision, *, now: datetime, timers: tuple[Timer, ...]
 ) -> Snapshot:
     """Return the process as this step left it, without another read; its history is empty."""
     if decision.status is None:
-        return process._replace(timer=timer, history=())
+        return process._replace(timers=timers, history=())
     changed = decision.status is not process.status
     broken = decision.status is _ERROR
     return Snapshot(
@@ -372,6 +395,6 @@ def after(
         metadata=process.metadata if decision.metadata is None else decision.metadata,
         corrupted_by=task.task_id if broken else None,
         last_event_id=process.last_event_id + len(decision.events),
-        timer=timer,
+        timers=timers,
         birth=process.birth,
     )

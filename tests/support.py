@@ -28,6 +28,8 @@ from progressor.model import (
     Snapshot,
     Task,
     TaskType,
+    TimerChange,
+    UnsetTimer,
 )
 from progressor.storage.doctor import examine
 from progressor.storage.operations import Storage
@@ -112,13 +114,19 @@ def set_timer(
     *,
     at: datetime | None = None,
     remove: bool = False,
+    name: str = "",
     **fields: Any,
 ) -> Decision:
-    return _success(Disposition.REPLACE, timer=SetTimer(at, after, remove), **fields)
+    return _success(Disposition.REPLACE, timer=SetTimer(at, after, remove, name), **fields)
 
 
-def cancel(**fields: Any) -> Decision:
-    return _success(Disposition.CANCEL, **fields)
+def change_timers(*changes: TimerChange, **fields: Any) -> Decision:
+    """The change of several timers."""
+    return resume(changes=changes, **fields)
+
+
+def cancel(name: str = "", **fields: Any) -> Decision:
+    return _success(Disposition.CANCEL, timer=UnsetTimer(name), **fields)
 
 
 def removed(**fields: Any) -> Decision:
@@ -133,7 +141,8 @@ def fail(error: str = "ValueError: no") -> Decision:
 def fail_timer(timer: Task, error: str = "ValueError: no") -> Decision:
     """The last failure of a timer."""
     remove = timer.task_type is TaskType.REMOVE
-    return fail(error)._replace(timer=SetTimer(at=timer.scheduled_time, remove=remove))
+    held = SetTimer(at=timer.scheduled_time, remove=remove, name=timer.name or "")
+    return fail(error)._replace(timer=held)
 
 
 def fail_repair(error: str = "ValueError: no") -> Decision:

@@ -16,7 +16,7 @@ from progressor.handlers.function import is_async
 from progressor.handlers.handler import Handler
 from progressor.handlers.namespace import Namespace
 from progressor.handlers.process import Process
-from progressor.handlers.timer_calls import TIMER_CALLS
+from progressor.handlers.timers import TIMER_CALLS
 from progressor.model import Intent, Task, TaskType
 
 _Run = Callable[[], Coroutine[Any, Any, Intent]]
@@ -25,8 +25,8 @@ _Run = Callable[[], Coroutine[Any, Any, Intent]]
 class StepView(NamedTuple):
     """A step as middleware sees it: the task and its process, without arguments and state.
 
-    `name` is that of the call, for calls and notices. `attempt` is 1 for the first run; a timer that is
-    tried again, or a task that lost its worker, has a higher one.
+    `name` is that of the call, for calls and notices, or of the timer. `attempt` is 1 for the first run; a
+    timer that is tried again, or a task that lost its worker, has a higher one.
     """
 
     namespace: str

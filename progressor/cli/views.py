@@ -43,7 +43,10 @@ def process_view(process: Process[Any], mailbox: Mailbox, events: Sequence[Event
     if process.detail is not None:
         rows.add_row("detail", Text(visible(process.detail, keep_lines=True), style="red"))
         rows.add_row("broken by", f"task {process.corrupted_by}" if process.corrupted_by else "")
-    rows.add_row("timer", _timer(process.timer))
+    for place, timer in enumerate(process.timers.values()):
+        rows.add_row("" if place else "timers" if len(process.timers) > 1 else "timer", _timer(timer))
+    if not process.timers:
+        rows.add_row("timer", "none")
     rows.add_row("waiting", _mailbox(mailbox))
     rows.add_row("created", clock(process.created_at))
     rows.add_row("metadata", _json(process.metadata))
@@ -145,8 +148,7 @@ def search_view(processes: Sequence[Process[Any]]) -> RenderableType:
         )
         if process.metadata:
             lines.append(Padding(Text(short(process.metadata)), (0, 0, 0, 4)))
-        if process.timer is not None:
-            lines.append(Padding(_timer(process.timer), (0, 0, 0, 4)))
+        lines += (Padding(_timer(timer), (0, 0, 0, 4)) for timer in process.timers.values())
         if process.detail is not None:
             lines.append(Padding(Text(short(process.detail), style="red"), (0, 0, 0, 4)))
     return Group(*lines)
@@ -156,12 +158,11 @@ def _status(status: str, more: str = "") -> Text:
     return Text.assemble((status, _STYLES.get(status, "")), f" {more}" if more else "")
 
 
-def _timer(timer: Timer | None) -> Text:
-    if timer is None:
-        return Text("none")
+def _timer(timer: Timer) -> Text:
     status = timer.status.value
+    name = f"{visible(timer.name)}: " if timer.name else ""
     return Text.assemble(
-        f"{timer.task_type.value} due {clock(timer.due)}  ", (status, _STYLES.get(status, ""))
+        f"{name}{timer.task_type.value} due {clock(timer.due)}  ", (status, _STYLES.get(status, ""))
     )
 
 

@@ -35,12 +35,7 @@ from progressor.handlers.codec import Codec, Wire
 from progressor.handlers.namespace import Namespace
 from progressor.handlers.process import Process, StateT
 from progressor.inputs import check_namespace, check_text
-from progressor.model import (
-    HistoryRange,
-    Metadata,
-    SetTimer,
-    UnsetTimer,
-)
+from progressor.model import HistoryRange, Metadata, TimerChange
 from progressor.monitoring import Mailbox
 from progressor.node.node import Node
 from progressor.storage import TimerFilter, TraceRange
@@ -158,11 +153,11 @@ class Client(ProcessClient, AdminMethods, BulkRepairing):
         *,
         state: Any = None,
         events: Sequence[Any] = (),
-        action: SetTimer | UnsetTimer | None = None,
+        action: TimerChange | Sequence[TimerChange] | None = None,
         metadata: Metadata | None = None,
         status: Literal["running", "error"] = "running",
     ) -> None:
-        """Import a process as it is, with its history (dicts or models, numbered from 1) and timer.
+        """Import a process as it is, with its history (dicts or models, numbered from 1) and timers.
 
         Raise ProcessAlreadyExists if the id is taken, and InvalidRequest for a value that cannot be put.
         """
@@ -191,7 +186,7 @@ class Client(ProcessClient, AdminMethods, BulkRepairing):
             raise await namespace_not_found(self._node, namespace)
         if not is_put:
             raise ProcessAlreadyExists(namespace, process_id)
-        if item.timer is not None and item.status == "running":
+        if item.timers and item.status == "running":
             self._node.ring(namespace, "timers")
 
     async def trace(

@@ -27,7 +27,7 @@ from progressor.handlers.served import (
     served_by,
 )
 from progressor.inputs import check_namespace, check_text
-from progressor.model import HistoryRange, Metadata, SetTimer, TaskType, UnsetTimer
+from progressor.model import HistoryRange, Metadata, TaskType, TimerChange
 from progressor.monitoring import Mailbox
 
 if TYPE_CHECKING:
@@ -75,11 +75,11 @@ class ProcessClient(Requesting, Submitting, Timing, ABC):
         *,
         state: Any = None,
         events: Sequence[Any] = (),
-        action: SetTimer | UnsetTimer | None = None,
+        action: TimerChange | Sequence[TimerChange] | None = None,
         metadata: Metadata | None = None,
         status: Literal["running", "error"] = "running",
     ) -> None:
-        """Import a process as it is, with its history (dicts or models, numbered from 1) and timer.
+        """Import a process as it is, with its history (dicts or models, numbered from 1) and timers.
 
         Raise ProcessAlreadyExists if the id is taken, and InvalidRequest for a value that cannot be put.
         """

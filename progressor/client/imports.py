@@ -13,8 +13,8 @@ from pydantic import BaseModel
 from progressor.config import ConnectionOptions
 from progressor.errors import InvalidRequest
 from progressor.handlers.codec import Wire, encode_json, json_object
-from progressor.inputs import check_text
-from progressor.model import Event, Metadata, SetTimer, UnsetTimer, can_be_stored, in_utc
+from progressor.inputs import MAX_TIMERS, can_be_stored, check_text, in_utc
+from progressor.model import Event, Metadata, SetTimer, TimerChange, UnsetTimer
 from progressor.storage import Import
 
 
@@ -26,7 +26,7 @@ def import_of(
     wire: Wire,
     state: Any,
     events: Sequence[Any],
-    action: SetTimer | UnsetTimer | None,
+    action: TimerChange | Sequence[TimerChange] | None,
     metadata: Metadata | None,
     status: Literal["running", "error"],
 ) -> Import:
@@ -45,7 +45,7 @@ def import_of(
         events=options.check_events(
             "events", [_event(event, wire, f"events[{place}]") for place, event in enumerate(events)]
         ),
-        timer=action if isinstance(action, SetTimer) else None,
+        timers=timers_of(action),
     )
 
 
@@ -53,10 +53,24 @@ def check_import(events: object, action: object, status: object) -> None:
     """Raise InvalidRequest if these are not of their types."""
     if status not in ("running", "error"):
         raise InvalidRequest("status must be running or error", field="status")
-    if action is not None and not isinstance(action, SetTimer | UnsetTimer):
-        raise InvalidRequest("action must be SetTimer, UnsetTimer or None", field="action")
+    changes = _changes(action)
+    if not all(isinstance(each, SetTimer | UnsetTimer) for each in changes):
+        raise InvalidRequest(
+            "action must be SetTimer, UnsetTimer, a list of these, or None", field="action"
+        )
+    if len({each.name for each in changes}) < len(changes) or len(changes) > MAX_TIMERS:
+        raise InvalidRequest(f"action must name each timer once, at most {MAX_TIMERS}", field="action")
     if isinstance(events, str | bytes | Mapping) or not isinstance(events, Iterable):
         raise InvalidRequest("events must be a list of dicts, models or Events", field="events")
+
+
+def _changes(action: Any) -> Sequence[Any]:
+    return action if isinstance(action, list | tuple) else () if action is None else (action,)
+
+
+def timers_of(action: TimerChange | Sequence[TimerChange] | None) -> tuple[SetTimer, ...]:
+    """Return the timers that an import sets."""
+    return tuple(each for each in _changes(action) if isinstance(each, SetTimer))
 
 
 def event_parts(event: Any, field: str) -> tuple[Any, Metadata, datetime | None]:

@@ -1,4 +1,4 @@
-"""The methods of a client on the timer of a process, from outside of its handlers.
+"""The methods of a client on the timers of a process, from outside of its handlers.
 
 Rule: each is a call that every namespace has, so it runs after the requests before it and is repeated under
 its key as any other.
@@ -10,8 +10,13 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from progressor.client.requests import Asks, Timeout
-from progressor.handlers.timer_calls import FIRE_TIMER, SET_TIMER, UNSET_TIMER
+from progressor.inputs import FIRE_TIMER, SET_TIMER, UNSET_TIMER, check_timer
 from progressor.model import SetTimer, TaskType
+
+
+def args_of(timer: str) -> dict[str, Any]:
+    """Return the arguments that name a timer: none for the one without a name, as older workers know it."""
+    return {"timer": timer} if check_timer(timer) else {}
 
 
 class Timing:
@@ -23,6 +28,7 @@ class Timing:
         self,
         namespace: str,
         process_id: str,
+        timer: str = "",
         *,
         after: timedelta | None = None,
         at: datetime | None = None,
@@ -30,44 +36,51 @@ class Timing:
         idempotency_key: str | None = None,
         timeout: Timeout = None,
     ) -> None:
-        """Set the timer of a process, in place of the one that it has: give one of `after` and `at`.
+        """Set a timer of a process, in place of the one of this name: give one of `after` and `at`.
 
+        '' is the timer without a name.
         `after` counts from the commit of the step that does it. With `remove` the process is removed at
         that time. Raise InvalidRequest if not exactly one is given, else as `call`: ProcessNotFound,
         ProcessBroken, ReplyTimeout.
         """
-        timer = SetTimer(at=at, after=after, remove=remove)
-        args = {"at": timer.at, "after": timer.after, "remove": timer.remove}
+        given = SetTimer(at=at, after=after, remove=remove, name=timer)
+        args = {**args_of(timer), "at": given.at, "after": given.after, "remove": given.remove}
         await self._change(namespace, process_id, SET_TIMER, args, idempotency_key, timeout)
 
     async def unset_timer(
         self,
         namespace: str,
         process_id: str,
+        timer: str = "",
         *,
         idempotency_key: str | None = None,
         timeout: Timeout = None,
     ) -> None:
-        """Cancel the timer of a process, if it has one.
+        """Cancel the timer of a process that has this name, if it has it; other timers stay.
 
         Raise as `call`: ProcessNotFound, ProcessBroken, ReplyTimeout.
         """
-        await self._change(namespace, process_id, UNSET_TIMER, None, idempotency_key, timeout)
+        await self._change(
+            namespace, process_id, UNSET_TIMER, args_of(timer) or None, idempotency_key, timeout
+        )
 
     async def fire_timer(
         self,
         namespace: str,
         process_id: str,
+        timer: str = "",
         *,
         idempotency_key: str | None = None,
         timeout: Timeout = None,
     ) -> None:
-        """Make the timer of a process due now; its step comes after this one.
+        """Make the timer of a process that has this name due now; its step comes after this one.
 
-        Raise Rejected if the process has no timer, else as `call`: ProcessNotFound, ProcessBroken,
+        Raise Rejected if the process has no such timer, else as `call`: ProcessNotFound, ProcessBroken,
         ReplyTimeout.
         """
-        await self._change(namespace, process_id, FIRE_TIMER, None, idempotency_key, timeout)
+        await self._change(
+            namespace, process_id, FIRE_TIMER, args_of(timer) or None, idempotency_key, timeout
+        )
 
     async def _change(
         self,

@@ -28,8 +28,8 @@ def fields_of(task: Task) -> dict[str, object]:
 
 
 def handler_of(task: Task) -> str:
-    """Return the name of a task's handler: that of the call, or the type of the task."""
-    return task.name or task.task_type.value
+    """Return the name of a task's handler: that of the call, `timeout dunning`, or the type of the task."""
+    return task.function if task.name is None or task.task_type.is_timer else task.name
 
 
 def check_handler(handler: Any, *, state: Any, codec: object) -> Handler | None:

@@ -68,8 +68,7 @@ def checked(intent: Any) -> Intent:
     A wrong one must fail its own step, not the batch in which it would be saved.
     """
     given = an_intent(intent)
-    if not isinstance(given.action, (SetTimer, UnsetTimer, Remove, type(None))):
-        raise TypeError("Intent.action must be SetTimer, UnsetTimer, Remove or None")
+    _check_action(given.action)
     _check_bytes("response", given.response)
     _check_bytes("aux_state", given.aux_state)
     if not given.events and given.metadata is None:
@@ -79,6 +78,18 @@ def checked(intent: Any) -> Intent:
         events=tuple(map(_checked_event, given.events)),
         metadata=None if given.metadata is None else json_object(given.metadata, field="Intent.metadata"),
     )
+
+
+def _check_action(action: Any) -> None:
+    if isinstance(action, tuple) and all(isinstance(each, (SetTimer, UnsetTimer)) for each in action):
+        names = [each.name for each in action]
+        if len(set(names)) < len(names):
+            raise InvalidRequest("Intent.action must change each timer at most once", field="action")
+    elif not isinstance(action, (SetTimer, UnsetTimer, Remove, type(None))):
+        raise TypeError(
+            "Intent.action must be SetTimer, UnsetTimer, a tuple of these, Remove or None, "
+            f"not {type(action).__name__}"
+        )
 
 
 def _checked_event(event: Any) -> Event:

@@ -22,18 +22,9 @@ from progressor.handlers.limits import checked
 from progressor.handlers.process import Draft, Process, StateT, WritableProcess
 from progressor.handlers.served import Served, mark
 from progressor.handlers.state.shape import ANY, StateShape
-from progressor.handlers.timer_calls import TIMER_CALLS, carry_out
-from progressor.inputs import RESERVED, check_namespace, check_text, names_like
-from progressor.model import (
-    Action,
-    HistoryRange,
-    Intent,
-    SetTimer,
-    Snapshot,
-    Task,
-    TaskType,
-    WantedConnection,
-)
+from progressor.handlers.timers import TIMER_CALLS, Timeouts, carry_out
+from progressor.inputs import RESERVED, check_namespace, check_text, check_timer, names_like
+from progressor.model import HistoryRange, Intent, Snapshot, Task, TaskType, WantedConnection
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -119,6 +110,7 @@ class Namespace(Generic[StateT]):
         self._has_state, self._declared = state is not None, state
         self._singles: dict[TaskType, Function] = {}
         self._calls: dict[str, Function] = {}
+        self._timeouts = Timeouts(name, is_raw=handler is not None)
         self._histories: dict[Function, HistoryRange | None] = {}
         # The profile of a raw handler, which is one function for all tasks.
         self._profile = HandlerProfile()
@@ -134,7 +126,7 @@ class Namespace(Generic[StateT]):
     @property
     def functions(self) -> Sequence[Function]:
         """The decorated functions."""
-        return (*self._singles.values(), *self._calls.values())
+        return (*self._singles.values(), *self._calls.values(), *self._timeouts.functions.values())
 
     def bound(self, resources: Mapping[str, Any]) -> Namespace[StateT]:
         """Return this namespace with the resources of its functions; itself if none takes any."""
@@ -145,6 +137,7 @@ class Namespace(Generic[StateT]):
         vars(bound).update(
             _singles={key: functions[each] for key, each in self._singles.items()},
             _calls={key: functions[each] for key, each in self._calls.items()},
+            _timeouts=self._timeouts.replaced(functions.__getitem__),
             _histories={functions[each]: history for each, history in self._histories.items()},
         )
         return bound
@@ -193,11 +186,16 @@ class Namespace(Generic[StateT]):
     def timeout(self, function: _Served[StateT, P, T], /) -> _Served[StateT, P, T]: ...
     @overload
     def timeout(
-        self, /, *, history: _History = ...
+        self, timer: str = ..., /, *, history: _History = ...
     ) -> Callable[[_Served[StateT, P, T]], _Served[StateT, P, T]]: ...
     def timeout(self, function: Any = None, /, *, history: _History = _INHERIT) -> Any:
-        """Serve the process's timer with `(process)`; `history` and InvalidRequest as for `init`."""
-        return self._decorate(TaskType.TIMEOUT, function, names_around(), history=history)
+        """Serve timers with `(process)`: those of a name, or all that no other function serves.
+
+        `@ns.timeout("dunning")` serves the timer of that name, `@ns.timeout` the one without a name and, as
+        fallback, those whose names have no function. `history` and InvalidRequest as for `init`.
+        """
+        timer, function = (function, None) if isinstance(function, str) else (None, function)
+        return self._decorate(TaskType.TIMEOUT, function, names_around(), name=timer, history=history)
 
     @overload
     def repair(self, function: _Served[StateT, P, T], /) -> _Served[StateT, P, T]: ...
@@ -217,11 +215,16 @@ class Namespace(Generic[StateT]):
         """
         if task.name in TIMER_CALLS:
             intent = carry_out(task, process.snapshot, self.wire)
-            if intent.action is not None and self._lacks_handler_for(intent.action):
-                raise InvalidCall(self._no_timeout_handler, field="timer")
+            try:
+                self._timeouts.check(process.snapshot, task, intent)
+            except (InvalidRequest, MissingHandler) as error:
+                raise InvalidCall(str(error), field="timer") from None
             return intent
         if self._handler is not None:
-            return checked(await self._profile.watched(self._handler.process(task, process)))
+            intent = checked(await self._profile.watched(self._handler.process(task, process)))
+            if intent.action is not None:
+                self._timeouts.check(process.snapshot, task, intent)
+            return intent
         function = self._function(task)
         args = function.read_args(self._plain_args(task))
         view: WritableProcess[Any] = WritableProcess(
@@ -229,20 +232,9 @@ class Namespace(Generic[StateT]):
         )
         answer = function.write_answer(await function.call(view, *args))
         intent = view.intent(self.wire.seal(answer))
-        if intent.action is not None and self._lacks_handler_for(intent.action):
-            raise MissingHandler(self._no_timeout_handler)
+        if intent.action is not None:
+            self._timeouts.check(process.snapshot, task, intent)
         return intent
-
-    def _lacks_handler_for(self, action: Action) -> bool:
-        is_timer = isinstance(action, SetTimer) and not action.remove
-        return is_timer and self._handler is None and TaskType.TIMEOUT not in self._singles
-
-    @property
-    def _no_timeout_handler(self) -> str:
-        return (
-            f"namespace {self.name} has no timeout handler, so no timer can be set but one that removes "
-            "(remove=True): decorate a function with @timeout"
-        )
 
     def view(self, snapshot: Snapshot) -> Process[Any]:
         """Return a snapshot as `client.get` shows it, with its state of the declared type."""
@@ -297,9 +289,10 @@ class Namespace(Generic[StateT]):
 
     def served(self) -> list[str]:
         """Return the functions that it serves, each as Task.function; `*` for a raw handler."""
-        return (
-            ["*"] if self.is_raw else [*map(str, self._singles), *(f"call {each}" for each in self._calls)]
-        )
+        if self.is_raw:
+            return ["*"]
+        calls = (f"call {each}" for each in self._calls)
+        return [*map(str, self._singles), *self._timeouts.served(), *calls]
 
     def _decorate(
         self,
@@ -357,6 +350,11 @@ class Namespace(Generic[StateT]):
             if name.startswith(RESERVED):
                 raise InvalidRequest(f"names of calls must not begin with {RESERVED!r}", field="name")
             add_function(self._calls, name, function, what=f"namespace {self.name}: call {name!r}")
+        elif task_type is TaskType.TIMEOUT:
+            if name is not None and not check_timer(name):
+                raise InvalidRequest("the timer without a name is served by @timeout alone", field="timer")
+            what = f"namespace {self.name}: timeout" + ("" if name is None else f" {name!r}")
+            add_function(self._timeouts.functions, name or "", function, what=what)
         else:
             what = f"namespace {self.name}: {task_type}"
             add_function(self._singles, task_type, function, what=what)
@@ -367,6 +365,8 @@ class Namespace(Generic[StateT]):
     def _find(self, task: Task) -> Function | None:
         if task.task_type is TaskType.CALL or task.task_type is TaskType.NOTIFY:
             return self._calls.get(task.name or "")
+        if task.task_type is TaskType.TIMEOUT:
+            return self._timeouts.find(task.name)
         return self._singles.get(task.task_type)
 
     def _function(self, task: Task) -> Function:
@@ -374,7 +374,7 @@ class Namespace(Generic[StateT]):
         if function is not None:
             return function
         if task.task_type.is_timer:
-            raise MissingHandler(f"namespace {self.name} has no {task.task_type} handler")
+            return self._timeouts.function(task.name)
         if task.task_type in (TaskType.INIT, TaskType.REPAIR):
             raise InvalidCall(f"namespace {self.name} has no {task.task_type} handler", field="namespace")
         names = names_like(task.name or "", self._calls)

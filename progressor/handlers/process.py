@@ -30,6 +30,7 @@ from progressor.model import (
     Snapshot,
     Task,
     Timer,
+    TimerChange,
     UnsetTimer,
 )
 
@@ -39,13 +40,26 @@ _UNREAD: Final = object()
 
 
 class Draft:
-    """The draft of an Intent: the timer action and the events that a typed handler has asked for so far."""
+    """The draft of an Intent: the timers and events that a typed handler has asked for so far."""
 
-    __slots__ = ("action", "events")
+    __slots__ = ("events", "removes", "timers")
 
     def __init__(self) -> None:
-        self.action: Action | None = None
+        self.timers: dict[str, TimerChange] = {}
+        self.removes = False
         self.events: list[Event] = []
+
+    def change(self, timer: TimerChange) -> None:
+        """Set or unset a timer; of several changes of one the last counts, and a removal before them."""
+        self.timers[timer.name], self.removes = timer, False
+
+    @property
+    def action(self) -> Action | tuple[TimerChange, ...] | None:
+        """The action of the Intent."""
+        if self.removes:
+            return Remove()
+        changes = tuple(self.timers.values())
+        return changes if len(changes) > 1 else changes[0] if changes else None
 
 
 class InvalidContext(InvalidRequest):
@@ -143,8 +157,13 @@ class Process(Generic[StateT]):
 
     @property
     def timer(self) -> Timer | None:
-        """Its timer with its status; None if it has none."""
-        return self.snapshot.timer
+        """Its timer without a name, with its status; None if it has none."""
+        return self.timers.get("")
+
+    @property
+    def timers(self) -> dict[str, Timer]:
+        """Its timers with their statuses, by name, earliest first; '' is the name of the one without."""
+        return {timer.name: timer for timer in self.snapshot.timers}
 
     @property
     def last_event_id(self) -> int:
@@ -227,25 +246,28 @@ class Process(Generic[StateT]):
 
     def set_timer(
         self,
+        name: str = "",
+        /,
         *,
         after: timedelta | None = None,
         at: datetime | None = None,
         remove: bool = False,
     ) -> None:
-        """Run the timeout handler (or remove the process) at a time; the last call counts.
+        """Run the timeout handler (or remove the process) at a time; of each name the last call counts.
 
-        Exactly one of `after`, which counts from the commit, and `at` (with a zone), else InvalidRequest.
-        The step fails if the namespace has no timeout handler, unless `remove`.
+        A process has a timer without a name, and others by name: at most 32. Exactly one of `after`, which
+        counts from the commit, and `at` (with a zone), else InvalidRequest. The step fails if the namespace
+        has no timeout handler for it, unless `remove`.
         """
-        self._drafted("set_timer()").action = SetTimer(at=at, after=after, remove=remove)
+        self._drafted("set_timer()").change(SetTimer(at=at, after=after, remove=remove, name=name))
 
-    def unset_timer(self) -> None:
-        """Cancel the process's timer."""
-        self._drafted("unset_timer()").action = UnsetTimer()
+    def unset_timer(self, name: str = "", /) -> None:
+        """Cancel the process's timer of this name; without one, that without a name. Others stay."""
+        self._drafted("unset_timer()").change(UnsetTimer(name=name))
 
     def remove(self) -> None:
         """Remove the process with all its rows when this step is saved."""
-        self._drafted("remove()").action = Remove()
+        self._drafted("remove()").removes = True
 
     def _drafted(self, what: str) -> Draft:
         return self._draft if self._draft is not None else self._only_in_handlers(what)

@@ -160,7 +160,7 @@ class Storage(Bulks, Oversight, TokenStatements):
     async def prepare_call(
         self, requests: Sequence[Request], *, now: datetime | None = None
     ) -> list[Prepared]:
-        """Append calls and notifies to mailboxes; the live timer is blocked behind them."""
+        """Append calls and notifies to mailboxes; its timers are blocked behind them."""
         return await self._prepare(requests, ("prepare_call",), now)
 
     async def redo(self, requests: Sequence[Request], *, now: datetime | None = None) -> list[Prepared]:
@@ -368,7 +368,7 @@ class Storage(Bulks, Oversight, TokenStatements):
         return await self._run("remove", attempt, patience=self._patience)
 
     async def put(self, item: Import, *, now: datetime | None = None) -> bool | None:
-        """Import a process with its history and timer; return False if the id is taken.
+        """Import a process with its history and timers; return False if the id is taken.
 
         None if no worker ever served its namespace, or it was retired since.
         """
@@ -380,8 +380,8 @@ class Storage(Bulks, Oversight, TokenStatements):
                 made = row["process_no"] is not None
                 if made:
                     numbered = {**params, **row}
-                    timer = {} if item.timer is None else {"put_timer": numbered}
-                    await session.transact({"put_events": numbered, **timer})
+                    timers = {"put_timers": numbered} if item.timers else {}
+                    await session.transact({"put_events": numbered, **timers})
             if again and not made:
                 # The id is taken, perhaps by our own first try.
                 made = bool((await session.transact({"put_own": params}))["put_own"])

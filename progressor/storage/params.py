@@ -8,7 +8,7 @@ from typing import Any
 
 from pydantic_core import to_json
 
-from progressor.model import Decision, Disposition, Life, Metadata, SetTimer, Task, TaskType
+from progressor.model import Decision, Disposition, Life, Metadata, SetTimer, Task, TaskType, TimerChange
 from progressor.storage.postgres.arrays import (
     bigints,
     blobs,
@@ -66,9 +66,18 @@ def step_columns(steps: Sequence[Step]) -> Columns:
         **result_columns(steps),
         "disposition": texts([decision.disposition for decision in decisions]),
         **timer_columns(decisions),
+        # The name of a timer that is tried again goes with its row.
+        "timer": texts([_timer_of(step) for step in steps]),
         "delay": bigints([_delay(decision) for decision in decisions]),
         "keeps_slot": booleans([step.keeps_slot for step in steps]),
     }
+
+
+def _timer_of(step: Step) -> str | None:
+    """Return the name of the timer that a step writes or drops; None if it leaves all as they are."""
+    if step.decision.timer is not None:
+        return step.decision.timer.name
+    return step.task.name or "" if step.decision.disposition is Disposition.RETRY else None
 
 
 def result_columns(steps: Sequence[Step]) -> Columns:
@@ -90,15 +99,35 @@ def result_columns(steps: Sequence[Step]) -> Columns:
 
 
 def timer_columns(decisions: Sequence[Decision]) -> Columns:
-    timers = [decision.timer for decision in decisions]
+    """Return the timer that each decision sets or unsets, if it does."""
+    return _change_columns([decision.timer for decision in decisions])
+
+
+def _change_columns(timers: Sequence[TimerChange | None]) -> Columns:
+    new = [timer if isinstance(timer, SetTimer) else None for timer in timers]
     return {
-        "timer_type": texts([None if timer is None else _timer_type(timer) for timer in timers]),
-        "timer_at": timestamps([None if timer is None else timer.at for timer in timers]),
+        "timer": texts([None if timer is None else timer.name for timer in timers]),
+        "timer_type": texts([None if timer is None else _timer_type(timer) for timer in new]),
+        "timer_at": timestamps([None if timer is None else timer.at for timer in new]),
     }
 
 
 def _timer_type(timer: SetTimer) -> TaskType:
     return TaskType.REMOVE if timer.remove else TaskType.TIMEOUT
+
+
+def changes_columns(steps: Sequence[Step]) -> Columns:
+    """Return the changes of steps that change several timers each."""
+    changes = [(step.task, timer) for step in steps for timer in step.decision.changes]
+    return {
+        **task_key_columns([task for task, _ in changes]),
+        **_change_columns([timer for _, timer in changes]),
+        "delay": bigints([_delay_of(timer) for _, timer in changes]),
+    }
+
+
+def _delay_of(timer: TimerChange | None) -> int | None:
+    return microseconds(timer.after) if isinstance(timer, SetTimer) and timer.after is not None else None
 
 
 def _event_columns(steps: Sequence[Step]) -> Columns:
@@ -120,9 +149,7 @@ def _event_columns(steps: Sequence[Step]) -> Columns:
 def _delay(decision: Decision) -> int | None:
     if decision.retry_interval is not None:
         return microseconds(decision.retry_interval)
-    if decision.timer is not None and decision.timer.after is not None:
-        return microseconds(decision.timer.after)
-    return None
+    return _delay_of(decision.timer)
 
 
 def task_key_columns(tasks: Sequence[Task]) -> Columns:
@@ -179,8 +206,6 @@ def ending_columns(steps: Sequence[Step]) -> Columns:
 
 
 def import_columns(item: Import) -> Columns:
-    timer = item.timer
-    kind = TaskType.REMOVE if timer is not None and timer.remove else TaskType.TIMEOUT
     return {
         "namespace": item.namespace,
         "process_id": item.process_id,
@@ -195,7 +220,6 @@ def import_columns(item: Import) -> Columns:
         "event_timestamp": timestamps([event.timestamp for event in item.events]),
         "event_metadata": jsons([json_text(event.metadata) for event in item.events]),
         "event_payload": blobs([event.payload for event in item.events]),
-        "timer_type": kind.value,
-        "timer_at": timer and timer.at,
-        "delay": microseconds(timer.after) if timer is not None and timer.after is not None else None,
+        **_change_columns(item.timers),
+        "delay": bigints([_delay_of(timer) for timer in item.timers]),
     }

@@ -4,10 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields
-from datetime import datetime
+from datetime import datetime, timedelta
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from progressor.model import ProcessStatus, Snapshot, Task, TaskStatus, TaskType, Timer, TimerStatus
+from progressor.model import (
+    Disposition,
+    ProcessStatus,
+    SetTimer,
+    Snapshot,
+    Task,
+    TaskStatus,
+    TaskType,
+    Timer,
+    TimerStatus,
+    UnsetTimer,
+)
 from progressor.storage.statements import Results, Row
 from progressor.storage.values import (
     Claimed,
@@ -37,7 +49,7 @@ def record_of(kind: type[D], row: Row, **others: Any) -> D:
     return kind(**{each.name: row[each.name] for each in fields(kind) if each.name in row} | others)
 
 
-def snapshot_of(namespace: str, process_id: str, row: Row, timer: Timer | None) -> Snapshot:
+def snapshot_of(namespace: str, process_id: str, row: Row, timers: tuple[Timer, ...]) -> Snapshot:
     previous = row["previous_status"]
     return Snapshot(
         process_no=row["process_no"],
@@ -52,20 +64,51 @@ def snapshot_of(namespace: str, process_id: str, row: Row, timer: Timer | None) 
         metadata=row["metadata"],
         corrupted_by=row["corrupted_by"],
         last_event_id=row["last_event_id"],
-        timer=timer,
+        timers=timers,
         birth=row["birth"],
     )
 
 
-def timer_of(task: Task, kind: str | None, due: datetime | None) -> Timer | None:
-    """Return the timer of a process on which this task runs: the task itself, or the timer behind it."""
+def timers_of(task: Task, row: Row) -> tuple[Timer, ...]:
+    """Return the timers of a process on which this task runs, as fragments/timers.sql found them."""
+    waiting: dict[str, tuple[TaskType, datetime]] = {}
+    if row["timer_type"] is not None:
+        waiting[""] = TaskType(row["timer_type"]), row["timer_due"]
+    for name, kind, due in row["named_timers"] or ():
+        waiting[name] = TaskType(kind), datetime.fromisoformat(due)
+    return beside(task, waiting)
+
+
+def beside(task: Task, waiting: Mapping[str, tuple[TaskType, datetime]]) -> tuple[Timer, ...]:
+    """Return the timers of a process on which this task runs, earliest first.
+
+    They are those that wait, by name, and the task itself if it is one.
+    """
+    status = TimerStatus.HELD if task.task_type is TaskType.REPAIR else TimerStatus.BLOCKED
+    timers = [Timer(kind, due, status, name) for name, (kind, due) in waiting.items()]
+    if task.task_type.is_timer and task.scheduled_time is not None:
+        # A claim reads the schedule as it was before the claim.
+        timers = [each for each in timers if each.name != (task.name or "")]
+        timers.append(Timer(task.task_type, task.scheduled_time, TimerStatus.RUNNING, task.name or ""))
+    return tuple(sorted(timers, key=attrgetter("due"))) if len(timers) > 1 else tuple(timers)
+
+
+def _left_by(step: Step, now: datetime) -> dict[str, tuple[TaskType, datetime]]:
+    """Return the timers that wait after this step, by name."""
+    decision, task = step.decision, step.task
+    left = {each.name: (each.task_type, each.due) for each in step.process.timers}
     if task.task_type.is_timer:
-        kind, due, status = task.task_type, task.scheduled_time, TimerStatus.RUNNING
-    elif task.task_type is TaskType.REPAIR:
-        status = TimerStatus.HELD
-    else:
-        status = TimerStatus.BLOCKED
-    return None if kind is None or due is None else Timer(TaskType(kind), due, status)
+        left.pop(task.name or "", None)
+    if decision.disposition is Disposition.RETRY:
+        left[task.name or ""] = task.task_type, now + (decision.retry_interval or timedelta())
+    for timer in decision.changes or (decision.timer,):
+        match timer:
+            case SetTimer(at=at, after=after, remove=remove, name=name):
+                kind = TaskType.REMOVE if remove else TaskType.TIMEOUT
+                left[name] = kind, now + (after or timedelta()) if at is None else at
+            case UnsetTimer(name=name):
+                left.pop(name, None)
+    return left
 
 
 def started_of(request: Request, row: Row) -> Prepared:
@@ -115,8 +158,7 @@ def prepared_of(request: Request, row: Row) -> Prepared:
             scheduled_time=row["scheduled_time"],
             running_time=row["running_time"],
         )
-        timer = timer_of(task, row["timer_type"], row["timer_due"])
-        return Continue(task, snapshot_of(request.namespace, request.process_id, row, timer))
+        return Continue(task, snapshot_of(request.namespace, request.process_id, row, timers_of(task, row)))
     if row["own"] and row["task_status"] == TaskStatus.WAITING:
         return Postpone(ref)
     standing = TaskOutcome(TaskStatus(row["task_status"]), row["response"], row["error"])
@@ -127,8 +169,7 @@ def call_of(request: Request, row: Row) -> Continue:
     """Return a call that its worker holds, with its process; its task is not written yet."""
     ref, now = ref_of(request, row, birth=row["birth"]), row["now"]
     task = _task_of(request, _worker_of(request), ref, scheduled_time=now, running_time=now)
-    timer = timer_of(task, row["timer_type"], row["timer_due"])
-    return Continue(task, snapshot_of(request.namespace, request.process_id, row, timer))
+    return Continue(task, snapshot_of(request.namespace, request.process_id, row, timers_of(task, row)))
 
 
 def ref_of(request: Request, row: Row, *, birth: int | None) -> TaskRef:
@@ -216,12 +257,12 @@ def claimed_of(row: Row) -> Claimed:
         lease=row["lease"],
         request_hash=row["request_hash"],
     )
-    timer = timer_of(task, row["timer_type"], row["timer_due"])
-    return Claimed(task, snapshot_of(task.namespace, task.process_id, row, timer))
+    return Claimed(task, snapshot_of(task.namespace, task.process_id, row, timers_of(task, row)))
 
 
 def saved_of(step: Step, row: Row, cancelled: tuple[TaskRef, ...]) -> Saved:
-    continuation = timer = None
+    continuation = None
+    timers: tuple[Timer, ...] = ()
     due: datetime | None = row["due"]
     if row["next_id"] is not None:
         continuation = Task(
@@ -243,8 +284,16 @@ def saved_of(step: Step, row: Row, cancelled: tuple[TaskRef, ...]) -> Saved:
             lease=step.task.lease + 1,
             request_hash=row["request_hash"],
         )
-        timer, due = timer_of(continuation, row["timer_type"], due), None
-    return Saved(row["now"], continuation, due, cancelled, timer)
+        due = None
+        if "timer_type" in row:
+            # An earlier try saved it, at a time that is not known.
+            timers = timers_of(continuation, row)
+        else:
+            left = _left_by(step, row["now"])
+            if continuation.task_type.is_timer:
+                left.pop(continuation.name or "", None)
+            timers = beside(continuation, left)
+    return Saved(row["now"], continuation, due, cancelled, timers)
 
 
 def lite_outcomes_of(steps: Sequence[Step], rows: Iterable[Row]) -> list[Saved | None]:
@@ -258,7 +307,7 @@ def lite_outcomes_of(steps: Sequence[Step], rows: Iterable[Row]) -> list[Saved |
 
 def _lite_saved_of(step: Step, row: Row) -> Saved:
     task, timer, now, due = step.task, step.decision.timer, row["now"], row["due"]
-    if timer is None or row["next_id"] is None:
+    if not isinstance(timer, SetTimer) or row["next_id"] is None:
         return Saved(now, due=due)
     kind = TaskType.REMOVE if timer.remove else TaskType.TIMEOUT
     following = Task(
@@ -266,13 +315,14 @@ def _lite_saved_of(step: Step, row: Row) -> Saved:
         task.process_id,
         row["next_id"],
         kind,
+        timer.name or None,
         scheduled_time=due,
         running_time=now,
         process_no=task.process_no,
         worker_id=task.worker_id,
         lease=task.lease + 1,
     )
-    return Saved(now, following, timer=Timer(kind, due, TimerStatus.RUNNING))
+    return Saved(now, following, timers=beside(following, {}))
 
 
 def grouped(rows: Iterable[Row], namespaces: Mapping[int, str]) -> dict[int, tuple[TaskRef, ...]]:

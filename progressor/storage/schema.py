@@ -272,12 +272,12 @@ schedule = Table(
     # That of the process: claims are by namespace.
     Column("namespace_no", Integer, nullable=False),
     Column("task_type", task_type, nullable=False),
-    # The next task of a process on which nothing runs: what a claim may take. One per process, so
-    # that a claim never wades through a long mailbox or the timers of busy processes. A timer that
-    # is not claimable is blocked, or held if its process is broken.
+    # The next task of a process on which nothing runs: what a claim may take. One per process, so that a
+    # claim never wades through a long mailbox or the timers of busy processes.
     Column("claimable", Boolean, nullable=False),
+    Column("timer", _KeyText, nullable=False, server_default=text("''::text")),
     PrimaryKeyConstraint("process_no", "task_id"),
-    Index("schedule_one_timer", _PROCESS_NO, unique=True, postgresql_where=text(_TIMER)),
+    Index("schedule_one_timer", _PROCESS_NO, "timer", unique=True, postgresql_where=text(_TIMER)),
     Index(
         "schedule_calls",
         "namespace_no",

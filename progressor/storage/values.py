@@ -238,8 +238,9 @@ class Step(NamedTuple):
 
     @property
     def ends_alone(self) -> bool:
-        """Return whether it ended well, and ends its own task and no other."""
-        return self.decision.disposition in _ENDS_ALONE and self.decision.reply.error is None
+        """Return whether it ended well, ends its own task and no other, and changes one timer at most."""
+        decision = self.decision
+        return decision.disposition in _ENDS_ALONE and decision.reply.error is None and not decision.changes
 
 
 class Finished(NamedTuple):
@@ -258,16 +259,16 @@ class Finished(NamedTuple):
 class Saved(NamedTuple):
     """The step is committed.
 
-    `continuation` is the task that the same worker goes on with, `timer` what its handler sees of the
-    process's timer; `due` is when the timer is due if the worker does not go on; `cancelled` are the tasks
-    whose callers must be notified that the process broke or is gone.
+    `continuation` is the task that the same worker goes on with, `timers` what its handler sees of the
+    process's timers; `due` is when the first of them is due if the worker does not go on; `cancelled` are
+    the tasks whose callers must be notified that the process broke or is gone.
     """
 
     now: datetime
     continuation: Task | None = None
     due: datetime | None = None
     cancelled: tuple[TaskRef, ...] = ()
-    timer: Timer | None = None
+    timers: tuple[Timer, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -348,7 +349,7 @@ class Zombie:
 
 @dataclass(frozen=True, slots=True)
 class Import:
-    """A process to put as it is, with its history from 1 and at most one timer, held if it is broken."""
+    """A process to put as it is, with its history from 1 and its timers, held if it is broken."""
 
     namespace: str
     process_id: str
@@ -358,7 +359,7 @@ class Import:
     aux_state: bytes | None = None
     metadata: Metadata | None = None
     events: Sequence[Event] = ()
-    timer: SetTimer | None = None
+    timers: tuple[SetTimer, ...] = ()
     birth: int = field(default_factory=partial(secrets.randbits, 62))
 
 

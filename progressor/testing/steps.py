@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from operator import itemgetter
+from types import MappingProxyType
 from typing import Any, Concatenate, Generic, TypedDict, TypeVar, Unpack, overload
 
 from typing_extensions import TypeVar as DefaultedTypeVar
@@ -22,7 +24,7 @@ from progressor.handlers.namespace import Namespace
 from progressor.handlers.process import Draft, Process, WritableProcess
 from progressor.handlers.served import Served, all_served_by
 from progressor.handlers.state.shape import ANY, StateShape
-from progressor.inputs import check_moment, check_text
+from progressor.inputs import check_moment, check_text, check_timer
 from progressor.model import (
     Event,
     Failure,
@@ -64,6 +66,7 @@ class DoneTimer:
 class Done(Generic[StateOfDone, Answer]):
     """The end of a step: all that an engine would save, and the answer of its caller.
 
+    `timers` are the timers of the process after it, by name, `timer` that without one.
     `rejected` is the Reject that the handler raised; then nothing is changed. `removed` is True if the
     process removes itself; `intent` is the whole as a raw handler returns it, None if it was rejected.
     """
@@ -76,6 +79,7 @@ class Done(Generic[StateOfDone, Answer]):
     rejected: Reject | None = None
     removed: bool = False
     intent: Intent | None = None
+    timers: Mapping[str, DoneTimer] = field(default_factory=dict)
 
 
 class _About(TypedDict, total=False):
@@ -86,6 +90,7 @@ class _About(TypedDict, total=False):
     metadata: Metadata | None
     history: Sequence[Event | Mapping[str, Any]]
     timer: datetime | None
+    timers: Mapping[str, datetime]
     detail: str | None
 
 
@@ -205,7 +210,7 @@ async def step(
         if served.task_type.is_timer:
             raise
         kept = _done(Intent(), snapshot, task, home.wire, home.shape)
-        return Done(kept.state, (), kept.timer, None, kept.metadata, rejected=refusal)
+        return Done(kept.state, (), kept.timer, None, kept.metadata, rejected=refusal, timers=kept.timers)
     outcome = bounded(Success(intent), _OPTIONS)
     if isinstance(outcome, Failure):
         raise InvalidRequest(outcome.error, field="result")
@@ -266,16 +271,13 @@ def _standing(
     metadata: Metadata | None = None,
     history: Sequence[Event | Mapping[str, Any]] = (),
     timer: datetime | None = None,
+    timers: Mapping[str, datetime] = MappingProxyType({}),
     detail: str | None = None,
 ) -> tuple[Task, Snapshot]:
     """Return the task and the process at its beginning."""
     at = datetime.now(UTC) if now is None else check_moment("now", now)
     status = RUNS_IN[task.task_type]
-    due = (
-        None
-        if timer is None
-        else Timer(TaskType.TIMEOUT, check_moment("timer", timer), TimerStatus.WAITING)
-    )
+    due = {**({} if timer is None else {"": timer}), **timers}
     is_broken = status is ProcessStatus.ERROR
     snapshot = Snapshot(
         process_no=1,
@@ -290,7 +292,10 @@ def _standing(
         metadata=json_object(metadata or {}, field="metadata"),
         corrupted_by=_NO_TASK if is_broken else None,
         last_event_id=len(history),
-        timer=due,
+        timers=tuple(
+            Timer(TaskType.TIMEOUT, check_moment("timer", at), TimerStatus.WAITING, check_timer(name))
+            for name, at in sorted(due.items(), key=itemgetter(1))
+        ),
         history=tuple(_event(each, place, wire) for place, each in enumerate(history, 1)),
     )
     return task._replace(process_id=process_id, scheduled_time=at, running_time=at), snapshot
@@ -309,6 +314,7 @@ def _done(
     saved = before.aux_state if intent.aux_state is None else intent.aux_state
     now = task.running_time or before.created_at
     last = before.last_event_id
+    timers = _timers_after(intent, before, task, now)
     events = tuple(
         Event(wire.decode_any(each.payload), each.metadata, last + place, now, task.task_id)
         for place, each in enumerate(intent.events, 1)
@@ -316,7 +322,8 @@ def _done(
     return Done(
         state=None if saved is None else shape.read(wire.unseal(saved)),
         events=events,
-        timer=_timer_after(intent, before, now),
+        timer=timers.get(""),
+        timers=timers,
         answer=answer,
         metadata=before.metadata if intent.metadata is None else intent.metadata,
         removed=isinstance(intent.action, Remove),
@@ -324,17 +331,21 @@ def _done(
     )
 
 
-def _timer_after(intent: Intent, before: Snapshot, now: datetime) -> DoneTimer | None:
-    match intent.action:
-        case SetTimer(at=at, after=after, remove=remove):
-            due = now + (after or timedelta(0)) if at is None else at
-            return DoneTimer(due, due - now, remove)
-        case UnsetTimer() | Remove():
-            return None
-        case _:
-            kept = before.timer
-            return (
-                None
-                if kept is None
-                else DoneTimer(kept.due, kept.due - now, kept.task_type is TaskType.REMOVE)
-            )
+def _timers_after(intent: Intent, before: Snapshot, task: Task, now: datetime) -> dict[str, DoneTimer]:
+    if isinstance(intent.action, Remove):
+        return {}
+    left = {
+        each.name: DoneTimer(each.due, each.due - now, each.task_type is TaskType.REMOVE)
+        for each in before.timers
+    }
+    if task.task_type.is_timer:
+        left.pop(task.name or "", None)
+    changes = intent.action if isinstance(intent.action, tuple) else (intent.action,)
+    for timer in changes:
+        match timer:
+            case SetTimer(at=at, after=after, remove=remove, name=name):
+                due = now + (after or timedelta(0)) if at is None else at
+                left[name] = DoneTimer(due, due - now, remove)
+            case UnsetTimer(name=name):
+                left.pop(name, None)
+    return left

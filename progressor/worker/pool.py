@@ -185,9 +185,8 @@ class Pool:
             due = self._worker.saved_at_once(finished, since=since)
             if due is not None:
                 self.expect(due)
-            timer = finished.step.process.timer
-            if timer is not None and timer.due <= finished.now:
-                # A fused request does not block the timer, so nothing else rings for it now that it is due.
+            if any(timer.due <= finished.now for timer in finished.step.process.timers):
+                # A fused request blocks no timer, so nothing else rings for one that is due by now.
                 self._rung.add("timers")
         finally:
             self._budget.give_back(begun.slot)

@@ -196,8 +196,9 @@ def test_search(ask: Ask, broken: str) -> None:
 def test_timers_are_shown_and_searched_by(ask: Ask, order: str) -> None:
     """Kind, due time and how it stands, for people and for machines."""
     assert ask("put", NS, order, '{"item": "tea"}', "--timer-at", "2100-01-31T12:00:00Z").status == 0
-    waiting = {"task_type": "timeout", "due": "2100-01-31T12:00:00+00:00", "status": "waiting"}
-    assert ask("get", NS, order, "--json").json["timer"] == waiting
+    waiting = {"task_type": "timeout", "due": "2100-01-31T12:00:00+00:00", "status": "waiting", "name": ""}
+    shown = ask("get", NS, order, "--json").json
+    assert (shown["timer"], shown["timers"]) == (waiting, [waiting])
     assert order not in ask("search", "-n", NS, "--timer", "held").out
     assert ask("call", NS, order, "lose").status == 1
     assert ask("get", NS, order, "--json").json["timer"] == {**waiting, "status": "held"}

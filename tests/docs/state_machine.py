@@ -47,7 +47,11 @@ def _of_steps() -> Iterator[Edge]:
         for end in rules[name].ends.values():
             by_target.setdefault(_after(end) or source, []).append(end.disposition)
         for target, dispositions in by_target.items():
-            edge = source, target, f"{', '.join(task_types)} / {ending} / {', '.join(dispositions)}"
+            edge = (
+                source,
+                target,
+                f"{', '.join(task_types)} / {ending} / {', '.join(dict.fromkeys(dispositions))}",
+            )
             # Removed by a repair is removed, whatever broke it.
             if edge not in drawn:
                 drawn.add(edge)

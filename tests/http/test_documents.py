@@ -25,8 +25,8 @@ from progressor.http.server.auth.authenticator import AccessOptions, Authenticat
 from progressor.http.server.openapi.operations import HEADERS
 from progressor.http.server.options import HttpOptions
 from progressor.http.server.serve import ApiServer
-from progressor.inputs import NAMESPACE_PATTERN
-from progressor.model import LAST_ID, MAX_ID_LENGTH
+from progressor.inputs import MAX_ID_LENGTH, NAMESPACE_PATTERN
+from progressor.model import LAST_ID
 from progressor.storage import MOST_ITEMS
 from tests.http import shop
 

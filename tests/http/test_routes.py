@@ -493,7 +493,8 @@ async def test_a_timer_that_is_none_is_refused(order: httpx.AsyncClient, body: A
     assert (refused.status_code, refused.json()["errors"][0]["pointer"]) == (422, pointer)
     for empty in ({}, {"after": 1, "at": "2099-01-01T00:00:00Z"}, {"after": 1e300}):
         assert kind(await order.patch(TIMER, json=empty)) == "invalid-args"
-    assert (await order.patch(f"{ORDER}/timers/dunning", json={"after": 1})).status_code in (400, 404, 422)
+    reserved = await order.patch(f"{ORDER}/timers/progressor:x", json={"after": 1})
+    assert (reserved.status_code, reserved.json()["field"]) == (400, "timer")
 
 
 @pytest.mark.parametrize(

@@ -412,7 +412,7 @@ async def _drop(storage: Storage, scene: Scene, side: int) -> Any:
 
 async def _put(storage: Storage, scene: Scene, side: int) -> Any:
     history = (Event(b"1"), Event(b"2"))
-    item = Import(NS, "p1", f"put-{side}", events=history, timer=SetTimer(after=SECOND))
+    item = Import(NS, "p1", f"put-{side}", events=history, timers=(SetTimer(after=SECOND),))
     return await storage.put(item, now=_now(side))
 
 

@@ -28,6 +28,7 @@ LANDED = {
     "0008_kept_answers.py": "af642f83c3da34b6f31d8f3dab4417d9d4dc23776c4c1972cb62f339b2f3d591",
     "0009_bulk_redos.py": "1895121457021b4f234971ce7140ffbbdb8accdc99c618435d8a45b34a1a77bd",
     "0010_functions.py": "aeb6defbbf4f63cea58afb0b4e03c8afba9a44eb8404e7c5d32ddfda15ea0fe1",
+    "0011_named_timers.py": "9f20e28deea15a8f7c2a351094936a03ba48a4280bcc2834779b041acfad06dc",
 }
 LISTED = ROOT / "progressor" / "storage" / "catalog.txt"
 

@@ -41,17 +41,21 @@ workers = st.sampled_from(WORKERS)
 losses = st.sampled_from(["", "", "", "early", "late"])
 # In the middle of several transactions; and between the look and the commit, or by a result that PostgreSQL
 # does not take.
-save_losses = st.sampled_from(["", "", "", "early", "late", "torn"])
+save_losses = st.sampled_from(["", "", "early", "late", "torn", "torn"])
 flight_losses = st.sampled_from([*[""] * 8, "early", "torn", "late", "poison"])
 places = st.integers(0, 7)
 DAY = timedelta(days=1)
 # How long answers of removed processes are kept, to the moment.
 long_waits = st.sampled_from([timedelta(0), timedelta(minutes=10), DAY - SECOND, DAY, DAY + SECOND])
 waits = st.sampled_from([SECOND, 5 * SECOND, 31 * SECOND, 71 * SECOND])
+names = st.sampled_from(["", "", "", "", "b", "c"])
 timers = st.builds(
-    SetTimer, after=st.sampled_from([timedelta(0), SECOND, 5 * SECOND]), remove=seldom
-) | st.builds(SetTimer, at=st.sampled_from([T0, T0 + 20 * SECOND]))
-actions = often(st.none(), timers, timers, timers, st.just(UnsetTimer()), rarely=st.just(Remove()))
+    SetTimer, after=st.sampled_from([timedelta(0), SECOND, 5 * SECOND]), remove=seldom, name=names
+) | st.builds(SetTimer, at=st.sampled_from([T0, T0 + 20 * SECOND]), name=names)
+unset = st.builds(UnsetTimer, name=names)
+several_timers = st.lists(timers | unset, max_size=3, unique_by=lambda timer: timer.name).map(tuple)
+actions = often(st.none(), timers, timers, timers, unset | several_timers, rarely=st.just(Remove()))
+put_timers = st.lists(timers, max_size=2, unique_by=lambda timer: timer.name).map(tuple)
 intents = st.builds(
     Intent,
     events=st.integers(0, 2).map(events),

@@ -91,9 +91,11 @@ class Process:
 
     @property
     def waiting(self) -> list[Task]:
-        """Requests in their order, then the timer."""
+        """Requests in their order, then the timers, earliest first."""
         found = [task for task in self.tasks if task.status is WAITING]
-        return sorted(found, key=lambda task: task.task_type.is_timer)
+        timers = (task for task in found if task.task_type.is_timer)
+        requests = [task for task in found if not task.task_type.is_timer]
+        return [*requests, *sorted(timers, key=lambda task: task.scheduled_time)]
 
     @property
     def next(self) -> Task | None:
@@ -107,9 +109,9 @@ class Process:
     def requests(self) -> list[Task]:
         return [task for task in self.waiting if not task.task_type.is_timer]
 
-    @property
-    def timer(self) -> Task | None:
-        return next((task for task in self.waiting if task.task_type.is_timer), None)
+    def timer(self, name: str) -> Task | None:
+        timers = (task for task in self.waiting if task.task_type.is_timer)
+        return next((task for task in timers if task.name == (name or None)), None)
 
     def become(self, status: ProcessStatus, now: datetime, detail: str | None, by: Task | None) -> None:
         if status is not self.status:
@@ -126,6 +128,9 @@ class Policy:
     zombie_attempts: int = 2
     max_attempts: int | None = 2
     step_timeout: timedelta = timedelta(seconds=60)
+
+
+CHANGES = (Disposition.REPLACE, Disposition.CANCEL)
 
 
 class Ended(NamedTuple):
@@ -223,8 +228,17 @@ class Oracle:
             return (Reason.IN_REPAIR, None) if process.running or process.requests else None
         return (Reason.BROKEN, process.detail) if broken else None
 
-    def _add(self, process: Process, kind: TaskType, due: datetime, asked: Request | None = None) -> Task:
-        task = Task(process, kind, due, asked, asked and asked.idempotency_key, asked and asked.name)
+    def _add(
+        self,
+        process: Process,
+        kind: TaskType,
+        due: datetime,
+        asked: Request | None = None,
+        name: str | None = None,
+    ) -> Task:
+        task = Task(
+            process, kind, due, asked, asked and asked.idempotency_key, asked.name if asked else name
+        )
         process.tasks.append(task)
         return task
 
@@ -234,6 +248,8 @@ class Oracle:
             step.task.task_type in (TaskType.INIT, TaskType.TIMEOUT)
             and step.decision.disposition in (Disposition.RESUME, Disposition.REPLACE, Disposition.CANCEL)
             and step.decision.reply.error is None
+            and not step.decision.changes
+            and len(step.process.timers) <= 1
             for step in steps
         )
 
@@ -290,8 +306,8 @@ class Oracle:
             process.aux_state = process.aux_state if decision.aux_state is None else decision.aux_state
             process.metadata = process.metadata if decision.metadata is None else decision.metadata
         process.events += [task] * len(decision.events)
-        self._set_timer(process, task, step, now)
-        return self._go_on(process, step, now)._replace(told=told)
+        self._set_timers(process, task, step, now)
+        return self._go_on(process, task, step, now)._replace(told=told)
 
     def _repaired(self, process: Process, now: datetime) -> None:
         if process.previous is ProcessStatus.INIT:
@@ -308,27 +324,26 @@ class Oracle:
         task.running_time = task.finished_time = task.worker = None
         task.attempts, task.losses = task.attempts + 1, 0
 
-    def _set_timer(self, process: Process, task: Task, step: Step, now: datetime) -> None:
-        disposition, old = step.decision.disposition, process.timer
-        new: tuple[TaskType, datetime] | None = None
-        if isinstance(step.decision.timer, SetTimer) and disposition is Disposition.REPLACE:
-            new = TIMER[step.decision.timer.remove], due_of(step.decision.timer, now)
-        elif disposition is Disposition.BREAK and task.task_type.is_timer:
-            new = task.task_type, task.scheduled_time
-        if old is not None and (new is not None or disposition is Disposition.CANCEL):
-            old.end(TaskStatus.CANCELLED, now, "timer replaced" if new else "timer unset")
-        if new is not None:
-            self._add(process, *new)
+    def _set_timers(self, process: Process, task: Task, step: Step, now: datetime) -> None:
+        if step.decision.disposition is Disposition.BREAK and task.task_type.is_timer:
+            self._add(process, task.task_type, task.scheduled_time, name=task.name)
+        changes = [step.decision.timer] if step.decision.disposition in CHANGES else step.decision.changes
+        for each in changes:
+            assert each is not None
+            is_new = isinstance(each, SetTimer)
+            if old := process.timer(each.name):
+                old.end(TaskStatus.CANCELLED, now, "timer replaced" if is_new else "timer unset")
+            if isinstance(each, SetTimer):
+                self._add(process, TIMER[each.remove], due_of(each, now), name=each.name or None)
 
-    def _go_on(self, process: Process, step: Step, now: datetime) -> Ended:
+    def _go_on(self, process: Process, task: Task, step: Step, now: datetime) -> Ended:
         following = process.next
         if following is None:
             return Ended(None, None, set())
         timer = following.task_type.is_timer
         is_due = not timer or following.scheduled_time <= now
-        retried = step.decision.disposition is Disposition.RETRY
         paused = self.policies[process.key[0]].paused
-        if step.keeps_slot and is_due and not (timer and retried) and not paused:
+        if step.keeps_slot and is_due and following is not task and not paused:
             following.run(step.task.worker_id, step.task.lease + 1, now)
             return Ended(following, None, set())
         return Ended(None, following.scheduled_time if timer else None, set())
@@ -455,7 +470,7 @@ class Oracle:
         if process.status is not ProcessStatus.ERROR:
             process.become(ProcessStatus.ERROR, now, reason, task)
         if task.task_type.is_timer:
-            self._add(process, task.task_type, task.scheduled_time)
+            self._add(process, task.task_type, task.scheduled_time, name=task.name)
         return told
 
     def drop_workers(self, lease_age: timedelta, now: datetime) -> None:
@@ -499,8 +514,8 @@ class Oracle:
         record.name, record.idempotency_key, record.running_time = "put", item.idempotency_key, now
         record.end(FINISHED, now)
         process.events = [record] * len(item.events)
-        if item.timer is not None:
-            self._add(process, TIMER[item.timer.remove], due_of(item.timer, now))
+        for timer in item.timers:
+            self._add(process, TIMER[timer.remove], due_of(timer, now), name=timer.name or None)
         return True
 
     # The tables.
@@ -542,7 +557,8 @@ class Oracle:
                 for t in live
             ],
             "schedule": [
-                (*t.key, t.process.key[0], t.task_type, t.scheduled_time, t.process.next is t)
+                (*t.key, t.process.key[0], t.task_type, t.scheduled_time, t.process.next is t,
+                 t.name or "" if t.task_type.is_timer else "")
                 for t in live if t.status is WAITING
             ],
             "running": [
@@ -564,7 +580,11 @@ def is_plain(decision: Decision, now: datetime) -> bool:
     """It ends its own task alone, and nothing goes on at once after it."""
     if decision.disposition not in (Disposition.RESUME, Disposition.REPLACE, Disposition.CANCEL):
         return False
-    return decision.reply.error is None and (decision.timer is None or due_of(decision.timer, now) > now)
+    return (
+        decision.reply.error is None
+        and not decision.changes
+        and (not isinstance(decision.timer, SetTimer) or due_of(decision.timer, now) > now)
+    )
 
 
 def _by_time(task: Task) -> tuple[datetime, int]:

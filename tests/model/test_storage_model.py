@@ -9,7 +9,7 @@ foretold, too, and at the end each of them was gone.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import hypothesis.strategies as st
@@ -73,13 +73,13 @@ from tests.model.draws import (
     places,
     policies,
     process_of,
+    put_timers,
     save_losses,
     seldom,
-    timers,
     waits,
     workers,
 )
-from tests.model.oracle import Ended, Key, Oracle, Policy, Task, is_plain
+from tests.model.oracle import Ended, Key, Oracle, Policy, Task, due_of, is_plain
 from tests.model.profiles import profile
 from tests.model.world import World, world
 from tests.support import (
@@ -157,17 +157,17 @@ class StorageMachine(RuleBasedStateMachine):
         assert task.process_no == process.process_no
         (row,) = [row for row in self.rows["processes"] if row[0] == process.process_no]
         assert row == _row_of(process)
-        assert process.timer == self._timer_of(task, process)
+        self.check_timers(task, process)
         self.held.append(held)
 
-    def _timer_of(self, task: TaskOfWorker, process: Snapshot) -> Timer | None:
-        """What a handler sees: its own task, or the timer that comes after it."""
-        if task.task_type.is_timer:
-            return Timer(task.task_type, task.scheduled_time, TimerStatus.RUNNING)
+    def check_timers(self, task: TaskOfWorker, process: Snapshot) -> None:
+        """A handler sees its own task, if it is a timer, and those that come after it."""
+        own = (Timer(task.task_type, task.scheduled_time, TimerStatus.RUNNING, task.name or ""),)
         status = TimerStatus.HELD if process.status == "error" else TimerStatus.BLOCKED
         rows = [row for row in self.rows["schedule"] if row[0] == task.process_no]
-        timers = [Timer(row[3], row[4], status) for row in rows if TaskType(row[3]).is_timer]
-        return timers[0] if timers else None
+        timers = [Timer(row[3], row[4], status, row[6]) for row in rows if TaskType(row[3]).is_timer]
+        timers += own if task.task_type.is_timer else ()
+        assert sorted(process.timers, key=_order) == sorted(timers, key=_order)
 
     def _prepared(self, results: Sequence[Prepared], expected: Sequence[Any], old: set[Task]) -> None:
         self._compare()
@@ -295,7 +295,9 @@ class StorageMachine(RuleBasedStateMachine):
         match outcome:
             case Finished(step, now, due):
                 assert wanted is not None
-                assert (now, due) == (self.now, wanted.due if step.decision.timer else None)
+                timer = step.decision.timer
+                new = due_of(timer, self.now) if isinstance(timer, SetTimer) else None
+                assert (now, due) == (self.now, new)
                 assert outcome.answer == TaskOutcome.of(step.decision.reply)
                 self.world.ways["fused: finished"] += 1
                 self.saved = [*self.saved, Held(step.task, step.process)][-4:]
@@ -353,7 +355,7 @@ class StorageMachine(RuleBasedStateMachine):
             if result.continuation is not None and wanted.continuation is not None:
                 assert result.continuation.task_id == wanted.continuation.task_id
                 left = transitions.after(
-                    step.process, step.task, step.decision, now=result.now, timer=result.timer
+                    step.process, step.task, step.decision, now=result.now, timers=result.timers
                 )
                 self._take(Held(result.continuation, left))
 
@@ -654,7 +656,7 @@ class StorageMachine(RuleBasedStateMachine):
         self.now += later
         task = held.task
         if broken:
-            self.put((task.namespace, task.process_id), 0, None, True, "")
+            self.put((task.namespace, task.process_id), 0, (), True, "")
         for after, kind in enumerate(kinds):
             # None: a simple repair, which nobody runs.
             asked = request(
@@ -674,8 +676,8 @@ class StorageMachine(RuleBasedStateMachine):
         process = self.oracle.alive(process_no)
         return process.tasks if process else []
 
-    @rule(key=keys, count=st.integers(0, 2), timer=st.none() | timers, broken=st.booleans(), loss=losses)
-    def put(self, key: Key, count: int, timer: SetTimer | None, broken: bool, loss: str) -> None:
+    @rule(key=keys, count=st.integers(0, 2), timers=put_timers, broken=st.booleans(), loss=losses)
+    def put(self, key: Key, count: int, timers: tuple[SetTimer, ...], broken: bool, loss: str) -> None:
         item = Import(
             *key,
             f"put-{number()}",
@@ -684,7 +686,7 @@ class StorageMachine(RuleBasedStateMachine):
             aux_state=b"imported",
             metadata={"from": "old"},
             events=events(count),
-            timer=timer,
+            timers=timers,
         )
         expected = self.oracle.put(item, self.now)
         assert self.world.run(lambda storage: storage.put(item, now=self.now), loss) == expected
@@ -694,7 +696,7 @@ class StorageMachine(RuleBasedStateMachine):
     def expire(self, key: Key, lasts: timedelta, later: timedelta, worker: int, loss: str) -> None:
         """A process that was put is removed by its timer, and later what was kept of it is dropped."""
         self.remove(key, False, "")
-        self.put(key, 1, SetTimer(after=SECOND, remove=True), False, "")
+        self.put(key, 1, (SetTimer(after=SECOND, remove=True),), False, "")
         number = self.oracle.processes[key].number
         self.now += max(lasts, SECOND)
         self._claim(key[0], 9, worker, "", timers=True)
@@ -783,10 +785,10 @@ class Turn:
         rows = [row for row in self._machine.rows["processes"] if row[1:3] == asked[:2]]
         if asked.task_type is TaskType.INIT:
             new = (process.process_no, *asked[:2], "init", None, now, now, None, None, {}, None, 0)
-            assert (rows, _row_of(process), process.timer) == ([], new, None)
+            assert (rows, _row_of(process), process.timers) == ([], new, ())
         else:
             assert rows == [_row_of(process)]
-            assert process.timer == self._machine._timer_of(task, process)
+            self._machine.check_timers(task, process)
 
     async def _claim(self) -> None:
         """Another worker claims timers meanwhile: those of processes that are locked are not for it."""
@@ -805,6 +807,10 @@ class Turn:
             self._machine.oracle.fuse(asked, held, decision, self._machine.now)
             for asked, held, decision in zip(begun, self.seen, self._decisions, strict=True)
         ]
+
+
+def _order(timer: Timer) -> tuple[datetime, str]:
+    return timer.due, timer.name
 
 
 def _row_of(process: Snapshot) -> tuple[Any, ...]:

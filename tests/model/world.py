@@ -47,7 +47,7 @@ ROWS = {
             idempotency_key, reply_to, response, error, last_retry_interval,
             coalesce(attempts_count, 0) AS attempts_count, worker_id, lease, zombie_count FROM tasks""",
     "schedule": """
-        SELECT process_no, task_id, n.name, task_type, scheduled_time, claimable
+        SELECT process_no, task_id, n.name, task_type, scheduled_time, claimable, timer
         FROM schedule LEFT JOIN namespaces AS n USING (namespace_no)""",
     "running": "SELECT process_no, task_id, task_type, worker_id, lease, running_time FROM running",
     "events": "SELECT process_no, event_id, task_id FROM events",

@@ -499,7 +499,9 @@ async def scene(dsn: str) -> str:
     await start(storage, "gone")
     await save(storage, await hold(storage, request("gone")), removed())
     await start(storage, "gone")
-    await storage.put(Import(NS, "put", "put-1", events=events(3), timer=SetTimer(after=SECOND)), now=T0)
+    await storage.put(
+        Import(NS, "put", "put-1", events=events(3), timers=(SetTimer(after=SECOND),)), now=T0
+    )
     await storage.put(Import(NS, "put broken", "put-2", status="error", detail="imported"), now=T0)
     await start(storage, "elsewhere", resume(events=events(1)), namespace=OTHER)
     await connections.close()

@@ -193,8 +193,8 @@ async def test_what_the_handler_sees(storage: Storage) -> None:
     (outcome,) = await fuse(storage, [asked], handlers.run, now=NOW)
     ((task, process),) = handlers.seen
     assert (process.aux_state, process.last_event_id, process.status) == (b"state", 1, "running")
-    assert process.timer is not None
-    assert (process.timer.due, process.timer.status) == (NOW + SECOND, "blocked")
+    (timer,) = process.timers
+    assert (timer.due, timer.status) == (NOW + SECOND, "blocked")
     assert (task.name, task.args, task.context, task.running_time) == ("pay", b"args", b"who", NOW)
     assert isinstance(outcome, Finished)
     assert outcome.task.task_id == task.task_id

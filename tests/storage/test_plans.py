@@ -14,7 +14,7 @@ from typing import Any, LiteralString
 import psycopg
 import pytest
 
-from progressor.model import Decision, Event, ProcessStatus, SetTimer
+from progressor.model import Decision, Event, ProcessStatus, SetTimer, UnsetTimer
 from progressor.storage.operations import Storage
 from progressor.storage.postgres.pipeline import Session, _encode, numbered
 from progressor.storage.postgres.pool import SessionPool
@@ -30,6 +30,7 @@ from tests.support import (
     Tables,
     break_init,
     break_process,
+    change_timers,
     claim_calls,
     claim_timers,
     collect,
@@ -283,10 +284,13 @@ async def strand(storage: Storage, dsn: str) -> None:
     with psycopg.connect(dsn, autocommit=True) as connection:
         connection.execute(
             "INSERT INTO progressor.schedule "
-            "SELECT t.process_no, t.task_id, now(), p.namespace_no, 'call', FALSE "
+            "SELECT t.process_no, t.task_id, now(), p.namespace_no, 'call', FALSE, '' "
             "FROM progressor.tasks AS t JOIN progressor.processes AS p USING (process_no) "
             "WHERE p.process_id = 'p9' AND t.status = 'cancelled'"
         )
+
+
+LONG = timedelta(hours=1)
 
 
 async def tour(dsn: str) -> None:
@@ -299,6 +303,9 @@ async def tour(dsn: str) -> None:
     await start(storage, "p1", set_timer(SECOND, events=events(2)))
     await save(storage, await hold(storage, request()), fail())
     await save(storage, await hold(storage, repair()), set_timer(SECOND))
+    several = change_timers(SetTimer(after=LONG), SetTimer(after=LONG, name="b"), UnsetTimer("c"))
+    await save(storage, await hold(storage, request()), several)
+    await save(storage, await hold(storage, request()), set_timer(SECOND))
     (timer,) = await claim_timers(storage, now=T0 + SECOND)
     await storage.hand_back([timer.task])
     await break_process(storage, "p2", by_timer=True)
@@ -319,10 +326,10 @@ async def tour(dsn: str) -> None:
     await storage.search_calls(NS, 5, worker_id=WORKER, lease=2, left=["init"], now=T0)
     await storage.others_serving(NS, "init", worker_id=WORKER, lease_age=SECOND)
     await claim_calls(storage)
-    long = timedelta(hours=1)
+    long = LONG
     await collect(storage, T0 + long)
     await storage.remove(NS, "p1")
-    item = Import(NS, "p6", "put", events=(Event(b""),), timer=SetTimer(after=SECOND))
+    item = Import(NS, "p6", "put", events=(Event(b""),), timers=(SetTimer(after=SECOND),))
     connections.late = 1
     await storage.put(item, now=T0)
     await storage.replies([TaskKey(1, 1, 1, "key", b"hash")])
@@ -396,6 +403,8 @@ async def fused(storage: Storage) -> None:
     await fuse(storage, [request("p8"), request("nobody")], ends, now=T0)
     await fuse(storage, [request("p8")], ends_without_timer, now=T0)
     await fuse(storage, [request("p8")], goes_on, now=T0)
+    await start(storage, "p12", set_timer(LONG, name="b"))
+    await fuse(storage, [request("p12")], ends, now=T0)
 
 
 async def plans(dsn: str, statements: dict[str, Params], *, session_state: bool = True) -> dict[str, Plan]:

@@ -88,7 +88,7 @@ async def test_large_floats_in_metadata(storage: Storage, tables: Tables) -> Non
 )
 async def test_with_a_timer(storage: Storage, timer: SetTimer, kind: TaskType) -> None:
     """The timer of an imported process is claimed when it is due."""
-    await storage.put(imported(timer=timer), now=T0)
+    await storage.put(imported(timers=(timer,)), now=T0)
     assert await claim_timers(storage, now=T0) == []
     (step,) = await claim_timers(storage, now=T0 + SECOND)
     assert step.task.task_type is kind
@@ -105,7 +105,7 @@ async def test_broken(storage: Storage, tables: Tables) -> None:
 
 async def test_broken_with_a_timer(storage: Storage, tables: Tables) -> None:
     """The timer of a process that is put as broken is held, and comes back with its repair."""
-    item = imported(status="error", detail="from the old system", timer=SetTimer(after=SECOND))
+    item = imported(status="error", detail="from the old system", timers=(SetTimer(after=SECOND),))
     assert await storage.put(item, now=T0)
     assert tables.outline()[-1] == ("timeout", "held")
     assert await claim_timers(storage, now=T0 + SECOND) == []

@@ -3,15 +3,7 @@
 from __future__ import annotations
 
 from progressor.config import RetryPolicy
-from progressor.model import (
-    Intent,
-    ProcessStatus,
-    SetTimer,
-    Success,
-    TaskStatus,
-    TaskType,
-    TimerStatus,
-)
+from progressor.model import Intent, ProcessStatus, SetTimer, Success, TaskStatus, TaskType, TimerStatus
 from progressor.storage.operations import Storage
 from progressor.storage.values import (
     Continue,
@@ -291,12 +283,12 @@ async def test_a_handler_s_repair_lets_the_init_run_anew(storage: Storage, table
     saved = await save(storage, step, decision)
     assert isinstance(saved, Saved)
     assert saved.continuation is not None
-    left = after(step.process, step.task, decision, now=saved.now, timer=saved.timer)
+    left = after(step.process, step.task, decision, now=saved.now, timers=saved.timers)
     anew = Held(saved.continuation, left)
     assert (anew.task.task_id, anew.task.task_type, anew.task.args) == (init_id, TaskType.INIT, b"how")
     assert (anew.process.status, anew.process.aux_state) == (ProcessStatus.INIT, b"state")
-    assert anew.process.timer is not None
-    assert anew.process.timer.status is TimerStatus.BLOCKED
+    (timer,) = anew.process.timers
+    assert timer.status is TimerStatus.BLOCKED
     assert tables.outline() == [("init", "running"), ("repair", "finished"), ("timeout", "blocked")]
     await save(storage, anew, resume())
     assert tables.outline() == [("init", "finished"), ("repair", "finished"), ("timeout", "waiting")]

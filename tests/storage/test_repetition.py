@@ -15,7 +15,7 @@ import pytest
 from psycopg import errors as pg, sql
 
 from progressor.errors import StorageUnavailable
-from progressor.model import Decision, Event, TaskStatus, TaskType
+from progressor.model import Decision, Event, SetTimer, TaskStatus, TaskType
 from progressor.storage.group_commit import batch_requests, batch_steps, by_key
 from progressor.storage.operations import Storage
 from progressor.storage.postgres.pipeline import Session
@@ -177,7 +177,7 @@ async def test_save_result(
     await start(storage)
     step = await hold(storage, request())
     saved = await save(lossy, step, decision)
-    if decision.timer is not None and decision.timer.after == timedelta(0):
+    if isinstance(decision.timer, SetTimer) and decision.timer.after == timedelta(0):
         assert saved.continuation is not None
         assert (saved.continuation.lease, saved.continuation.running_time) == (
             step.task.lease + 1,

@@ -7,7 +7,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from progressor.model import Decision, Rejection, Reply, TaskType
+from progressor.model import Decision, Rejection, Reply, SetTimer, TaskType
 from progressor.storage.operations import Storage
 from progressor.storage.values import LostLease, Saved, TaskRef
 from tests.support import (
@@ -460,7 +460,7 @@ async def test_a_repair_replaces_the_timer(
     cancelled = tables.task(timer["task_id"])
     assert cancelled is not None
     assert (cancelled["status"], cancelled["error"]) == ("cancelled", reason)
-    waiting = [] if end.timer is None else [("timeout", LATER + 2 * SECOND)]
+    waiting = [] if not isinstance(end.timer, SetTimer) else [("timeout", LATER + 2 * SECOND)]
     assert [(row["task_type"], row["scheduled_time"]) for row in tables.schedule()] == waiting
 
 

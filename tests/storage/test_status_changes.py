@@ -27,6 +27,7 @@ from progressor.model import (
     SetTimer,
     Success,
     TaskType,
+    TimerChange,
     UnsetTimer,
 )
 from progressor.storage.operations import Storage
@@ -89,11 +90,13 @@ CHANGES = [
 ]
 LATE = T0 + 60 * SECOND
 
-ACTIONS: dict[Case, Action | None] = {
+ACTIONS: dict[Case, Action | tuple[TimerChange, ...] | None] = {
     Case.ALWAYS: None,
     Case.NO_ACTION: None,
     Case.SET_TIMER: SetTimer(after=SECOND),
     Case.UNSET_TIMER: UnsetTimer(),
+    # Of timers that it has not: all that it has stays as it is.
+    Case.SEVERAL_TIMERS: (UnsetTimer("one"), UnsetTimer("other")),
     Case.REMOVE: Remove(),
 }
 
@@ -103,8 +106,9 @@ _LITE = (TaskType.INIT, TaskType.TIMEOUT), (Disposition.REPLACE, Disposition.RES
 
 
 def writers_of(
-    task_type: TaskType, ending: Ending, end: End, *, tried: bool = False, mail: bool = False
+    task_type: TaskType, ending: Ending, case: Case, end: End, *, tried: bool = False, mail: bool = False
 ) -> set[str]:
+    tried = tried or case is Case.SEVERAL_TIMERS
     match ending, end.disposition:
         case Ending.LOST, Disposition.RETRY:
             return set()
@@ -128,14 +132,14 @@ WRITERS_OF_VERBS = {
 
 # Of requests that are run and saved in one transaction: what makes the process, and what ends the step.
 FUSED = {TaskType.INIT: {"fused_make"}, TaskType.CALL: set[str]()}
-# All of an end that resumes the timer, or of one that touches it.
-SAVES = {True: "fused_save_timeless", False: "fused_save"}
+# Of an end that touches no timer, the only one, or one of several.
+SAVES = ("fused_save_timeless", "fused_save_one_timer", "fused_save")
 
 
 def test_no_other_statement_writes_a_status() -> None:
     """Whatever changes a row of `processes` is driven below; a new statement fails here first."""
-    of_steps = [writers_of(task_type, ending, end) for task_type, ending, _, end in LINES]
-    assert set().union(*of_steps, *WRITERS_OF_VERBS.values(), *FUSED.values(), {*SAVES.values()}) == WRITERS
+    of_steps = [writers_of(*line) for line in LINES]
+    assert set().union(*of_steps, *WRITERS_OF_VERBS.values(), *FUSED.values(), SAVES) == WRITERS
     source = Path(progressor.__file__).parent
     # The bench fills a database of its own.
     code = set(source.rglob("*.py")) - {source / "bench" / "rows.py"}
@@ -213,7 +217,7 @@ async def test_the_end_of_a_step(
         (saved,) = await storage.save_result([scene.step.step(decision)], now=LATE, tried=stage.tried)
         assert isinstance(saved, Saved)
         ended = saved
-    assert sent & WRITERS == writers_of(task_type, ending, end, tried=stage.tried, mail=stage.mail)
+    assert sent & WRITERS == writers_of(*line, tried=stage.tried, mail=stage.mail)
     if end.disposition is Disposition.REMOVE:
         assert tables.process() is None
     else:
@@ -244,6 +248,7 @@ def test_the_table_has_all_dispositions() -> None:
     ("task_type", "ending", "case", "end"),
     [line for line in LINES if line[0] in FUSED and line[1] in (Ending.SUCCESS, Ending.REJECTION)],
 )
+@pytest.mark.parametrize("others", [False, True])
 async def test_the_end_of_a_fused_step(
     storage: Storage,
     tables: Tables,
@@ -252,10 +257,11 @@ async def test_the_end_of_a_fused_step(
     ending: Ending,
     case: Case,
     end: End,
+    others: bool,
 ) -> None:
     """The same lines, of requests that are run and saved in one transaction, where they can be."""
     if task_type is TaskType.CALL:
-        await start(storage)
+        await start(storage, "p1", set_timer(at=LATE + SECOND, name="other") if others else resume())
     before = tables.process()
     sent.clear()
 
@@ -264,11 +270,13 @@ async def test_the_end_of_a_fused_step(
 
     asked = init() if task_type is TaskType.INIT else request()
     (outcome,) = await fuse(storage, [asked], run, now=LATE)
-    if end.disposition is Disposition.REMOVE:
+    if end.disposition is Disposition.REMOVE or case is Case.SEVERAL_TIMERS:
         assert isinstance(outcome, Continue)
         return
     assert isinstance(outcome, Finished)
-    assert sent & WRITERS == FUSED[task_type] | {SAVES[end.disposition is Disposition.RESUME]}
+    touches = end.disposition is not Disposition.RESUME
+    has_others = others and task_type is TaskType.CALL
+    assert sent & WRITERS == FUSED[task_type] | {SAVES[touches + (touches and has_others)]}
     made = {"status": ProcessStatus.INIT, "previous_status": None, "status_changed_at": LATE}
     check_row(before or made, tables.process(), end.status, outcome.task.task_id)
 
@@ -511,5 +519,5 @@ async def test_simple_repair_does_to_the_timer_what_its_disposition_says(
 async def test_the_timer_of_an_import(storage: Storage, tables: Tables, status: Any, stands: str) -> None:
     """It is held if the process is put as broken."""
     detail = "why" if status == "error" else None
-    await storage.put(Import(NS, "p1", "key", status, detail, timer=SetTimer(after=SECOND)), now=T0)
+    await storage.put(Import(NS, "p1", "key", status, detail, timers=(SetTimer(after=SECOND),)), now=T0)
     assert [row["status"] for row in tables.schedule()] == [stands]

@@ -155,9 +155,11 @@ async def test_a_rejection_changes_nothing() -> None:
 
 
 async def test_a_timeout_runs_with_its_history() -> None:
-    """Its process had the timer, which it may take away; a Reject fails it."""
-    done = await step(bill, state=Subscription(balance=30), now=NOW, timer=NOW + DAY)
-    assert (done.state.balance, done.timer) == (0, DoneTimer(NOW + DAY, DAY))
+    """The timer that fired is gone, unless it is set anew, and others stay; a Reject fails it."""
+    later = {"later": NOW + DAY}
+    done = await step(bill, state=Subscription(balance=30), now=NOW, timer=NOW, timers=later)
+    assert (done.state.balance, done.timer) == (0, None)
+    assert done.timers == {"later": DoneTimer(NOW + DAY, DAY)}
     warned = Event({"n": 1}, {"name": "warned"})
     done = await step(bill, state=Subscription(), now=NOW, timer=NOW + DAY, history=[{"n": 0}, warned])
     assert done.timer is None

@@ -165,7 +165,7 @@ async def test_a_timer_that_nothing_serves_is_refused(run_step: Any, timer: dict
 async def test_a_timer_without_a_handler_fails(run_step: Any) -> None:
     """Nobody asked, so a timer that nothing serves is a failure that can be retried."""
     outcome = await run_step(Namespace("billing"), task_type=TaskType.TIMEOUT)
-    assert outcome.error == "MissingHandler: namespace billing has no timeout handler"
+    assert outcome.error.startswith("MissingHandler: namespace billing has no timeout handler")
     assert outcome.retryable
 
 

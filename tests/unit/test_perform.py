@@ -19,17 +19,7 @@ from progressor.handlers.process import Process
 from progressor.handlers.step_task import StepTask
 from progressor.handlers.waits import Lending, RunningStep
 from progressor.loggers import message_of
-from progressor.model import (
-    Event,
-    Failure,
-    Intent,
-    Outcome,
-    Rejection,
-    Remove,
-    SetTimer,
-    Success,
-    TaskType,
-)
+from progressor.model import Event, Failure, Intent, Outcome, Rejection, Remove, SetTimer, Success, TaskType
 
 Body = Callable[[Any], Awaitable[Any]]
 
@@ -418,7 +408,7 @@ async def test_anything_but_an_intent_is_a_failure(run: Any, value: Any) -> None
     [
         (Intent(response="1"), "Intent.response must be bytes or None, not str"),  # type: ignore[arg-type]
         (Intent(aux_state={}), "Intent.aux_state must be bytes or None, not dict"),  # type: ignore[arg-type]
-        (Intent(action="remove"), "Intent.action must be SetTimer, UnsetTimer, Remove"),  # type: ignore[arg-type]
+        (Intent(action="remove"), "Intent.action must be SetTimer, UnsetTimer, a tuple of these, Remove"),  # type: ignore[arg-type]
         (Intent(events=({},)), "Intent.events must hold Events, not dict"),  # type: ignore[arg-type]
         (Intent(events=(Event("x"),)), "Event.payload must be bytes, not str"),
         (Intent(metadata={"a": float("inf")}), "Intent.metadata.a must not be NaN or Infinity"),

@@ -24,6 +24,7 @@ from progressor.model import (
     Success,
     Task,
     TaskType,
+    TimerChange,
     UnsetTimer,
 )
 from progressor.transitions import (
@@ -49,11 +50,12 @@ REJECTION = Rejection("no", {"left": 1})
 FAILURE = Failure("ValueError: no", ("ValueError", "Exception"))
 LOST = Lost("zombie detected")
 
-ACTIONS: dict[str, Action | None] = {
+ACTIONS: dict[str, Action | tuple[TimerChange, ...] | None] = {
     "no action": None,
     "set timer": TIMER,
     "set timer to remove": SetTimer(after=timedelta(0), remove=True),
     "unset timer": UnsetTimer(),
+    "several timers": (SetTimer(after=timedelta(0)), UnsetTimer("dunning")),
     "remove": Remove(),
 }
 OUTCOMES: dict[str, Outcome] = {
@@ -129,8 +131,10 @@ def check_consistency(decision: Decision, task: Task, outcome: Outcome) -> None:
             assert decision.reply.error is None
             assert decision.reply.rejection is None
             # What is removed has no timer, whatever was said of one.
-            sets = decision.disposition is Disposition.REPLACE
-            assert decision.timer == (intent.action if sets else None)
+            changes = decision.disposition in (Disposition.REPLACE, Disposition.CANCEL)
+            assert decision.timer == (intent.action if changes else None)
+            several = isinstance(intent.action, tuple) and task_type is not TaskType.REMOVE
+            assert decision.changes == (intent.action if several else ())
         case Rejection() | Failure():
             breaks = decision.disposition is Disposition.BREAK
             assert saved == ((), None, None, None)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 import httpx
 
 from progressor.client.handle import ProcessClient, ProcessHandle
-from progressor.client.imports import check_import, event_parts
+from progressor.client.imports import check_import, event_parts, timers_of
 from progressor.client.requests import Timeout
 from progressor.client.results import Health, Page, Published, TraceEntry
 from progressor.errors import InvalidRequest, StorageUnavailable
@@ -28,7 +28,7 @@ from progressor.http.client.transport import RetryingTransport
 from progressor.http.wire import headers
 from progressor.http.wire.members import members_for
 from progressor.inputs import check_count, check_namespace
-from progressor.model import LAST_ID, HistoryRange, Metadata, SetTimer, UnsetTimer
+from progressor.model import LAST_ID, HistoryRange, Metadata, TimerChange
 from progressor.storage import MOST_ITEMS, TimerFilter
 
 if TYPE_CHECKING:
@@ -128,11 +128,11 @@ class HttpClient(HttpOperating, ProcessClient):
         *,
         state: Any = None,
         events: Sequence[Any] = (),
-        action: SetTimer | UnsetTimer | None = None,
+        action: TimerChange | Sequence[TimerChange] | None = None,
         metadata: Metadata | None = None,
         status: Literal["running", "error"] = "running",
     ) -> None:
-        """Import a process as it is, with its history (dicts or models, numbered from 1) and timer.
+        """Import a process as it is, with its history (dicts or models, numbered from 1) and timers.
 
         It is sent once. Raise ProcessAlreadyExists if the id is taken, and InvalidRequest for a value that
         cannot be imported.
@@ -151,9 +151,13 @@ class HttpClient(HttpOperating, ProcessClient):
             "metadata": metadata,
             "status": status,
         }
-        if isinstance(action, SetTimer):
-            after = None if action.after is None else action.after.total_seconds()
-            given["timer"] = {"at": action.at, "after": after, "remove": action.remove}
+        for timer in timers_of(action):
+            after = None if timer.after is None else timer.after.total_seconds()
+            stated = {"at": timer.at, "after": after, "remove": timer.remove}
+            if timer.name:
+                given.setdefault("timers", {})[timer.name] = stated
+            else:
+                given["timer"] = stated
         content, json = encode_json(given), {"Content-Type": headers.JSON}
         await self._line.once("PUT", process_url(namespace, process_id), content=content, headers=json)
 

@@ -112,6 +112,9 @@ def process_of(facts: Mapping[str, Any], history: Sequence[Mapping[str, Any]]) -
     # Every value of a raw namespace is bytes; in any other only a value that cannot be decoded is.
     raw = all(holds_bytes(each, "payload") for each in history) and not (is_readable and state is not None)
     known = {name: facts[name] for name in Snapshot._fields if name in facts}
+    if "timers" not in known and facts["timer"] is not None:
+        # An API of an older release: its processes have one timer.
+        known["timers"] = (facts["timer"],)
     snapshot = _SNAPSHOT.validate_python(known | {"process_no": 0, "aux_state": None, "history": ()})
     snapshot = snapshot._replace(
         aux_state=None if state is None else to_json(state) if is_readable else state,

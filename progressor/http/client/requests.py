@@ -15,23 +15,27 @@ from progressor.client.requests import SIMPLE_REPAIR, Timeout
 from progressor.client.results import Read, Receipt
 from progressor.errors import InvalidRequest, ReplyTimeout
 from progressor.handlers.codec import encode_json
-from progressor.handlers.timer_calls import FIRE_TIMER, SET_TIMER, UNSET_TIMER
 from progressor.http.client.decode import NotAllowed, task_of, value_of
 from progressor.http.client.exchange import Answer
 from progressor.http.client.retry import RetryBudget
 from progressor.http.client.transport import RetryingTransport
 from progressor.http.wire import headers, paths
 from progressor.http.wire.paths import segment_of
-from progressor.inputs import check_count, check_namespace, check_text, given_key, redo_key
+from progressor.inputs import (
+    DEFAULT_TIMER,
+    FIRE_TIMER,
+    SET_TIMER,
+    UNSET_TIMER,
+    check_count,
+    check_namespace,
+    check_text,
+    given_key,
+    redo_key,
+)
 from progressor.model import LAST_ID, Metadata, TaskType
 
-_TIMER = "/timers/default"
-# The calls that every namespace has are sent to addresses of their own.
-_TIMERS = {
-    SET_TIMER: ("PATCH", _TIMER),
-    UNSET_TIMER: ("DELETE", _TIMER),
-    FIRE_TIMER: ("POST", f"{_TIMER}/fire"),
-}
+# The calls that every namespace has have addresses of their own: the method, and the end of the path.
+_TIMERS = {SET_TIMER: ("PATCH", ""), UNSET_TIMER: ("DELETE", ""), FIRE_TIMER: ("POST", "/fire")}
 
 
 class SentRequest(NamedTuple):
@@ -66,6 +70,11 @@ class HttpDispatcher:
         metadata: Metadata | None = None,
     ) -> SentRequest:
         """Return a checked request; raise InvalidRequest, which names what is wrong."""
+        timer = ""
+        if task_type is TaskType.CALL and name in _TIMERS and args is not None:
+            timer = args.get("timer", "")
+            # The address names it.
+            args = {member: value for member, value in args.items() if member != "timer"} or None
         request = request_of(
             task_type, namespace, process_id, args, idempotency_key, context, name, metadata
         )
@@ -76,7 +85,7 @@ class HttpDispatcher:
             said[headers.METADATA] = in_ascii(encode_json(request.process_metadata), "metadata")
         if request.args is not None:
             said["Content-Type"] = headers.BYTES if isinstance(args, bytes) else headers.JSON
-        method, path = _place(task_type, name)
+        method, path = _place(task_type, name, timer)
         url = process_url(namespace, process_id) + path
         return SentRequest(
             namespace,
@@ -192,7 +201,7 @@ def _task_url(namespace: str, process_id: str, task_id: int, fingerprint: str | 
     return f"{url}?fingerprint={quote(check_text('fingerprint', fingerprint), safe='')}"
 
 
-def _place(task_type: TaskType, name: str | None) -> tuple[str, str]:
+def _place(task_type: TaskType, name: str | None, timer: str) -> tuple[str, str]:
     """Return the method of a request, and its path behind that of the process."""
     match task_type:
         case TaskType.INIT:
@@ -201,8 +210,11 @@ def _place(task_type: TaskType, name: str | None) -> tuple[str, str]:
             return "POST", f"/notices/{segment_of(name or '')}"
         case TaskType.REPAIR:
             return "POST", "/repairs?simple=true" if name == SIMPLE_REPAIR else "/repairs"
+        case _ if name in _TIMERS:
+            method, end = _TIMERS[name]
+            return method, f"/timers/{segment_of(timer or DEFAULT_TIMER)}{end}"
         case _:
-            return _TIMERS.get(name or "", ("POST", f"/calls/{segment_of(name or '')}"))
+            return "POST", f"/calls/{segment_of(name or '')}"
 
 
 def process_url(namespace: str, process_id: str) -> str:

@@ -26,7 +26,7 @@ from progressor.http.server.request_headers import Preferences, accepts, prefere
 from progressor.http.server.schema_cache import NamespaceSchemas
 from progressor.http.server.waits import DrainableWaits
 from progressor.http.wire.problems import NOT_ACCEPTABLE
-from progressor.model import MAX_ID_LENGTH
+from progressor.inputs import MAX_ID_LENGTH
 from progressor.rights import Scope
 
 REQUEST_ID = "X-Request-Id"

@@ -21,7 +21,8 @@ from progressor.errors import InvalidRequest
 from progressor.http.wire.headers import BYTES, JSON
 from progressor.http.wire.members import IN_BASE64, value_in
 from progressor.http.wire.models import Bytes
-from progressor.model import LONGEST_SECONDS, MAX_ID_LENGTH, SetTimer
+from progressor.inputs import LONGEST_SECONDS, MAX_ID_LENGTH
+from progressor.model import SetTimer
 
 _PART_BYTES = 64 << 10
 # Seconds that the peer may take to accept the next part of an answer.
@@ -88,14 +89,22 @@ class ImportBody(BaseModel, extra="forbid"):
     metadata: dict[str, Any] | None = None
     status: Literal["running", "error"] = "running"
     timer: NewTimer | None = None
+    timers: dict[str, NewTimer] = Field(default={}, description="The timers with names, by these.")
+
+    @property
+    def all_timers(self) -> list[SetTimer]:
+        """The timers that it states; InvalidRequest if one breaks a rule."""
+        unnamed = [] if self.timer is None else [timer_of(self.timer)]
+        return [*unnamed, *(timer_of(timer, name) for name, timer in self.timers.items())]
 
 
-def timer_of(given: NewTimer) -> SetTimer:
+def timer_of(given: NewTimer, name: str = "") -> SetTimer:
     """Return the timer that a body states; raise InvalidRequest if it breaks a rule."""
     try:
-        return SetTimer(at=given.at, after=given.after, remove=given.remove)
+        return SetTimer(at=given.at, after=given.after, remove=given.remove, name=name)
     except InvalidRequest as error:
-        raise InvalidRequest(f"timer: {error}", field="args.timer") from None
+        field = "timers" if name else "timer"
+        raise InvalidRequest(f"{field}: {error}", field=f"args.{field}") from None
 
 
 def given_value(body: BaseModel, name: str, *, raw: bool, field: str) -> Any:

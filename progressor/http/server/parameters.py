@@ -20,8 +20,8 @@ from progressor.handlers.codec import rule_of
 from progressor.http.server.problems import Refusal
 from progressor.http.wire.paths import text_of
 from progressor.http.wire.problems import TABLE
-from progressor.inputs import NAMESPACE_PATTERN, RESERVED
-from progressor.model import LAST_ID, MAX_ID_LENGTH
+from progressor.inputs import DEFAULT_TIMER, MAX_ID_LENGTH, NAMESPACE_PATTERN, RESERVED, check_timer
+from progressor.model import LAST_ID
 
 # The most query parameters of one request.
 _MOST = 100
@@ -46,6 +46,11 @@ def _call_name(segment: str) -> str:
     return name
 
 
+def _timer_name(segment: str) -> str:
+    name = text_of(segment, "timer")
+    return "" if name == DEFAULT_TIMER else check_timer(name)
+
+
 # The patterns are for the document alone; the text that a segment stands for is checked elsewhere.
 NamespaceName = Annotated[
     str,
@@ -67,6 +72,14 @@ CallName = Annotated[
         json_schema_extra=text_schema(rf"^(?!{RESERVED}){_ID_PATTERN[1:]}"),
     ),
     AfterValidator(_call_name),
+]
+TimerName = Annotated[
+    str,
+    Field(
+        description=f"The timer's name, `{DEFAULT_TIMER}` for the timer without a name. {_ID}",
+        json_schema_extra=text_schema(_ID_PATTERN),
+    ),
+    AfterValidator(_timer_name),
 ]
 TaskId = Annotated[int, Field(ge=1, le=LAST_ID, description="The task's id.")]
 Fingerprint = Annotated[

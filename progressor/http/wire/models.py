@@ -105,6 +105,9 @@ class ProcessBody(Body):
     detail: str | None
     corrupted_by: int | None
     timer: TimerBody | None  # type: ignore[valid-type] # made of the noun
+    timers: list[TimerBody] = Field(  # type: ignore[valid-type] # made of the noun
+        description="All its timers, earliest first; the one without a name is `timer`, too."
+    )
     last_event_id: int
     metadata: dict[str, Any]
     state: Any = Field(default=None, description="Present only if it is asked for.")
@@ -237,7 +240,8 @@ def process_document(
     process: Process[Any], *, state: bool = True, history: bool = True, failures: bool = True
 ) -> dict[str, Any]:
     """Return a process as ProcessBody has it."""
-    facts = _document(ProcessBody, process, without=("state", "history"))
+    facts = _document(ProcessBody, process, without=("state", "history", "timers"))
+    facts["timers"] = plain(tuple(process.timers.values()))
     if not failures:
         facts["detail"] = None
     if state:

@@ -15,7 +15,7 @@ from typing import Any, TypeVar, cast
 
 import psycopg
 from psycopg import pq
-from sqlalchemy import ColumnElement, NullPool, Select, exists, not_, select, true, union_all
+from sqlalchemy import ColumnElement, NullPool, Select, exists, not_, select, union_all
 from sqlalchemy.event import listen
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncConnection, create_async_engine
@@ -30,7 +30,7 @@ from progressor.storage.postgres.server_identity import outage_of
 from progressor.storage.postgres.virtual_time import Clock, in_virtual_time
 from progressor.storage.queries.criteria import AnswerRow, TaskRow, TraceRange, Wanted
 from progressor.storage.queries.pages import in_order, with_room
-from progressor.storage.queries.searches import PROCESS, Search, number_of, shown_timer, timer_of
+from progressor.storage.queries.searches import PROCESS, Search, number_of, shown_timers, timers_of
 from progressor.storage.queries.traces import task_row, tasks_of
 from progressor.storage.rows import snapshot_of
 from progressor.storage.schema import events, kept_answers, processes, removed_processes, tasks
@@ -79,13 +79,12 @@ class Reads:
 
     async def process(self, namespace: str, process_id: str) -> Snapshot | None:
         """Return one process, without its history; None if there is none."""
-        timer = timer_of(processes)
         rows = await self._rows(
-            select(*PROCESS, timer)
-            .select_from(processes.outerjoin(timer, true()))
-            .where(processes.c.namespace_no == number_of(namespace), processes.c.process_id == process_id)
+            select(*PROCESS, timers_of(processes)).where(
+                processes.c.namespace_no == number_of(namespace), processes.c.process_id == process_id
+            )
         )
-        return snapshot_of(namespace, process_id, rows[0], shown_timer(rows[0])) if rows else None
+        return snapshot_of(namespace, process_id, rows[0], shown_timers(rows[0])) if rows else None
 
     async def events(
         self, life: Life, wanted: HistoryRange, *, last: int, room: int | None = None

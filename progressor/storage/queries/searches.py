@@ -30,6 +30,7 @@ from sqlalchemy import (
     tuple_,
     union_all,
 )
+from sqlalchemy.dialects.postgresql import aggregate_order_by
 
 from progressor.errors import InvalidRequest
 from progressor.inputs import check_count, check_moment
@@ -83,7 +84,8 @@ class Search:
         """Return the processes of these rows, and the cursor of the next page, None at the end."""
         found = [row for row in rows if row["process_no"] is not None]
         items = [
-            snapshot_of(row["namespace"], row["process_id"], row, shown_timer(row)) for row in found[:limit]
+            snapshot_of(row["namespace"], row["process_id"], row, shown_timers(row))
+            for row in found[:limit]
         ]
         last: tuple[Any, ...] | None = None
         if found and found[0]["found"] > len(items):
@@ -103,14 +105,9 @@ class Search:
         )
 
     def _with_timers(self, found: Select[Any]) -> Select[Any]:
-        """Select the timer of each row of the page, and of no row that was passed by."""
+        """Select the timers of each row of the page, and of no row that was passed by."""
         page = self._with_room(found)
-        timer = timer_of(page)
-        return (
-            select(page, timer, _name_of(page))
-            .select_from(page.outerjoin(timer, true()))
-            .order_by(*in_order(page, _IN_ORDER))
-        )
+        return select(page, timers_of(page), _name_of(page)).order_by(*in_order(page, _IN_ORDER))
 
     @property
     def _order(self) -> str:
@@ -242,20 +239,27 @@ class Search:
         )
 
 
-def timer_of(process: FromClause) -> FromClause:
-    """Select the timer of a process, waiting or running: one row, or none."""
+def timers_of(process: FromClause) -> ColumnElement[Any]:
+    """Select the timers of a process, waiting or running, earliest first, as one column: `timers`."""
     waits = select(
         _WAITS.c.task_type.label("timer_type"),
         _WAITS.c.scheduled_time.label("timer_due"),
         case(
             (process.c.status == "error", literal(TimerStatus.HELD.value)),
-            (text("NOT waits.claimable"), literal(TimerStatus.BLOCKED.value)),
+            # The first of them can be claimed, unless something else comes before all of them.
+            (~func.bool_or(_WAITS.c.claimable).over(), literal(TimerStatus.BLOCKED.value)),
             (_WAITS.c.scheduled_time <= func.now(), literal(TimerStatus.OVERDUE.value)),
             else_=literal(TimerStatus.WAITING.value),
         ).label("timer_status"),
+        _WAITS.c.timer.label("timer_name"),
     ).where(_is_timer_of(process))
     runs = (
-        select(_RUNS.c.task_type, _OF_RUNS.c.scheduled_time, literal(TimerStatus.RUNNING.value))
+        select(
+            _RUNS.c.task_type,
+            _OF_RUNS.c.scheduled_time,
+            literal(TimerStatus.RUNNING.value),
+            func.coalesce(_OF_RUNS.c.name, ""),
+        )
         .join_from(
             _RUNS,
             _OF_RUNS,
@@ -263,13 +267,19 @@ def timer_of(process: FromClause) -> FromClause:
         )
         .where(_RUNS.c.process_no == process.c.process_no, _IS_RUNNING_TIMER)
     )
-    return union_all(waits.correlate(process), runs.correlate(process)).lateral("timer")
+    found = union_all(waits.correlate(process), runs.correlate(process)).subquery("timer")
+    columns = [found.c[name] for name in ("timer_type", "timer_due", "timer_status", "timer_name")]
+    each = func.jsonb_build_array(*columns)
+    listed = func.jsonb_agg(aggregate_order_by(each, found.c.timer_due, found.c.timer_name))
+    return select(listed).correlate(process).scalar_subquery().label("timers")
 
 
-def shown_timer(row: Row) -> Timer | None:
-    """Return the timer that `timer_of` found."""
-    kind = row.get("timer_type")
-    return Timer(TaskType(kind), row["timer_due"], TimerStatus(row["timer_status"])) if kind else None
+def shown_timers(row: Row) -> tuple[Timer, ...]:
+    """Return the timers that `timers_of` found."""
+    return tuple(
+        Timer(TaskType(kind), datetime.fromisoformat(due), TimerStatus(status), name)
+        for kind, due, status, name in row.get("timers") or ()
+    )
 
 
 def number_of(namespace: str) -> ScalarSelect[int]:
@@ -289,7 +299,10 @@ def _is_timer_of(process: FromClause) -> ColumnElement[bool]:
 
 
 def _waiting_timer(process: FromClause) -> ScalarSelect[int]:
-    return select(_WAITS.c.task_id).where(_is_timer_of(process)).correlate(process).scalar_subquery()
+    """Select one timer that waits, if any does."""
+    return (
+        select(_WAITS.c.task_id).where(_is_timer_of(process)).limit(1).correlate(process).scalar_subquery()
+    )
 
 
 def _running_timer(process: FromClause) -> ScalarSelect[int]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import Select, and_, func, select
+from sqlalchemy import Select, and_, case, func, literal_column, select, text
 
 from progressor.inputs import REDO_KEY
 from progressor.model import Event, TaskStatus, TaskType, shown_id
@@ -21,6 +21,20 @@ _IS_BROKEN = (
     .label("is_broken")
 )
 
+
+_FIRST = schedule.alias("first")
+# A timer behind an earlier one that can be claimed waits for its own time.
+_IS_BLOCKED = case(
+    (
+        schedule.c.claimable.is_(False),
+        ~select(_FIRST.c.task_id)
+        .where(
+            literal_column("first.process_no + 0") == tasks.c.process_no,
+            text("first.task_type IN ('timeout', 'remove') AND first.claimable"),
+        )
+        .exists(),
+    )
+).label("is_blocked")
 
 _REDO = tasks.alias("redo")
 # By the whole key of the index, as statements look for the task of a key.
@@ -45,7 +59,7 @@ def tasks_of(of: TraceRange) -> Select[Any]:
     )
     columns = [tasks.c[name] for name in TaskRow.__dataclass_fields__ if name not in _MADE]
     found = (
-        select(*columns, tasks.c.process_no, schedule.c.claimable, _IS_BROKEN, _REDONE_BY)
+        select(*columns, tasks.c.process_no, _IS_BLOCKED, _IS_BROKEN, _REDONE_BY)
         .join_from(
             tasks,
             schedule,
@@ -65,7 +79,7 @@ def task_row(row: Row, made: Sequence[Event]) -> TaskRow:
     fields["task_type"] = TaskType(row["task_type"])
     fields["status"] = TaskStatus(row["status"])
     fields["attempts_count"] = row["attempts_count"] or 0
-    if fields["task_type"].is_timer and row["claimable"] is False:
+    if fields["task_type"].is_timer and row["is_blocked"]:
         fields["status"] = TaskStatus.HELD if row["is_broken"] else TaskStatus.BLOCKED
     if row["worker_id"] is not None:
         fields["worker_id"] = shown_id(row["worker_id"])

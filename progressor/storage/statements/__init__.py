@@ -21,15 +21,18 @@ A line `-- include NAME` stands for the text of `fragments/NAME.sql`, which stat
 whole by itself: a condition, items of FROM, SET or SELECT, or parts of WITH. `make sql NAME=save_result`
 prints a statement as it is sent.
 
-A part that stands between `-- [timers` and `-- timers]` is for steps that touch a timer. Where no step of a
-batch does, `STATEMENTS["fused_save_timeless"]` is sent, which is the same file without these parts: a part
-that finds nothing to do costs its start all the same.
+A part that stands between `-- [timers` and `-- timers]` is for steps that touch a timer, and one between
+`-- [several` and `-- several]` for processes with several. Where no step of a batch touches one,
+`STATEMENTS["fused_save_timeless"]` is sent, which is the same file without these parts; where none is of a
+process with several, `STATEMENTS["fused_save_one_timer"]` is: a part that finds nothing to do costs its
+start all the same.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from functools import reduce
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from textwrap import indent
@@ -50,7 +53,13 @@ REDO = ("lock", "choose_redo", "prepare_call", "copy_request")
 
 _QUALIFIED = re.compile(rf"\b{DEFAULT_SCHEMA}\.")
 _INCLUDE = re.compile(r"^(?P<indent> *)-- include (?P<name>\w+)\n", re.MULTILINE)
-_TIMERS = re.compile(r"^ *-- \[timers\n.*?^ *-- timers\]\n", re.MULTILINE | re.DOTALL)
+
+
+def _marked(name: str) -> re.Pattern[str]:
+    return re.compile(rf"^ *-- \[{name}\n.*?^ *-- {name}\]\n", re.MULTILINE | re.DOTALL)
+
+
+_VARIANTS = {"timeless": (_marked("timers"), _marked("several")), "one_timer": (_marked("several"),)}
 
 
 def _texts(folder: Traversable) -> Iterator[tuple[str, str]]:
@@ -67,7 +76,8 @@ _ROOMS = {room.name: dict(_texts(room)) for room in files(__package__).iterdir()
 FRAGMENTS = _ROOMS.pop("fragments")
 STATEMENTS = {name: _whole(sql) for texts in _ROOMS.values() for name, sql in texts.items()}
 STATEMENTS |= {
-    f"{name}_timeless": _TIMERS.sub("", sql) for name, sql in STATEMENTS.items() if _TIMERS.search(sql)
+    f"fused_save_{variant}": reduce(lambda sql, part: part.sub("", sql), parts, STATEMENTS["fused_save"])
+    for variant, parts in _VARIANTS.items()
 }
 
 

@@ -30,8 +30,8 @@ from progressor.storage.values import Claimed, Continue, Finished, Request, Step
 Fused = Finished | Continue | None
 """The outcome of a request; None if nothing was done, and it is to be prepared."""
 
-# The first, shorter one where no step of a batch touches its timer.
-_SAVES = ("fused_save_timeless", "fused_save")
+# The shorter ones where no step of a batch touches a timer, or none that touches one has others.
+_SAVES = ("fused_save_timeless", "fused_save_one_timer", "fused_save")
 # Bytes of results in one message; a step beyond it is committed as running, and saved by itself.
 _MOST_BYTES = 32 << 20
 
@@ -112,8 +112,9 @@ def _saving(
     saving: dict[str, Params] = {}
     if finished:
         steps = list(finished.values())
-        touched = any(step.decision.disposition is not Disposition.RESUME for step in steps)
-        saving[_SAVES[touched]] = {
+        touching = [step for step in steps if step.decision.disposition is not Disposition.RESUME]
+        touched = bool(touching)
+        saving[_SAVES[touched + any(map(_has_others, touching))]] = {
             **_of(finished, requests, params),
             **_began([step.task for step in steps]),
             **(step_columns(steps) if touched else result_columns(steps)),
@@ -157,7 +158,13 @@ def _is_plain(step: Step) -> bool:
     if not step.ends_alone or now is None:
         return False
     # A step that ends other tasks too, or goes on at once in the same slot, is left to save_result.
-    return timer is None or _due(timer, now) > now
+    return not isinstance(timer, SetTimer) or _due(timer, now) > now
+
+
+def _has_others(step: Step) -> bool:
+    """Return whether the process has timers beside the one that the step changes."""
+    timer = step.decision.timer
+    return timer is not None and any(each.name != timer.name for each in step.process.timers)
 
 
 def _due(timer: SetTimer, now: datetime) -> datetime:

@@ -10,14 +10,14 @@ from collections.abc import Sequence
 from datetime import datetime
 
 from progressor.model import Disposition, ProcessStatus, TaskType
-from progressor.storage.params import ending_columns, step_columns, task_key_columns
+from progressor.storage.params import changes_columns, ending_columns, step_columns, task_key_columns
 from progressor.storage.postgres.pipeline import Session
 from progressor.storage.rows import lite_outcomes_of, outcomes_of
 from progressor.storage.statements import Params
 from progressor.storage.values import LostLease, Saved, Step, most_cancelled
 
-# Task types on whose processes no other timer waits. Calls are left out: behind most of them another call
-# or a blocked timer waits.
+# Task types behind which most often nothing waits. Calls are left out: behind most of them another call
+# waits, or a blocked timer.
 _LITE = (TaskType.TIMEOUT, TaskType.INIT)
 
 
@@ -45,7 +45,13 @@ async def save(
 
 
 def _is_lite(step: Step) -> bool:
-    return step.ends_alone and step.decision.status is not None and step.task.task_type in _LITE
+    return (
+        step.ends_alone
+        and step.decision.status is not None
+        and step.task.task_type in _LITE
+        # The only timer is the task itself.
+        and len(step.process.timers) <= 1
+    )
 
 
 def _begins_anew(step: Step) -> bool:
@@ -55,7 +61,7 @@ def _begins_anew(step: Step) -> bool:
 def _ending(steps: Sequence[Step], params: Params) -> dict[str, Params]:
     """Return the statements that save these steps.
 
-    First those for inits that run anew, breaks and removals.
+    First those for inits that run anew, breaks, removals, and changes of several timers.
     """
     saving: dict[str, Params] = {}
     begun = [step.task for step in steps if _begins_anew(step)]
@@ -72,4 +78,6 @@ def _ending(steps: Sequence[Step], params: Params) -> dict[str, Params]:
                 "now": params["now"],
                 "most": most_cancelled(len(ended)),
             }
+    if several := [step for step in steps if step.decision.changes]:
+        saving["change_timers"] = {**changes_columns(several), "now": params["now"]}
     return {**saving, "save_result": params}

@@ -192,6 +192,7 @@ def _judged(row: Row) -> _Verdict:
         process_id=row["process_id"],
         task_id=row["task_id"],
         task_type=TaskType(row["task_type"]),
+        name=row["name"],
         scheduled_time=row["scheduled_time"],
         last_retry_interval=row["last_retry_interval"],
         attempts_count=row["attempts_count"] or 0,

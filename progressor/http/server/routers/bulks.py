@@ -22,8 +22,8 @@ from progressor.http.server.auth.scopes import require, seen_by
 from progressor.http.server.openapi.operations import KEYED, takes
 from progressor.http.server.operation import Routes
 from progressor.http.wire.models import BulkBody, BulksBody, Bytes, PreviewBody, plain
-from progressor.inputs import NAMESPACE_PATTERN
-from progressor.model import LAST_ID, MAX_ID_LENGTH, TaskType
+from progressor.inputs import MAX_ID_LENGTH, NAMESPACE_PATTERN
+from progressor.model import LAST_ID, TaskType
 from progressor.rights import Scope
 
 routes = Routes()

@@ -46,7 +46,7 @@ async def put(request: ApiRequest, namespace: NamespaceName, process_id: Process
         process_id,
         state=state,
         events=_Events(given.events, raw=raw),
-        action=None if given.timer is None else bodies.timer_of(given.timer),
+        action=given.all_timers,
         metadata=given.metadata,
         status=given.status,
     )

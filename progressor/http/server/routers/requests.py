@@ -22,7 +22,8 @@ from progressor.http.server.parameters import CallName, Fingerprint, NamespaceNa
 from progressor.http.wire import headers
 from progressor.http.wire.models import AcceptedBody
 from progressor.http.wire.paths import PROCESS, process_url
-from progressor.model import MAX_ID_LENGTH, TaskType
+from progressor.inputs import MAX_ID_LENGTH
+from progressor.model import TaskType
 from progressor.rights import Scope
 
 routes = Routes()

@@ -1,25 +1,25 @@
-"""The timer of a process: set, unset and fired, as a client does it.
+"""The timers of a process: set, unset and fired, as a client does it.
 
 Rule: each is a call that every namespace has, with a key, an answer and a task as any other.
 """
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Any
 
-from pydantic import Field
 from starlette.responses import Response
 
-from progressor.handlers.timer_calls import FIRE_TIMER, SET_TIMER, UNSET_TIMER, TimerArgs
+from progressor.client.timers import args_of
 from progressor.http.server import request_body
 from progressor.http.server.api_request import ApiRequest
 from progressor.http.server.bodies import NewTimer, timer_of
 from progressor.http.server.openapi.operations import ANSWER, ASKS, takes
 from progressor.http.server.operation import Routes
-from progressor.http.server.parameters import NamespaceName, ProcessId
+from progressor.http.server.parameters import NamespaceName, ProcessId, TimerName
 from progressor.http.server.routers.requests import ProcessRequest
 from progressor.http.wire.models import AcceptedBody
 from progressor.http.wire.paths import PROCESS
+from progressor.inputs import FIRE_TIMER, SET_TIMER, UNSET_TIMER
 from progressor.rights import Scope
 
 routes = Routes()
@@ -33,25 +33,22 @@ _OF_ALL: dict[str, Any] = {
     },
     "problems": (409, 422),
 }
-TimerName = Annotated[
-    Literal["default"], Field(description="A process has one timer, which has no name: `default`.")
-]
 
 
 async def _asked(
-    request: ApiRequest, namespace: str, process_id: str, name: str, args: Any = None
+    request: ApiRequest, namespace: str, process_id: str, name: str, args: dict[str, Any]
 ) -> Response:
     asked = await ProcessRequest.read(request, namespace, answers_json=True)
     asked.require_key()
     return await asked.answered(
-        request.server.client.submit_call(namespace, process_id, name, args, **asked.stated)
+        request.server.client.submit_call(namespace, process_id, name, args or None, **asked.stated)
     )
 
 
 @routes.add(
     "PATCH",
     _TIMER,
-    "Set the timer of a process",
+    "Set a timer of a process",
     takes={**takes(NewTimer), **ASKS},
     **_OF_ALL,
 )
@@ -59,30 +56,30 @@ async def set_timer(
     request: ApiRequest,
     namespace: NamespaceName,
     process_id: ProcessId,
-    timer: TimerName,  # noqa: ARG001 - there is one
+    timer: TimerName,
 ) -> Response:
-    """Replace the one that it has, if any; `after` counts from the commit of the step that does it."""
+    """Replace the one of this name, if any; `after` counts from the commit of the step that does it."""
     body = await request_body.read_body(request)
     given = timer_of(request_body.model_in(request, body, NewTimer))
-    args = TimerArgs(at=given.at, after=given.after, remove=given.remove)
-    return await _asked(request, namespace, process_id, SET_TIMER, args)
+    args = {"at": given.at, "after": given.after, "remove": given.remove}
+    return await _asked(request, namespace, process_id, SET_TIMER, args_of(timer) | args)
 
 
-@routes.add("DELETE", _TIMER, "Cancel the timer of a process", takes=ASKS, **_OF_ALL)
+@routes.add("DELETE", _TIMER, "Cancel a timer of a process", takes=ASKS, **_OF_ALL)
 async def unset_timer(
     request: ApiRequest,
     namespace: NamespaceName,
     process_id: ProcessId,
-    timer: TimerName,  # noqa: ARG001 - there is one
+    timer: TimerName,
 ) -> Response:
     """Cancel it; do nothing if there is none."""
-    return await _asked(request, namespace, process_id, UNSET_TIMER)
+    return await _asked(request, namespace, process_id, UNSET_TIMER, args_of(timer))
 
 
 @routes.add(
     "POST",
     _TIMER + "/fire",
-    "Make the timer of a process due now",
+    "Make a timer of a process due now",
     takes=ASKS,
     **_OF_ALL,
 )
@@ -90,7 +87,7 @@ async def fire_timer(
     request: ApiRequest,
     namespace: NamespaceName,
     process_id: ProcessId,
-    timer: TimerName,  # noqa: ARG001 - there is one
+    timer: TimerName,
 ) -> Response:
-    """Make it due; its step comes after this one. Answer with `rejected` if there is no timer."""
-    return await _asked(request, namespace, process_id, FIRE_TIMER)
+    """Make it due; its step comes after this one. Answer with `rejected` if there is no such timer."""
+    return await _asked(request, namespace, process_id, FIRE_TIMER, args_of(timer))

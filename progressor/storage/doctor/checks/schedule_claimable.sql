@@ -1,7 +1,7 @@
--- One waiting task of a process may be claimed if none runs: its oldest request, else its timer. On a broken
--- process only a repair may be: its timer is held, other requests are to be cancelled.
+-- One waiting task of a process may be claimed if none runs: its oldest request, else its earliest timer. On
+-- a broken process only a repair may be: its timers are held, other requests are to be cancelled.
 -- Reads: schedule, running.
--- Any other timer that may not be claimed is blocked: by a request that waits, or by the task that runs.
+-- Any other timer that may not be claimed waits for an earlier one, a request, or the task that runs.
 SELECT
     n.name AS namespace, p.process_id, s.task_id,
     CASE
@@ -14,7 +14,11 @@ FROM (
         s.process_no, s.task_id, s.claimable,
         s.task_type = 'repair' AS is_repair,
         r.task_id IS NULL AND row_number() OVER (
-            PARTITION BY s.process_no ORDER BY s.task_type IN ('timeout', 'remove'), s.task_id
+            PARTITION BY s.process_no
+            ORDER BY
+                s.task_type IN ('timeout', 'remove'),
+                CASE WHEN s.task_type IN ('timeout', 'remove') THEN s.scheduled_time END,
+                s.task_id
         ) = 1 AS is_next
     FROM progressor.schedule AS s
     LEFT JOIN progressor.running AS r ON r.process_no = s.process_no

@@ -1,4 +1,4 @@
--- A process that a timer broke holds another one in its place, with the same type and due time.
+-- A process that a timer broke holds another one in its place, with the same name, type and due time.
 -- Reads: broken processes, schedule.
 SELECT
     n.name AS namespace, p.process_id, p.corrupted_by AS task_id,
@@ -11,7 +11,8 @@ JOIN progressor.tasks AS t
     ON t.process_no = p.process_no AND t.task_id = p.corrupted_by AND t.task_type IN ('timeout', 'remove')
 LEFT JOIN progressor.namespaces AS n ON n.namespace_no = p.namespace_no
 LEFT JOIN progressor.schedule AS s
-    ON s.process_no + 0 = p.process_no AND s.task_type IN ('timeout', 'remove')
+    ON s.process_no + 0 = p.process_no AND s.timer = coalesce(t.name, '')
+    AND s.task_type IN ('timeout', 'remove')
 WHERE
     (%(namespace)s::text IS NULL OR n.name = %(namespace)s::text)
     AND p.detail IS NOT NULL

@@ -30,4 +30,4 @@ WITH due AS MATERIALIZED (
 
 -- include taken
 
--- include with_timer
+-- include with_timers

@@ -4,18 +4,18 @@
 SELECT
     n.name AS namespace,
     p.process_id,
-    r.process_no,
-    r.task_id,
-    r.task_type,
+    i.process_no,
+    i.task_id,
+    i.task_type,
     t.name,
     t.reply_to,
     t.idempotency_key,
     t.scheduled_time,
-    r.running_time,
+    i.running_time,
     t.last_retry_interval,
     t.attempts_count,
-    r.worker_id,
-    r.lease,
+    i.worker_id,
+    i.lease,
     t.request_hash,
     p.status,
     p.previous_status,
@@ -26,32 +26,28 @@ SELECT
     p.corrupted_by,
     p.last_event_id,
     p.birth,
-    timer.task_type AS timer_type,
-    timer.scheduled_time AS timer_due,
+    timer.timer_type,
+    timer.timer_due,
+    named.named_timers,
     CASE WHEN octet_length(t.args) <= 65536 THEN t.args END AS args,
     CASE WHEN octet_length(t.context) <= 65536 THEN t.context END AS context,
     CASE WHEN octet_length(p.aux_state) <= 65536 THEN p.aux_state END AS aux_state,
     greatest(octet_length(t.args), octet_length(t.context), octet_length(p.aux_state)) > 65536 AS is_large
-FROM progressor.running AS r
+FROM progressor.running AS i
 CROSS JOIN LATERAL (
     SELECT t.*
     FROM progressor.tasks AS t
-    WHERE t.process_no = r.process_no AND t.task_id = r.task_id
+    WHERE t.process_no = i.process_no AND t.task_id = i.task_id
     OFFSET 0
 ) AS t
 CROSS JOIN LATERAL (
-    SELECT p.* FROM progressor.processes AS p WHERE p.process_no = r.process_no OFFSET 0
+    SELECT p.* FROM progressor.processes AS p WHERE p.process_no = i.process_no OFFSET 0
 ) AS p
 CROSS JOIN LATERAL (
     SELECT n.name FROM progressor.namespaces AS n WHERE n.namespace_no = p.namespace_no OFFSET 0
 ) AS n
-LEFT JOIN LATERAL (
-    SELECT s.task_type, s.scheduled_time
-    FROM progressor.schedule AS s
-    WHERE s.process_no + 0 = r.process_no AND s.task_type IN ('timeout', 'remove')
-    OFFSET 0
-) AS timer ON TRUE
+-- include timers
 WHERE
-    r.worker_id = %(worker_id)s::bigint AND r.lease = %(lease)s::bigint
-    AND (%(only)s::bigint IS NULL OR r.task_id = %(only)s::bigint)
-ORDER BY t.scheduled_time, r.task_id
+    i.worker_id = %(worker_id)s::bigint AND i.lease = %(lease)s::bigint
+    AND (%(only)s::bigint IS NULL OR i.task_id = %(only)s::bigint)
+ORDER BY t.scheduled_time, i.task_id

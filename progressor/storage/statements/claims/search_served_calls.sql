@@ -56,4 +56,4 @@ due AS MATERIALIZED (
 
 -- include taken
 
--- include with_timer
+-- include with_timers

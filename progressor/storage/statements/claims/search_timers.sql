@@ -26,6 +26,4 @@ WITH due AS MATERIALIZED (
 
 -- include taken
 
-SELECT %(namespace)s::text AS namespace, c.*, NULL AS timer_type, NULL AS timer_due
-FROM started AS c
-ORDER BY c.scheduled_time, c.task_id
+-- include with_timers

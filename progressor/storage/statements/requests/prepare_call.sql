@@ -1,5 +1,5 @@
 -- prepare_call and notify, after the lock: append to the mailbox of each process. The first task of an idle
--- process runs at once if its caller has a free slot; a live timer is blocked behind it. Task ids are drawn
+-- process runs at once if its caller has a free slot; its timers are blocked behind it. Task ids are drawn
 -- under the lock, so their order in a process is the order of acceptance.
 -- The outcome of a request that is not accepted is read from the tables, so that an operation repeated
 -- after a lost answer finds its own earlier success: a task whose running row has the item's lease is the
@@ -8,11 +8,11 @@
 --
 --   item            the request, its process, and the task that has its key; whether it is accepted
 --   next            whether it is the next of its process: nothing runs there and none waits before it
---   placed          whether it runs at once; the live timer
+--   placed          whether it runs at once; the timers of its process
 --
 --   new_task        the accepted requests
 --   runs_now        the tasks that run at once
---   blocked_timer   the timer behind it
+--   blocked_timer   the first timer, which is blocked behind it
 --   waits           the tasks that wait
 WITH item AS (
     SELECT
@@ -78,6 +78,7 @@ placed AS MATERIALIZED (
     SELECT
         next.*,
         timer.*,
+        named.*,
         CASE WHEN accepted THEN nextval('progressor.tasks_task_id_seq') END AS new_id,
         is_next AND worker_id IS NOT NULL AND namespace_no <> ALL (
             ARRAY(SELECT n.namespace_no FROM progressor.namespaces AS n WHERE n.paused)
@@ -88,10 +89,19 @@ placed AS MATERIALIZED (
         SELECT s.ctid AS timer_place, s.task_type AS timer_type, s.scheduled_time AS timer_due
         FROM progressor.schedule AS s
         WHERE
-            s.process_no + 0 = next.process_no AND s.task_type IN ('timeout', 'remove')
+            s.process_no + 0 = next.process_no AND s.timer = '' AND s.task_type IN ('timeout', 'remove')
             AND (next.is_next OR next.old_id IS NOT NULL)
         OFFSET 0
     ) AS timer ON TRUE
+    LEFT JOIN LATERAL (
+        SELECT
+            max(s.ctid) FILTER (WHERE s.claimable) AS named_place,
+            jsonb_agg(jsonb_build_array(s.timer, s.task_type, s.scheduled_time)) AS named_timers
+        FROM progressor.schedule AS s
+        WHERE
+            s.process_no + 0 = next.process_no AND s.timer > '' AND s.task_type IN ('timeout', 'remove')
+            AND (next.is_next OR next.old_id IS NOT NULL)
+    ) AS named ON TRUE
 ),
 
 new_task AS (
@@ -120,7 +130,7 @@ blocked_timer AS (
     UPDATE progressor.schedule AS s
     SET claimable = FALSE
     FROM placed AS i
-    WHERE i.is_next AND s.ctid = i.timer_place
+    WHERE i.is_next AND s.ctid = coalesce(i.named_place, i.timer_place)
 ),
 
 waits AS (
@@ -153,6 +163,7 @@ SELECT
     CASE WHEN i.runs THEN i.now ELSE r.running_time END AS running_time,
     i.timer_type,
     i.timer_due,
+    i.named_timers,
     i.runs OR r.lease IS NOT NULL AS runs,
     i.accepted OR t.lease = i.lease AS own,
     t.reply_to

@@ -3,8 +3,9 @@
 -- is the item's own to run; any other task of the same key is a duplicate.
 SELECT
     -- include request_outcome
-    timer.task_type AS timer_type,
-    timer.scheduled_time AS timer_due,
+    timer.timer_type,
+    timer.timer_due,
+    named.named_timers,
     p.status = 'error' AND EXISTS (
         SELECT FROM progressor.schedule AS s
         WHERE s.process_no = i.process_no AND s.task_type IN ('init', 'call', 'notify')
@@ -30,12 +31,5 @@ LEFT JOIN LATERAL (
     LIMIT 1
 ) AS t ON TRUE
 -- include own_running
-LEFT JOIN LATERAL (
-    SELECT s.task_type, s.scheduled_time
-    FROM progressor.schedule AS s
-    WHERE
-        s.process_no + 0 = t.process_no AND s.task_type IN ('timeout', 'remove')
-        AND r.lease IS NOT NULL
-    OFFSET 0
-) AS timer ON TRUE
+-- include timers
 ORDER BY i.ord

@@ -1,5 +1,5 @@
--- simple_repair, after the lock: back to running without a handler. The held timer may be claimed again, at
--- its own time. A process that broke in its init is back in init: that task waits again, with its arguments
+-- simple_repair, after the lock: back to running without a handler. The first of the held timers may be
+-- claimed again, at its own time. A process that broke in its init is back in init: that task waits again, with its arguments
 -- and its key, and the timer behind it. restart_init does the same for repairs with a handler.
 WITH item AS MATERIALIZED (
     SELECT
@@ -73,4 +73,6 @@ WHERE
     AND s.ctid = (
         SELECT t.ctid FROM progressor.schedule AS t
         WHERE t.process_no + 0 = i.process_no AND t.task_type IN ('timeout', 'remove')
+        ORDER BY t.scheduled_time, t.task_id
+        LIMIT 1
     )

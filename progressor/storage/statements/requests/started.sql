@@ -5,6 +5,7 @@ SELECT
     -- include request_outcome
     NULL AS timer_type,
     NULL AS timer_due,
+    NULL AS named_timers,
     n.namespace_no IS NOT NULL AS is_served
 FROM unnest(
     %(namespace)s::text[], %(process_id)s::text[], %(idempotency_key)s::text[], %(lease)s::bigint[]

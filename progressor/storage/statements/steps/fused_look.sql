@@ -17,8 +17,9 @@ SELECT
     p.corrupted_by,
     p.last_event_id,
     p.birth,
-    timer.task_type AS timer_type,
-    timer.scheduled_time AS timer_due
+    timer.timer_type,
+    timer.timer_due,
+    named.named_timers
 FROM (
     SELECT
         i.*,
@@ -32,12 +33,7 @@ CROSS JOIN LATERAL (
     WHERE p.process_no = i.process_no
     OFFSET 0
 ) AS p
-LEFT JOIN LATERAL (
-    SELECT s.task_type, s.scheduled_time
-    FROM progressor.schedule AS s
-    WHERE s.process_no + 0 = i.process_no AND s.task_type IN ('timeout', 'remove')
-    OFFSET 0
-) AS timer ON TRUE
+-- include timers
 WHERE
     p.status = 'running'
     AND p.namespace_no <> ALL (ARRAY(SELECT n.namespace_no FROM progressor.namespaces AS n WHERE n.paused))

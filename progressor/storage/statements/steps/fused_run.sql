@@ -1,5 +1,5 @@
 -- Requests whose handlers began in this transaction and did not end in it, or whose end has to be saved by
--- itself: write their tasks as running, held by their worker, and block the timers of their processes
+-- itself: write their tasks as running, held by their worker, and block the first timers of their processes
 -- behind them, as prepare_* would have done.
 WITH item AS MATERIALIZED (
     SELECT
@@ -17,7 +17,7 @@ WITH item AS MATERIALIZED (
     LEFT JOIN LATERAL (
         SELECT s.ctid AS place
         FROM progressor.schedule AS s
-        WHERE s.process_no + 0 = i.process_no AND s.task_type IN ('timeout', 'remove')
+        WHERE s.process_no + 0 = i.process_no AND s.task_type IN ('timeout', 'remove') AND s.claimable
         OFFSET 0
     ) AS timer ON TRUE
 ),

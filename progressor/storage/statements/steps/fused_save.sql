@@ -2,13 +2,20 @@
 -- as finished, with the changes of their handlers. They were never in running, so there is no fence: no
 -- other session could see them. Nothing waits on their processes but a timer, which was never blocked.
 --
--- If no step of a batch touches its timer, fused_save_timeless is sent: this file without the marked parts.
+-- If no step of a batch touches a timer, fused_save_timeless is sent: this file without the marked parts. If
+-- each touches the only timer of its process, fused_save_one_timer is: without the parts for several.
 --
 --   item     the request, its result, its process, and the timer that it replaces or cancels (old_timer)
+-- [several
+--   ranked   the earliest of its other timers (head); whether the new one comes before it
+-- several]
 --
 --   process, event                                             the handler's changes
 -- [timers
 --   cancelled_timer, new_timer_task, unscheduled, scheduled    the changes of the timer
+-- [several
+--   passed                                                     the head that is no more, or is again
+-- several]
 -- timers]
 --   ended_task                                                 the task
 --
@@ -34,7 +41,8 @@ WITH item AS MATERIALIZED (
         %(task_type)s::text[], %(name)s::text[], %(args)s::bytea[], %(idempotency_key)s::text[],
         %(request_hash)s::bytea[], %(context)s::bytea[], %(began)s::timestamptz[],
         -- [timers
-        %(disposition)s::text[], %(timer_type)s::text[], %(timer_at)s::timestamptz[], %(delay)s::bigint[],
+        %(disposition)s::text[], %(timer)s::text[], %(timer_type)s::text[], %(timer_at)s::timestamptz[],
+        %(delay)s::bigint[],
         -- timers]
         %(status)s::text[], %(aux_state)s::bytea[], %(process_metadata)s::jsonb[],
         %(last_event_id)s::bigint[], %(response)s::bytea[], %(error)s::text[]
@@ -43,7 +51,8 @@ WITH item AS MATERIALIZED (
         task_type, name, args, idempotency_key,
         request_hash, context, began,
         -- [timers
-        disposition, timer_type, timer_at, delay,
+        disposition, timer, timer_type, timer_at,
+        delay,
         -- timers]
         status, aux_state, metadata,
         last_event_id, response, error, ord
@@ -59,13 +68,30 @@ WITH item AS MATERIALIZED (
         SELECT s.ctid AS place, s.task_id
         FROM progressor.schedule AS s
         WHERE
-            s.process_no + 0 = i.process_no AND s.task_type IN ('timeout', 'remove')
-            AND i.disposition IN ('replace', 'cancel')
+            s.process_no + 0 = i.process_no AND s.timer = i.timer AND s.task_type IN ('timeout', 'remove')
         OFFSET 0
     ) AS old_timer ON TRUE
     -- timers]
 ),
 
+-- [several
+ranked AS MATERIALIZED (
+    SELECT
+        i.process_no,
+        head.place AS head_place,
+        new_timer_id IS NOT NULL AND coalesce(due < head.scheduled_time, TRUE) AS is_first
+    FROM item AS i
+    LEFT JOIN LATERAL (
+        SELECT s.ctid AS place, s.scheduled_time
+        FROM progressor.schedule AS s
+        WHERE
+            s.process_no + 0 = i.process_no AND s.timer <> i.timer AND s.task_type IN ('timeout', 'remove')
+        ORDER BY s.scheduled_time, s.task_id
+        LIMIT 1
+    ) AS head ON TRUE
+),
+
+-- several]
 process AS (
     UPDATE progressor.processes AS p
     SET
@@ -97,8 +123,8 @@ cancelled_timer AS (
 ),
 
 new_timer_task AS (
-    INSERT INTO progressor.tasks (process_no, task_id, task_type, status, scheduled_time)
-    SELECT process_no, new_timer_id, new_timer_type, 'waiting', due
+    INSERT INTO progressor.tasks (process_no, task_id, task_type, name, status, scheduled_time)
+    SELECT process_no, new_timer_id, new_timer_type, nullif(timer, ''), 'waiting', due
     FROM item
     WHERE new_timer_id IS NOT NULL
 ),
@@ -112,15 +138,30 @@ unscheduled AS (
 
 scheduled AS (
     INSERT INTO progressor.schedule (
-        process_no, task_id, namespace_no, task_type, scheduled_time, claimable
+        process_no, task_id, namespace_no, task_type, timer, scheduled_time, claimable
     )
-    SELECT process_no, new_timer_id, namespace_no, new_timer_type, due, TRUE
+    SELECT
+        process_no, new_timer_id, namespace_no, new_timer_type, timer, due,
+        -- [several
+        (SELECT r.is_first FROM ranked AS r WHERE r.process_no = item.process_no) AND
+        -- several]
+        TRUE
     FROM item
     WHERE
         new_timer_id IS NOT NULL
-        -- The old timer must be deleted first: a process has one timer.
+        -- The old timer must be deleted first: a process has one timer of a name.
         AND (SELECT count(*) FROM unscheduled) >= 0
 ),
+
+-- [several
+passed AS (
+    UPDATE progressor.schedule AS s
+    SET claimable = NOT r.is_first
+    FROM ranked AS r
+    WHERE s.ctid = r.head_place AND s.claimable = r.is_first
+),
+
+-- several]
 -- timers]
 
 ended_task AS (

@@ -25,6 +25,21 @@ WITH given_back AS (
         ) END AS call_id
 ),
 
+-- The earliest of its other timers, behind a timer that goes back.
+waiting AS MATERIALIZED (
+    SELECT g.*, head.task_id AS head_id, head.scheduled_time AS head_due
+    FROM given_back AS g
+    LEFT JOIN LATERAL (
+        SELECT s.task_id, s.scheduled_time
+        FROM progressor.schedule AS s
+        WHERE
+            s.process_no + 0 = g.process_no AND s.task_type IN ('timeout', 'remove')
+            AND g.task_type IN ('timeout', 'remove')
+        ORDER BY s.scheduled_time, s.task_id
+        LIMIT 1
+    ) AS head ON TRUE
+),
+
 task AS (
     UPDATE progressor.tasks AS t
     SET
@@ -36,18 +51,23 @@ task AS (
         ),
         last_retry_interval = coalesce(g.delay, t.last_retry_interval),
         error = coalesce(g.detail, t.error)
-    FROM given_back AS g
+    FROM waiting AS g
     WHERE t.process_no = ANY (ARRAY[g.process_no]) AND t.task_id = g.task_id
     RETURNING
-        g.process_no, g.task_id, g.task_type, g.call_id, t.scheduled_time, t.reply_to
+        g.process_no, g.task_id, g.task_type, t.scheduled_time, t.reply_to,
+        CASE WHEN g.task_type IN ('timeout', 'remove') THEN coalesce(t.name, '') ELSE '' END AS timer,
+        -- The task that comes before it, if one does.
+        coalesce(
+            g.call_id, CASE WHEN (g.head_due, g.head_id) < (t.scheduled_time, t.task_id) THEN g.head_id END
+        ) AS first_id
 ),
 
 scheduled AS (
     INSERT INTO progressor.schedule (
-        process_no, task_id, namespace_no, task_type, scheduled_time, claimable
+        process_no, task_id, namespace_no, task_type, timer, scheduled_time, claimable
     )
     SELECT
-        t.process_no, t.task_id, p.namespace_no, t.task_type, t.scheduled_time, t.call_id IS NULL
+        t.process_no, t.task_id, p.namespace_no, t.task_type, t.timer, t.scheduled_time, t.first_id IS NULL
     FROM task AS t
     CROSS JOIN LATERAL (
         SELECT p.namespace_no FROM progressor.processes AS p WHERE p.process_no = t.process_no OFFSET 0
@@ -58,7 +78,7 @@ head AS (
     UPDATE progressor.schedule AS s
     SET claimable = TRUE
     FROM task AS t
-    WHERE s.process_no = ANY (ARRAY[t.process_no]) AND s.task_id = t.call_id
+    WHERE s.process_no = ANY (ARRAY[t.process_no]) AND s.task_id = t.first_id
 )
 
 SELECT process_no, task_id, task_type, reply_to FROM task

@@ -3,12 +3,13 @@
 -- statement. If a process breaks, is removed or begins anew, cancel_waiting, remove or restart_init came
 -- before, behind the same fence. A row is found once, in `item`, and changed by its place.
 --
---   item     the step, behind the fence: its process, the timer that was blocked under it (old_timer), and
---            the first call that waits. Waiting calls are younger than the running task, so the search skips
+--   item     the step, behind the fence: its process, the timer of the name that it changes (old_timer), the
+--            earliest of the others (head), and the first call that waits. Waiting calls are younger than the running task, so the search skips
 --            the calls that ended before. An init that runs anew is the exception: restart_init put it
 --            back, and the repair that runs is younger
 --   timed    new_timer: the timer that this step sets (replace), or that is held in place of the one that
---            broke the process (break); due: when the timer is due, new or old
+--            broke the process (break); new_due: when that, or the task of this step, is due (retry)
+--   ranked   is_first: whether that timer comes before all others; due: when the first timer is due
 --   placed   next_id: the task that runs at once: the first waiting call, else a timer that is due
 --
 --   process, event                                      the handler's changes
@@ -30,8 +31,10 @@ WITH item AS MATERIALIZED (
         i.timer_type::progressor.task_type AS new_timer_type,
         old_timer.place AS old_timer_place,
         old_timer.task_id AS old_timer_id,
-        old_timer.task_type AS old_timer_type,
-        old_timer.scheduled_time AS old_timer_due,
+        head.place AS head_place,
+        head.task_id AS head_id,
+        head.task_type AS head_type,
+        head.scheduled_time AS head_due,
         call.place AS call_place,
         call.task_id AS call_id,
         call.task_type AS call_type
@@ -39,13 +42,13 @@ WITH item AS MATERIALIZED (
         %(process_no)s::bigint[], %(task_id)s::bigint[], %(worker_id)s::bigint[], %(lease)s::bigint[],
         %(disposition)s::text[], %(status)s::text[], %(aux_state)s::bytea[],
         %(process_metadata)s::jsonb[], %(last_event_id)s::bigint[], %(response)s::bytea[],
-        %(error)s::text[], %(timer_type)s::text[], %(timer_at)s::timestamptz[],
+        %(error)s::text[], %(timer)s::text[], %(timer_type)s::text[], %(timer_at)s::timestamptz[],
         %(delay)s::bigint[], %(keeps_slot)s::boolean[]
     ) WITH ORDINALITY AS i (
         process_no, task_id, worker_id, lease,
         disposition, status, aux_state,
         metadata, last_event_id, response,
-        error, timer_type, timer_at,
+        error, timer, timer_type, timer_at,
         delay, keeps_slot, ord
     )
     -- include held
@@ -57,11 +60,20 @@ WITH item AS MATERIALIZED (
         OFFSET 0
     ) AS p ON TRUE
     LEFT JOIN LATERAL (
-        SELECT s.ctid AS place, s.task_id, s.task_type, s.scheduled_time
+        SELECT s.ctid AS place, s.task_id
         FROM progressor.schedule AS s
-        WHERE s.process_no + 0 = i.process_no AND s.task_type IN ('timeout', 'remove')
+        WHERE s.process_no + 0 = i.process_no AND s.timer = i.timer AND s.task_type IN ('timeout', 'remove')
         OFFSET 0
     ) AS old_timer ON TRUE
+    LEFT JOIN LATERAL (
+        SELECT s.ctid AS place, s.task_id, s.task_type, s.scheduled_time
+        FROM progressor.schedule AS s
+        WHERE
+            s.process_no + 0 = i.process_no AND s.timer IS DISTINCT FROM i.timer
+            AND s.task_type IN ('timeout', 'remove')
+        ORDER BY s.scheduled_time, s.task_id
+        LIMIT 1
+    ) AS head ON TRUE
     LEFT JOIN LATERAL (
         SELECT s.ctid AS place, s.task_id, s.task_type
         FROM progressor.schedule AS s
@@ -83,23 +95,39 @@ timed AS (
             WHEN disposition = 'retry' THEN now + delay * interval '1 microsecond'
             WHEN new_timer_type IS NOT NULL
                 THEN coalesce(timer_at, now + delay * interval '1 microsecond')
-            WHEN disposition = 'resume' THEN old_timer_due
-        END AS due,
-        disposition = 'cancel' OR new_timer_type IS NOT NULL AS drops_old_timer
+        END AS new_due
     FROM item
     OFFSET 0
 ),
 
-placed AS MATERIALIZED (
+ranked AS (
     SELECT
         timed.*,
+        is_first,
+        CASE
+            WHEN disposition IN ('break', 'hold', 'remove') THEN NULL
+            WHEN is_first THEN new_due
+            ELSE head_due
+        END AS due
+    FROM timed
+    CROSS JOIN LATERAL (
+        -- At the same time the older task comes first, and a new one is younger than all others.
+        SELECT new_due IS NOT NULL AND coalesce(
+            (new_due, coalesce(new_timer_id, task_id)) < (head_due, head_id), TRUE
+        ) AS is_first
+    ) AS first
+),
+
+placed AS MATERIALIZED (
+    SELECT
+        ranked.*,
         CASE
             WHEN NOT keeps_slot OR paused THEN NULL
             WHEN call_id IS NOT NULL THEN call_id
-            WHEN disposition IN ('replace', 'resume') AND due <= now
-                THEN coalesce(new_timer_id, old_timer_id)
+            -- A task that is tried again is claimed again.
+            WHEN due <= now THEN CASE WHEN is_first THEN new_timer_id ELSE head_id END
         END AS next_id
-    FROM timed
+    FROM ranked
 ),
 
 process AS (
@@ -129,7 +157,7 @@ ended_task AS (
             ELSE 'error'
         END::progressor.task_status,
         finished_time = CASE WHEN i.disposition <> 'retry' THEN i.now END,
-        scheduled_time = CASE WHEN i.disposition = 'retry' THEN i.due ELSE t.scheduled_time END,
+        scheduled_time = CASE WHEN i.disposition = 'retry' THEN i.new_due ELSE t.scheduled_time END,
         attempts_count = CASE
             WHEN i.disposition = 'retry' THEN coalesce(t.attempts_count, 0) + 1
             ELSE t.attempts_count
@@ -155,7 +183,7 @@ cancelled_timer AS (
         error = CASE WHEN i.disposition = 'cancel' THEN 'timer unset' ELSE 'timer replaced' END
     FROM placed AS i
     WHERE
-        i.drops_old_timer AND i.old_timer_id IS NOT NULL
+        i.old_timer_id IS NOT NULL
         AND t.ctid = (
             SELECT o.ctid FROM progressor.tasks AS o
             WHERE o.process_no = i.process_no AND o.task_id = i.old_timer_id
@@ -176,12 +204,12 @@ started_task AS (
 
 new_timer_task AS (
     INSERT INTO progressor.tasks (
-        process_no, task_id, task_type, status, scheduled_time, running_time, worker_id, lease
+        process_no, task_id, task_type, name, status, scheduled_time, running_time, worker_id, lease
     )
     SELECT
-        process_no, new_timer_id, new_timer_type,
+        process_no, new_timer_id, new_timer_type, nullif(timer, ''),
         CASE WHEN next_id = new_timer_id THEN 'running' ELSE 'waiting' END::progressor.task_status,
-        due,
+        new_due,
         CASE WHEN next_id = new_timer_id THEN now END,
         CASE WHEN next_id = new_timer_id THEN worker_id END,
         CASE WHEN next_id = new_timer_id THEN lease + 1 END
@@ -194,8 +222,8 @@ unscheduled AS (
     USING placed AS i
     CROSS JOIN LATERAL (
         VALUES
-        (CASE i.next_id WHEN i.call_id THEN i.call_place WHEN i.old_timer_id THEN i.old_timer_place END),
-        (CASE WHEN i.drops_old_timer THEN i.old_timer_place END)
+        (CASE i.next_id WHEN i.call_id THEN i.call_place WHEN i.head_id THEN i.head_place END),
+        (i.old_timer_place)
     ) AS gone (place)
     WHERE s.ctid = gone.place
     RETURNING s.task_id
@@ -203,19 +231,20 @@ unscheduled AS (
 
 scheduled AS (
     INSERT INTO progressor.schedule (
-        process_no, task_id, namespace_no, task_type, scheduled_time, claimable
+        process_no, task_id, namespace_no, task_type, timer, scheduled_time, claimable
     )
     SELECT
         process_no,
         CASE WHEN disposition = 'retry' THEN task_id ELSE new_timer_id END,
         namespace_no,
         CASE WHEN disposition = 'retry' THEN task_type ELSE new_timer_type END,
-        due,
-        call_id IS NULL AND disposition <> 'break'
+        timer,
+        new_due,
+        is_first AND call_id IS NULL AND disposition <> 'break'
     FROM placed
     WHERE
         (disposition = 'retry' OR new_timer_id <> coalesce(next_id, 0))
-        -- The old timer must be deleted first: a process has one timer.
+        -- The old timer must be deleted first: a process has one timer of a name.
         AND (SELECT count(*) FROM unscheduled) >= 0
 ),
 
@@ -227,7 +256,7 @@ resumed AS (
         i.next_id IS NULL
         AND s.ctid = CASE
             WHEN i.call_id IS NOT NULL THEN i.call_place
-            WHEN i.disposition = 'resume' THEN i.old_timer_place
+            WHEN i.due IS NOT NULL AND NOT i.is_first THEN i.head_place
         END
 ),
 
@@ -238,7 +267,7 @@ continued AS (
         task_type = CASE i.next_id
             WHEN i.call_id THEN i.call_type
             WHEN i.new_timer_id THEN i.new_timer_type
-            ELSE i.old_timer_type
+            ELSE i.head_type
         END,
         lease = r.lease + 1,
         running_time = i.now
@@ -255,21 +284,14 @@ released AS (
 SELECT
     i.ord,
     i.now,
-    -- With a call as continuation it is the time of the timer behind it.
-    CASE WHEN (i.call_id IS NULL OR i.next_id IS NOT NULL) AND i.disposition <> 'break' THEN i.due END AS due,
-    CASE
-        WHEN i.next_id IS DISTINCT FROM i.call_id THEN NULL
-        WHEN i.disposition = 'retry' THEN i.task_type
-        WHEN i.drops_old_timer THEN i.new_timer_type
-        ELSE i.old_timer_type
-    END AS timer_type,
+    CASE WHEN i.next_id IS NULL AND i.call_id IS NULL THEN i.due END AS due,
     i.next_id,
     CASE i.next_id
         WHEN i.call_id THEN i.call_type
         WHEN i.new_timer_id THEN i.new_timer_type
-        ELSE i.old_timer_type
+        ELSE i.head_type
     END AS next_type,
-    t.name,
+    CASE i.next_id WHEN i.new_timer_id THEN nullif(i.timer, '') ELSE t.name END AS name,
     t.args,
     t.context,
     t.reply_to,

@@ -4,8 +4,10 @@
 SELECT
     i.ord,
     coalesce(%(now)s::timestamptz, now()) AS now,
-    CASE WHEN timer.claimable OR r.task_id IS NOT NULL THEN timer.scheduled_time END AS due,
-    timer.task_type AS timer_type,
+    head.scheduled_time AS due,
+    timer.timer_type,
+    timer.timer_due,
+    named.named_timers,
     r.task_id AS next_id,
     r.task_type AS next_type,
     next_task.name,
@@ -33,11 +35,12 @@ LEFT JOIN LATERAL (
     OFFSET 0
 ) AS r ON TRUE
 LEFT JOIN LATERAL (
-    SELECT s.task_type, s.scheduled_time, s.claimable
+    SELECT s.scheduled_time
     FROM progressor.schedule AS s
-    WHERE s.process_no + 0 = i.process_no AND s.task_type IN ('timeout', 'remove')
+    WHERE s.process_no + 0 = i.process_no AND s.task_type IN ('timeout', 'remove') AND s.claimable
     OFFSET 0
-) AS timer ON TRUE
+) AS head ON TRUE
+-- include timers
 LEFT JOIN LATERAL (
     SELECT t.*
     FROM progressor.tasks AS t

@@ -1,0 +1,152 @@
+"""The timers of a namespace: the functions that serve them, and the calls by which clients change them.
+
+Rule: such a call is a step like all others, in the mailbox, behind the lock and in the trace. So a timer
+changes in one place, and a client that changes it waits for a step that might do so too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from datetime import timedelta
+from typing import Final
+
+from pydantic import AwareDatetime, BaseModel, ConfigDict, ValidationError
+
+from progressor.errors import InvalidRequest, Reject
+from progressor.handlers.codec import Wire, faults, first_fault
+from progressor.handlers.function import Function
+from progressor.handlers.handler import InvalidCall, MissingHandler
+from progressor.inputs import FIRE_TIMER, MAX_TIMERS, SET_TIMER, UNSET_TIMER, names_like
+from progressor.model import Action, Intent, SetTimer, Snapshot, Task, TaskType, UnsetTimer
+
+
+class TimerArgs(BaseModel):
+    """A timer to set: exactly one of `at` and `after`, which counts from the commit of the step.
+
+    `timer` is its name, '' for the one without. Only that is given to unset or fire one.
+    """
+
+    model_config = ConfigDict(extra="forbid")
+
+    timer: str = ""
+    at: AwareDatetime | None = None
+    after: timedelta | None = None
+    remove: bool = False
+
+
+def carry_out(task: Task, process: Snapshot, wire: Wire) -> Intent:
+    """Return the intent of a task whose name is in TIMER_CALLS.
+
+    InvalidCall for wrong arguments; Reject to fire a timer that the process does not have.
+    """
+    args = None if task.args is None else _plain(task.args, wire)
+    return Intent(action=_action(process, task, args))
+
+
+def _plain(args: bytes, wire: Wire) -> bytes:
+    try:
+        return wire.unseal(args)
+    except Exception as error:
+        raise InvalidCall(f"args cannot be decoded ({type(error).__name__})", field="args") from error
+
+
+def _set(_process: Snapshot, _task: Task, given: TimerArgs) -> Action:
+    return SetTimer(at=given.at, after=given.after, remove=given.remove, name=given.timer)
+
+
+def _unset(_process: Snapshot, _task: Task, given: TimerArgs) -> Action:
+    return UnsetTimer(name=given.timer)
+
+
+def _fire(process: Snapshot, task: Task, given: TimerArgs) -> Action:
+    for timer in process.timers:
+        if timer.name == given.timer:
+            is_removal = timer.task_type is TaskType.REMOVE
+            return SetTimer(at=task.running_time, remove=is_removal, name=timer.name)
+    raise Reject(f"the process has no timer {given.timer!r}" if given.timer else "the process has no timer")
+
+
+def _action(process: Snapshot, task: Task, args: bytes | None) -> Action:
+    try:
+        given = TimerArgs.model_validate_json(args or b"{}")
+        return TIMER_CALLS[task.name or ""](process, task, given)
+    except ValidationError as error:
+        raise InvalidCall(faults(error, "args"), field=first_fault(error, "args")) from None
+    except InvalidRequest as error:
+        # The request is wrong, not a handler: the process lives on.
+        raise InvalidCall(f"args: {error}", field=f"args.{error.field}") from None
+
+
+TIMER_CALLS: Final[dict[str, Callable[[Snapshot, Task, TimerArgs], Action]]] = {
+    SET_TIMER: _set,
+    UNSET_TIMER: _unset,
+    FIRE_TIMER: _fire,
+}
+
+
+class Timeouts:
+    """The functions that serve timers, by name; that without a name serves all others, too.
+
+    `is_raw`: a raw handler serves all timers.
+    """
+
+    __slots__ = ("_namespace", "functions", "is_raw")
+
+    def __init__(
+        self, namespace: str, functions: dict[str, Function] | None = None, *, is_raw: bool = False
+    ) -> None:
+        self._namespace = namespace
+        self.functions = {} if functions is None else functions
+        self.is_raw = is_raw
+
+    def replaced(self, function: Callable[[Function], Function]) -> Timeouts:
+        """Return the same with other functions in place of these."""
+        functions = {name: function(each) for name, each in self.functions.items()}
+        return Timeouts(self._namespace, functions, is_raw=self.is_raw)
+
+    def served(self) -> Iterable[str]:
+        """Return what they serve, each as Task.function."""
+        return (f"timeout {name}".rstrip() for name in self.functions)
+
+    def find(self, name: str | None) -> Function | None:
+        """Return the function that serves a timer."""
+        return self.functions.get(name or "") or self.functions.get("")
+
+    def function(self, name: str | None) -> Function:
+        """Return the function that serves a timer; MissingHandler if none does."""
+        function = self.find(name)
+        if function is None:
+            raise MissingHandler(self._missing(name or ""))
+        return function
+
+    def check(self, process: Snapshot, task: Task, intent: Intent) -> None:
+        """Raise MissingHandler or InvalidRequest if the timers of the intent cannot be set."""
+        action = intent.action
+        changes = action if isinstance(action, tuple) else (action,)
+        new = [each for each in changes if isinstance(each, SetTimer)]
+        if not new:
+            return
+        for each in new:
+            if not each.remove and not self.is_raw and self.find(each.name) is None:
+                raise MissingHandler(self._missing(each.name))
+        ended = {each.name for each in changes if isinstance(each, UnsetTimer)}
+        if task.task_type.is_timer:
+            ended.add(task.name or "")
+        left = {each.name for each in process.timers} - ended | {each.name for each in new}
+        if len(left) > MAX_TIMERS:
+            raise InvalidRequest(
+                f"a process must have at most {MAX_TIMERS} timers, not {len(left)}", field="timer"
+            )
+
+    def _missing(self, name: str) -> str:
+        if self.functions and name:
+            known = names_like(name, self.functions)
+            return (
+                f"namespace {self._namespace} has no timeout handler for the timer {name!r:.80} "
+                f"(it has: {known}): decorate a function with @timeout({name!r:.80}), or with @timeout "
+                "for all timers without one"
+            )
+        return (
+            f"namespace {self._namespace} has no timeout handler, so no timer can be set but one that "
+            "removes (remove=True): decorate a function with @timeout"
+        )
