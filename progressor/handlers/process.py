@@ -50,7 +50,7 @@ class Draft:
         self.events: list[Event] = []
 
     def change(self, timer: TimerChange) -> None:
-        """Set or unset a timer; of several changes of one the last counts, and a removal before them."""
+        """Set or unset a timer; of several changes of one the last counts, and undoes a removal."""
         self.timers[timer.name], self.removes = timer, False
 
     @property

@@ -71,8 +71,8 @@ class HttpDispatcher:
     ) -> SentRequest:
         """Return a checked request; raise InvalidRequest, which names what is wrong."""
         timer = ""
-        if task_type is TaskType.CALL and name in _TIMERS and args is not None:
-            timer = args.get("timer", "")
+        if task_type is TaskType.CALL and name in _TIMERS and isinstance(args, dict):
+            timer = str(args.get("timer", ""))
             # The address names it.
             args = {member: value for member, value in args.items() if member != "timer"} or None
         request = request_of(

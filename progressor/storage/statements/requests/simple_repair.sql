@@ -1,6 +1,7 @@
 -- simple_repair, after the lock: back to running without a handler. The first of the held timers may be
--- claimed again, at its own time. A process that broke in its init is back in init: that task waits again, with its arguments
--- and its key, and the timer behind it. restart_init does the same for repairs with a handler.
+-- claimed again, at its own time. A process that broke in its init is back in init: that task waits again,
+-- with its arguments and its key, and the timer behind it. restart_init does the same for repairs with a
+-- handler.
 WITH item AS MATERIALIZED (
     SELECT
         i.*,

@@ -4,9 +4,9 @@
 -- before, behind the same fence. A row is found once, in `item`, and changed by its place.
 --
 --   item     the step, behind the fence: its process, the timer of the name that it changes (old_timer), the
---            earliest of the others (head), and the first call that waits. Waiting calls are younger than the running task, so the search skips
---            the calls that ended before. An init that runs anew is the exception: restart_init put it
---            back, and the repair that runs is younger
+--            earliest of the others (head), and the first call that waits. Waiting calls are younger than the
+--            running task, so the search skips the calls that ended before. An init that runs anew is the
+--            exception: restart_init put it back, and the repair that runs is younger
 --   timed    new_timer: the timer that this step sets (replace), or that is held in place of the one that
 --            broke the process (break); new_due: when that, or the task of this step, is due (retry)
 --   ranked   is_first: whether that timer comes before all others; due: when the first timer is due
