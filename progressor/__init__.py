@@ -20,6 +20,9 @@ if TYPE_CHECKING:
         BulkPreview as BulkPreview,
         BulkStatus as BulkStatus,
     )
+    from progressor.calendars.cron import Cron as Cron
+    from progressor.calendars.monthly import Monthly as Monthly
+    from progressor.calendars.rrule import RRule as RRule
     from progressor.client.client import Client as Client
     from progressor.client.failure_groups import FailureGroup as FailureGroup
     from progressor.client.handle import ProcessHandle as ProcessHandle
@@ -95,6 +98,9 @@ else:
             "app.app": "App Lifespan",
             "app.middleware": "CallNext Middleware StepView",
             "bulks": "BrokenGroup Bulk BulkPreview BulkStatus",
+            "calendars.cron": "Cron",
+            "calendars.monthly": "Monthly",
+            "calendars.rrule": "RRule",
             "client.client": "Client",
             "client.failure_groups": "FailureGroup",
             "client.handle": "ProcessHandle",

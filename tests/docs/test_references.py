@@ -26,6 +26,7 @@ from tests.docs.pages import marked, read
 PUBLIC = """
     App Lifespan Middleware CallNext StepView LifespanFailed
     Engine Namespace Handler Process Task TaskType TaskStatus ProcessStatus Event HistoryRange Intent
+    Cron RRule Monthly
     Timer TimerStatus SetTimer UnsetTimer Remove Reject NonRetryable RetryPolicy Codec
     Client SyncClient ProcessHandle TraceEntry Page Health Receipt Published KnownNamespace KnownWorker
     NamespaceStatus WaitingRequests Mailbox FailureGroup
