@@ -76,13 +76,11 @@ if TYPE_CHECKING:
         Intent as Intent,
         ProcessStatus as ProcessStatus,
         Remove as Remove,
-        SetTimer as SetTimer,
         Task as Task,
         TaskStatus as TaskStatus,
         TaskType as TaskType,
         Timer as Timer,
         TimerStatus as TimerStatus,
-        UnsetTimer as UnsetTimer,
     )
     from progressor.monitoring import (
         KnownNamespace as KnownNamespace,
@@ -91,6 +89,7 @@ if TYPE_CHECKING:
         NamespaceStatus as NamespaceStatus,
         WaitingRequests as WaitingRequests,
     )
+    from progressor.timers import SetTimer as SetTimer, UnsetTimer as UnsetTimer
 else:
     __all__, __getattr__, __dir__ = exports(
         __name__,
@@ -121,10 +120,10 @@ else:
             "handlers.namespace": "Namespace",
             "handlers.process": "Process",
             "model": (
-                "Event HistoryRange Intent ProcessStatus Remove SetTimer Task TaskStatus TaskType Timer "
-                "TimerStatus UnsetTimer"
+                "Event HistoryRange Intent ProcessStatus Remove Task TaskStatus TaskType Timer TimerStatus"
             ),
             "monitoring": "KnownNamespace KnownWorker Mailbox NamespaceStatus WaitingRequests",
+            "timers": "SetTimer UnsetTimer",
         },
     )
     __all__ += ["__version__"]

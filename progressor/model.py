@@ -16,7 +16,9 @@ from typing import Any, Literal, NamedTuple
 from pydantic_core import to_json
 
 from progressor.errors import InvalidRequest
-from progressor.inputs import LAST_YEAR, LONGEST_DELAY, MAX_ID_LENGTH, can_be_stored, check_timer, in_utc
+from progressor.inputs import MAX_ID_LENGTH
+from progressor.timers import TimerChange
+from progressor.timers.recurrence import Occurrence, occurrence_of
 
 Metadata = dict[str, Any]
 
@@ -145,56 +147,10 @@ def _is_count(value: object) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class SetTimer:
-    """Set the process's timer of this name: at a time (aware datetime), or after a delay from the commit.
-
-    It replaces the one that has the name; '' is the timer without a name. With `remove=True` the process is
-    removed at that time; otherwise its timeout handler runs. Raises InvalidRequest unless exactly one of
-    `at` and `after` is given, for a time without a zone or outside the years 2 to 9998, for a delay of more
-    than 365,000 days, and for a name that no timer can have.
-    """
-
-    at: datetime | None = None
-    after: timedelta | None = None
-    remove: bool = False
-    name: str = ""
-
-    def __post_init__(self) -> None:
-        check_timer(self.name)
-        if (self.at is None) == (self.after is None):
-            raise InvalidRequest("SetTimer needs exactly one of at= and after=", field="at")
-        if self.at is not None:
-            at = in_utc(self.at)
-            if at is None:
-                raise InvalidRequest("SetTimer.at must be an aware datetime (with tzinfo)", field="at")
-            if not can_be_stored(at):
-                raise InvalidRequest(f"SetTimer.at must lie before {LAST_YEAR}", field="at")
-            object.__setattr__(self, "at", at)
-        if self.after is not None:
-            if not isinstance(self.after, timedelta):
-                raise InvalidRequest("SetTimer.after must be a timedelta", field="after")
-            if not -LONGEST_DELAY <= self.after <= LONGEST_DELAY:
-                raise InvalidRequest(
-                    f"SetTimer.after must be at most {LONGEST_DELAY.days} days", field="after"
-                )
-
-
-@dataclass(frozen=True, slots=True)
-class UnsetTimer:
-    """Cancel the process's timer of this name, if it has it; '' is the timer without a name."""
-
-    name: str = ""
-
-    def __post_init__(self) -> None:
-        check_timer(self.name)
-
-
-@dataclass(frozen=True, slots=True)
 class Remove:
     """Remove the process, its history and its tasks, when this step is saved."""
 
 
-TimerChange = SetTimer | UnsetTimer
 Action = TimerChange | Remove
 
 
@@ -211,6 +167,13 @@ class Intent:
     response: bytes | None = None
     aux_state: bytes | None = None
     metadata: Metadata | None = None
+
+    @property
+    def changes(self) -> tuple[TimerChange, ...]:
+        """The changes of timers; none beside a removal."""
+        if self.action is None or isinstance(self.action, Remove):
+            return ()
+        return self.action if isinstance(self.action, tuple) else (self.action,)
 
 
 def shown_id(node_id: int) -> str:
@@ -253,6 +216,28 @@ class Task(NamedTuple):
     worker_id: int = 0
     lease: int = 0
     request_hash: bytes | None = None
+
+    @property
+    def occurrence(self) -> Occurrence | None:
+        """The occurrence of a recurring timer, which its task keeps as args; None for all other tasks."""
+        return occurrence_of(self.args) if self.args is not None and self.task_type.is_timer else None
+
+    @property
+    def nominal(self) -> datetime | None:
+        """The time that a recurring timer meant, whenever it runs; None for all other tasks."""
+        occurrence = self.occurrence
+        return None if occurrence is None else occurrence.nominal
+
+    @property
+    def missed(self) -> int:
+        """The times of a recurring timer for which this step stands beside its own; 0 for other tasks.
+
+        It counts up to 10,000.
+        """
+        occurrence = self.occurrence
+        return (
+            0 if occurrence is None or self.running_time is None else occurrence.missed(self.running_time)
+        )
 
     @property
     def function(self) -> str:

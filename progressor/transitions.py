@@ -25,15 +25,13 @@ from progressor.model import (
     Rejection,
     Remove,
     Reply,
-    SetTimer,
     Snapshot,
     Success,
     Task,
     TaskType,
     Timer,
-    TimerChange,
-    UnsetTimer,
 )
+from progressor.timers import SetTimer, TimerChange, UnsetTimer
 
 
 class Ending(StrEnum):
@@ -278,9 +276,7 @@ def _succeeded(process: Snapshot, task: Task, intent: Intent) -> Decision:
     key = task.task_type, Ending.SUCCESS
     rule = BROKEN_IN_INIT.get(key, TABLE[key]) if was_broken_in_init(process) else TABLE[key]
     end = rule.end(_case_of(intent.action))
-    several = end.disposition is Disposition.RESUME and isinstance(intent.action, tuple)
-    # The action of a removal sets no timer, even if it is a SetTimer.
-    timer = _only(intent.action) if end.disposition in _ONE_TIMER else None
+    several = end.disposition is Disposition.RESUME
     return Decision(
         disposition=end.disposition,
         reply=Reply(response=intent.response),
@@ -288,15 +284,10 @@ def _succeeded(process: Snapshot, task: Task, intent: Intent) -> Decision:
         events=intent.events,
         aux_state=intent.aux_state,
         metadata=intent.metadata,
-        timer=None if isinstance(timer, Remove) else timer,
-        changes=intent.action if several and isinstance(intent.action, tuple) else (),
+        # A removal sets no timer, even if the intent of its step does.
+        timer=intent.changes[0] if end.disposition in _ONE_TIMER else None,
+        changes=intent.changes if several else (),
     )
-
-
-def _only(action: Action | tuple[TimerChange, ...] | None) -> Action | None:
-    if isinstance(action, tuple):
-        return action[0] if len(action) == 1 else None
-    return action
 
 
 def _case_of(action: Action | tuple[TimerChange, ...] | None) -> Case:
@@ -350,7 +341,10 @@ def _not_done(task: Task, ending: Ending, error: str, retry: _Retry | None) -> D
 def _held(timer: Task) -> SetTimer:
     """Return the timer that replaces one that broke its process: the same, due when it was."""
     return SetTimer(
-        at=timer.scheduled_time, remove=timer.task_type is TaskType.REMOVE, name=timer.name or ""
+        at=timer.scheduled_time,
+        remove=timer.task_type is TaskType.REMOVE,
+        name=timer.name or "",
+        occurrence=timer.args,
     )
 
 

@@ -24,12 +24,9 @@ from progressor.model import (
     ProcessStatus,
     Rejection,
     Reply,
-    SetTimer,
     Snapshot,
     Task,
     TaskType,
-    TimerChange,
-    UnsetTimer,
 )
 from progressor.storage.doctor import examine
 from progressor.storage.operations import Storage
@@ -49,6 +46,7 @@ from progressor.storage.values import (
     TaskRef,
     Zombie,
 )
+from progressor.timers import SetTimer, TimerChange, UnsetTimer
 
 NS = "shop.order"
 T0 = datetime(2040, 1, 1, 12, 0, 0, 123457, tzinfo=UTC)
@@ -141,7 +139,7 @@ def fail(error: str = "ValueError: no") -> Decision:
 def fail_timer(timer: Task, error: str = "ValueError: no") -> Decision:
     """The last failure of a timer."""
     remove = timer.task_type is TaskType.REMOVE
-    held = SetTimer(at=timer.scheduled_time, remove=remove, name=timer.name or "")
+    held = SetTimer(at=timer.scheduled_time, remove=remove, name=timer.name or "", occurrence=timer.args)
     return fail(error)._replace(timer=held)
 
 

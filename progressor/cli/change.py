@@ -29,7 +29,7 @@ from progressor.cli.output import print_bytes, print_json, stdout, visible
 from progressor.cli.question import ask
 from progressor.deployment.settings import Settings
 from progressor.errors import InvalidRequest
-from progressor.model import SetTimer
+from progressor.timers import SetTimer
 
 _MANY = "Many processes"
 CallName = Annotated[str, typer.Argument(metavar="NAME", show_default=False, help="The call's name.")]

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from dataclasses import fields
+from datetime import datetime, time, timedelta
+from typing import Annotated, cast
 
 import typer
 
+from progressor.calendars import Cron, RRule, Rule
 from progressor.cli.change import print_answer
 from progressor.cli.options import (
     ASKING,
@@ -21,6 +24,9 @@ from progressor.cli.options import (
 from progressor.cli.output import visible
 from progressor.cli.question import ask
 from progressor.deployment.settings import Settings
+from progressor.errors import InvalidRequest
+from progressor.timers import SetTimer
+from progressor.timers.recurrence import CatchUp, Drift
 
 TimerName = Annotated[
     str, typer.Argument(help="Name of the timer; without it the timer that has none.", show_default=False)
@@ -41,31 +47,65 @@ def set_timer(
         bool,
         typer.Option("--remove", help="Remove the process when it fires, instead of running its handler."),
     ] = False,
+    every: Annotated[
+        str | None,
+        typer.Option(
+            "--every",
+            help='Recur: a period (P1D), a cron rule ("0 9 1 * *") or an RRULE that counts from --at.',
+        ),
+    ] = None,
+    tz: Annotated[str, typer.Option("--tz", help="Time zone of --every and --between.")] = "UTC",
+    drift: Annotated[
+        str, typer.Option("--drift", help="fixed, or after: a period counts from the end of each step.")
+    ] = "fixed",
+    catch_up: Annotated[
+        str, typer.Option("--catch-up", help="What becomes of times that were missed: one, all or skip.")
+    ] = "one",
+    within: Annotated[
+        str | None, typer.Option("--within", help="How late a time may be and still count: a duration.")
+    ] = None,
+    jitter: Annotated[
+        str | None, typer.Option("--jitter", help="Delay it by up to so much, each time the same.")
+    ] = None,
+    between: Annotated[
+        str | None, typer.Option("--between", help="Wait for these hours of the day: 08:00-18:00.")
+    ] = None,
     idempotency_key: IdempotencyKey = None,
     timeout: Timeout = None,
     json: AsJson = False,
     settings: Settings,
 ) -> None:
-    """Set a timer of a process, in place of the one of this name: --at a time, or --after a while.
+    """Set a timer of a process, in place of the one of this name: --at, --after, or --every so often.
 
     The request waits for its turn, as a call does.
     `progressor set-timer billing.subscription acme dunning --after P1D`
+    `progressor set-timer billing.subscription acme invoice --every "0 9 1 * *" --tz Europe/Berlin`
     """
-    if (at is None) == (after is None):
-        raise typer.BadParameter("give one of --at and --after", param_hint="--at")
-    moment, delay = read_moment(at, "--at"), read_duration(after, "--after")
+    if (at is not None and after is not None) or (at, after, every) == (None, None, None):
+        raise typer.BadParameter("give one of --at, --after and --every", param_hint="--at")
+    moment = read_moment(at, "--at")
+    try:
+        given = SetTimer(
+            at=moment,
+            after=read_duration(after, "--after"),
+            remove=remove,
+            name=timer,
+            every=None if every is None else _every(every, tz, moment),
+            drift=cast("Drift", drift),
+            catch_up=cast("CatchUp", catch_up),
+            within=read_duration(within, "--within"),
+            jitter=read_duration(jitter, "--jitter"),
+            between=None if between is None else _between(between, tz),
+        )
+    except InvalidRequest as error:
+        raise typer.BadParameter(str(error)) from None
     seconds = read_duration(timeout, "--timeout")
+    members = {each.name: getattr(given, each.name) for each in fields(given)}
+    stated = {name: value for name, value in members.items() if name not in ("name", "occurrence")}
     ask(
         settings,
         lambda client: client.set_timer(
-            namespace,
-            process_id,
-            timer,
-            at=moment,
-            after=delay,
-            remove=remove,
-            idempotency_key=idempotency_key,
-            timeout=seconds,
+            namespace, process_id, timer, **stated, idempotency_key=idempotency_key, timeout=seconds
         ),
     )
     print_answer(None, f"set the timer {_shown(timer)}of {namespace}/{process_id}", machine=json)
@@ -116,6 +156,30 @@ def fire_timer(
         ),
     )
     print_answer(None, f"fired the timer {_shown(timer)}of {namespace}/{process_id}", machine=json)
+
+
+def _every(text: str, tz: str, start: datetime | None) -> timedelta | Rule:
+    """Return the period or the rule that a text states; InvalidRequest or BadParameter if it is none."""
+    if "FREQ=" in text.upper():
+        if start is None:
+            raise typer.BadParameter("an RRULE counts from --at: give it", param_hint="--every")
+        return RRule(text, start, tz=tz)
+    if text.startswith("@") or " " in text.strip():
+        return Cron(text, tz=tz)
+    period = read_duration(text, "--every")
+    if period is None:
+        raise AssertionError("a text is given")
+    return period
+
+
+def _between(text: str, tz: str) -> tuple[time, time, str]:
+    opens, _, closes = text.partition("-")
+    try:
+        return time.fromisoformat(opens.strip()), time.fromisoformat(closes.strip()), tz
+    except ValueError:
+        raise typer.BadParameter(
+            "it must be two times of a day: 08:00-18:00", param_hint="--between"
+        ) from None
 
 
 def _shown(timer: str) -> str:

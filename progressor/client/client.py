@@ -35,10 +35,11 @@ from progressor.handlers.codec import Codec, Wire
 from progressor.handlers.namespace import Namespace
 from progressor.handlers.process import Process, StateT
 from progressor.inputs import check_namespace, check_text
-from progressor.model import HistoryRange, Metadata, TimerChange
+from progressor.model import HistoryRange, Metadata
 from progressor.monitoring import Mailbox
 from progressor.node.node import Node
 from progressor.storage import TimerFilter, TraceRange
+from progressor.timers import TimerChange
 from progressor.worker.pools import Pools
 
 _SHORT_HISTORY = 1000

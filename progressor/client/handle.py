@@ -27,8 +27,9 @@ from progressor.handlers.served import (
     served_by,
 )
 from progressor.inputs import check_namespace, check_text
-from progressor.model import HistoryRange, Metadata, TaskType, TimerChange
+from progressor.model import HistoryRange, Metadata, TaskType
 from progressor.monitoring import Mailbox
+from progressor.timers import TimerChange
 
 if TYPE_CHECKING:
     from progressor.handlers.namespace import Namespace

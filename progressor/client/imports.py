@@ -14,8 +14,9 @@ from progressor.config import ConnectionOptions
 from progressor.errors import InvalidRequest
 from progressor.handlers.codec import Wire, encode_json, json_object
 from progressor.inputs import MAX_TIMERS, can_be_stored, check_text, in_utc
-from progressor.model import Event, Metadata, SetTimer, TimerChange, UnsetTimer
+from progressor.model import Event, Metadata
 from progressor.storage import Import
+from progressor.timers import SetTimer, TimerChange, UnsetTimer
 
 
 def import_of(
@@ -45,7 +46,7 @@ def import_of(
         events=options.check_events(
             "events", [_event(event, wire, f"events[{place}]") for place, event in enumerate(events)]
         ),
-        timers=timers_of(action),
+        timers=tuple(_armed(timer, namespace, process_id) for timer in timers_of(action)),
     )
 
 
@@ -71,6 +72,19 @@ def _changes(action: Any) -> Sequence[Any]:
 def timers_of(action: TimerChange | Sequence[TimerChange] | None) -> tuple[SetTimer, ...]:
     """Return the timers that an import sets."""
     return tuple(each for each in _changes(action) if isinstance(each, SetTimer))
+
+
+def _armed(timer: SetTimer, namespace: str, process_id: str) -> SetTimer:
+    """Return a timer as it is stored; InvalidRequest if its first time depends on PostgreSQL's clock."""
+    if timer.is_armed:
+        return timer
+    if timer.at is None:
+        raise InvalidRequest(
+            "action: an imported timer with every=, jitter= or between= needs at=: when it is due first, "
+            "or from when its rule counts",
+            field="action",
+        )
+    return timer.armed(timer.at, namespace, process_id, timer.name)
 
 
 def event_parts(event: Any, field: str) -> tuple[Any, Metadata, datetime | None]:

@@ -7,11 +7,12 @@ its key as any other.
 from __future__ import annotations
 
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, Unpack
 
 from progressor.client.requests import Asks, Timeout
 from progressor.inputs import FIRE_TIMER, SET_TIMER, UNSET_TIMER, check_timer
-from progressor.model import SetTimer, TaskType
+from progressor.model import TaskType
+from progressor.timers import Recurring, SetTimer
 
 
 def args_of(timer: str) -> dict[str, Any]:
@@ -35,16 +36,17 @@ class Timing:
         remove: bool = False,
         idempotency_key: str | None = None,
         timeout: Timeout = None,
+        **recurrence: Unpack[Recurring],
     ) -> None:
-        """Set a timer of a process, in place of the one of this name: give one of `after` and `at`.
+        """Set a timer of a process, in place of the one of this name; '' is the timer without a name.
 
-        '' is the timer without a name.
-        `after` counts from the commit of the step that does it. With `remove` the process is removed at
-        that time. Raise InvalidRequest if not exactly one is given, else as `call`: ProcessNotFound,
-        ProcessBroken, ReplyTimeout.
+        Give one of `after`, which counts from the commit of the step that does it, and `at`; or `every`,
+        and what else SetTimer takes. With `remove` the process is removed at that time. Raise
+        InvalidRequest for what SetTimer refuses, else as `call`: ProcessNotFound, ProcessBroken,
+        ReplyTimeout.
         """
-        given = SetTimer(at=at, after=after, remove=remove, name=timer)
-        args = {**args_of(timer), "at": given.at, "after": given.after, "remove": given.remove}
+        given = SetTimer(at=at, after=after, remove=remove, name=timer, **recurrence)
+        args = args_of(timer) | given.as_json()
         await self._change(namespace, process_id, SET_TIMER, args, idempotency_key, timeout)
 
     async def unset_timer(

@@ -11,17 +11,8 @@ from typing import Any, assert_never
 from progressor.config import EngineOptions
 from progressor.errors import InvalidRequest
 from progressor.handlers.codec import json_object
-from progressor.model import (
-    Event,
-    Failure,
-    Intent,
-    Outcome,
-    Rejection,
-    Remove,
-    SetTimer,
-    Success,
-    UnsetTimer,
-)
+from progressor.model import Event, Failure, Intent, Outcome, Rejection, Remove, Success
+from progressor.timers import SetTimer, UnsetTimer
 
 
 def bounded(outcome: Outcome, options: EngineOptions) -> Outcome:

@@ -22,7 +22,7 @@ from progressor.handlers.limits import checked
 from progressor.handlers.process import Draft, Process, StateT, WritableProcess
 from progressor.handlers.served import Served, mark
 from progressor.handlers.state.shape import ANY, StateShape
-from progressor.handlers.timers import TIMER_CALLS, Timeouts, carry_out
+from progressor.handlers.timers import TIMER_CALLS, Timeouts, carry_out, passed_over
 from progressor.inputs import RESERVED, check_namespace, check_text, check_timer, names_like
 from progressor.model import HistoryRange, Intent, Snapshot, Task, TaskType, WantedConnection
 
@@ -216,25 +216,21 @@ class Namespace(Generic[StateT]):
         if task.name in TIMER_CALLS:
             intent = carry_out(task, process.snapshot, self.wire)
             try:
-                self._timeouts.check(process.snapshot, task, intent)
+                return self._timeouts.armed(process, task, intent)
             except (InvalidRequest, MissingHandler) as error:
                 raise InvalidCall(str(error), field="timer") from None
-            return intent
+        if (skipped := passed_over(task)) is not None:
+            return skipped
         if self._handler is not None:
-            intent = checked(await self._profile.watched(self._handler.process(task, process)))
-            if intent.action is not None:
-                self._timeouts.check(process.snapshot, task, intent)
-            return intent
+            raw = await self._profile.watched(self._handler.process(task, process))
+            return self._timeouts.armed(process, task, checked(raw))
         function = self._function(task)
         args = function.read_args(self._plain_args(task))
         view: WritableProcess[Any] = WritableProcess(
             process.snapshot, task, wire=self.wire, shape=self.shape, draft=Draft()
         )
         answer = function.write_answer(await function.call(view, *args))
-        intent = view.intent(self.wire.seal(answer))
-        if intent.action is not None:
-            self._timeouts.check(process.snapshot, task, intent)
-        return intent
+        return self._timeouts.armed(process, task, view.intent(self.wire.seal(answer)))
 
     def view(self, snapshot: Snapshot) -> Process[Any]:
         """Return a snapshot as `client.get` shows it, with its state of the declared type."""
@@ -384,7 +380,8 @@ class Namespace(Generic[StateT]):
         )
 
     def _plain_args(self, task: Task) -> bytes | None:
-        if task.args is None:
+        # A timer keeps its rule there.
+        if task.args is None or task.task_type.is_timer:
             return None
         try:
             return self.wire.unseal(task.args)

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import is_dataclass
 from datetime import datetime, timedelta
-from typing import Any, Final, Generic, NoReturn, cast
+from typing import Any, Final, Generic, NoReturn, Unpack, cast
 
 from pydantic import BaseModel, ValidationError
 from typing_extensions import TypeVar
@@ -19,20 +19,8 @@ from progressor.handlers.codec import JSON, Wire, encode_json, faults, json_obje
 from progressor.handlers.state.shape import ANY, StateShape
 from progressor.handlers.state.unknown_fields import UnknownField
 from progressor.inputs import check_text
-from progressor.model import (
-    Action,
-    Event,
-    Intent,
-    Metadata,
-    ProcessStatus,
-    Remove,
-    SetTimer,
-    Snapshot,
-    Task,
-    Timer,
-    TimerChange,
-    UnsetTimer,
-)
+from progressor.model import Action, Event, Intent, Metadata, ProcessStatus, Remove, Snapshot, Task, Timer
+from progressor.timers import Recurring, SetTimer, TimerChange, UnsetTimer
 
 StateT = TypeVar("StateT", default=Any)
 
@@ -252,14 +240,17 @@ class Process(Generic[StateT]):
         after: timedelta | None = None,
         at: datetime | None = None,
         remove: bool = False,
+        **recurrence: Unpack[Recurring],
     ) -> None:
         """Run the timeout handler (or remove the process) at a time; of each name the last call counts.
 
         A process has a timer without a name, and others by name: at most 32. Exactly one of `after`, which
-        counts from the commit, and `at` (with a zone), else InvalidRequest. The step fails if the namespace
-        has no timeout handler for it, unless `remove`.
+        counts from the commit, and `at` (with a zone), or `every` and what else SetTimer takes, else
+        InvalidRequest. The step fails if the namespace has no timeout handler for it, unless `remove`.
         """
-        self._drafted("set_timer()").change(SetTimer(at=at, after=after, remove=remove, name=name))
+        self._drafted("set_timer()").change(
+            SetTimer(at=at, after=after, remove=remove, name=name, **recurrence)
+        )
 
     def unset_timer(self, name: str = "", /) -> None:
         """Cancel the process's timer of this name; without one, that without a name. Others stay."""

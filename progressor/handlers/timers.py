@@ -7,23 +7,28 @@ changes in one place, and a client that changes it waits for a step that might d
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from datetime import timedelta
-from typing import Final
+from dataclasses import replace
+from datetime import datetime, time, timedelta
+from typing import Any, Final
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict, ValidationError
 
+from progressor.calendars import rule_of
 from progressor.errors import InvalidRequest, Reject
 from progressor.handlers.codec import Wire, faults, first_fault
 from progressor.handlers.function import Function
 from progressor.handlers.handler import InvalidCall, MissingHandler
+from progressor.handlers.process import Process
 from progressor.inputs import FIRE_TIMER, MAX_TIMERS, SET_TIMER, UNSET_TIMER, names_like
-from progressor.model import Action, Intent, SetTimer, Snapshot, Task, TaskType, UnsetTimer
+from progressor.model import Action, Intent, Remove, Snapshot, Task, TaskType
+from progressor.timers import KEPT, SetTimer, TimerChange, UnsetTimer, recurring
+from progressor.timers.recurrence import CatchUp, Drift, Occurrence
 
 
 class TimerArgs(BaseModel):
-    """A timer to set: exactly one of `at` and `after`, which counts from the commit of the step.
+    """A timer to set, as SetTimer takes it. `timer` is its name, '' for the one without.
 
-    `timer` is its name, '' for the one without. Only that is given to unset or fire one.
+    Only that is given to unset or fire one.
     """
 
     model_config = ConfigDict(extra="forbid")
@@ -32,6 +37,12 @@ class TimerArgs(BaseModel):
     at: AwareDatetime | None = None
     after: timedelta | None = None
     remove: bool = False
+    every: dict[str, Any] | None = None
+    drift: Drift = "fixed"
+    catch_up: CatchUp = "one"
+    within: timedelta | None = None
+    jitter: timedelta | None = None
+    between: tuple[time, time] | tuple[time, time, str] | None = None
 
 
 def carry_out(task: Task, process: Snapshot, wire: Wire) -> Intent:
@@ -51,7 +62,11 @@ def _plain(args: bytes, wire: Wire) -> bytes:
 
 
 def _set(_process: Snapshot, _task: Task, given: TimerArgs) -> Action:
-    return SetTimer(at=given.at, after=given.after, remove=given.remove, name=given.timer)
+    return SetTimer(
+        name=given.timer,
+        every=None if given.every is None else rule_of(given.every),
+        **{name: value for name, value in given if name not in ("timer", "every")},
+    )
 
 
 def _unset(_process: Snapshot, _task: Task, given: TimerArgs) -> Action:
@@ -62,8 +77,50 @@ def _fire(process: Snapshot, task: Task, given: TimerArgs) -> Action:
     for timer in process.timers:
         if timer.name == given.timer:
             is_removal = timer.task_type is TaskType.REMOVE
-            return SetTimer(at=task.running_time, remove=is_removal, name=timer.name)
+            return SetTimer(at=task.running_time, remove=is_removal, name=timer.name, occurrence=KEPT)
     raise Reject(f"the process has no timer {given.timer!r}" if given.timer else "the process has no timer")
+
+
+def passed_over(task: Task) -> Intent | None:
+    """Return the intent of a recurring timer whose time is too long ago to run; None: it is to run.
+
+    A timer that was tried before is run, however late. InvalidRequest if this release cannot read its rule.
+    """
+    if task.args is None or task.attempts_count or task.running_time is None:
+        return None
+    occurrence = task.occurrence
+    if occurrence is None or (wanted := occurrence.wanted(task.running_time)) is occurrence:
+        return None
+    return Intent(action=None if wanted is None else _timer_of(task, wanted))
+
+
+def _armed(task: Task, intent: Intent) -> Intent:
+    # The step that fires a recurring timer arms its next time, unless it changes the timer itself.
+    now = task.running_time
+    if isinstance(intent.action, Remove) or now is None:
+        return intent
+    changes = intent.changes
+    if task.args is not None and task.task_type.is_timer:
+        changes = _with_next(task, changes, now)
+    elif all(isinstance(each, UnsetTimer) or each.is_armed for each in changes):
+        return intent
+    new = tuple(
+        each.armed(now, task.namespace, task.process_id, each.name) if isinstance(each, SetTimer) else each
+        for each in changes
+    )
+    return replace(intent, action=new if len(new) > 1 else new[0] if new else None)
+
+
+def _with_next(task: Task, changes: tuple[TimerChange, ...], now: datetime) -> tuple[TimerChange, ...]:
+    occurrence = task.occurrence
+    if occurrence is None or any(each.name == (task.name or "") for each in changes):
+        return changes
+    following = occurrence.next(now)
+    return changes if following is None else (*changes, _timer_of(task, following))
+
+
+def _timer_of(task: Task, occurrence: Occurrence) -> SetTimer:
+    return recurring(occurrence, task.namespace, task.process_id, task.name or "")
 
 
 def _action(process: Snapshot, task: Task, args: bytes | None) -> Action:
@@ -119,10 +176,18 @@ class Timeouts:
             raise MissingHandler(self._missing(name or ""))
         return function
 
-    def check(self, process: Snapshot, task: Task, intent: Intent) -> None:
-        """Raise MissingHandler or InvalidRequest if the timers of the intent cannot be set."""
-        action = intent.action
-        changes = action if isinstance(action, tuple) else (action,)
+    def armed(self, process: Process[Any], task: Task, intent: Intent) -> Intent:
+        """Return the intent with its timers as they are stored, and the next time of one that recurs.
+
+        MissingHandler or InvalidRequest if they cannot be set.
+        """
+        if intent.action is None and not task.task_type.is_timer:
+            return intent
+        intent = _armed(task, intent)
+        self._check(process.snapshot, task, intent.changes)
+        return intent
+
+    def _check(self, process: Snapshot, task: Task, changes: tuple[TimerChange, ...]) -> None:
         new = [each for each in changes if isinstance(each, SetTimer)]
         if not new:
             return

@@ -8,7 +8,7 @@ from typing import Any
 
 from pydantic_core import to_json
 
-from progressor.model import Decision, Disposition, Life, Metadata, SetTimer, Task, TaskType, TimerChange
+from progressor.model import Decision, Disposition, Life, Metadata, Task, TaskType
 from progressor.storage.postgres.arrays import (
     bigints,
     blobs,
@@ -19,6 +19,7 @@ from progressor.storage.postgres.arrays import (
     timestamps,
 )
 from progressor.storage.values import Import, Request, Step, TaskKey, TaskOutcome
+from progressor.timers import SetTimer, TimerChange
 
 Columns = dict[str, Any]
 
@@ -109,6 +110,7 @@ def _change_columns(timers: Sequence[TimerChange | None]) -> Columns:
         "timer": texts([None if timer is None else timer.name for timer in timers]),
         "timer_type": texts([None if timer is None else _timer_type(timer) for timer in new]),
         "timer_at": timestamps([None if timer is None else timer.at for timer in new]),
+        "timer_args": blobs([None if timer is None else timer.occurrence for timer in new]),
     }
 
 

@@ -11,14 +11,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from progressor.model import (
     Disposition,
     ProcessStatus,
-    SetTimer,
     Snapshot,
     Task,
     TaskStatus,
     TaskType,
     Timer,
     TimerStatus,
-    UnsetTimer,
 )
 from progressor.storage.statements import Results, Row
 from progressor.storage.values import (
@@ -37,6 +35,7 @@ from progressor.storage.values import (
     TaskOutcome,
     TaskRef,
 )
+from progressor.timers import SetTimer, UnsetTimer
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -316,6 +315,7 @@ def _lite_saved_of(step: Step, row: Row) -> Saved:
         row["next_id"],
         kind,
         timer.name or None,
+        timer.occurrence,
         scheduled_time=due,
         running_time=now,
         process_no=task.process_no,

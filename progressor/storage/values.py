@@ -21,13 +21,13 @@ from progressor.model import (
     Metadata,
     Rejection,
     Reply,
-    SetTimer,
     Snapshot,
     Task,
     TaskStatus,
     TaskType,
     Timer,
 )
+from progressor.timers import SetTimer
 
 # Bytes of values that are read at once: claimed tasks, answers, states. One alone may be larger.
 ROOM = 64 << 20

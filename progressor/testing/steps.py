@@ -32,15 +32,14 @@ from progressor.model import (
     Metadata,
     ProcessStatus,
     Remove,
-    SetTimer,
     Snapshot,
     Success,
     Task,
     TaskType,
     Timer,
     TimerStatus,
-    UnsetTimer,
 )
+from progressor.timers import SetTimer, UnsetTimer
 from progressor.transitions import RUNS_IN
 
 S = TypeVar("S")
@@ -340,8 +339,7 @@ def _timers_after(intent: Intent, before: Snapshot, task: Task, now: datetime) -
     }
     if task.task_type.is_timer:
         left.pop(task.name or "", None)
-    changes = intent.action if isinstance(intent.action, tuple) else (intent.action,)
-    for timer in changes:
+    for timer in intent.changes:
         match timer:
             case SetTimer(at=at, after=after, remove=remove, name=name):
                 due = now + (after or timedelta(0)) if at is None else at

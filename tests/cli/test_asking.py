@@ -124,6 +124,50 @@ def test_timers(ask: Ask, placed: str) -> None:
         assert ask("set-timer", NS, placed, *wrong).status == 2
 
 
+@pytest.mark.parametrize(
+    ("given", "due"),
+    [
+        (
+            ["--every", "0 9 1 1 *", "--tz", "Europe/Berlin", "--at", "2100-01-01T08:30:00Z"],
+            "2101-01-01T08:00:00+00:00",
+        ),
+        (
+            ["--every", "P1D", "--at", "2100-01-01T08:00:00Z", "--catch-up", "all"],
+            "2100-01-01T08:00:00+00:00",
+        ),
+        (
+            ["--every", "FREQ=MONTHLY;BYMONTHDAY=-1", "--at", "2100-02-01T08:00:00Z"],
+            "2100-02-28T08:00:00+00:00",
+        ),
+        (["--at", "2100-01-01T03:00:00Z", "--between", "08:00-18:00"], "2100-01-01T08:00:00+00:00"),
+    ],
+)
+def test_timers_that_recur(ask: Ask, placed: str, given: list[str], due: str) -> None:
+    """By a period, cron or RRULE, and within hours of the day."""
+    done = ask("set-timer", NS, placed, "invoice", *given)
+    assert (done.status, done.err) == (0, "")
+    (timer,) = ask("get", NS, placed, "--json").json["timers"]
+    assert (timer["name"], timer["due"]) == ("invoice", due)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        (["--every", "0 9 30 2 *"], "day-of-month of cron cannot be '30'"),
+        (["--every", "FREQ=DAILY"], "give it"),
+        (["--every", "P1D", "--catch-up", "some"], "catch_up must be"),
+        (["--after", "5", "--between", "8 to 9"], "two times"),
+        (["--after", "5", "--between", "08:00-09:00", "--tz", "Mars"], "no time zone 'Mars'"),
+        (["--after", "5", "--within", "5"], "need every="),
+    ],
+)
+def test_rules_that_are_none(ask: Ask, placed: str, wrong: list[str], said: str) -> None:
+    """Refused before anything is asked."""
+    refused = ask("set-timer", NS, placed, *wrong)
+    text = " ".join(refused.err.replace("\N{BOX DRAWINGS LIGHT VERTICAL}", "").split())
+    assert (refused.status, said in text) == (2, True), text
+
+
 def test_put_and_remove(ask: Ask, order: str) -> None:
     """A process is imported with state, events and timer, lives on, and is gone when it is removed."""
     events = '[{"name": "placed", "payload": {"item": "tea"}}]'

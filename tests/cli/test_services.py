@@ -22,8 +22,8 @@ import pytest
 
 from progressor.client.sync import SyncClient
 from progressor.deployment.monitor import Monitor
-from progressor.model import SetTimer
 from progressor.storage import migrations
+from progressor.timers import SetTimer
 from tests import postgres
 from tests.cli.conftest import DEADLINE_SECONDS, HERE, NS, Ended, Running, environment, run
 from tests.clusters import clusters

@@ -70,7 +70,7 @@ def account(*, deposits_wait: bool = False, writes: bool = False, spoils: bool =
     @ns.timeout
     async def tick(process: Process[Any]) -> None:
         process.state["ticks"] += 1
-        process.emit("ticked")
+        process.emit("ticked", nominal=process.task.nominal)
 
     return ns
 

@@ -34,6 +34,12 @@ WORKER = [
     *(f"heartbeat:{phase}" for phase in ("before", "after")),
     *(f"backlog:{phase}" for phase in ("before", "sent", "after")),
 ]
+# Of these, those of a recurring timer's step.
+RECURRING = [
+    *(f"search_timers:{phase}" for phase in ("before", "sent", "after")),
+    *(f"save_lite:{phase}" for phase in ("before", "sent", "after")),
+    *(f"perform:{phase}" for phase in ("before", "after")),
+]
 # And where handlers write rows of their own: the save in the transaction that they had, and its COMMIT.
 OWN_SQL = [
     *(f"reset_role:{phase}" for phase in ("before", "sent", "after")),

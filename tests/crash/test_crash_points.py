@@ -13,7 +13,7 @@ import sys
 from collections import Counter
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager, suppress
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from itertools import accumulate
 from pathlib import Path
 
@@ -40,6 +40,7 @@ from tests.support import check_invariants
 
 ANSWERS = [list(accumulate(DEPOSITS))] * len(ACCOUNTS)
 TIMER = "t"
+HOUR = timedelta(hours=1)
 PROJECT = Path(__file__).parents[2]
 # Each is forked from a process that has imported all they need, and has done nothing else.
 MORTALS = multiprocessing.get_context("forkserver")
@@ -126,6 +127,26 @@ async def test_a_worker_dies(known: str, point: str) -> None:
         async with Engine(known, [account()], **OPTIONS):
             assert await asking == ANSWERS
             await check(known)
+
+
+@pytest.mark.parametrize("point", points.RECURRING)
+async def test_a_worker_dies_in_the_step_of_a_recurring_timer(dsn: str, point: str) -> None:
+    """Each nominal time is run, and none twice: the step that fires arms the next in its commit."""
+    async with Engine(dsn, [account()], **OPTIONS):
+        pass
+    since, state = datetime.now(UTC) - 5.5 * HOUR, {"balance": 0, "ticks": 0}
+    async with Client(dsn, **CLIENT_OPTIONS) as client:
+        timer = SetTimer(every=HOUR, at=since, catch_up="all")
+        await client.put(NAMESPACE, TIMER, state=state, action=timer)
+        # All six run one after the other in one slot: the third is in the midst of them.
+        await die("worker", point, dsn, nth=1 if point.startswith("search_timers") else 3)
+        async with Engine(dsn, [account()], **OPTIONS), asyncio.timeout(30):
+            while (found := await client.get(NAMESPACE, TIMER)).last_event_id < 6:  # noqa: ASYNC110
+                await asyncio.sleep(0.02)
+        nominals = [event.payload["nominal"] for event in found.history]
+        assert [datetime.fromisoformat(each) for each in nominals] == [since + n * HOUR for n in range(6)]
+        assert found.timers[""].due == since + 6 * HOUR
+    check_invariants(dsn)
 
 
 @pytest.mark.parametrize("nth", [1, 5])

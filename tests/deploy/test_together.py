@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from progressor.client.sync import SyncClient
-from progressor.model import SetTimer
+from progressor.timers import SetTimer
 from tests.cli.conftest import DEADLINE_SECONDS, Running, run
 from tests.clusters import free_port
 from tests.deploy.manifests import DEPLOY, compose

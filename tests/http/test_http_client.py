@@ -5,21 +5,22 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, time, timedelta
 from decimal import Decimal
 from typing import Any
 
 import httpx
 import pytest
 
-from progressor import Client, Event, Mailbox, Namespace, Process, errors
+from progressor import Client, Cron, Event, Mailbox, Namespace, Process, errors
 from progressor.http import HttpClient
 from progressor.http.client.decode import error_of
 from progressor.http.server.app import make_app
 from progressor.http.server.auth.scopes import OpenAccess
 from progressor.http.server.problems import problem_of
 from progressor.http.wire.problems import TABLE
-from progressor.model import HistoryRange, SetTimer
+from progressor.model import HistoryRange
+from progressor.timers import SetTimer
 from tests.acceptance.support import Gate
 from tests.http import shop
 from tests.http.conftest import Serve, opened
@@ -263,6 +264,14 @@ async def test_timers_are_set_fired_and_unset(client: HttpClient) -> None:
     assert (await client.get(NS, "o1")).timer is None
     with pytest.raises(errors.Rejected, match="has no timer"):
         await client.fire_timer(NS, "o1")
+    rule, at = Cron("0 9 1 1 *", tz="Europe/Berlin"), datetime(2100, 1, 1, 8, 30, tzinfo=UTC)
+    hours = (time(10), time(18), "Europe/Berlin")
+    await client.set_timer(
+        NS, "o1", "yearly", every=rule, at=at, catch_up="all", within=timedelta(days=1), between=hours
+    )
+    assert (await client.get(NS, "o1")).timers["yearly"].due == datetime(2101, 1, 1, 9, tzinfo=UTC)
+    await client.put(NS, "o2", state=None, action=SetTimer(every=timedelta(days=1), at=at))
+    assert (await client.get(NS, "o2")).timers[""].due == at
 
 
 async def test_broken_processes_are_repaired_in_bulk(client: HttpClient) -> None:

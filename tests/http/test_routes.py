@@ -491,7 +491,12 @@ async def test_a_timer_that_is_none_is_refused(order: httpx.AsyncClient, body: A
     """By the field that is wrong; the process keeps what it has."""
     refused = await order.patch(TIMER, json=body)
     assert (refused.status_code, refused.json()["errors"][0]["pointer"]) == (422, pointer)
-    for empty in ({}, {"after": 1, "at": "2099-01-01T00:00:00Z"}, {"after": 1e300}):
+    wrong_rules = (
+        {"every": {"moon": 1}},
+        {"every": {"cron": "0 0 30 2 *", "tz": "UTC"}},
+        {"within": 5, "after": 1},
+    )
+    for empty in ({}, {"after": 1, "at": "2099-01-01T00:00:00Z"}, {"after": 1e300}, *wrong_rules):
         assert kind(await order.patch(TIMER, json=empty)) == "invalid-args"
     reserved = await order.patch(f"{ORDER}/timers/progressor:x", json={"after": 1})
     assert (reserved.status_code, reserved.json()["field"]) == (400, "timer")

@@ -10,10 +10,11 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
-from progressor.model import Decision, Event, ProcessStatus, SetTimer, TaskType
+from progressor.model import Decision, Event, ProcessStatus, TaskType
 from progressor.storage.operations import Storage
 from progressor.storage.steps.fused import Doubtful
 from progressor.storage.values import Claimed, Finished, Import, NewBulk, NotPrepared, TaskRef
+from progressor.timers import SetTimer
 from tests.interleavings.stepping import Side
 from tests.support import (
     MICROSECOND,

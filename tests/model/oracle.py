@@ -12,8 +12,9 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
-from progressor.model import Decision, Disposition, ProcessStatus, SetTimer, TaskStatus, TaskType
+from progressor.model import Decision, Disposition, ProcessStatus, TaskStatus, TaskType
 from progressor.storage.values import Claimed, Import, Reason, Request, Step, TaskOutcome
+from progressor.timers import SetTimer
 
 Key = tuple[str, str]
 Rows = dict[str, list[tuple[Any, ...]]]
@@ -45,6 +46,7 @@ class Task:
     losses: int = 0
     worker: int | None = None
     lease: int | None = None
+    occurrence: bytes | None = None
 
     @property
     def key(self) -> tuple[int, int]:
@@ -326,7 +328,7 @@ class Oracle:
 
     def _set_timers(self, process: Process, task: Task, step: Step, now: datetime) -> None:
         if step.decision.disposition is Disposition.BREAK and task.task_type.is_timer:
-            self._add(process, task.task_type, task.scheduled_time, name=task.name)
+            self._hold(process, task)
         changes = [step.decision.timer] if step.decision.disposition in CHANGES else step.decision.changes
         for each in changes:
             assert each is not None
@@ -334,7 +336,16 @@ class Oracle:
             if old := process.timer(each.name):
                 old.end(TaskStatus.CANCELLED, now, "timer replaced" if is_new else "timer unset")
             if isinstance(each, SetTimer):
-                self._add(process, TIMER[each.remove], due_of(each, now), name=each.name or None)
+                self._add_timer(process, each, now)
+
+    def _add_timer(self, process: Process, timer: SetTimer, now: datetime) -> None:
+        task = self._add(process, TIMER[timer.remove], due_of(timer, now), name=timer.name or None)
+        task.occurrence = timer.occurrence
+
+    def _hold(self, process: Process, timer: Task) -> None:
+        """Hold the same timer in place of one that broke the process."""
+        held = self._add(process, timer.task_type, timer.scheduled_time, name=timer.name)
+        held.occurrence = timer.occurrence
 
     def _go_on(self, process: Process, task: Task, step: Step, now: datetime) -> Ended:
         following = process.next
@@ -470,7 +481,7 @@ class Oracle:
         if process.status is not ProcessStatus.ERROR:
             process.become(ProcessStatus.ERROR, now, reason, task)
         if task.task_type.is_timer:
-            self._add(process, task.task_type, task.scheduled_time, name=task.name)
+            self._hold(process, task)
         return told
 
     def drop_workers(self, lease_age: timedelta, now: datetime) -> None:
@@ -515,7 +526,7 @@ class Oracle:
         record.end(FINISHED, now)
         process.events = [record] * len(item.events)
         for timer in item.timers:
-            self._add(process, TIMER[timer.remove], due_of(timer, now), name=timer.name or None)
+            self._add_timer(process, timer, now)
         return True
 
     # The tables.
@@ -553,7 +564,7 @@ class Oracle:
             "tasks": [
                 (*t.key, t.task_type, t.status, t.scheduled_time, t.running_time, t.finished_time, t.name,
                  t.idempotency_key, t.reply_to, t.response, t.error, t.interval, t.attempts, t.worker,
-                 t.lease, t.losses or None)
+                 t.lease, t.losses or None, t.occurrence)
                 for t in live
             ],
             "schedule": [

@@ -29,7 +29,6 @@ from progressor.model import (
     Intent,
     Outcome,
     Remove,
-    SetTimer,
     Snapshot,
     Success,
     Task as TaskOfWorker,
@@ -57,6 +56,7 @@ from progressor.storage.values import (
     TaskOutcome,
     TaskRef,
 )
+from progressor.timers import SetTimer
 from progressor.transitions import decide
 from tests.model.draws import (
     KEYS,
@@ -153,6 +153,7 @@ class StorageMachine(RuleBasedStateMachine):
             *key, task.task_type, "running", task.scheduled_time, task.running_time, None, task.name,
             task.idempotency_key, task.reply_to, None, row[11], task.last_retry_interval,
             task.attempts_count, task.worker_id, task.lease, row[16],
+            task.args if task.task_type.is_timer else None,
         )  # fmt: skip
         assert task.process_no == process.process_no
         (row,) = [row for row in self.rows["processes"] if row[0] == process.process_no]

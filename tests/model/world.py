@@ -45,7 +45,9 @@ ROWS = {
     "tasks": """
         SELECT process_no, task_id, task_type, status, scheduled_time, running_time, finished_time, name,
             idempotency_key, reply_to, response, error, last_retry_interval,
-            coalesce(attempts_count, 0) AS attempts_count, worker_id, lease, zombie_count FROM tasks""",
+            coalesce(attempts_count, 0) AS attempts_count, worker_id, lease, zombie_count,
+            CASE WHEN task_type IN ('timeout', 'remove') THEN args END AS occurrence
+        FROM tasks""",
     "schedule": """
         SELECT process_no, task_id, n.name, task_type, scheduled_time, claimable, timer
         FROM schedule LEFT JOIN namespaces AS n USING (namespace_no)""",

@@ -14,13 +14,13 @@ import psycopg
 import pytest
 
 from progressor.errors import SchemaMismatch, StorageUnavailable
-from progressor.model import SetTimer
 from progressor.storage import migrations
 from progressor.storage.doctor import examine
 from progressor.storage.doctor.checks import CHECKS
 from progressor.storage.operations import Storage
 from progressor.storage.postgres.pool import SessionPool
 from progressor.storage.values import Import
+from progressor.timers import SetTimer
 from tests.support import (
     NS,
     SECOND,

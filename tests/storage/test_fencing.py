@@ -6,9 +6,10 @@ from datetime import timedelta
 
 import pytest
 
-from progressor.model import Decision, SetTimer
+from progressor.model import Decision
 from progressor.storage.operations import Storage
 from progressor.storage.values import LostLease, Step
+from progressor.timers import SetTimer
 from tests.support import (
     NS,
     OTHER_WORKER,

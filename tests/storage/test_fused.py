@@ -10,7 +10,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from progressor.model import Decision, Event, SetTimer, TaskStatus, TaskType
+from progressor.model import Decision, Event, TaskStatus, TaskType
 from progressor.storage.operations import Storage
 from progressor.storage.steps.fused import Doubtful
 from progressor.storage.values import (
@@ -24,6 +24,7 @@ from progressor.storage.values import (
     Request,
     TaskOutcome,
 )
+from progressor.timers import SetTimer
 from tests.support import (
     SECOND,
     T0,

@@ -7,10 +7,11 @@ from datetime import timedelta
 import psycopg
 import pytest
 
-from progressor.model import SetTimer, TaskType, TimerStatus, UnsetTimer
+from progressor.model import TaskType, TimerStatus
 from progressor.storage.doctor import examine
 from progressor.storage.operations import Storage
 from progressor.storage.values import Import
+from progressor.timers import SetTimer, UnsetTimer
 from tests.support import (
     NS,
     SECOND,

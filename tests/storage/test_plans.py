@@ -14,13 +14,14 @@ from typing import Any, LiteralString
 import psycopg
 import pytest
 
-from progressor.model import Decision, Event, ProcessStatus, SetTimer, UnsetTimer
+from progressor.model import Decision, Event, ProcessStatus
 from progressor.storage.operations import Storage
 from progressor.storage.postgres.pipeline import Session, _encode, numbered
 from progressor.storage.postgres.pool import SessionPool
 from progressor.storage.statements import STATEMENTS, Params
 from progressor.storage.steps.zombies import FROM_THE_START
 from progressor.storage.values import Claimed, Import, NewBulk, TaskKey, TaskRef
+from progressor.timers import SetTimer, UnsetTimer
 from tests.support import (
     NS,
     SECOND,

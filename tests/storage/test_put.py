@@ -6,9 +6,10 @@ from datetime import timedelta
 
 import pytest
 
-from progressor.model import Event, ProcessStatus, SetTimer, TaskType
+from progressor.model import Event, ProcessStatus, TaskType
 from progressor.storage.operations import Storage
 from progressor.storage.values import Import
+from progressor.timers import SetTimer
 from tests.support import (
     NS,
     SECOND,

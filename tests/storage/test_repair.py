@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from progressor.config import RetryPolicy
-from progressor.model import Intent, ProcessStatus, SetTimer, Success, TaskStatus, TaskType, TimerStatus
+from progressor.model import Intent, ProcessStatus, Success, TaskStatus, TaskType, TimerStatus
 from progressor.storage.operations import Storage
 from progressor.storage.values import (
     Continue,
@@ -17,6 +17,7 @@ from progressor.storage.values import (
     Step,
     TaskOutcome,
 )
+from progressor.timers import SetTimer
 from progressor.transitions import after, decide
 from tests.support import (
     NS,

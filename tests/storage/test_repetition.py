@@ -15,7 +15,7 @@ import pytest
 from psycopg import errors as pg, sql
 
 from progressor.errors import StorageUnavailable
-from progressor.model import Decision, Event, SetTimer, TaskStatus, TaskType
+from progressor.model import Decision, Event, TaskStatus, TaskType
 from progressor.storage.group_commit import batch_requests, batch_steps, by_key
 from progressor.storage.operations import Storage
 from progressor.storage.postgres.pipeline import Session
@@ -32,6 +32,7 @@ from progressor.storage.values import (
     Saved,
     TaskOutcome,
 )
+from progressor.timers import SetTimer
 from tests.support import (
     NS,
     OTHER_WORKER,

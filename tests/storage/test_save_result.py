@@ -7,9 +7,10 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from progressor.model import Decision, Rejection, Reply, SetTimer, TaskType
+from progressor.model import Decision, Rejection, Reply, TaskType
 from progressor.storage.operations import Storage
 from progressor.storage.values import LostLease, Saved, TaskRef
+from progressor.timers import SetTimer
 from tests.support import (
     MICROSECOND,
     NS,

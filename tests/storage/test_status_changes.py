@@ -24,15 +24,13 @@ from progressor.model import (
     ProcessStatus,
     Rejection,
     Remove,
-    SetTimer,
     Success,
     TaskType,
-    TimerChange,
-    UnsetTimer,
 )
 from progressor.storage.operations import Storage
 from progressor.storage.statements import STATEMENTS
 from progressor.storage.values import Claimed, Continue, Finished, Import, Saved, Zombie
+from progressor.timers import SetTimer, TimerChange, UnsetTimer
 from progressor.transitions import (
     BROKEN_IN_INIT,
     EFFECTS,

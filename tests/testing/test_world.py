@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, time, timedelta
 from itertools import pairwise
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import pytest
 
 from progressor import (
+    Cron,
     HandlerFailed,
     InvalidRequest,
+    Monthly,
     Namespace,
     Process,
     RetryPolicy,
@@ -317,3 +320,55 @@ async def test_a_due_task_that_another_session_holds_is_named_after_a_while(
         assert noted == [("a", START + timedelta(seconds=60))]
         entries = await world.client.trace("diary", "a")
         assert {entry.status for entry in entries} == {TaskStatus.FINISHED}
+
+
+async def test_what_comes_every_month_for_three_years(dsn: str) -> None:
+    """On the last day of each month at nine in Berlin, whatever the clock does there; nothing is missed."""
+    namespace: Namespace[list[str]] = Namespace("monthly", state=list[str])
+
+    @namespace.init
+    async def begin(process: Process[list[str]]) -> None:
+        process.state = []
+        process.set_timer("invoice", every=Monthly(31, at=time(9), tz="Europe/Berlin"))
+
+    @namespace.timeout("invoice")
+    async def invoice(process: Process[list[str]]) -> None:
+        assert (process.task.nominal, process.task.missed) == (process.now, 0)
+        process.state.append(f"{process.now.astimezone(ZoneInfo('Europe/Berlin')):%Y-%m-%d %H:%M}")
+
+    async with World(dsn, [namespace], now=START) as world:
+        await world.client.start("monthly", "a")
+        await world.advance(timedelta(days=3 * 365))
+        state = (await world.client.get("monthly", "a")).state
+    assert len(state) == 36
+    assert state[:3] == ["2024-03-31 09:00", "2024-04-30 09:00", "2024-05-31 09:00"]
+    assert {each[-5:] for each in state} == {"09:00"}
+    assert "2025-02-28 09:00" in state
+
+
+@pytest.mark.parametrize(
+    ("catch_up", "late", "passed"), [("one", [239], 0), ("all", [0] * 240, 0), ("skip", [], 240)]
+)
+async def test_what_a_pause_leaves_behind(dsn: str, catch_up: Any, late: list[int], passed: int) -> None:
+    """A namespace that was paused over many times goes on by the rule's catch_up."""
+    namespace: Namespace[list[int]] = Namespace("hourly", state=list[int])
+
+    @namespace.init
+    async def begin(process: Process[list[int]]) -> None:
+        process.state = []
+        process.set_timer("tick", every=Cron("0 * * * *"), catch_up=catch_up)
+
+    @namespace.timeout("tick")
+    async def tick(process: Process[list[int]]) -> None:
+        process.state.append(process.task.missed)
+
+    async with World(dsn, [namespace], now=START) as world:
+        await world.client.start("hourly", "a")
+        await world.client.pause("hourly")
+        await world.advance(10 * DAY)
+        assert (await world.client.get("hourly", "a")).state == []
+        await world.client.resume("hourly")
+        await world.settle()
+        assert (await world.client.get("hourly", "a")).state == late
+        await world.advance(timedelta(hours=2))
+        assert (await world.client.get("hourly", "a")).state == [*late, passed, 0]

@@ -9,7 +9,8 @@ import pytest
 
 from progressor.errors import InvalidRequest
 from progressor.inputs import check_moment, check_namespace, check_text
-from progressor.model import HistoryRange, SetTimer
+from progressor.model import HistoryRange
+from progressor.timers import SetTimer
 
 
 @pytest.mark.parametrize("name", ["", "-a", "a b", "a/b", "é", "a" * 257, None, 3, "a\n"])

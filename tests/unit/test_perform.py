@@ -19,7 +19,8 @@ from progressor.handlers.process import Process
 from progressor.handlers.step_task import StepTask
 from progressor.handlers.waits import Lending, RunningStep
 from progressor.loggers import message_of
-from progressor.model import Event, Failure, Intent, Outcome, Rejection, Remove, SetTimer, Success, TaskType
+from progressor.model import Event, Failure, Intent, Outcome, Rejection, Remove, Success, TaskType
+from progressor.timers import SetTimer
 
 Body = Callable[[Any], Awaitable[Any]]
 

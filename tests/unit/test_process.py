@@ -11,7 +11,8 @@ from progressor.errors import InvalidRequest, InvalidState, ProgressorError
 from progressor.handlers.codec import JSON, Wire
 from progressor.handlers.process import Draft, Process, WritableProcess
 from progressor.handlers.state.shape import ANY, StateShape
-from progressor.model import Event, Intent, ProcessStatus, Remove, SetTimer, UnsetTimer
+from progressor.model import Event, Intent, ProcessStatus, Remove
+from progressor.timers import SetTimer, UnsetTimer
 
 NOW = datetime(2026, 1, 31, 12, tzinfo=UTC)
 

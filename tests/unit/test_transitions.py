@@ -20,13 +20,11 @@ from progressor.model import (
     Rejection,
     Remove,
     Reply,
-    SetTimer,
     Success,
     Task,
     TaskType,
-    TimerChange,
-    UnsetTimer,
 )
+from progressor.timers import SetTimer, TimerChange, UnsetTimer
 from progressor.transitions import (
     BROKEN_IN_INIT,
     EFFECTS,

@@ -28,8 +28,9 @@ from progressor.http.client.transport import RetryingTransport
 from progressor.http.wire import headers
 from progressor.http.wire.members import members_for
 from progressor.inputs import check_count, check_namespace
-from progressor.model import LAST_ID, HistoryRange, Metadata, TimerChange
+from progressor.model import LAST_ID, HistoryRange, Metadata
 from progressor.storage import MOST_ITEMS, TimerFilter
+from progressor.timers import TimerChange
 
 if TYPE_CHECKING:
     from progressor.handlers.namespace import Namespace
@@ -152,12 +153,10 @@ class HttpClient(HttpOperating, ProcessClient):
             "status": status,
         }
         for timer in timers_of(action):
-            after = None if timer.after is None else timer.after.total_seconds()
-            stated = {"at": timer.at, "after": after, "remove": timer.remove}
             if timer.name:
-                given.setdefault("timers", {})[timer.name] = stated
+                given.setdefault("timers", {})[timer.name] = timer.as_json()
             else:
-                given["timer"] = stated
+                given["timer"] = timer.as_json()
         content, json = encode_json(given), {"Content-Type": headers.JSON}
         await self._line.once("PUT", process_url(namespace, process_id), content=content, headers=json)
 

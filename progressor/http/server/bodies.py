@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Iterator
-from datetime import timedelta
+from datetime import time, timedelta
 from typing import Annotated, Any, Literal
 
 from pydantic import AwareDatetime, BaseModel, BeforeValidator, Field, WithJsonSchema
@@ -16,13 +16,15 @@ from pydantic_core import to_json
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from progressor.calendars import rule_of
 from progressor.client.results import Published
 from progressor.errors import InvalidRequest
 from progressor.http.wire.headers import BYTES, JSON
 from progressor.http.wire.members import IN_BASE64, value_in
 from progressor.http.wire.models import Bytes
 from progressor.inputs import LONGEST_SECONDS, MAX_ID_LENGTH
-from progressor.model import SetTimer
+from progressor.timers import SetTimer
+from progressor.timers.recurrence import CatchUp, Drift
 
 _PART_BYTES = 64 << 10
 # Seconds that the peer may take to accept the next part of an answer.
@@ -68,16 +70,43 @@ class ImportedEvent(BaseModel, extra="forbid"):
 _ONE_OF_BOTH = {
     "if": {"required": ["at"], "properties": {"at": {"type": "string"}}},
     "then": {"properties": {"after": {"type": "null"}}},
-    "else": {"required": ["after"], "properties": {"after": {"not": {"type": "null"}}}},
+    "else": {
+        "if": {"required": ["every"], "properties": {"every": {"type": "object"}}},
+        "else": {"required": ["after"], "properties": {"after": {"not": {"type": "null"}}}},
+    },
 }
 
 
 class NewTimer(BaseModel, extra="forbid", json_schema_extra=_ONE_OF_BOTH):
-    """A timer to be set: `at` a time, or `after` so many seconds; exactly one of both."""
+    """A timer to be set: `at` a time, or `after` so many seconds; with `every` it recurs.
+
+    Without `every`, exactly one of `at` and `after`; with it, either is its first time.
+    """
 
     at: Moment | None = None
     after: Duration | None = None
     remove: bool = False
+    every: dict[str, Any] | None = Field(
+        default=None,
+        description=(
+            'A period, `{"seconds": 3600}`, or a rule: `{"cron": "0 9 1 * *", "tz": "Europe/Berlin"}`, '
+            '`{"rrule": "FREQ=MONTHLY;BYMONTHDAY=-1", "start": "…", "tz": "…"}`, '
+            '`{"day": 31, "at": "09:00", "tz": "Europe/Berlin"}`.'
+        ),
+    )
+    drift: Drift = "fixed"
+    catch_up: CatchUp = "one"
+    within: Duration | None = None
+    jitter: Duration | None = None
+    between: tuple[time, time] | tuple[time, time, str] | None = Field(
+        default=None, description="The opening and the closing of a window of the day, and its time zone."
+    )
+
+    def named(self, name: str) -> SetTimer:
+        """Return the timer that it states; InvalidRequest if it breaks a rule."""
+        every = None if self.every is None else rule_of(self.every)
+        given = {each: value for each, value in self if each != "every"}
+        return SetTimer(name=name, every=every, **given)
 
 
 class ImportBody(BaseModel, extra="forbid"):
@@ -101,7 +130,7 @@ class ImportBody(BaseModel, extra="forbid"):
 def timer_of(given: NewTimer, name: str = "") -> SetTimer:
     """Return the timer that a body states; raise InvalidRequest if it breaks a rule."""
     try:
-        return SetTimer(at=given.at, after=given.after, remove=given.remove, name=name)
+        return given.named(name)
     except InvalidRequest as error:
         field = "timers" if name else "timer"
         raise InvalidRequest(f"{field}: {error}", field=f"args.{field}") from None

@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 from operator import itemgetter
 from typing import NamedTuple
 
-from progressor.model import Decision, Disposition, SetTimer, Task
+from progressor.model import Decision, Disposition, Task
 from progressor.storage.params import (
     Columns,
     request_columns,
@@ -26,6 +26,7 @@ from progressor.storage.postgres.pipeline import Session
 from progressor.storage.rows import call_of, init_of
 from progressor.storage.statements import Params, Row, lock_by_name
 from progressor.storage.values import Claimed, Continue, Finished, Request, Step, TaskOutcome, TaskRef
+from progressor.timers import SetTimer
 
 Fused = Finished | Continue | None
 """The outcome of a request; None if nothing was done, and it is to be prepared."""

@@ -193,6 +193,7 @@ def _judged(row: Row) -> _Verdict:
         task_id=row["task_id"],
         task_type=TaskType(row["task_type"]),
         name=row["name"],
+        args=row["timer_args"],
         scheduled_time=row["scheduled_time"],
         last_retry_interval=row["last_retry_interval"],
         attempts_count=row["attempts_count"] or 0,

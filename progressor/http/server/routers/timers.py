@@ -58,11 +58,14 @@ async def set_timer(
     process_id: ProcessId,
     timer: TimerName,
 ) -> Response:
-    """Replace the one of this name, if any; `after` counts from the commit of the step that does it."""
+    """Replace the one of this name, if any; `after` counts from the commit of the step that does it.
+
+    With `every` it recurs, and `at` or `after` is its first time.
+    """
     body = await request_body.read_body(request)
     given = timer_of(request_body.model_in(request, body, NewTimer))
-    args = {"at": given.at, "after": given.after, "remove": given.remove}
-    return await _asked(request, namespace, process_id, SET_TIMER, args_of(timer) | args)
+    args = args_of(timer) | given.as_json()
+    return await _asked(request, namespace, process_id, SET_TIMER, args)
 
 
 @routes.add("DELETE", _TIMER, "Cancel a timer of a process", takes=ASKS, **_OF_ALL)

@@ -42,7 +42,7 @@ WITH item AS MATERIALIZED (
         %(request_hash)s::bytea[], %(context)s::bytea[], %(began)s::timestamptz[],
         -- [timers
         %(disposition)s::text[], %(timer)s::text[], %(timer_type)s::text[], %(timer_at)s::timestamptz[],
-        %(delay)s::bigint[],
+        %(timer_args)s::bytea[], %(delay)s::bigint[],
         -- timers]
         %(status)s::text[], %(aux_state)s::bytea[], %(process_metadata)s::jsonb[],
         %(last_event_id)s::bigint[], %(response)s::bytea[], %(error)s::text[]
@@ -52,7 +52,7 @@ WITH item AS MATERIALIZED (
         request_hash, context, began,
         -- [timers
         disposition, timer, timer_type, timer_at,
-        delay,
+        timer_args, delay,
         -- timers]
         status, aux_state, metadata,
         last_event_id, response, error, ord
@@ -123,8 +123,8 @@ cancelled_timer AS (
 ),
 
 new_timer_task AS (
-    INSERT INTO progressor.tasks (process_no, task_id, task_type, name, status, scheduled_time)
-    SELECT process_no, new_timer_id, new_timer_type, nullif(timer, ''), 'waiting', due
+    INSERT INTO progressor.tasks (process_no, task_id, task_type, name, args, status, scheduled_time)
+    SELECT process_no, new_timer_id, new_timer_type, nullif(timer, ''), timer_args, 'waiting', due
     FROM item
     WHERE new_timer_id IS NOT NULL
 ),

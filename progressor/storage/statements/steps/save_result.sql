@@ -43,13 +43,13 @@ WITH item AS MATERIALIZED (
         %(disposition)s::text[], %(status)s::text[], %(aux_state)s::bytea[],
         %(process_metadata)s::jsonb[], %(last_event_id)s::bigint[], %(response)s::bytea[],
         %(error)s::text[], %(timer)s::text[], %(timer_type)s::text[], %(timer_at)s::timestamptz[],
-        %(delay)s::bigint[], %(keeps_slot)s::boolean[]
+        %(timer_args)s::bytea[], %(delay)s::bigint[], %(keeps_slot)s::boolean[]
     ) WITH ORDINALITY AS i (
         process_no, task_id, worker_id, lease,
         disposition, status, aux_state,
         metadata, last_event_id, response,
         error, timer, timer_type, timer_at,
-        delay, keeps_slot, ord
+        timer_args, delay, keeps_slot, ord
     )
     -- include held
     -- A left join: a process that is removed in this transaction has no row any more.
@@ -95,7 +95,15 @@ timed AS (
             WHEN disposition = 'retry' THEN now + delay * interval '1 microsecond'
             WHEN new_timer_type IS NOT NULL
                 THEN coalesce(timer_at, now + delay * interval '1 microsecond')
-        END AS new_due
+        END AS new_due,
+        -- Of a timer that is fired by hand: those of the one that it replaces.
+        CASE
+            WHEN timer_args = '' THEN (
+                SELECT t.args FROM progressor.tasks AS t
+                WHERE t.process_no = item.process_no AND t.task_id = item.old_timer_id
+            )
+            ELSE timer_args
+        END AS new_timer_args
     FROM item
     OFFSET 0
 ),
@@ -204,10 +212,10 @@ started_task AS (
 
 new_timer_task AS (
     INSERT INTO progressor.tasks (
-        process_no, task_id, task_type, name, status, scheduled_time, running_time, worker_id, lease
+        process_no, task_id, task_type, name, args, status, scheduled_time, running_time, worker_id, lease
     )
     SELECT
-        process_no, new_timer_id, new_timer_type, nullif(timer, ''),
+        process_no, new_timer_id, new_timer_type, nullif(timer, ''), new_timer_args,
         CASE WHEN next_id = new_timer_id THEN 'running' ELSE 'waiting' END::progressor.task_status,
         new_due,
         CASE WHEN next_id = new_timer_id THEN now END,
@@ -292,7 +300,7 @@ SELECT
         ELSE i.head_type
     END AS next_type,
     CASE i.next_id WHEN i.new_timer_id THEN nullif(i.timer, '') ELSE t.name END AS name,
-    t.args,
+    CASE i.next_id WHEN i.new_timer_id THEN i.new_timer_args ELSE t.args END AS args,
     t.context,
     t.reply_to,
     t.idempotency_key,

@@ -11,8 +11,9 @@ WITH zombie AS (
     USING
         unnest(
             %(process_no)s::bigint[], %(task_id)s::bigint[], %(lease)s::bigint[], %(detail)s::text[],
-            %(status)s::text[], %(timer)s::text[], %(timer_type)s::text[], %(timer_at)s::timestamptz[]
-        ) AS i (process_no, task_id, lease, detail, status, timer, timer_type, timer_at)
+            %(status)s::text[], %(timer)s::text[], %(timer_type)s::text[], %(timer_at)s::timestamptz[],
+            %(timer_args)s::bytea[]
+        ) AS i (process_no, task_id, lease, detail, status, timer, timer_type, timer_at, timer_args)
     WHERE
         r.process_no = ANY (ARRAY[i.process_no])
         AND r.task_id = i.task_id AND r.lease = i.lease
@@ -44,7 +45,7 @@ ended AS (
 timer AS (
     SELECT
         z.process_no, nextval('progressor.tasks_task_id_seq') AS task_id, p.namespace_no,
-        z.timer, z.timer_type::progressor.task_type AS task_type, z.timer_at AS scheduled_time
+        z.timer, z.timer_type::progressor.task_type AS task_type, z.timer_at AS scheduled_time, z.timer_args
     FROM zombie AS z
     CROSS JOIN LATERAL (
         SELECT p.namespace_no FROM progressor.processes AS p WHERE p.process_no = z.process_no OFFSET 0
@@ -53,8 +54,8 @@ timer AS (
 ),
 
 timer_task AS (
-    INSERT INTO progressor.tasks (process_no, task_id, task_type, name, status, scheduled_time)
-    SELECT process_no, task_id, task_type, nullif(timer, ''), 'waiting', scheduled_time
+    INSERT INTO progressor.tasks (process_no, task_id, task_type, name, args, status, scheduled_time)
+    SELECT process_no, task_id, task_type, nullif(timer, ''), timer_args, 'waiting', scheduled_time
     FROM timer
 ),
 

@@ -1,0 +1,10 @@
+"""Timers: how handlers and clients ask for one, and the rule by which one comes again. Pure."""
+
+from progressor.timers.changes import (
+    KEPT as KEPT,
+    Recurring as Recurring,
+    SetTimer as SetTimer,
+    TimerChange as TimerChange,
+    UnsetTimer as UnsetTimer,
+    recurring as recurring,
+)

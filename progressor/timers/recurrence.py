@@ -1,0 +1,292 @@
+"""Recurring timers: the rule by which one comes again, its nominal times, and those that were missed. Pure.
+
+Rule: a nominal time never changes once it is stored: a window and a jitter move only when it is due. The
+step of a timer arms the next one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime, time, timedelta
+from functools import lru_cache
+from hashlib import blake2b
+from typing import Any, Final, Literal, NamedTuple, get_args
+
+from pydantic_core import from_json, to_json
+
+from progressor.calendars import Cron, Monthly, RRule, Rule, json_of, rule_of
+from progressor.calendars.wall_clock import moment_of, shown, zone_of
+from progressor.errors import InvalidRequest
+from progressor.inputs import LONGEST_DELAY, can_be_stored
+
+Drift = Literal["fixed", "after"]
+CatchUp = Literal["one", "all", "skip"]
+
+MOST_CAUGHT_UP: Final = 1_000
+"""Times in a row that `all` catches up; what is left then is passed over."""
+MOST_COUNTED: Final = 10_000
+"""Missed times that are counted."""
+LONGEST_EVERY: Final = timedelta(days=3650)
+
+_SOON = timedelta(microseconds=1)
+_DAY = timedelta(days=1)
+_NOTHING = timedelta()
+_SHORTEST = timedelta(milliseconds=1)
+
+
+class Hours(NamedTuple):
+    """The hours of a day in which steps may begin, in a time zone; over midnight if it closes first."""
+
+    opens: time
+    closes: time
+    tz: str
+
+    def moved(self, moment: datetime) -> datetime:
+        """Return the moment if the window is open then, else its next opening, in UTC."""
+        wall = shown(moment, zone_of(self.tz))
+        if self._is_open(wall.time()):
+            return moment
+        day = wall.date() if wall.time() < self.opens else wall.date() + _DAY
+        # Where the clock is set back over the opening, that has been before.
+        return max(moment_of(datetime.combine(day, self.opens), zone_of(self.tz)), moment)
+
+    def closed_since(self, moment: datetime) -> datetime:
+        """Return the moment if the window is open then, else its last closing, in UTC."""
+        wall = shown(moment, zone_of(self.tz))
+        if self._is_open(wall.time()):
+            return moment
+        day = wall.date() if wall.time() >= self.closes else wall.date() - _DAY
+        return min(moment_of(datetime.combine(day, self.closes), zone_of(self.tz)), moment)
+
+    def _is_open(self, now: time) -> bool:
+        if self.opens < self.closes:
+            return self.opens <= now < self.closes
+        return now >= self.opens or now < self.closes
+
+
+class Recurrence(NamedTuple):
+    """The rule by which a timer comes again, and what becomes of the times that were missed."""
+
+    every: timedelta | Rule
+    drift: Drift = "fixed"
+    catch_up: CatchUp = "one"
+    within: timedelta | None = None
+    jitter: timedelta | None = None
+    between: Hours | None = None
+
+    def first(self, now: datetime, start: datetime | None) -> datetime:
+        """Return the first nominal time: after now, or from `start` on; InvalidRequest if there is none."""
+        if isinstance(self.every, timedelta):
+            return now + self.every if start is None else start
+        moment = now if start is None else start - _SOON
+        found = self.every.after(moment)
+        if found is None:
+            raise InvalidRequest(f"{self.every!r} has no time after {moment.isoformat()}", field="every")
+        return found
+
+    def after(self, nominal: datetime, moment: datetime) -> datetime | None:
+        """Return the first nominal time after both; None if the rule has ended."""
+        last = max(nominal, moment)
+        if isinstance(self.every, timedelta):
+            found: datetime | None = nominal + ((last - nominal) // self.every + 1) * self.every
+        else:
+            found = self.every.after(last)
+        return found if found is not None and can_be_stored(found) else None
+
+    def due(self, nominal: datetime, *names: str) -> datetime:
+        """Return when a nominal time is due; a timer of these names has the same jitter each time."""
+        return spread(nominal, self.jitter, self.between, *names)
+
+    def oldest(self, now: datetime) -> datetime | None:
+        """Return the oldest nominal time that may still be run; None if `within` sets no bound."""
+        if self.within is None:
+            return None
+        oldest = now - self.within - (self.jitter or _NOTHING)
+        return oldest if self.between is None else self.between.closed_since(oldest)
+
+    def times(self, nominal: datetime, until: datetime) -> int:
+        """Return the number of nominal times after `nominal` and up to `until`, at most MOST_COUNTED."""
+        if isinstance(self.every, timedelta):
+            return min(max((until - nominal) // self.every, 0), MOST_COUNTED)
+        found = 0
+        while found < MOST_COUNTED and (following := self.every.after(nominal)) and following <= until:
+            nominal, found = following, found + 1
+        return found
+
+
+class Occurrence(NamedTuple):
+    """One time of a recurrence, as the task of its timer keeps it.
+
+    `passed` times before it were passed over without a step; `caught_up` in a row before it were overdue.
+    """
+
+    recurrence: Recurrence
+    nominal: datetime
+    passed: int = 0
+    caught_up: int = 0
+
+    def wanted(self, now: datetime) -> Occurrence | None:
+        """Return the occurrence to run at this time: itself, or a later one; None if the rule has ended.
+
+        Those that are too late are passed over. Late is what is run after its due time.
+        """
+        rule, nominal = self.recurrence, self.nominal
+        oldest = rule.oldest(now)
+        if oldest is not None:
+            if nominal >= oldest:
+                return self
+            moment = oldest - _SOON
+        else:
+            if rule.catch_up != "skip":
+                return self
+            following = rule.after(nominal, nominal)
+            if following is None or following > now:
+                return self
+            moment = now
+        later = rule.after(nominal, moment)
+        if later is None:
+            return None
+        passed = self.passed + 1 + rule.times(nominal, later - _SOON)
+        return Occurrence(rule, later, min(passed, MOST_COUNTED), self.caught_up)
+
+    def next(self, now: datetime) -> Occurrence | None:
+        """Return the occurrence that follows once the step of this one has succeeded; None: the rule ended.
+
+        `now` is when that step began.
+        """
+        rule, nominal = self.recurrence, self.nominal
+        if rule.drift == "after" and isinstance(rule.every, timedelta):
+            return Occurrence(rule, now + rule.every)
+        following = rule.after(nominal, nominal)
+        if following is None:
+            return None
+        if following > now:
+            return Occurrence(rule, following)
+        if rule.catch_up == "one":
+            later = rule.after(nominal, now)
+            return None if later is None else Occurrence(rule, later)
+        if self.caught_up < MOST_CAUGHT_UP:
+            return Occurrence(rule, following, caught_up=self.caught_up + 1).wanted(now)
+        later = rule.after(nominal, now)
+        return None if later is None else Occurrence(rule, later, rule.times(nominal, now))
+
+    def missed(self, now: datetime) -> int:
+        """Return the number of times that this step stands for beside its own, at most MOST_COUNTED."""
+        rule = self.recurrence
+        if rule.catch_up != "one" or rule.drift == "after":
+            return self.passed
+        return min(self.passed + rule.times(self.nominal, now), MOST_COUNTED)
+
+    def as_bytes(self) -> bytes:
+        """Return it as it is stored: JSON."""
+        within, jitter, between = self.recurrence[3:]
+        return to_json(
+            {
+                "every": json_of(self.recurrence.every),
+                "drift": self.recurrence.drift,
+                "catch_up": self.recurrence.catch_up,
+                "within": None if within is None else within.total_seconds(),
+                "jitter": None if jitter is None else jitter.total_seconds(),
+                "between": None if between is None else list(between),
+                "nominal": self.nominal,
+                "passed": self.passed,
+                "caught_up": self.caught_up,
+            }
+        )
+
+
+@lru_cache(maxsize=1024)
+def occurrence_of(stored: bytes) -> Occurrence:
+    """Return an occurrence from its stored form; InvalidRequest if this release does not know its rule."""
+    given = from_json(stored)
+    return Occurrence(
+        Recurrence(
+            rule_of(given["every"]),
+            given["drift"],
+            given["catch_up"],
+            _duration(given["within"]),
+            _duration(given["jitter"]),
+            None if given["between"] is None else window_of(given["between"]),
+        ),
+        datetime.fromisoformat(given["nominal"]),
+        given["passed"],
+        given["caught_up"],
+    )
+
+
+def spread(nominal: datetime, jitter: timedelta | None, between: Hours | None, *names: str) -> datetime:
+    """Return a time, moved into the window, and by a part of the jitter that depends on names and time."""
+    due = nominal if between is None else between.moved(nominal)
+    if jitter is None:
+        return due
+    text = "\0".join((*names, nominal.astimezone(UTC).isoformat()))
+    part = int.from_bytes(blake2b(text.encode(), digest_size=8).digest()) / 2**64
+    return due + jitter * part
+
+
+def recurrence_of(
+    every: Any, drift: Any, catch_up: Any, within: Any, jitter: Any, between: Hours | None
+) -> Recurrence:
+    """Return a checked recurrence; InvalidRequest names the argument that cannot be used."""
+    if isinstance(every, timedelta):
+        if not _SHORTEST <= every <= LONGEST_EVERY:
+            raise InvalidRequest(
+                f"every must be from 1 ms to {LONGEST_EVERY.days} days, not {every}", field="every"
+            )
+    elif not isinstance(every, Cron | RRule | Monthly):
+        raise InvalidRequest(
+            f"every must be a timedelta, Cron, RRule or Monthly, not {type(every).__name__}", field="every"
+        )
+    if drift not in get_args(Drift):
+        raise InvalidRequest("drift must be 'fixed' or 'after'", field="drift")
+    if catch_up not in get_args(CatchUp):
+        raise InvalidRequest("catch_up must be 'one', 'all' or 'skip'", field="catch_up")
+    if drift == "after" and not isinstance(every, timedelta):
+        raise InvalidRequest(
+            "drift='after' needs every=timedelta: a calendar does not drift", field="drift"
+        )
+    if drift == "after" and (catch_up != "one" or within is not None):
+        raise InvalidRequest(
+            "drift='after' misses no times: it takes no catch_up, no within", field="drift"
+        )
+    _check_duration("within", within)
+    if jitter is not None and isinstance(every, timedelta) and jitter > every:
+        raise InvalidRequest("jitter must not be longer than every", field="jitter")
+    return Recurrence(every, drift, catch_up, within, jitter, between)
+
+
+def check_spread(jitter: Any, between: Any, every: Any) -> Hours | None:
+    """Return the window of a timer, if it has one; InvalidRequest if that or its jitter cannot be used."""
+    _check_duration("jitter", jitter)
+    if between is None or isinstance(between, Hours):
+        return between
+    if not isinstance(between, tuple | list) or len(between) not in (2, 3):
+        raise InvalidRequest("between must be two times of a day: (time(8), time(18))", field="between")
+    return window_of([*between, getattr(every, "tz", "UTC")][:3])
+
+
+def window_of(given: Sequence[Any]) -> Hours:
+    """Return a window from two times of a day and a zone; InvalidRequest if it is none."""
+    try:
+        opens, closes = (time.fromisoformat(each) if isinstance(each, str) else each for each in given[:2])
+    except ValueError as error:
+        raise InvalidRequest(f"between has a wrong time: {error}", field="between") from None
+    if not isinstance(opens, time) or not isinstance(closes, time) or opens == closes:
+        raise InvalidRequest("between must be two different times of a day", field="between")
+    if opens.tzinfo is not None or closes.tzinfo is not None:
+        raise InvalidRequest("between has times without tzinfo: name the zone third", field="between")
+    zone_of(given[2])
+    return Hours(opens, closes, given[2])
+
+
+def _check_duration(name: str, value: Any) -> None:
+    if value is None:
+        return
+    if not isinstance(value, timedelta) or not _NOTHING < value <= LONGEST_DELAY:
+        raise InvalidRequest(
+            f"{name} must be a timedelta above 0, and at most {LONGEST_DELAY.days} days", field=name
+        )
+
+
+def _duration(seconds: float | None) -> timedelta | None:
+    return None if seconds is None else timedelta(seconds=seconds)
