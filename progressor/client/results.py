@@ -23,7 +23,7 @@ from progressor.errors import (
     TaskCancelled,
     TaskNotFound,
 )
-from progressor.handlers.codec import Wire
+from progressor.handlers.codec import JSON, Wire
 from progressor.handlers.process import Process
 from progressor.inputs import given_key, redone_with
 from progressor.model import Event, TaskStatus, TaskType
@@ -65,7 +65,8 @@ class Receipt(NamedTuple):
 class TraceEntry:
     """One task of a trace, its values decoded as its namespace has them. `name` is the call's.
 
-    `redoes` is the task that it runs again, `redone_by` the one that runs it again.
+    `redoes` is the task that it runs again, `redone_by` the one that runs it again. Of a recurring timer
+    `args` is the rule.
     """
 
     task_id: int
@@ -90,13 +91,15 @@ class TraceEntry:
     @classmethod
     def of(cls, row: TaskRow, wire: Wire) -> TraceEntry:
         decode = wire.decode_any
+        # The rule of a timer is the engine's own, and in no codec.
+        decode_args = JSON.decode_any if wire.is_coded and row.task_type.is_timer else decode
         refused = row.status is TaskStatus.ERROR
         return cls(
             task_id=row.task_id,
             task_type=row.task_type,
             status=row.status,
             name=row.name,
-            args=decode(row.args),
+            args=decode_args(row.args),
             # The response of a refused task holds the rejection; its text is the error.
             response=None if refused else decode(row.response),
             error=row.error,

@@ -244,6 +244,28 @@ async def test_a_raw_handler(serve: MakeClient) -> None:
     assert {event.name for event in found.history} == {"True True"}
 
 
+class Reversed:
+    """A codec of bytes that are no JSON as they are stored."""
+
+    def encode(self, data: bytes) -> bytes:
+        return data[::-1] + b"!"
+
+    def decode(self, data: bytes) -> bytes:
+        assert data.endswith(b"!")
+        return data[-2::-1]
+
+
+async def test_behind_a_codec(serve: MakeClient) -> None:
+    """The rule is the engine's own: it is stored as it is, and shown in the trace."""
+    client = await serve(clock(codec=Reversed()))
+    await client.start(NS, "p")
+    await client.call(NS, "p", "tick_every", 40)
+    await until_ticks(client, 2)
+    rules = [entry.args for entry in await client.trace(NS, "p") if entry.task_type == "timeout"]
+    assert {rule["every"]["seconds"] for rule in rules} == {0.04}
+    await client.call(NS, "p", "stop")
+
+
 async def test_what_cannot_be_set_from_outside(serve: MakeClient) -> None:
     """The process lives on, and its timers stay."""
     client = await serve(clock())

@@ -214,6 +214,11 @@ DAMAGES: dict[str, Damage] = {
         ),
         {"timer_held_in_its_place"},
     ),
+    "a timer that recurs in the place of one that does not": (
+        at("broken"),
+        (f"UPDATE tasks SET args = '{{}}' WHERE {of('broken')} AND status = 'waiting'",),
+        {"timer_held_in_its_place"},
+    ),
     "a call overtaken": (
         at("busy"),
         (
