@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from progressor.errors import (
         BulkNotFound as BulkNotFound,
         CallCycle as CallCycle,
+        Expired as Expired,
         HandlerFailed as HandlerFailed,
         IdempotencyConflict as IdempotencyConflict,
         InvalidAnswer as InvalidAnswer,
@@ -109,8 +110,8 @@ else:
             "deployment.database": "development_database",
             "engine": "Engine",
             "errors": (
-                "BulkNotFound CallCycle HandlerFailed IdempotencyConflict InvalidAnswer InvalidRequest "
-                "InvalidState LifespanFailed NamespaceInUse NamespaceNotFound NonRetryable "
+                "BulkNotFound CallCycle Expired HandlerFailed IdempotencyConflict InvalidAnswer "
+                "InvalidRequest InvalidState LifespanFailed NamespaceInUse NamespaceNotFound NonRetryable "
                 "ProcessAlreadyExists ProcessBroken ProcessNotBroken ProcessNotFound ProgressorError "
                 "Reject Rejected RepairConflict ReplyTimeout RequestLost SchemaMismatch "
                 "StepTransactionError StorageUnavailable TaskCancelled TaskNotEnded TaskNotFound"

@@ -17,6 +17,7 @@ ProgressorError
 ├── ProcessNotBroken        repair of a process that is not in status error
 │   └── RepairConflict          it is in status error, and takes no repair just now
 ├── Rejected                the handler refused the request (the caller's side of Reject)
+│   └── Expired                 it was not begun in the time that its caller gave it
 ├── HandlerFailed           the handler raised, or ran out of time
 ├── ReplyTimeout            no answer in time; the task goes on
 ├── BulkNotFound            no bulk of this number
@@ -37,6 +38,7 @@ from typing import Any
 __all__ = [
     "BulkNotFound",
     "CallCycle",
+    "Expired",
     "HandlerFailed",
     "IdempotencyConflict",
     "InvalidAnswer",
@@ -258,6 +260,12 @@ class Rejected(_AboutProcess):
         super().__init__(namespace, process_id, detail=reason)
         self.reason = reason
         self.details = details or {}
+
+
+class Expired(Rejected):
+    """The request was not begun in the time of its `expires`: no handler ran, the process is as it was."""
+
+    _says = "process {process} did not begin the request in time"
 
 
 class HandlerFailed(_AboutProcess):

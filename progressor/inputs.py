@@ -121,6 +121,19 @@ def check_seconds(field: str, value: object) -> float:
     return float(seconds)
 
 
+def check_expires(value: object) -> timedelta | None:
+    """Return the time in which a request must begin, or None; InvalidRequest unless it is above 0."""
+    if value is None:
+        return None
+    if not isinstance(value, timedelta):
+        raise InvalidRequest(f"expires must be a timedelta, not {type(value).__name__}", field="expires")
+    if not timedelta() < value <= LONGEST_DELAY:
+        raise InvalidRequest(
+            f"expires must be above 0 and at most {LONGEST_DELAY.days} days, not {value}", field="expires"
+        )
+    return value
+
+
 def check_moment(field: str, value: object) -> datetime:
     """Return an aware datetime in UTC; InvalidRequest if it is none."""
     moment = in_utc(value)

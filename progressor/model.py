@@ -195,8 +195,8 @@ class Life(NamedTuple):
 class Task(NamedTuple):
     """One unit of work on a process. `attempts_count` counts its earlier tries.
 
-    `name` is that of the call or of the timer, None for a timer without a name; `process_no` is the number
-    of this life of the process; `reply_to` is the id of the client process that waits for the answer.
+    `name` is the call's or timer's, None for a timer without; `process_no` is the number of this life of
+    the process; `reply_to` is the client process that waits. Not begun by `expires_at`, it is refused.
     """
 
     namespace: str
@@ -216,6 +216,7 @@ class Task(NamedTuple):
     worker_id: int = 0
     lease: int = 0
     request_hash: bytes | None = None
+    expires_at: datetime | None = None
 
     @property
     def occurrence(self) -> Occurrence | None:
@@ -289,11 +290,12 @@ class Success:
 
 @dataclass(frozen=True, slots=True)
 class Rejection:
-    """The handler rejected the request; `invalid`: the request itself was wrong (name or arguments)."""
+    """The request is refused: by its handler, as `invalid` (name or arguments), or because it `expired`."""
 
     reason: str
     details: Mapping[str, Any] = field(default_factory=dict)
     invalid: bool = False
+    expired: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ from progressor.cli.options import (
     Args,
     AsJson,
     Context,
+    Expires,
     IdempotencyKey,
     Metadata,
     NamespaceName,
@@ -69,12 +70,13 @@ def call(
     idempotency_key: IdempotencyKey = None,
     context: Context = None,
     timeout: Timeout = None,
+    expires: Expires = None,
     json: AsJson = False,
     settings: Settings,
 ) -> None:
     """Run a call on a process, and print its answer."""
     given = read_json(args, "ARGS")
-    common = _common(idempotency_key, context, timeout)
+    common = _common(idempotency_key, context, timeout) | {"expires": read_duration(expires, "--expires")}
     answer = ask(settings, lambda client: client.call(namespace, process_id, name, given, **common))
     print_answer(answer, f"called {name} of {namespace}/{process_id}", machine=json)
 
@@ -89,12 +91,13 @@ def notify(
     idempotency_key: IdempotencyKey = None,
     context: Context = None,
     timeout: Timeout = None,
+    expires: Expires = None,
     json: AsJson = False,
     settings: Settings,
 ) -> None:
     """Put a call into the mailbox of a process, and wait for no answer."""
     given = read_json(args, "ARGS")
-    common = _common(idempotency_key, context, timeout)
+    common = _common(idempotency_key, context, timeout) | {"expires": read_duration(expires, "--expires")}
     ask(settings, lambda client: client.notify(namespace, process_id, name, given, **common))
     print_answer(None, f"accepted {name} for {namespace}/{process_id}", machine=json)
 

@@ -70,6 +70,10 @@ Timeout = Annotated[
     str | None,
     typer.Option("--timeout", help="Time to wait for the answer: seconds, ISO 8601 or hh:mm:ss."),
 ]
+Expires = Annotated[
+    str | None,
+    typer.Option("--expires", help="Time in which it must begin, else it is refused: seconds, ISO 8601."),
+]
 DatabaseUrl = Annotated[
     str | None,
     typer.Option(

@@ -45,6 +45,12 @@ class StartOptions(Options, total=False):
     metadata: Metadata | None
 
 
+class CallOptions(Options, total=False):
+    """The keywords of a call or notify."""
+
+    expires: timedelta | None
+
+
 class Asks(Protocol):
     """The dispatcher of a client: it has requests accepted, and waits for their answers."""
 
@@ -58,6 +64,8 @@ class Asks(Protocol):
         context: Any,
         name: str | None = None,
         metadata: Metadata | None = None,
+        *,
+        expires: timedelta | None = None,
     ) -> Any:
         """Return a checked request; raise InvalidRequest, which names what is wrong."""
         ...
@@ -169,27 +177,35 @@ class Requesting:
 
     @overload
     async def call(
-        self, function: Async[A, R], process_id: str, args: A, /, **options: Unpack[Options]
+        self, function: Async[A, R], process_id: str, args: A, /, **options: Unpack[CallOptions]
     ) -> R: ...
-    @overload
-    async def call(self, function: AsyncAlone[R], process_id: str, /, **options: Unpack[Options]) -> R: ...
     @overload
     async def call(
-        self, function: Plain[A, R], process_id: str, args: A, /, **options: Unpack[Options]
+        self, function: AsyncAlone[R], process_id: str, /, **options: Unpack[CallOptions]
     ) -> R: ...
     @overload
-    async def call(self, function: PlainAlone[R], process_id: str, /, **options: Unpack[Options]) -> R: ...
+    async def call(
+        self, function: Plain[A, R], process_id: str, args: A, /, **options: Unpack[CallOptions]
+    ) -> R: ...
+    @overload
+    async def call(
+        self, function: PlainAlone[R], process_id: str, /, **options: Unpack[CallOptions]
+    ) -> R: ...
     @overload
     def call(
-        self, function: Plain[Any, Any], process_id: str, /, **options: Unpack[Options]
+        self, function: Plain[Any, Any], process_id: str, /, **options: Unpack[CallOptions]
     ) -> ArgumentsMissing: ...
     @overload
-    async def call(self, function: AsyncAny[R], process_id: str, /, **options: Unpack[Options]) -> R: ...
-    @overload
-    async def call(self, function: PlainAny[R], process_id: str, /, **options: Unpack[Options]) -> R: ...
+    async def call(
+        self, function: AsyncAny[R], process_id: str, /, **options: Unpack[CallOptions]
+    ) -> R: ...
     @overload
     async def call(
-        self, namespace: str, process_id: str, name: str, args: Any = None, **options: Unpack[Options]
+        self, function: PlainAny[R], process_id: str, /, **options: Unpack[CallOptions]
+    ) -> R: ...
+    @overload
+    async def call(
+        self, namespace: str, process_id: str, name: str, args: Any = None, **options: Unpack[CallOptions]
     ) -> Any: ...
     async def call(  # type: ignore[misc] # ArgumentsMissing cannot be awaited
         self,
@@ -200,40 +216,42 @@ class Requesting:
         *,
         idempotency_key: str | None = None,
         context: Any = None,
+        expires: timedelta | None = None,
         timeout: Timeout = None,
     ) -> Any:
         """Run a call on a process, after those accepted before it, and return the handler's answer.
 
-        Raise ProcessNotFound, ProcessBroken if the process is broken or breaks before the call runs,
-        Rejected, HandlerFailed, ReplyTimeout after `timeout` (the call still runs), CallCycle if a handler
-        would wait for itself, IdempotencyConflict, RequestLost, InvalidRequest, NamespaceNotFound, and
+        If it has not begun `expires` after its acceptance, it is refused. Raise Expired for that,
+        ProcessNotFound, ProcessBroken if the process is broken or breaks before the call runs, Rejected,
+        HandlerFailed, ReplyTimeout after `timeout` (the call still runs), CallCycle if a handler would wait
+        for itself, IdempotencyConflict, RequestLost, InvalidRequest, NamespaceNotFound, and
         StorageUnavailable.
         """
         namespace, name, args, read = call_of(namespace, name, args)
         request = self._dispatcher.make(
-            TaskType.CALL, namespace, process_id, args, idempotency_key, context, name
+            TaskType.CALL, namespace, process_id, args, idempotency_key, context, name, expires=expires
         )
         return await self._dispatcher.ask(request, timeout, read)
 
     @overload
     async def notify(
-        self, function: Plain[A, Any], process_id: str, args: A, /, **options: Unpack[Options]
+        self, function: Plain[A, Any], process_id: str, args: A, /, **options: Unpack[CallOptions]
     ) -> None: ...
     @overload
     async def notify(
-        self, function: PlainAlone[Any], process_id: str, /, **options: Unpack[Options]
+        self, function: PlainAlone[Any], process_id: str, /, **options: Unpack[CallOptions]
     ) -> None: ...
     @overload
     def notify(
-        self, function: Plain[Any, Any], process_id: str, /, **options: Unpack[Options]
+        self, function: Plain[Any, Any], process_id: str, /, **options: Unpack[CallOptions]
     ) -> ArgumentsMissing: ...
     @overload
     async def notify(
-        self, function: PlainAny[Any], process_id: str, /, **options: Unpack[Options]
+        self, function: PlainAny[Any], process_id: str, /, **options: Unpack[CallOptions]
     ) -> None: ...
     @overload
     async def notify(
-        self, namespace: str, process_id: str, name: str, args: Any = None, **options: Unpack[Options]
+        self, namespace: str, process_id: str, name: str, args: Any = None, **options: Unpack[CallOptions]
     ) -> None: ...
     async def notify(  # type: ignore[misc] # ArgumentsMissing cannot be awaited
         self,
@@ -244,16 +262,18 @@ class Requesting:
         *,
         idempotency_key: str | None = None,
         context: Any = None,
+        expires: timedelta | None = None,
         timeout: Timeout = None,
     ) -> None:
         """Put a call into the mailbox and return once it is accepted.
 
-        `timeout` bounds that alone. Raise ProcessNotFound, ProcessBroken, IdempotencyConflict, and
-        StorageUnavailable if the call is not accepted in time.
+        `timeout` bounds that alone. Not begun `expires` later, it is refused, as its trace shows. Raise
+        ProcessNotFound, ProcessBroken, IdempotencyConflict, and StorageUnavailable if the call is not
+        accepted in time.
         """
         namespace, name, args, _ = call_of(namespace, name, args)
         request = self._dispatcher.make(
-            TaskType.NOTIFY, namespace, process_id, args, idempotency_key, context, name
+            TaskType.NOTIFY, namespace, process_id, args, idempotency_key, context, name, expires=expires
         )
         await self._dispatcher.submit(request, timeout)
 

@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 from typing import Any, NamedTuple, assert_never
 
 from progressor.errors import (
+    Expired,
     HandlerFailed,
     IdempotencyConflict,
     InvalidRequest,
@@ -66,7 +67,7 @@ class TraceEntry:
     """One task of a trace, its values decoded as its namespace has them. `name` is the call's.
 
     `redoes` is the task that it runs again, `redone_by` the one that runs it again. Of a recurring timer
-    `args` is the rule.
+    `args` is the rule. `expires_at` is None for a request without an expiry.
     """
 
     task_id: int
@@ -87,6 +88,7 @@ class TraceEntry:
     events: tuple[Event, ...]
     redoes: int | None = None
     redone_by: int | None = None
+    expires_at: datetime | None = None
 
     @classmethod
     def of(cls, row: TaskRow, wire: Wire) -> TraceEntry:
@@ -114,6 +116,7 @@ class TraceEntry:
             events=tuple(map(wire.event, row.events)),
             redoes=redone_with(row.idempotency_key),
             redone_by=row.redone_by,
+            expires_at=row.expires_at,
         )
 
 
@@ -218,4 +221,5 @@ def response_of(
         raise HandlerFailed(namespace, process_id, error=answer.error or "unknown error")
     if rejection.invalid:
         raise InvalidRequest(rejection.reason, field=rejection.details.get("field"))
-    raise Rejected(namespace, process_id, reason=rejection.reason, details=dict(rejection.details))
+    refused = Expired if rejection.expired else Rejected
+    raise refused(namespace, process_id, reason=rejection.reason, details=dict(rejection.details))

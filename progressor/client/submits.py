@@ -6,6 +6,7 @@ fingerprint of its task.
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 from progressor.client.requests import SIMPLE_REPAIR, Asks, Timeout
@@ -53,6 +54,7 @@ class Submitting:
         *,
         idempotency_key: str | None = None,
         context: Any = None,
+        expires: timedelta | None = None,
         timeout: Timeout = None,
     ) -> Receipt:
         """Submit what `call` sends, and return its receipt once it is accepted.
@@ -61,7 +63,7 @@ class Submitting:
         StorageUnavailable if it is not accepted in time.
         """
         request = self._dispatcher.make(
-            TaskType.CALL, namespace, process_id, args, idempotency_key, context, name
+            TaskType.CALL, namespace, process_id, args, idempotency_key, context, name, expires=expires
         )
         return await self._dispatcher.submit(request, timeout)
 
@@ -74,11 +76,12 @@ class Submitting:
         *,
         idempotency_key: str | None = None,
         context: Any = None,
+        expires: timedelta | None = None,
         timeout: Timeout = None,
     ) -> Receipt:
         """Do as `notify`, with the same errors, and return a receipt."""
         request = self._dispatcher.make(
-            TaskType.NOTIFY, namespace, process_id, args, idempotency_key, context, name
+            TaskType.NOTIFY, namespace, process_id, args, idempotency_key, context, name, expires=expires
         )
         return await self._dispatcher.submit(request, timeout)
 

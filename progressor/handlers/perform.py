@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
+from datetime import UTC, datetime
 from functools import partial
 from traceback import walk_tb
 from typing import Any, Final
@@ -39,10 +40,13 @@ async def perform(
 ) -> Outcome:
     """Run the handler for as long as `deadlines` allow, and return its outcome.
 
+    A request that expired before it began is refused here, whoever begins it, and runs nothing.
     NoThread: it did not begin. CancelledError and KeyboardInterrupt pass if they stop the worker.
     """
     if task.task_type is TaskType.REMOVE:
         return _REMOVED
+    if task.expires_at is not None and _has_expired(task, task.expires_at):
+        return _expired(task.expires_at)
     deadline = Deadline(deadlines, task)
     outcome: Outcome
     try:
@@ -81,6 +85,16 @@ def _outcome(error: BaseException, task: Task, *, seconds: float | None) -> Outc
                 return _invalid(error)
     _log_failure(task)
     return _failure(error) if seconds is None else _timed_out(seconds)
+
+
+def _has_expired(task: Task, at: datetime) -> bool:
+    """Return whether a request begins too late; one whose worker was lost has begun before."""
+    return task.attempts_count == 0 and task.running_time is not None and task.running_time >= at
+
+
+def _expired(at: datetime) -> Rejection:
+    when = at.astimezone(UTC).isoformat()
+    return Rejection(f"it was not begun by {when}", {"expires_at": when}, expired=True)
 
 
 def _invalid(error: InvalidRequest) -> Rejection:

@@ -58,6 +58,7 @@ def request_columns(requests: Sequence[Request]) -> Columns:
         "reply_to": bigints([r.reply_to for r in requests]),
         "worker_id": bigints([r.worker_id for r in requests]),
         "lease": bigints([r.lease for r in requests]),
+        "expires": bigints([None if r.expires is None else microseconds(r.expires) for r in requests]),
     }
 
 

@@ -214,6 +214,7 @@ def _task_of(
         worker_id=worker_id,
         lease=request.lease,
         request_hash=request.request_hash,
+        expires_at=None if request.expires is None else scheduled_time + request.expires,
     )
 
 
@@ -255,6 +256,7 @@ def claimed_of(row: Row) -> Claimed:
         worker_id=row["worker_id"],
         lease=row["lease"],
         request_hash=row["request_hash"],
+        expires_at=row["expires_at"],
     )
     return Claimed(task, snapshot_of(task.namespace, task.process_id, row, timers_of(task, row)))
 
@@ -282,6 +284,7 @@ def saved_of(step: Step, row: Row, cancelled: tuple[TaskRef, ...]) -> Saved:
             worker_id=step.task.worker_id,
             lease=step.task.lease + 1,
             request_hash=row["request_hash"],
+            expires_at=row["expires_at"],
         )
         due = None
         if "timer_type" in row:

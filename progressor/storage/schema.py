@@ -56,11 +56,6 @@ _TIMER = "task_type IN ('timeout', 'remove')"
 # The number in another spelling, for indexes beside the primary key: the planner cannot answer a look-up by
 # it with the primary key, by reading all rows of the process, whatever the statistics say.
 _PROCESS_NO = text("(process_no + 0)")
-_LARGE = {
-    "autovacuum_vacuum_scale_factor": "0.02",
-    "autovacuum_vacuum_threshold": "1000",
-    "autovacuum_vacuum_cost_delay": "0",
-}
 
 
 def _timestamp(name: str, *, nullable: bool = False, default: bool = False) -> Column[object]:
@@ -170,7 +165,7 @@ processes = Table(
         postgresql_where=text("metadata <> '{}'::jsonb"),
     ),
     # A step rewrites the row in place: room on the page keeps the update off the indexes.
-    postgresql_with={"fillfactor": "70", **_LARGE},
+    postgresql_with={"fillfactor": "70", **storage_parameters.LARGE},
 )
 
 removed_processes = Table(
@@ -237,6 +232,8 @@ tasks = Table(
     Column("request_hash", LargeBinary),
     Column("args", LargeBinary),
     Column("context", LargeBinary),
+    # Not begun by then, a request is refused; NULL for most.
+    _timestamp("expires_at", nullable=True),
     PrimaryKeyConstraint("process_no", "task_id"),
     CheckConstraint(
         "(finished_time IS NOT NULL) = (status IN ('finished', 'error', 'cancelled'))",
@@ -251,17 +248,8 @@ tasks = Table(
         postgresql_where=text("idempotency_key IS NOT NULL"),
     ),
     # Inserted, perhaps claimed, finished: all versions on one page (HOT) if half of it is left free.
-    postgresql_with={"fillfactor": "50", **_LARGE},
+    postgresql_with={"fillfactor": "50", **storage_parameters.LARGE},
 )
-
-_HOT = {
-    "fillfactor": "70",
-    "autovacuum_vacuum_scale_factor": "0.0",
-    "autovacuum_vacuum_threshold": "1000",
-    "autovacuum_vacuum_cost_delay": "0",
-    # These tables shrink and grow all the time. To cut off an empty end, VACUUM would lock out all others.
-    "vacuum_truncate": "false",
-}
 
 schedule = Table(
     "schedule",
@@ -292,7 +280,7 @@ schedule = Table(
         "task_id",
         postgresql_where=text(f"claimable AND {_TIMER}"),
     ),
-    postgresql_with=_HOT,
+    postgresql_with=storage_parameters.HOT,
 )
 
 running = Table(
@@ -306,7 +294,7 @@ running = Table(
     _timestamp("running_time"),
     Column("task_type", task_type, nullable=False),
     PrimaryKeyConstraint("process_no"),
-    postgresql_with=_HOT,
+    postgresql_with=storage_parameters.HOT,
 )
 
 events = Table(
@@ -396,5 +384,5 @@ bulk_repairs = Table(
     # The task to run again once the repair has ended well; NULL if there is none, or it was.
     Column("redo_task_id", BigInteger),
     comment="Repairs that a bulk has begun and of which it has not seen the end.",
-    postgresql_with=_HOT,
+    postgresql_with=storage_parameters.HOT,
 )

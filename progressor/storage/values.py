@@ -35,9 +35,9 @@ ROOM = 64 << 20
 
 def rejection_json(rejection: Rejection) -> bytes:
     """Return a rejection as JSON."""
-    return to_json(
-        {"reason": rejection.reason, "details": dict(rejection.details), "invalid": rejection.invalid}
-    )
+    facts = {"reason": rejection.reason, "details": dict(rejection.details), "invalid": rejection.invalid}
+    # Older releases, which know no expiry, read all others.
+    return to_json(facts | {"expired": True} if rejection.expired else facts)
 
 
 class TaskKey(NamedTuple):
@@ -111,7 +111,8 @@ class Request(NamedTuple):
 
     With `worker_id` None the caller has no free slot, and the task waits. `reply_to` is the client process
     that waits for the answer; `process_metadata` is that of a process to be created. `redoes` is the ended
-    task that the request runs again: its args and context are copied from there.
+    task that the request runs again: its args and context are copied from there. `expires` counts from its
+    acceptance.
     """
 
     namespace: str
@@ -127,6 +128,7 @@ class Request(NamedTuple):
     process_metadata: Metadata | None = None
     worker_id: int | None = None
     redoes: TaskKey | None = None
+    expires: timedelta | None = None
 
 
 class Continue(NamedTuple):
@@ -208,7 +210,9 @@ class TaskOutcome(NamedTuple):
         """
         rejection = reply.rejection
         if rejection is not None:
-            kind = "invalid request" if rejection.invalid else "rejected"
+            kind = (
+                "expired" if rejection.expired else "invalid request" if rejection.invalid else "rejected"
+            )
             return cls(TaskStatus.ERROR, rejection_json(rejection), f"{kind}: {rejection.reason}")
         if reply.error is not None:
             return cls(TaskStatus.ERROR, None, reply.error)

@@ -54,6 +54,18 @@ def test_the_same_key_does_nothing_twice(ask: Ask, placed: str) -> None:
     assert json.loads(other.err)["error"] == "IdempotencyConflict"
 
 
+def test_a_request_expires(ask: Ask, placed: str) -> None:
+    """Who asks from outside has to wait for a worker, and here does not want to."""
+    assert ask("call", NS, placed, "pay", '{"amount": 1}', "--expires", "PT1H").out == "1\n"
+    late = ask("call", NS, placed, "pay", '{"amount": 1}', "--expires", "0.000001", "--json")
+    assert (late.status, json.loads(late.err)["error"]) == (1, "Expired")
+    assert ask("notify", NS, placed, "pay", '{"amount": 1}', "--expires", "0.000001").status == 0
+    assert ask("call", NS, placed, "pay", '{"amount": 1}').out == "2\n"
+    assert "expired: it was not begun by " in ask("trace", NS, placed).out
+    wrong = ask("call", NS, placed, "pay", '{"amount": 1}', "--expires", "0")
+    assert (wrong.status, "expires must be above 0" in wrong.err) == (2, True)
+
+
 def test_args_come_from_text_file_and_stdin(ask: Ask, placed: str, tmp_path: Path) -> None:
     """All three are JSON, and the context goes along."""
     file = tmp_path / "args.json"

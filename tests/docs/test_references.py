@@ -35,7 +35,7 @@ PUBLIC = """
     TaskCancelled TaskNotEnded TaskNotFound
     ProcessAlreadyExists ProcessBroken ProcessNotBroken RepairConflict Rejected HandlerFailed ReplyTimeout
     RequestLost
-    StorageUnavailable SchemaMismatch StepTransactionError InvalidState InvalidAnswer CallCycle
+    StorageUnavailable SchemaMismatch StepTransactionError InvalidState InvalidAnswer CallCycle Expired
     development_database __version__
 """
 _API = "docs/reference/api.md"

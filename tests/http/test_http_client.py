@@ -46,6 +46,7 @@ ERRORS = [
     errors.RepairConflict(NS, "o1", detail="another repair of it runs or waits"),
     errors.BulkNotFound(7),
     errors.Rejected(NS, "o1", reason="no", details={"day": 1}),
+    errors.Expired(NS, "o1", reason="it was not begun by 2040", details={"expires_at": "2040"}),
     errors.HandlerFailed(NS, "o1", error="KeyError: 1"),
     errors.ReplyTimeout(NS, "o1", idempotency_key="key", task_id=3),
     errors.StorageUnavailable("away"),
@@ -314,6 +315,25 @@ async def test_a_bulk_redoes_as_the_clients_does(client: HttpClient) -> None:
     assert (redo.redoes, broke.redone_by) == (broke.task_id, redo.task_id)
     with pytest.raises(errors.HandlerFailed):
         await client.result(NS, "o1", redo.task_id)
+
+
+async def test_a_request_expires(client: HttpClient) -> None:
+    """The caller gets what a Client's gets; one that begins in time runs."""
+    await client.start(NS, "o1", {"item": "tea"})
+    assert await client.call(NS, "o1", "echo", 1, expires=timedelta(hours=1)) == 1
+    await client.pause(NS)
+    late = await client.submit_call(NS, "o1", "echo", 2, expires=timedelta(microseconds=1))
+    notice = await client.submit_notify(NS, "o1", "echo", 3, expires=timedelta(microseconds=1))
+    await client.resume(NS)
+    for receipt in (late, notice):
+        with pytest.raises(errors.Expired) as refused:
+            await client.answer(receipt)
+    entries = await client.trace(NS, "o1")
+    expired = {entry.task_id: entry.expires_at for entry in entries}[notice.task_id]
+    assert expired is not None
+    assert refused.value.details == {"expires_at": expired.isoformat()}
+    with pytest.raises(errors.InvalidRequest, match="expires must be a timedelta"):
+        await client.call(NS, "o1", "echo", 1, expires=3)  # type: ignore[call-overload]
 
 
 async def test_a_namespace_is_paused_and_resumed(client: HttpClient) -> None:

@@ -110,8 +110,8 @@ async def test_a_call_leaves_what_two_transactions_leave(
     chosen = TIMERS[timer]
     for process_id in ("p1", "p2"):
         await start(storage, process_id, *([] if chosen is None else [set_timer_of(chosen)]))
-    answer = await in_two(storage, request("p1"), DECISIONS[decision])
-    outcome = await fuse_one(storage, request("p2"), DECISIONS[decision])
+    answer = await in_two(storage, request("p1", expires=SECOND), DECISIONS[decision])
+    outcome = await fuse_one(storage, request("p2", expires=SECOND), DECISIONS[decision])
     if isinstance(outcome, Continue):
         # It ends more than its own task, or goes on at once: committed as running, and saved by itself.
         assert decision in ("break", "remove", "replace by one that is due")

@@ -5,7 +5,7 @@ import logging
 import signal
 import threading
 from collections.abc import Awaitable, Callable
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -74,6 +74,31 @@ async def test_reject_is_a_refusal(run: Any) -> None:
     """Reason and details reach the caller as they were given."""
     outcome = await run(raising(Reject("too little", left=3)))
     assert outcome == Rejection("too little", {"left": 3})
+
+
+NOON = datetime(2040, 1, 1, 12, tzinfo=UTC)
+MOMENT = timedelta(microseconds=1)
+
+
+@pytest.mark.parametrize("late", [timedelta(), MOMENT])
+async def test_what_begins_at_its_expiry_is_refused(run: Any, late: timedelta) -> None:
+    """The handler is not asked; the reason says by when it had to begin."""
+    outcome = await run(raising(AssertionError()), running_time=NOON + late, expires_at=NOON)
+    when = "2040-01-01T12:00:00+00:00"
+    assert outcome == Rejection(f"it was not begun by {when}", {"expires_at": when}, expired=True)
+
+
+@pytest.mark.parametrize(
+    "task",
+    [
+        {"running_time": NOON - MOMENT, "expires_at": NOON},
+        {"running_time": NOON + MOMENT, "expires_at": NOON, "attempts_count": 1},
+        {"running_time": NOON},
+    ],
+)
+async def test_what_began_in_time_runs(run: Any, task: dict[str, Any]) -> None:
+    """Also once more after its worker was lost, however late that is."""
+    assert await run(returning(Intent()), **task) == Success(Intent())
 
 
 async def test_details_arrive_as_json(run: Any) -> None:

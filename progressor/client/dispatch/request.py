@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 import hashlib
+from datetime import timedelta
 from typing import Any
 
 from progressor.errors import InvalidRequest, TaskNotEnded
 from progressor.handlers.codec import encode, json_object
-from progressor.inputs import RESERVED, check_key, check_namespace, check_text, new_key, redo_key
+from progressor.inputs import (
+    RESERVED,
+    check_expires,
+    check_key,
+    check_namespace,
+    check_text,
+    new_key,
+    redo_key,
+)
 from progressor.model import Metadata, TaskType, new_lease
 from progressor.storage import AnswerRow, Request
 
@@ -21,6 +30,8 @@ def request_of(
     context: Any,
     name: str | None = None,
     metadata: Metadata | None = None,
+    *,
+    expires: timedelta | None = None,
 ) -> Request:
     """Return a checked request, in plain JSON; raise InvalidRequest, which names what is wrong."""
     check_namespace(namespace)
@@ -40,6 +51,7 @@ def request_of(
         args=plain,
         context=encode(context, field="context"),
         process_metadata=None if metadata is None else json_object(metadata, field="metadata"),
+        expires=check_expires(expires),
     )
 
 

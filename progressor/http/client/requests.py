@@ -6,9 +6,10 @@ its answer is asked for by its task.
 
 from __future__ import annotations
 
+from datetime import timedelta
 from http import HTTPStatus
 from typing import Any, NamedTuple
-from urllib.parse import quote
+from urllib.parse import quote, urlencode
 
 from progressor.client.dispatch.request import request_of
 from progressor.client.requests import SIMPLE_REPAIR, Timeout
@@ -33,6 +34,7 @@ from progressor.inputs import (
     redo_key,
 )
 from progressor.model import LAST_ID, Metadata, TaskType
+from progressor.storage import Request
 
 # The calls that every namespace has have addresses of their own: the method, and the end of the path.
 _TIMERS = {SET_TIMER: ("PATCH", ""), UNSET_TIMER: ("DELETE", ""), FIRE_TIMER: ("POST", "/fire")}
@@ -68,6 +70,8 @@ class HttpDispatcher:
         context: Any,
         name: str | None = None,
         metadata: Metadata | None = None,
+        *,
+        expires: timedelta | None = None,
     ) -> SentRequest:
         """Return a checked request; raise InvalidRequest, which names what is wrong."""
         timer = ""
@@ -76,7 +80,15 @@ class HttpDispatcher:
             # The address names it.
             args = {member: value for member, value in args.items() if member != "timer"} or None
         request = request_of(
-            task_type, namespace, process_id, args, idempotency_key, context, name, metadata
+            task_type,
+            namespace,
+            process_id,
+            args,
+            idempotency_key,
+            context,
+            name,
+            metadata,
+            expires=expires,
         )
         said = {headers.IDEMPOTENCY_KEY: headers.shown_key(request.idempotency_key)}
         if request.context is not None:
@@ -86,7 +98,7 @@ class HttpDispatcher:
         if request.args is not None:
             said["Content-Type"] = headers.BYTES if isinstance(args, bytes) else headers.JSON
         method, path = _place(task_type, name, timer)
-        url = process_url(namespace, process_id) + path
+        url = process_url(namespace, process_id) + path + _query_of(request)
         return SentRequest(
             namespace,
             process_id,
@@ -191,6 +203,13 @@ class HttpDispatcher:
                 # The token may not read the task, which goes on all the same; the cause names the scope.
                 raise late from error
         return value_of(answer, read)
+
+
+def _query_of(request: Request) -> str:
+    """Return the query of a call or notify, with its `?`; empty if it has none."""
+    given = {"expires": None if request.expires is None else request.expires.total_seconds()}
+    stated = {name: value for name, value in given.items() if value is not None}
+    return f"?{urlencode(stated)}" if stated else ""
 
 
 def _task_url(namespace: str, process_id: str, task_id: int, fingerprint: str | None) -> str:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from datetime import timedelta
 from functools import partial
 from inspect import Parameter, signature
 from typing import Annotated, Any, get_type_hints
@@ -20,7 +21,14 @@ from progressor.handlers.codec import rule_of
 from progressor.http.server.problems import Refusal
 from progressor.http.wire.paths import text_of
 from progressor.http.wire.problems import TABLE
-from progressor.inputs import DEFAULT_TIMER, MAX_ID_LENGTH, NAMESPACE_PATTERN, RESERVED, check_timer
+from progressor.inputs import (
+    DEFAULT_TIMER,
+    LONGEST_SECONDS,
+    MAX_ID_LENGTH,
+    NAMESPACE_PATTERN,
+    RESERVED,
+    check_timer,
+)
 from progressor.model import LAST_ID
 
 # The most query parameters of one request.
@@ -89,6 +97,20 @@ Fingerprint = Annotated[
         description="The fingerprint of the request, from the address that its answer gave.",
     ),
 ]
+
+Expires = Annotated[
+    float | None,
+    Field(
+        ge=1e-6,
+        le=LONGEST_SECONDS,
+        description="Seconds from its acceptance in which it must begin; later it is refused as `expired`.",
+    ),
+]
+
+
+def duration_of(seconds: float | None) -> timedelta | None:
+    """Return a duration given in seconds; None for None."""
+    return None if seconds is None else timedelta(seconds=seconds)
 
 
 class Parameters:

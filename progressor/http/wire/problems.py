@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from progressor.errors import (
     BulkNotFound,
     CallCycle,
+    Expired,
     HandlerFailed,
     IdempotencyConflict,
     InvalidRequest,
@@ -87,6 +88,7 @@ TABLE: Mapping[type[ProgressorError], Kind] = {
         "repair-conflict", HTTPStatus.CONFLICT, "The process takes no repair now: ask again"
     ),
     Rejected: Kind("rejected", HTTPStatus.UNPROCESSABLE_ENTITY, "The handler refused the request"),
+    Expired: Kind("expired", HTTPStatus.UNPROCESSABLE_ENTITY, "The request was not begun in time"),
     HandlerFailed: Kind("handler-failed", HTTPStatus.INTERNAL_SERVER_ERROR, "The handler failed"),
     ReplyTimeout: Kind(
         "reply-timeout", HTTPStatus.SERVICE_UNAVAILABLE, "No answer in time; the task goes on"

@@ -69,6 +69,7 @@ class TaskRow:
     last_retry_interval: timedelta | None
     worker_id: str | None
     redone_by: int | None
+    expires_at: datetime | None
     events: tuple[Event, ...]
 
     @property

@@ -18,7 +18,15 @@ from progressor.http.server import bodies, request_body, request_headers
 from progressor.http.server.api_request import ApiRequest
 from progressor.http.server.openapi.operations import ANSWER, REDOES, STARTS, TAKES_ARGS
 from progressor.http.server.operation import Routes
-from progressor.http.server.parameters import CallName, Fingerprint, NamespaceName, ProcessId, TaskId
+from progressor.http.server.parameters import (
+    CallName,
+    Expires,
+    Fingerprint,
+    NamespaceName,
+    ProcessId,
+    TaskId,
+    duration_of,
+)
 from progressor.http.wire import headers
 from progressor.http.wire.models import AcceptedBody
 from progressor.http.wire.paths import PROCESS, process_url
@@ -171,14 +179,19 @@ async def start(request: ApiRequest, namespace: NamespaceName, process_id: Proce
     problems=(409,),
 )
 async def call(
-    request: ApiRequest, namespace: NamespaceName, process_id: ProcessId, name: CallName
+    request: ApiRequest,
+    namespace: NamespaceName,
+    process_id: ProcessId,
+    name: CallName,
+    expires: Expires = None,
 ) -> Response:
     """Take the call's arguments as the body, and run it after those that were accepted before it."""
     asked = await ProcessRequest.read(request, namespace)
     asked.require_key()
     args = await asked.args(TaskType.CALL, name)
+    within = duration_of(expires)
     return await asked.answered(
-        request.server.client.submit_call(namespace, process_id, name, args, **asked.stated)
+        request.server.client.submit_call(namespace, process_id, name, args, expires=within, **asked.stated)
     )
 
 
@@ -192,13 +205,19 @@ async def call(
     problems=(409,),
 )
 async def notify(
-    request: ApiRequest, namespace: NamespaceName, process_id: ProcessId, name: CallName
+    request: ApiRequest,
+    namespace: NamespaceName,
+    process_id: ProcessId,
+    name: CallName,
+    expires: Expires = None,
 ) -> Response:
     """Take the call's arguments as the body. Answer once it is accepted, without what it returns."""
     asked = await ProcessRequest.read(request, namespace, answers_json=True)
     asked.require_key()
     args = await asked.args(TaskType.NOTIFY, name)
-    submitted = request.server.client.submit_notify(namespace, process_id, name, args, **asked.stated)
+    submitted = request.server.client.submit_notify(
+        namespace, process_id, name, args, expires=duration_of(expires), **asked.stated
+    )
     return still_under_way(request, await asked.accepted(submitted), asked.published)
 
 

@@ -17,6 +17,7 @@ SELECT
     i.worker_id,
     i.lease,
     t.request_hash,
+    t.expires_at,
     p.status,
     p.previous_status,
     p.status_changed_at,

@@ -28,12 +28,12 @@ WITH item AS (
             %(namespace)s::text[], %(process_id)s::text[], %(task_type)s::text[],
             %(name)s::text[], %(args)s::bytea[], %(idempotency_key)s::text[],
             %(request_hash)s::bytea[], %(context)s::bytea[], %(reply_to)s::bigint[],
-            %(worker_id)s::bigint[], %(lease)s::bigint[]
+            %(worker_id)s::bigint[], %(lease)s::bigint[], %(expires)s::bigint[]
         ) WITH ORDINALITY AS i (
             namespace, process_id, task_type,
             name, args, idempotency_key,
             request_hash, context, reply_to,
-            worker_id, lease, ord
+            worker_id, lease, expires, ord
         )
     ) AS i
     LEFT JOIN LATERAL (
@@ -107,14 +107,14 @@ placed AS MATERIALIZED (
 new_task AS (
     INSERT INTO progressor.tasks (
         process_no, task_id, task_type, status, scheduled_time, running_time,
-        name, args, idempotency_key, request_hash, context, reply_to, worker_id, lease
+        name, args, idempotency_key, request_hash, context, reply_to, worker_id, lease, expires_at
     )
     SELECT
         process_no, new_id, task_type::progressor.task_type,
         CASE WHEN runs THEN 'running' ELSE 'waiting' END::progressor.task_status,
         now, CASE WHEN runs THEN now END,
         name, args, idempotency_key, request_hash, context, reply_to,
-        CASE WHEN runs THEN worker_id END, lease
+        CASE WHEN runs THEN worker_id END, lease, now + expires * interval '1 microsecond'
     FROM placed
     WHERE accepted
 ),

@@ -307,12 +307,13 @@ SELECT
     t.request_hash,
     coalesce(t.scheduled_time, i.due) AS scheduled_time,
     t.last_retry_interval,
-    t.attempts_count
+    t.attempts_count,
+    t.expires_at
 FROM placed AS i
 LEFT JOIN LATERAL (
     SELECT
         t.name, t.args, t.context, t.reply_to, t.idempotency_key, t.request_hash, t.scheduled_time,
-        t.last_retry_interval, t.attempts_count
+        t.last_retry_interval, t.attempts_count, t.expires_at
     FROM progressor.tasks AS t
     WHERE
         t.process_no = i.process_no
