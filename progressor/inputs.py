@@ -22,6 +22,8 @@ UNSET_TIMER: Final = f"{RESERVED}unset_timer"
 FIRE_TIMER: Final = f"{RESERVED}fire_timer"
 MAX_TIMERS: Final = 32
 """The most timers of one process."""
+HIGHEST_PRIORITY: Final = 10
+"""The highest priority of a request, each step of which is worth a minute of waiting; -10 is the lowest."""
 DEFAULT_TIMER: Final = "default"
 """The timer without a name, where an address needs one; no timer is named so."""
 
@@ -132,6 +134,11 @@ def check_expires(value: object) -> timedelta | None:
             f"expires must be above 0 and at most {LONGEST_DELAY.days} days, not {value}", field="expires"
         )
     return value
+
+
+def check_priority(value: object) -> int:
+    """Return a priority; InvalidRequest if it is none."""
+    return check_count("priority", value, least=-HIGHEST_PRIORITY, most=HIGHEST_PRIORITY)
 
 
 def check_moment(field: str, value: object) -> datetime:

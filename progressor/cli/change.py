@@ -16,6 +16,7 @@ from progressor.cli.options import (
     IdempotencyKey,
     Metadata,
     NamespaceName,
+    Priority,
     ProcessId,
     Timeout,
     Yes,
@@ -46,6 +47,7 @@ def start(
     idempotency_key: IdempotencyKey = None,
     context: Context = None,
     timeout: Timeout = None,
+    priority: Priority = 0,
     json: AsJson = False,
     settings: Settings,
 ) -> None:
@@ -55,7 +57,9 @@ def start(
     common = _common(idempotency_key, context, timeout)
     answer = ask(
         settings,
-        lambda client: client.start(namespace, process_id, given, metadata=of_process, **common),
+        lambda client: client.start(
+            namespace, process_id, given, metadata=of_process, priority=priority, **common
+        ),
     )
     print_answer(answer, f"started {namespace}/{process_id}", machine=json)
 
@@ -71,12 +75,13 @@ def call(
     context: Context = None,
     timeout: Timeout = None,
     expires: Expires = None,
+    priority: Priority = 0,
     json: AsJson = False,
     settings: Settings,
 ) -> None:
     """Run a call on a process, and print its answer."""
     given = read_json(args, "ARGS")
-    common = _common(idempotency_key, context, timeout) | {"expires": read_duration(expires, "--expires")}
+    common = _common(idempotency_key, context, timeout) | _urgency(expires, priority)
     answer = ask(settings, lambda client: client.call(namespace, process_id, name, given, **common))
     print_answer(answer, f"called {name} of {namespace}/{process_id}", machine=json)
 
@@ -92,12 +97,13 @@ def notify(
     context: Context = None,
     timeout: Timeout = None,
     expires: Expires = None,
+    priority: Priority = 0,
     json: AsJson = False,
     settings: Settings,
 ) -> None:
     """Put a call into the mailbox of a process, and wait for no answer."""
     given = read_json(args, "ARGS")
-    common = _common(idempotency_key, context, timeout) | {"expires": read_duration(expires, "--expires")}
+    common = _common(idempotency_key, context, timeout) | _urgency(expires, priority)
     ask(settings, lambda client: client.notify(namespace, process_id, name, given, **common))
     print_answer(None, f"accepted {name} for {namespace}/{process_id}", machine=json)
 
@@ -308,6 +314,10 @@ def _common(idempotency_key: str | None, context: str | None, timeout: str | Non
         "context": read_json(context, "--context"),
         "timeout": read_duration(timeout, "--timeout"),
     }
+
+
+def _urgency(expires: str | None, priority: int) -> dict[str, Any]:
+    return {"expires": read_duration(expires, "--expires"), "priority": priority}
 
 
 def _timer(at: str | None, after: str | None) -> SetTimer | None:

@@ -74,6 +74,10 @@ Expires = Annotated[
     str | None,
     typer.Option("--expires", help="Time in which it must begin, else it is refused: seconds, ISO 8601."),
 ]
+Priority = Annotated[
+    int,
+    typer.Option("--priority", metavar="N", help="-10 to 10: each step is worth a minute of waiting."),
+]
 DatabaseUrl = Annotated[
     str | None,
     typer.Option(

@@ -107,6 +107,8 @@ def _details(entry: TraceEntry) -> Text:
     if entry.events:
         names = ", ".join(short(event.name) or f"#{event.event_id}" for event in entry.events)
         parts.append(Text(f"events: {names}", style="cyan"))
+    if entry.priority:
+        parts.append(Text(f"priority {entry.priority}", style="dim"))
     if entry.expires_at is not None:
         parts.append(Text(f"expires at {clock(entry.expires_at)}", style="dim"))
     if entry.redoes is not None:

@@ -17,12 +17,12 @@ from typing import Any, Literal, ParamSpec, Self, TypeVar
 from progressor import metrics
 from progressor.app.app import App, app_of
 from progressor.client.admin import AdminMethods
+from progressor.client.asks import Timeout
 from progressor.client.bulk_repairs import BulkRepairing
 from progressor.client.dispatch.dispatcher import Dispatcher, namespace_not_found
 from progressor.client.handle import ProcessClient, ProcessHandle
 from progressor.client.imports import import_of
 from progressor.client.reader import Reader
-from progressor.client.requests import Timeout
 from progressor.client.results import Health, Page, TraceEntry
 from progressor.client.tokens import Tokens
 from progressor.config import ConnectionOptions

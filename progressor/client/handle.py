@@ -8,7 +8,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, Literal, ParamSpec, TypeVar, Unpack, overload
 
-from progressor.client.requests import CallOptions, Options, Requesting, StartOptions, Timeout
+from progressor.client.asks import Timeout
+from progressor.client.requests import CallOptions, Options, Requesting, StartOptions
 from progressor.client.results import TraceEntry
 from progressor.client.submits import Submitting
 from progressor.client.timers import Timing

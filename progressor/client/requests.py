@@ -7,9 +7,10 @@ and a function is nothing but an address and the type of its answer.
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import Any, Protocol, TypedDict, Unpack, overload
+from typing import Any, TypedDict, Unpack, overload
 
-from progressor.client.results import Read, Receipt
+from progressor.client.asks import Asks, Timeout
+from progressor.client.results import Read
 from progressor.errors import InvalidRequest
 from progressor.handlers.served import (
     A,
@@ -24,8 +25,6 @@ from progressor.handlers.served import (
     served_by,
 )
 from progressor.model import Metadata, TaskType
-
-Timeout = float | timedelta | None
 
 SIMPLE_REPAIR = "simple_repair"
 """The name of repairs that run no handler."""
@@ -43,62 +42,14 @@ class StartOptions(Options, total=False):
     """The keywords of a start."""
 
     metadata: Metadata | None
+    priority: int
 
 
 class CallOptions(Options, total=False):
     """The keywords of a call or notify."""
 
     expires: timedelta | None
-
-
-class Asks(Protocol):
-    """The dispatcher of a client: it has requests accepted, and waits for their answers."""
-
-    def make(
-        self,
-        task_type: TaskType,
-        namespace: str,
-        process_id: str,
-        args: Any,
-        idempotency_key: str | None,
-        context: Any,
-        name: str | None = None,
-        metadata: Metadata | None = None,
-        *,
-        expires: timedelta | None = None,
-    ) -> Any:
-        """Return a checked request; raise InvalidRequest, which names what is wrong."""
-        ...
-
-    async def ask(self, request: Any, timeout: Timeout, read: Read | None = None) -> Any:
-        """Have a request accepted, wait for its answer, and return it as `read` reads it, or raise."""
-        ...
-
-    async def submit(self, request: Any, timeout: Timeout) -> Receipt:
-        """Have a request accepted, and return its receipt without waiting for its answer."""
-        ...
-
-    async def answer(self, receipt: Receipt, timeout: Timeout) -> Any:
-        """Wait for the answer of a submitted request, and return it or raise its error."""
-        ...
-
-    async def redo_of(
-        self, namespace: str, process_id: str, task_id: int, timeout: Timeout, fingerprint: str | None
-    ) -> Any:
-        """Return the request that runs an ended one again; its `task_type` is None if it is not known."""
-        ...
-
-    async def result(
-        self,
-        namespace: str,
-        process_id: str,
-        task_id: int,
-        timeout: Timeout,
-        *,
-        fingerprint: str | None = None,
-    ) -> Any:
-        """Wait for the answer of any task, and return it or raise its error."""
-        ...
+    priority: int
 
 
 class Requesting:
@@ -162,6 +113,7 @@ class Requesting:
         idempotency_key: str | None = None,
         context: Any = None,
         metadata: Metadata | None = None,
+        priority: int = 0,
         timeout: Timeout = None,
     ) -> Any:
         """Create a process, run its init, and return the init handler's answer.
@@ -171,7 +123,14 @@ class Requesting:
         """
         namespace, read = address_of(namespace, TaskType.INIT)
         request = self._dispatcher.make(
-            TaskType.INIT, namespace, process_id, args, idempotency_key, context, metadata=metadata
+            TaskType.INIT,
+            namespace,
+            process_id,
+            args,
+            idempotency_key,
+            context,
+            metadata=metadata,
+            priority=priority,
         )
         return await self._dispatcher.ask(request, timeout, read)
 
@@ -217,6 +176,7 @@ class Requesting:
         idempotency_key: str | None = None,
         context: Any = None,
         expires: timedelta | None = None,
+        priority: int = 0,
         timeout: Timeout = None,
     ) -> Any:
         """Run a call on a process, after those accepted before it, and return the handler's answer.
@@ -229,7 +189,15 @@ class Requesting:
         """
         namespace, name, args, read = call_of(namespace, name, args)
         request = self._dispatcher.make(
-            TaskType.CALL, namespace, process_id, args, idempotency_key, context, name, expires=expires
+            TaskType.CALL,
+            namespace,
+            process_id,
+            args,
+            idempotency_key,
+            context,
+            name,
+            expires=expires,
+            priority=priority,
         )
         return await self._dispatcher.ask(request, timeout, read)
 
@@ -263,6 +231,7 @@ class Requesting:
         idempotency_key: str | None = None,
         context: Any = None,
         expires: timedelta | None = None,
+        priority: int = 0,
         timeout: Timeout = None,
     ) -> None:
         """Put a call into the mailbox and return once it is accepted.
@@ -273,7 +242,15 @@ class Requesting:
         """
         namespace, name, args, _ = call_of(namespace, name, args)
         request = self._dispatcher.make(
-            TaskType.NOTIFY, namespace, process_id, args, idempotency_key, context, name, expires=expires
+            TaskType.NOTIFY,
+            namespace,
+            process_id,
+            args,
+            idempotency_key,
+            context,
+            name,
+            expires=expires,
+            priority=priority,
         )
         await self._dispatcher.submit(request, timeout)
 

@@ -89,6 +89,7 @@ class TraceEntry:
     redoes: int | None = None
     redone_by: int | None = None
     expires_at: datetime | None = None
+    priority: int = 0
 
     @classmethod
     def of(cls, row: TaskRow, wire: Wire) -> TraceEntry:
@@ -117,6 +118,7 @@ class TraceEntry:
             redoes=redone_with(row.idempotency_key),
             redone_by=row.redone_by,
             expires_at=row.expires_at,
+            priority=row.priority,
         )
 
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any
 
-from progressor.client.requests import SIMPLE_REPAIR, Asks, Timeout
+from progressor.client.asks import Asks, Timeout
+from progressor.client.requests import SIMPLE_REPAIR
 from progressor.client.results import Receipt
 from progressor.model import Metadata, TaskType
 
@@ -33,6 +34,7 @@ class Submitting:
         idempotency_key: str | None = None,
         context: Any = None,
         metadata: Metadata | None = None,
+        priority: int = 0,
         timeout: Timeout = None,
     ) -> Receipt:
         """Submit what `start` sends, and return its receipt once it is accepted.
@@ -41,7 +43,14 @@ class Submitting:
         StorageUnavailable if it is not accepted in time.
         """
         request = self._dispatcher.make(
-            TaskType.INIT, namespace, process_id, args, idempotency_key, context, metadata=metadata
+            TaskType.INIT,
+            namespace,
+            process_id,
+            args,
+            idempotency_key,
+            context,
+            metadata=metadata,
+            priority=priority,
         )
         return await self._dispatcher.submit(request, timeout)
 
@@ -55,6 +64,7 @@ class Submitting:
         idempotency_key: str | None = None,
         context: Any = None,
         expires: timedelta | None = None,
+        priority: int = 0,
         timeout: Timeout = None,
     ) -> Receipt:
         """Submit what `call` sends, and return its receipt once it is accepted.
@@ -63,7 +73,15 @@ class Submitting:
         StorageUnavailable if it is not accepted in time.
         """
         request = self._dispatcher.make(
-            TaskType.CALL, namespace, process_id, args, idempotency_key, context, name, expires=expires
+            TaskType.CALL,
+            namespace,
+            process_id,
+            args,
+            idempotency_key,
+            context,
+            name,
+            expires=expires,
+            priority=priority,
         )
         return await self._dispatcher.submit(request, timeout)
 
@@ -77,11 +95,20 @@ class Submitting:
         idempotency_key: str | None = None,
         context: Any = None,
         expires: timedelta | None = None,
+        priority: int = 0,
         timeout: Timeout = None,
     ) -> Receipt:
         """Do as `notify`, with the same errors, and return a receipt."""
         request = self._dispatcher.make(
-            TaskType.NOTIFY, namespace, process_id, args, idempotency_key, context, name, expires=expires
+            TaskType.NOTIFY,
+            namespace,
+            process_id,
+            args,
+            idempotency_key,
+            context,
+            name,
+            expires=expires,
+            priority=priority,
         )
         return await self._dispatcher.submit(request, timeout)
 

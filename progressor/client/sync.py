@@ -17,9 +17,9 @@ from typing import Any, Concatenate, Generic, NamedTuple, ParamSpec, Self, TypeV
 from weakref import WeakSet
 
 from progressor.app.app import App, app_of
+from progressor.client.asks import Timeout
 from progressor.client.client import Client
 from progressor.client.handle import ProcessHandle
-from progressor.client.requests import Timeout
 from progressor.errors import StorageUnavailable
 from progressor.handlers.codec import Codec
 from progressor.handlers.namespace import Namespace

@@ -9,7 +9,7 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from typing import Any, Unpack
 
-from progressor.client.requests import Asks, Timeout
+from progressor.client.asks import Asks, Timeout
 from progressor.inputs import FIRE_TIMER, SET_TIMER, UNSET_TIMER, check_timer
 from progressor.model import TaskType
 from progressor.timers import Recurring, SetTimer

@@ -59,6 +59,7 @@ def request_columns(requests: Sequence[Request]) -> Columns:
         "worker_id": bigints([r.worker_id for r in requests]),
         "lease": bigints([r.lease for r in requests]),
         "expires": bigints([None if r.expires is None else microseconds(r.expires) for r in requests]),
+        "priority": bigints([r.priority for r in requests]),
     }
 
 

@@ -234,6 +234,8 @@ tasks = Table(
     Column("context", LargeBinary),
     # Not begun by then, a request is refused; NULL for most.
     _timestamp("expires_at", nullable=True),
+    # NULL, which takes no room, means 0.
+    Column("priority", Integer),
     PrimaryKeyConstraint("process_no", "task_id"),
     CheckConstraint(
         "(finished_time IS NOT NULL) = (status IN ('finished', 'error', 'cancelled'))",
@@ -264,12 +266,14 @@ schedule = Table(
     # claim never wades through a long mailbox or the timers of busy processes.
     Column("claimable", Boolean, nullable=False),
     Column("timer", _KeyText, nullable=False, server_default=text("''::text")),
+    # Of a request with a priority, or before one: where it stands among those that may be claimed.
+    _timestamp("order_time", nullable=True),
     PrimaryKeyConstraint("process_no", "task_id"),
     Index("schedule_one_timer", _PROCESS_NO, "timer", unique=True, postgresql_where=text(_TIMER)),
     Index(
         "schedule_calls",
         "namespace_no",
-        "scheduled_time",
+        text("COALESCE(order_time, scheduled_time)"),
         "task_id",
         postgresql_where=text(f"claimable AND {_MAILBOX}"),
     ),

@@ -129,6 +129,7 @@ class Request(NamedTuple):
     worker_id: int | None = None
     redoes: TaskKey | None = None
     expires: timedelta | None = None
+    priority: int = 0
 
 
 class Continue(NamedTuple):

@@ -66,6 +66,18 @@ def test_a_request_expires(ask: Ask, placed: str) -> None:
     assert (wrong.status, "expires must be above 0" in wrong.err) == (2, True)
 
 
+def test_a_request_has_a_priority(ask: Ask, order: str) -> None:
+    """Each command that makes one takes it."""
+    assert ask("start", NS, order, '{"item": "tea"}', "--priority", "-3").status == 0
+    assert ask("call", NS, order, "pay", '{"amount": 1}', "--priority", "5").out == "1\n"
+    assert ask("notify", NS, order, "pay", '{"amount": 1}', "--priority", "10").status == 0
+    found = ask("trace", NS, order, "--json").json
+    assert [entry["priority"] for entry in found] == [-3, 5, 10]
+    assert "priority 5" in ask("trace", NS, order).out
+    wrong = ask("call", NS, order, "pay", '{"amount": 1}', "--priority", "11")
+    assert (wrong.status, "priority must be from -10 to 10" in wrong.err) == (2, True)
+
+
 def test_args_come_from_text_file_and_stdin(ask: Ask, placed: str, tmp_path: Path) -> None:
     """All three are JSON, and the context goes along."""
     file = tmp_path / "args.json"

@@ -336,6 +336,18 @@ async def test_a_request_expires(client: HttpClient) -> None:
         await client.call(NS, "o1", "echo", 1, expires=3)  # type: ignore[call-overload]
 
 
+async def test_a_request_has_a_priority(client: HttpClient) -> None:
+    """It stands in its trace, beside its expiry."""
+    await client.start(NS, "o1", {"item": "tea"}, priority=3)
+    await client.call(NS, "o1", "echo", 1, priority=-10, expires=timedelta(hours=1))
+    await client.notify(NS, "o1", "echo", 1, priority=10)
+    entries = await client.trace(NS, "o1")
+    assert [entry.priority for entry in entries] == [3, -10, 10]
+    assert [entry.expires_at is None for entry in entries] == [True, False, True]
+    with pytest.raises(errors.InvalidRequest, match="priority must be from -10 to 10, not 11"):
+        await client.notify(NS, "o1", "echo", 1, priority=11)
+
+
 async def test_a_namespace_is_paused_and_resumed(client: HttpClient) -> None:
     """Its calls wait until it is resumed, and whoever gives up is told why."""
     await client.start(NS, "o1", {"item": "tea"})

@@ -29,7 +29,7 @@ LANDED = {
     "0009_bulk_redos.py": "1895121457021b4f234971ce7140ffbbdb8accdc99c618435d8a45b34a1a77bd",
     "0010_functions.py": "aeb6defbbf4f63cea58afb0b4e03c8afba9a44eb8404e7c5d32ddfda15ea0fe1",
     "0011_named_timers.py": "9f20e28deea15a8f7c2a351094936a03ba48a4280bcc2834779b041acfad06dc",
-    "0012_expiry_and_priority.py": "419dd9df60394c65b6d928ee8bfbf22e96d35b79f10e0fa15df587b730ecb36c",
+    "0012_expiry_and_priority.py": "6b4645a4bf043da65be327435ad747ded88cdb43cbeb0b1aa224875e0614c0ca",
 }
 LISTED = ROOT / "progressor" / "storage" / "catalog.txt"
 

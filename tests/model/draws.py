@@ -93,10 +93,10 @@ def requests(draw: st.DrawFn, *kinds: TaskType) -> Request:
         fields = {"key": draw(st.sampled_from("kl")), "request_hash": draw(st.sampled_from([b"1", b"2"]))}
     if draw(st.booleans()):
         fields["reply_to"] = CLIENT
-    worker_id = draw(st.none() | workers)
-    return request(
-        process_id, draw(st.sampled_from(kinds)), namespace=namespace, worker_id=worker_id, **fields
-    )
+    worker_id, kind = draw(st.none() | workers), draw(st.sampled_from(kinds))
+    if kind is not TaskType.REPAIR:
+        fields["priority"] = draw(st.sampled_from([0, 0, 0, 1, 10, -10]))
+    return request(process_id, kind, namespace=namespace, worker_id=worker_id, **fields)
 
 
 def batches(*kinds: TaskType, by: Callable[[Request], Any]) -> st.SearchStrategy[list[Request]]:

@@ -22,6 +22,7 @@ WAITING, RUNNING, FINISHED = TaskStatus.WAITING, TaskStatus.RUNNING, TaskStatus.
 DAY, MINUTES = timedelta(days=1), timedelta(minutes=10)
 # The intervals of the default policy.
 SECOND, LONGEST = timedelta(seconds=1), timedelta(minutes=15)
+MINUTE = timedelta(minutes=1)
 TIMER = {False: TaskType.TIMEOUT, True: TaskType.REMOVE}
 
 
@@ -51,6 +52,11 @@ class Task:
     @property
     def key(self) -> tuple[int, int]:
         return self.process.number, self.task_id
+
+    @property
+    def order_time(self) -> datetime:
+        """Its own: each step of its priority is worth a minute."""
+        return self.scheduled_time - MINUTE * (self.request.priority if self.request else 0)
 
     @property
     def reply_to(self) -> int | None:
@@ -110,6 +116,10 @@ class Process:
     @property
     def requests(self) -> list[Task]:
         return [task for task in self.waiting if not task.task_type.is_timer]
+
+    def order_time(self, task: Task) -> datetime:
+        """Where it stands among those that may be claimed: the next one as the most urgent behind it."""
+        return min(each.order_time for each in (self.requests if self.next is task else ()) or (task,))
 
     def timer(self, name: str) -> Task | None:
         timers = (task for task in self.waiting if task.task_type.is_timer)
@@ -407,7 +417,8 @@ class Oracle:
         found = sorted(due, key=_by_time)[: 0 if self.policies[namespace].paused else limit]
         for task in found:
             task.run(worker, lease, now)
-        return found
+        # What was claimed together begins together, and is listed as it was accepted.
+        return sorted(found, key=lambda task: (task.scheduled_time, task.task_id))
 
     def capture(self, key: tuple[int, int], worker: int, lease: int, now: datetime) -> Task | None:
         process = self.alive(key[0])
@@ -569,7 +580,7 @@ class Oracle:
             ],
             "schedule": [
                 (*t.key, t.process.key[0], t.task_type, t.scheduled_time, t.process.next is t,
-                 t.name or "" if t.task_type.is_timer else "")
+                 t.name or "" if t.task_type.is_timer else "", t.process.order_time(t))
                 for t in live if t.status is WAITING
             ],
             "running": [
@@ -599,4 +610,4 @@ def is_plain(decision: Decision, now: datetime) -> bool:
 
 
 def _by_time(task: Task) -> tuple[datetime, int]:
-    return task.scheduled_time, task.task_id
+    return task.process.order_time(task), task.task_id

@@ -49,7 +49,8 @@ ROWS = {
             CASE WHEN task_type IN ('timeout', 'remove') THEN args END AS occurrence
         FROM tasks""",
     "schedule": """
-        SELECT process_no, task_id, n.name, task_type, scheduled_time, claimable, timer
+        SELECT process_no, task_id, n.name, task_type, scheduled_time, claimable, timer,
+            coalesce(order_time, scheduled_time) AS order_time
         FROM schedule LEFT JOIN namespaces AS n USING (namespace_no)""",
     "running": "SELECT process_no, task_id, task_type, worker_id, lease, running_time FROM running",
     "events": "SELECT process_no, event_id, task_id FROM events",

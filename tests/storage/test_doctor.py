@@ -163,6 +163,21 @@ DAMAGES: dict[str, Damage] = {
         (f"UPDATE schedule SET claimable = NOT claimable WHERE {of('mailbox')} AND task_type = 'call'",),
         {"schedule_claimable"},
     ),
+    "a later call that is more urgent": (
+        at("mailbox"),
+        (
+            (
+                "UPDATE schedule SET order_time = scheduled_time - interval '1 minute' "
+                f"WHERE {of('mailbox')} AND task_type = 'call' AND NOT claimable"
+            ),
+        ),
+        {"schedule_in_order"},
+    ),
+    "a timer with a priority": (
+        at("idle"),
+        (f"UPDATE schedule SET order_time = scheduled_time WHERE {of('idle')}",),
+        {"schedule_in_order"},
+    ),
     "a timer blocked by nothing": (
         at("idle"),
         (f"UPDATE schedule SET claimable = FALSE WHERE {of('idle')}",),

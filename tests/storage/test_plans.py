@@ -556,10 +556,64 @@ CLAIMS = {
 }
 
 
+def sorts(plan: Plan, *, above: bool = False) -> Iterator[str]:
+    """The sorts of what is read by the index of requests, which has them in the order of claims."""
+    if above and plan.get("Index Name") == "schedule_calls":
+        yield plan["Index Cond"]
+    is_sort = plan["Node Type"] in ("Sort", "Incremental Sort")
+    for child in plan.get("Plans", ()):
+        # A part of WITH is sorted by itself, and what is claimed once more.
+        apart = child["Parent Relationship"] == "InitPlan"
+        yield from sorts(child, above=not apart and (above or is_sort))
+
+
+def hurry(tables: Tables) -> None:
+    """Give some requests that wait a priority, and most of them the same."""
+    tables.execute(
+        """
+        UPDATE schedule SET order_time = scheduled_time - CASE process_no %% 40 WHEN 0 THEN -10 ELSE 5 END
+            * interval '1 minute'
+        WHERE task_type = 'call' AND process_no %% 8 = 0
+        """
+    )
+
+
+@pytest.mark.parametrize("filled", [fill, fill_one], ids=["many", "one"])
+@pytest.mark.parametrize("session_state", [True, False], ids=["session", "stateless"])
+async def test_requests_are_read_in_the_order_of_claims(
+    dsn: str,
+    hot: dict[str, Params],
+    tables: Tables,
+    filled: Callable[[Tables], None],
+    session_state: bool,
+) -> None:
+    """Nothing is sorted before it is claimed, whatever is known of the tables."""
+    names = ("search_calls", "search_served_calls", "due_calls", "backlog", "waiting")
+    claims = {name: hot[name] for name in names}
+
+    async def sorted_now() -> list[str]:
+        found = await plans(dsn, claims, session_state=session_state)
+        assert all("schedule_calls" in str(plan) for plan in found.values())
+        return [condition for plan in found.values() for condition in sorts(plan)]
+
+    assert await sorted_now() == []
+    filled(tables)
+    assert await sorted_now() == []
+    hurry(tables)
+    assert await sorted_now() == []
+    tables.execute("ANALYZE")
+    assert await sorted_now() == []
+
+
+@pytest.mark.parametrize("urgent", [False, True], ids=["plain", "urgent"])
 @pytest.mark.parametrize("name", list(CLAIMS))
-async def test_cost_of_a_claim(dsn: str, hot: dict[str, Params], tables: Tables, name: str) -> None:
+async def test_cost_of_a_claim(
+    dsn: str, hot: dict[str, Params], tables: Tables, name: str, urgent: bool
+) -> None:
     """A claim reads about as many rows as it takes, however many wait, are blocked, or not due."""
     fill(tables)
+    if urgent:
+        hurry(tables)
     values = {"namespace": f"'{NS}'", "worker_id": "1", "now": f"'{T0}'"} | CLAIMS[name]
     connections = SessionPool(dsn, limit=1)
     async with connections.acquire() as session:

@@ -12,9 +12,9 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any, assert_never
 
+from progressor.client.asks import Timeout
 from progressor.client.dispatch.acceptor import Accepted, Acceptor
 from progressor.client.dispatch.request import redo_request, request_of
-from progressor.client.requests import Timeout
 from progressor.client.results import Read, Receipt, response_of
 from progressor.errors import (
     NamespaceNotFound,

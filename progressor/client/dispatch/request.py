@@ -13,6 +13,7 @@ from progressor.inputs import (
     check_expires,
     check_key,
     check_namespace,
+    check_priority,
     check_text,
     new_key,
     redo_key,
@@ -32,6 +33,7 @@ def request_of(
     metadata: Metadata | None = None,
     *,
     expires: timedelta | None = None,
+    priority: int = 0,
 ) -> Request:
     """Return a checked request, in plain JSON; raise InvalidRequest, which names what is wrong."""
     check_namespace(namespace)
@@ -52,6 +54,7 @@ def request_of(
         context=encode(context, field="context"),
         process_metadata=None if metadata is None else json_object(metadata, field="metadata"),
         expires=check_expires(expires),
+        priority=check_priority(priority),
     )
 
 

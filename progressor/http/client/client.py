@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 
 import httpx
 
+from progressor.client.asks import Timeout
 from progressor.client.handle import ProcessClient, ProcessHandle
 from progressor.client.imports import check_import, event_parts, timers_of
-from progressor.client.requests import Timeout
 from progressor.client.results import Health, Page, Published, TraceEntry
 from progressor.errors import InvalidRequest, StorageUnavailable
 from progressor.handlers.codec import decode, encode_json, json_object

@@ -11,8 +11,9 @@ from http import HTTPStatus
 from typing import Any, NamedTuple
 from urllib.parse import quote, urlencode
 
+from progressor.client.asks import Timeout
 from progressor.client.dispatch.request import request_of
-from progressor.client.requests import SIMPLE_REPAIR, Timeout
+from progressor.client.requests import SIMPLE_REPAIR
 from progressor.client.results import Read, Receipt
 from progressor.errors import InvalidRequest, ReplyTimeout
 from progressor.handlers.codec import encode_json
@@ -72,6 +73,7 @@ class HttpDispatcher:
         metadata: Metadata | None = None,
         *,
         expires: timedelta | None = None,
+        priority: int = 0,
     ) -> SentRequest:
         """Return a checked request; raise InvalidRequest, which names what is wrong."""
         timer = ""
@@ -89,6 +91,7 @@ class HttpDispatcher:
             name,
             metadata,
             expires=expires,
+            priority=priority,
         )
         said = {headers.IDEMPOTENCY_KEY: headers.shown_key(request.idempotency_key)}
         if request.context is not None:
@@ -206,8 +209,9 @@ class HttpDispatcher:
 
 
 def _query_of(request: Request) -> str:
-    """Return the query of a call or notify, with its `?`; empty if it has none."""
-    given = {"expires": None if request.expires is None else request.expires.total_seconds()}
+    """Return the query of a start, call or notify, with its `?`; empty if it has none."""
+    seconds = None if request.expires is None else request.expires.total_seconds()
+    given = {"expires": seconds, "priority": request.priority or None}
     stated = {name: value for name, value in given.items() if value is not None}
     return f"?{urlencode(stated)}" if stated else ""
 

@@ -12,7 +12,7 @@ from urllib.parse import urlencode
 
 import httpx
 
-from progressor.client.requests import Timeout
+from progressor.client.asks import Timeout
 from progressor.errors import InvalidRequest, RequestLost, StorageUnavailable
 from progressor.http.client.decode import error_of, is_accepted
 from progressor.http.client.exchange import Answer, Asking, HttpxTransport, NoAnswer, Transport

@@ -23,6 +23,7 @@ from progressor.http.wire.paths import text_of
 from progressor.http.wire.problems import TABLE
 from progressor.inputs import (
     DEFAULT_TIMER,
+    HIGHEST_PRIORITY,
     LONGEST_SECONDS,
     MAX_ID_LENGTH,
     NAMESPACE_PATTERN,
@@ -104,6 +105,15 @@ Expires = Annotated[
         ge=1e-6,
         le=LONGEST_SECONDS,
         description="Seconds from its acceptance in which it must begin; later it is refused as `expired`.",
+    ),
+]
+
+Priority = Annotated[
+    int,
+    Field(
+        ge=-HIGHEST_PRIORITY,
+        le=HIGHEST_PRIORITY,
+        description="Each step is worth a minute of waiting: a higher one is begun earlier.",
     ),
 ]
 

@@ -70,6 +70,7 @@ class TaskRow:
     worker_id: str | None
     redone_by: int | None
     expires_at: datetime | None
+    priority: int
     events: tuple[Event, ...]
 
     @property

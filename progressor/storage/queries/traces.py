@@ -78,7 +78,7 @@ def task_row(row: Row, made: Sequence[Event]) -> TaskRow:
     fields = {name: row[name] for name in TaskRow.__dataclass_fields__ if name != "events"}
     fields["task_type"] = TaskType(row["task_type"])
     fields["status"] = TaskStatus(row["status"])
-    fields["attempts_count"] = row["attempts_count"] or 0
+    fields["attempts_count"], fields["priority"] = row["attempts_count"] or 0, row["priority"] or 0
     if fields["task_type"].is_timer and row["is_blocked"]:
         fields["status"] = TaskStatus.HELD if row["is_broken"] else TaskStatus.BLOCKED
     if row["worker_id"] is not None:

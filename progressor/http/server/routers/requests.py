@@ -23,6 +23,7 @@ from progressor.http.server.parameters import (
     Expires,
     Fingerprint,
     NamespaceName,
+    Priority,
     ProcessId,
     TaskId,
     duration_of,
@@ -158,13 +159,17 @@ def task_url(task: Receipt) -> str:
     answers={201: _ANSWER, 200: ("The answer of the start that this one repeats.", ANSWER), 202: _ACCEPTED},
     problems=(409,),
 )
-async def start(request: ApiRequest, namespace: NamespaceName, process_id: ProcessId) -> Response:
+async def start(
+    request: ApiRequest, namespace: NamespaceName, process_id: ProcessId, priority: Priority = 0
+) -> Response:
     """Take the init handler's arguments as the body, and metadata as JSON in `Progressor-Metadata`."""
     asked = await ProcessRequest.read(request, namespace)
     metadata = request_headers.json_of(request.headers, headers.METADATA, "metadata")
     args = await asked.args(TaskType.INIT)
     return await asked.answered(
-        request.server.client.submit_start(namespace, process_id, args, metadata=metadata, **asked.stated),
+        request.server.client.submit_start(
+            namespace, process_id, args, metadata=metadata, priority=priority, **asked.stated
+        ),
         created=True,
     )
 
@@ -184,15 +189,14 @@ async def call(
     process_id: ProcessId,
     name: CallName,
     expires: Expires = None,
+    priority: Priority = 0,
 ) -> Response:
     """Take the call's arguments as the body, and run it after those that were accepted before it."""
     asked = await ProcessRequest.read(request, namespace)
     asked.require_key()
     args = await asked.args(TaskType.CALL, name)
-    within = duration_of(expires)
-    return await asked.answered(
-        request.server.client.submit_call(namespace, process_id, name, args, expires=within, **asked.stated)
-    )
+    how = {"expires": duration_of(expires), "priority": priority, **asked.stated}
+    return await asked.answered(request.server.client.submit_call(namespace, process_id, name, args, **how))
 
 
 @routes.add(
@@ -210,13 +214,14 @@ async def notify(
     process_id: ProcessId,
     name: CallName,
     expires: Expires = None,
+    priority: Priority = 0,
 ) -> Response:
     """Take the call's arguments as the body. Answer once it is accepted, without what it returns."""
     asked = await ProcessRequest.read(request, namespace, answers_json=True)
     asked.require_key()
     args = await asked.args(TaskType.NOTIFY, name)
     submitted = request.server.client.submit_notify(
-        namespace, process_id, name, args, expires=duration_of(expires), **asked.stated
+        namespace, process_id, name, args, expires=duration_of(expires), priority=priority, **asked.stated
     )
     return still_under_way(request, await asked.accepted(submitted), asked.published)
 

@@ -33,7 +33,7 @@ FROM
             WHERE
                 s.namespace_no = at.namespace_no AND s.claimable
                 AND s.task_type IN ('init', 'call', 'notify', 'repair')
-            ORDER BY s.scheduled_time, s.task_id
+            ORDER BY coalesce(s.order_time, s.scheduled_time), s.task_id
             LIMIT %(most)s::bigint
         ) AS c
     ) AS calls,

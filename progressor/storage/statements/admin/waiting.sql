@@ -29,7 +29,7 @@ WITH head AS MATERIALIZED (
             )
             AND s.claimable
             AND s.task_type IN ('init', 'call', 'notify', 'repair')
-        ORDER BY s.scheduled_time, s.task_id
+        ORDER BY coalesce(s.order_time, s.scheduled_time), s.task_id
         LIMIT %(heads)s::bigint
     )
 ),

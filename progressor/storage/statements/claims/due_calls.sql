@@ -9,5 +9,5 @@ WHERE
     )
     AND s.claimable
     AND s.task_type IN ('init', 'call', 'notify', 'repair')
-ORDER BY s.scheduled_time, s.task_id
+ORDER BY coalesce(s.order_time, s.scheduled_time), s.task_id
 LIMIT %(limit)s::bigint

@@ -1,4 +1,5 @@
--- Claim the oldest waiting init, call, notify and repair tasks of processes on which nothing runs.
+-- Claim the next waiting init, call, notify and repair tasks of processes on which nothing runs, by the
+-- order of their times and priorities.
 -- Row locks skip rows that others hold, so a claim never waits, and what it reads is what it locked. The row
 -- in running is written first; only tasks that were captured leave the schedule.
 WITH due AS MATERIALIZED (
@@ -13,7 +14,7 @@ WITH due AS MATERIALIZED (
         WHERE
             -- include claimable
             AND s.task_type IN ('init', 'call', 'notify', 'repair')
-        ORDER BY s.scheduled_time, s.task_id
+        ORDER BY coalesce(s.order_time, s.scheduled_time), s.task_id
         LIMIT %(limit)s::bigint
         FOR NO KEY UPDATE OF p, s SKIP LOCKED
     ) AS d

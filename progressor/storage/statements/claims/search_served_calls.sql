@@ -1,7 +1,7 @@
--- As search_calls, but leave tasks for some functions to other workers. It looks at the oldest tasks only:
+-- As search_calls, but leave tasks for some functions to other workers. It looks at the first tasks only:
 -- behind many that are left, others wait until the workers that serve these have taken them.
 --
---   looked, served              the oldest tasks, and those of them that are not left to others
+--   looked, served              the first tasks, and those of them that are not left to others
 --   due, captured               the tasks that are claimed, locked, and written to running
 --   started, taken              their rows, and that they leave the schedule
 WITH looked AS MATERIALIZED (
@@ -10,7 +10,7 @@ WITH looked AS MATERIALIZED (
     WHERE
         -- include claimable
         AND s.task_type IN ('init', 'call', 'notify', 'repair')
-    ORDER BY s.scheduled_time, s.task_id
+    ORDER BY coalesce(s.order_time, s.scheduled_time), s.task_id
     LIMIT %(limit)s::bigint + 1000
 ),
 
@@ -44,7 +44,7 @@ due AS MATERIALIZED (
             AND NOT EXISTS (
                 SELECT FROM progressor.running AS r WHERE r.process_no = s.process_no OFFSET 0
             )
-        ORDER BY s.scheduled_time, s.task_id
+        ORDER BY coalesce(s.order_time, s.scheduled_time), s.task_id
         LIMIT %(limit)s::bigint
         FOR NO KEY UPDATE OF p, s SKIP LOCKED
     ) AS d

@@ -8,3 +8,4 @@ WHERE
         SELECT o.ctid FROM progressor.tasks AS o
         WHERE o.process_no = i.process_no AND o.task_id = i.init_id
     )
+RETURNING t.process_no, t.priority

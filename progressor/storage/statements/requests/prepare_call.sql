@@ -7,12 +7,14 @@
 -- process.
 --
 --   item            the request, its process, and the task that has its key; whether it is accepted
---   next            whether it is the next of its process: nothing runs there and none waits before it
+--   next            the first request that waits before it (head); whether it is the next of its process:
+--                   nothing runs there and none waits before it; the highest priority of this batch there
 --   placed          whether it runs at once; the timers of its process
 --
 --   new_task        the accepted requests
 --   runs_now        the tasks that run at once
 --   blocked_timer   the first timer, which is blocked behind it
+--   hastened        the first request that waits, if it is less urgent than those that now wait behind it
 --   waits           the tasks that wait
 WITH item AS (
     SELECT
@@ -28,12 +30,12 @@ WITH item AS (
             %(namespace)s::text[], %(process_id)s::text[], %(task_type)s::text[],
             %(name)s::text[], %(args)s::bytea[], %(idempotency_key)s::text[],
             %(request_hash)s::bytea[], %(context)s::bytea[], %(reply_to)s::bigint[],
-            %(worker_id)s::bigint[], %(lease)s::bigint[], %(expires)s::bigint[]
+            %(worker_id)s::bigint[], %(lease)s::bigint[], %(expires)s::bigint[], %(priority)s::bigint[]
         ) WITH ORDINALITY AS i (
             namespace, process_id, task_type,
             name, args, idempotency_key,
             request_hash, context, reply_to,
-            worker_id, lease, expires, ord
+            worker_id, lease, expires, priority, ord
         )
     ) AS i
     LEFT JOIN LATERAL (
@@ -59,19 +61,29 @@ WITH item AS (
 next AS (
     SELECT
         item.*,
+        head.*,
         item.accepted
-        AND row_number() OVER (PARTITION BY item.process_no, item.accepted ORDER BY item.ord) = 1
+        AND row_number() OVER mailbox = 1
         AND NOT EXISTS (
             SELECT FROM progressor.running AS r WHERE r.process_no = item.process_no OFFSET 0
         )
-        AND NOT EXISTS (
-            SELECT FROM progressor.schedule AS s
-            WHERE
-                s.process_no = item.process_no
-                AND s.task_type IN ('init', 'call', 'notify', 'repair')
-            OFFSET 0
-        ) AS is_next
+        AND head.head_place IS NULL AS is_next,
+        max(item.priority) OVER mailbox AS highest
     FROM item
+    LEFT JOIN LATERAL (
+        SELECT s.ctid AS head_place, s.claimable AS head_waits, coalesce(s.order_time, s.scheduled_time) AS head_time
+        FROM progressor.schedule AS s
+        WHERE
+            item.accepted
+            AND s.process_no = item.process_no
+            AND s.task_type IN ('init', 'call', 'notify', 'repair')
+        ORDER BY s.task_id
+        LIMIT 1
+    ) AS head ON TRUE
+    WINDOW mailbox AS (
+        PARTITION BY item.process_no, item.accepted
+        ORDER BY item.ord ROWS BETWEEN UNBOUNDED PRECEDING AND UNBOUNDED FOLLOWING
+    )
 ),
 
 placed AS MATERIALIZED (
@@ -107,14 +119,16 @@ placed AS MATERIALIZED (
 new_task AS (
     INSERT INTO progressor.tasks (
         process_no, task_id, task_type, status, scheduled_time, running_time,
-        name, args, idempotency_key, request_hash, context, reply_to, worker_id, lease, expires_at
+        name, args, idempotency_key, request_hash, context, reply_to, worker_id, lease, expires_at,
+        priority
     )
     SELECT
         process_no, new_id, task_type::progressor.task_type,
         CASE WHEN runs THEN 'running' ELSE 'waiting' END::progressor.task_status,
         now, CASE WHEN runs THEN now END,
         name, args, idempotency_key, request_hash, context, reply_to,
-        CASE WHEN runs THEN worker_id END, lease, now + expires * interval '1 microsecond'
+        CASE WHEN runs THEN worker_id END, lease, now + expires * interval '1 microsecond',
+        nullif(priority, 0)
     FROM placed
     WHERE accepted
 ),
@@ -133,11 +147,20 @@ blocked_timer AS (
     WHERE i.is_next AND s.ctid = coalesce(i.named_place, i.timer_place)
 ),
 
+hastened AS (
+    UPDATE progressor.schedule AS s
+    SET order_time = i.now - i.highest * interval '1 minute'
+    FROM placed AS i
+    WHERE i.head_waits AND i.head_time > i.now - i.highest * interval '1 minute' AND s.ctid = i.head_place
+),
+
 waits AS (
     INSERT INTO progressor.schedule (
-        process_no, task_id, namespace_no, task_type, scheduled_time, claimable
+        process_no, task_id, namespace_no, task_type, scheduled_time, claimable, order_time
     )
-    SELECT process_no, new_id, namespace_no, task_type::progressor.task_type, now, is_next
+    SELECT
+        process_no, new_id, namespace_no, task_type::progressor.task_type, now, is_next,
+        now - nullif(CASE WHEN is_next THEN highest ELSE priority END, 0) * interval '1 minute'
     FROM placed
     WHERE accepted AND NOT runs
 )

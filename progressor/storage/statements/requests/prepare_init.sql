@@ -22,12 +22,12 @@ WITH item AS MATERIALIZED (
         %(namespace)s::text[], %(process_id)s::text[], %(process_metadata)s::jsonb[],
         %(name)s::text[], %(args)s::bytea[], %(idempotency_key)s::text[],
         %(request_hash)s::bytea[], %(context)s::bytea[], %(reply_to)s::bigint[],
-        %(worker_id)s::bigint[], %(lease)s::bigint[]
+        %(worker_id)s::bigint[], %(lease)s::bigint[], %(priority)s::bigint[]
     ) WITH ORDINALITY AS i (
         namespace, process_id, metadata,
         name, args, idempotency_key,
         request_hash, context, reply_to,
-        worker_id, lease, ord
+        worker_id, lease, priority, ord
     )
     CROSS JOIN LATERAL (
         SELECT n.namespace_no, n.paused FROM progressor.namespaces AS n WHERE n.name = i.namespace OFFSET 0
@@ -47,13 +47,15 @@ made AS MATERIALIZED (
 new_task AS (
     INSERT INTO progressor.tasks (
         process_no, task_id, task_type, status, scheduled_time, running_time,
-        name, args, idempotency_key, request_hash, context, reply_to, worker_id, lease
+        name, args, idempotency_key, request_hash, context, reply_to, worker_id, lease,
+        priority
     )
     SELECT
         process_no, task_id, 'init', CASE WHEN runs THEN 'running' ELSE 'waiting' END::progressor.task_status,
         now, CASE WHEN runs THEN now END,
         name, args, idempotency_key, request_hash, context, reply_to,
-        CASE WHEN runs THEN worker_id END, lease
+        CASE WHEN runs THEN worker_id END, lease,
+        nullif(priority, 0)
     FROM made
 ),
 
@@ -66,9 +68,11 @@ runs_now AS (
 
 waits AS (
     INSERT INTO progressor.schedule (
-        process_no, task_id, namespace_no, task_type, scheduled_time, claimable
+        process_no, task_id, namespace_no, task_type, scheduled_time, claimable, order_time
     )
-    SELECT process_no, task_id, namespace_no, 'init', now, TRUE
+    SELECT
+        process_no, task_id, namespace_no, 'init', now, TRUE,
+        now - nullif(priority, 0) * interval '1 minute'
     FROM made
     WHERE NOT runs
 )

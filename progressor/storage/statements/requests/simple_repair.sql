@@ -59,11 +59,13 @@ init_task AS (
 
 init_waits AS (
     INSERT INTO progressor.schedule (
-        process_no, task_id, namespace_no, task_type, scheduled_time, claimable
+        process_no, task_id, namespace_no, task_type, scheduled_time, claimable, order_time
     )
-    SELECT process_no, init_id, namespace_no, 'init', now, TRUE
-    FROM item
-    WHERE init_id IS NOT NULL
+    SELECT
+        i.process_no, i.init_id, i.namespace_no, 'init', i.now, TRUE,
+        i.now - t.priority * interval '1 minute'
+    FROM item AS i
+    JOIN init_task AS t ON t.process_no = i.process_no
 )
 
 UPDATE progressor.schedule AS s

@@ -40,7 +40,7 @@ WITH item AS MATERIALIZED (
         %(process_no)s::bigint[], %(task_id)s::bigint[], %(worker_id)s::bigint[], %(lease)s::bigint[],
         %(task_type)s::text[], %(name)s::text[], %(args)s::bytea[], %(idempotency_key)s::text[],
         %(request_hash)s::bytea[], %(context)s::bytea[], %(began)s::timestamptz[],
-        %(expires)s::bigint[],
+        %(expires)s::bigint[], %(priority)s::bigint[],
         -- [timers
         %(disposition)s::text[], %(timer)s::text[], %(timer_type)s::text[], %(timer_at)s::timestamptz[],
         %(timer_args)s::bytea[], %(delay)s::bigint[],
@@ -51,7 +51,7 @@ WITH item AS MATERIALIZED (
         process_no, task_id, worker_id, lease,
         task_type, name, args, idempotency_key,
         request_hash, context, began,
-        expires,
+        expires, priority,
         -- [timers
         disposition, timer, timer_type, timer_at,
         timer_args, delay,
@@ -171,14 +171,14 @@ ended_task AS (
     INSERT INTO progressor.tasks (
         process_no, task_id, task_type, status, scheduled_time, running_time, finished_time,
         name, args, idempotency_key, request_hash, context, worker_id, lease, response, error,
-        expires_at
+        expires_at, priority
     )
     SELECT
         process_no, task_id, task_type::progressor.task_type,
         CASE WHEN error IS NULL THEN 'finished' ELSE 'error' END::progressor.task_status,
         began, began, now,
         name, args, idempotency_key, request_hash, context, worker_id, lease, response, error,
-        began + expires * interval '1 microsecond'
+        began + expires * interval '1 microsecond', nullif(priority, 0)
     FROM item
 )
 

@@ -54,7 +54,7 @@ task AS (
     FROM waiting AS g
     WHERE t.process_no = ANY (ARRAY[g.process_no]) AND t.task_id = g.task_id
     RETURNING
-        g.process_no, g.task_id, g.task_type, t.scheduled_time, t.reply_to,
+        g.process_no, g.task_id, g.task_type, t.scheduled_time, t.reply_to, t.priority,
         CASE WHEN g.task_type IN ('timeout', 'remove') THEN coalesce(t.name, '') ELSE '' END AS timer,
         -- The task that comes before it, if one does.
         coalesce(
@@ -64,19 +64,27 @@ task AS (
 
 scheduled AS (
     INSERT INTO progressor.schedule (
-        process_no, task_id, namespace_no, task_type, timer, scheduled_time, claimable
+        process_no, task_id, namespace_no, task_type, timer, scheduled_time, claimable, order_time
     )
     SELECT
-        t.process_no, t.task_id, p.namespace_no, t.task_type, t.timer, t.scheduled_time, t.first_id IS NULL
-    FROM task AS t
+        s.process_no, s.task_id, p.namespace_no, s.task_type, s.timer, s.scheduled_time, s.first_id IS NULL,
+        CASE WHEN s.task_type NOT IN ('timeout', 'remove') THEN least(
+            s.scheduled_time - coalesce(s.priority, 0) * interval '1 minute',
+            -- include most_urgent
+        ) END
+    FROM task AS s
     CROSS JOIN LATERAL (
-        SELECT p.namespace_no FROM progressor.processes AS p WHERE p.process_no = t.process_no OFFSET 0
+        SELECT p.namespace_no FROM progressor.processes AS p WHERE p.process_no = s.process_no OFFSET 0
     ) AS p
 ),
 
 head AS (
     UPDATE progressor.schedule AS s
-    SET claimable = TRUE
+    SET
+        claimable = TRUE,
+        order_time = CASE WHEN s.task_type NOT IN ('timeout', 'remove') THEN
+            -- include most_urgent
+        END
     FROM task AS t
     WHERE s.process_no = ANY (ARRAY[t.process_no]) AND s.task_id = t.first_id
 )

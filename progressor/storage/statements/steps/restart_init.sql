@@ -22,6 +22,10 @@ init_task AS (
     -- include init_waits_again
 )
 
-INSERT INTO progressor.schedule (process_no, task_id, namespace_no, task_type, scheduled_time, claimable)
-SELECT process_no, init_id, namespace_no, 'init', now, FALSE
-FROM item
+INSERT INTO progressor.schedule (
+    process_no, task_id, namespace_no, task_type, scheduled_time, claimable, order_time
+)
+SELECT
+    i.process_no, i.init_id, i.namespace_no, 'init', i.now, FALSE, i.now - t.priority * interval '1 minute'
+FROM item AS i
+JOIN init_task AS t ON t.process_no = i.process_no

@@ -258,7 +258,11 @@ scheduled AS (
 
 resumed AS (
     UPDATE progressor.schedule AS s
-    SET claimable = TRUE
+    SET
+        claimable = TRUE,
+        order_time = CASE WHEN i.call_id IS NOT NULL THEN
+            -- include most_urgent
+        END
     FROM placed AS i
     WHERE
         i.next_id IS NULL
