@@ -28,6 +28,7 @@ from progressor.node.loop_lag import LoopLag
 from progressor.node.node import Node
 from progressor.node.witness import Witness
 from progressor.services.bulk_runner import bulk_runner_on
+from progressor.services.outbox_sweeper import outbox_sweeper_on
 from progressor.services.scanner import scanner_on
 from progressor.services.service import PeriodicService
 from progressor.services.zombie_collector import zombie_collector_on
@@ -117,6 +118,8 @@ class Engine:
                     lease_age=options.lease_age,
                     wake=node.wake_worker,
                 ),
+                wires={each.name: each.wire for each in namespaces},
+                sent=node.courier.ring,
                 options=options,
             )
             workers.append(worker)
@@ -139,7 +142,7 @@ class Engine:
 
     def _services(self, node: Node, witness: Witness, pools: Pools) -> Sequence[PeriodicService]:
         options = self.options
-        services: list[PeriodicService] = []
+        services: list[PeriodicService] = [outbox_sweeper_on(node, options)]
         if options.scanner:
             services.append(scanner_on(node, options, list(pools)))
         if options.zombie_collector:

@@ -150,6 +150,13 @@ BULK_STILL = Gauge(
     "Time since a bulk made progress, while its rate allows it",
     (_NAMESPACE,),
 )
+MESSAGES = Counter(
+    "progressor_messages",
+    "Messages that were delivered to processes of a namespace, or refused there",
+    (_NAMESPACE, "outcome"),
+)
+OUTBOX_WAITING = Gauge("progressor_outbox_waiting", "Messages in the outbox (bounded count)")
+OUTBOX_AGE = Gauge("progressor_outbox_oldest_age_ms", "Age of the oldest message in the outbox")
 BATCH_SIZE = Histogram(
     "progressor_batch_size",
     "Items that shared one transaction",
@@ -205,6 +212,8 @@ def expect(namespace: str) -> None:
         ZOMBIES.labels(namespace, disposition.value)
     for outcome in BULK_OUTCOMES:
         BULK_REPAIRS.labels(namespace, outcome)
+    for outcome in ("delivered", "refused"):
+        MESSAGES.labels(namespace, outcome)
 
 
 def publish_backlog(namespace: str, kind: str, *, waiting: int, oldest_age_ms: float) -> None:
@@ -250,6 +259,12 @@ def forget_bulks(namespace: str) -> None:
     """Drop the gauges of a namespace whose bulks have all ended."""
     BULKS_RUNNING.remove(namespace)
     BULK_STILL.remove(namespace)
+
+
+def publish_outbox(waiting: int, age: timedelta | None) -> None:
+    """Show the messages that wait in the outbox, as a sweeper found them."""
+    OUTBOX_WAITING.set(waiting)
+    OUTBOX_AGE.set(0 if age is None else age.total_seconds() * 1000)
 
 
 class Family(NamedTuple):

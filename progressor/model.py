@@ -17,13 +17,12 @@ from pydantic_core import to_json
 
 from progressor.errors import InvalidRequest
 from progressor.inputs import MAX_ID_LENGTH
+from progressor.messages.message import Message
 from progressor.timers import TimerChange
 from progressor.timers.recurrence import Occurrence, occurrence_of
 
 Metadata = dict[str, Any]
-
-# The largest bigint of PostgreSQL.
-LAST_ID = 2**63 - 1
+LAST_ID = 2**63 - 1  # the largest bigint of PostgreSQL
 
 
 class TaskType(StrEnum):
@@ -159,7 +158,7 @@ class Intent:
     """A handler's answer: what to save and what to reply.
 
     None for `action`, `aux_state` or `metadata` leaves the timers, the state or the metadata as they are.
-    An action that is a tuple changes several timers, each at most once.
+    An action that is a tuple changes several timers, each at most once. `messages` are sent with the save.
     """
 
     events: tuple[Event, ...] = ()
@@ -167,6 +166,7 @@ class Intent:
     response: bytes | None = None
     aux_state: bytes | None = None
     metadata: Metadata | None = None
+    messages: tuple[Message, ...] = ()
 
     @property
     def changes(self) -> tuple[TimerChange, ...]:
@@ -355,6 +355,7 @@ class Decision(NamedTuple):
     timer: TimerChange | None = None
     changes: tuple[TimerChange, ...] = ()
     retry_interval: timedelta | None = None
+    messages: tuple[Message, ...] = ()
 
     @property
     def succeeded(self) -> bool:
@@ -367,6 +368,7 @@ class Decision(NamedTuple):
         size = len(self.aux_state or b"") + len(self.reply.response or b"")
         for event in self.events:
             size += len(event.payload) + metadata_size(event.metadata)
+        size += sum(message.size for message in self.messages)
         return size + metadata_size(self.metadata) if self.metadata else size
 
 

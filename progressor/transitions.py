@@ -235,7 +235,6 @@ EFFECTS: Mapping[Disposition, Effects] = {
     Disposition.REMOVE: Effects(OnTask.ENDS, OnTimer.GONE, OnMailbox.GONE),
 }
 
-
 _ONE_TIMER = (Disposition.REPLACE, Disposition.CANCEL)
 
 
@@ -287,6 +286,7 @@ def _succeeded(process: Snapshot, task: Task, intent: Intent) -> Decision:
         # A removal sets no timer, even if the intent of its step does.
         timer=intent.changes[0] if end.disposition in _ONE_TIMER else None,
         changes=intent.changes if several else (),
+        messages=intent.messages,
     )
 
 

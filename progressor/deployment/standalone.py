@@ -16,6 +16,7 @@ from progressor.loggers import Logger
 from progressor.node.node import Node
 from progressor.node.witness import Witness
 from progressor.services.bulk_runner import bulk_runner_on
+from progressor.services.outbox_sweeper import outbox_sweeper_on
 from progressor.services.scanner import scanner_on
 from progressor.services.service import PeriodicService
 from progressor.services.zombie_collector import zombie_collector_on
@@ -37,8 +38,8 @@ Build = Callable[[Node, EngineOptions], Apart]
 
 
 def scanner_apart(node: Node, options: EngineOptions) -> Apart:
-    """Return a scanner of all namespaces."""
-    return Apart(scanner_on(node, options))
+    """Return a scanner of all namespaces, with a sweeper of the outbox beside it."""
+    return Apart(scanner_on(node, options), beside=outbox_sweeper_on(node, options))
 
 
 def zombie_collector_apart(node: Node, options: EngineOptions) -> Apart:

@@ -5,12 +5,14 @@ Rule: a result that cannot be saved fails its own step, and never the batch in w
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, assert_never
 
 from progressor.config import EngineOptions
 from progressor.errors import InvalidRequest
 from progressor.handlers.codec import json_object
+from progressor.messages.message import MAX_MESSAGES, Message
 from progressor.model import Event, Failure, Intent, Outcome, Rejection, Remove, Success
 from progressor.timers import SetTimer, UnsetTimer
 
@@ -44,6 +46,25 @@ def _check_intent(intent: Intent, options: EngineOptions) -> None:
             field="events",
         )
     options.check_events("events", intent.events)
+    if intent.messages:
+        _check_messages(intent.messages, options)
+
+
+def _check_messages(messages: Sequence[Message], options: EngineOptions) -> None:
+    if len(messages) > MAX_MESSAGES:
+        raise InvalidRequest(
+            f"a step must send at most {MAX_MESSAGES} messages, not {len(messages):,}", field="messages"
+        )
+    for place, message in enumerate(messages):
+        options.check_value(f"messages[{place}].args", message.args)
+        options.check_metadata(f"messages[{place}].metadata", message.metadata)
+    size = sum(message.size for message in messages)
+    if size > options.max_events_bytes:
+        raise InvalidRequest(
+            f"the messages of a step must have at most {options.max_events_bytes:,} bytes together "
+            f"(max_events_bytes), not {size:,}",
+            field="messages",
+        )
 
 
 def an_intent(intent: Any) -> Intent:
@@ -62,12 +83,13 @@ def checked(intent: Any) -> Intent:
     _check_action(given.action)
     _check_bytes("response", given.response)
     _check_bytes("aux_state", given.aux_state)
-    if not given.events and given.metadata is None:
+    if not given.events and given.metadata is None and not given.messages:
         return given
     return replace(
         given,
         events=tuple(map(_checked_event, given.events)),
         metadata=None if given.metadata is None else json_object(given.metadata, field="Intent.metadata"),
+        messages=tuple(map(_checked_message, given.messages)),
     )
 
 
@@ -89,6 +111,16 @@ def _checked_event(event: Any) -> Event:
     if not isinstance(event.payload, bytes):
         raise TypeError(f"Event.payload must be bytes, not {type(event.payload).__name__}")
     return replace(event, metadata=json_object(event.metadata, field="Event.metadata"))
+
+
+def _checked_message(message: Any) -> Message:
+    if not isinstance(message, Message):
+        raise TypeError(f"Intent.messages must hold Messages, not {type(message).__name__}")
+    if message.args is not None and not isinstance(message.args, bytes):
+        raise TypeError(f"Message.args must be bytes or None, not {type(message.args).__name__}")
+    if message.metadata is None:
+        return message
+    return replace(message, metadata=json_object(message.metadata, field="Message.metadata"))
 
 
 def _check_bytes(field: str, value: Any) -> None:

@@ -15,10 +15,11 @@ from pydantic import BaseModel, ValidationError
 from typing_extensions import TypeVar
 
 from progressor.errors import InvalidRequest, InvalidState, named
-from progressor.handlers.codec import JSON, Wire, encode_json, faults, json_object
+from progressor.handlers.codec import JSON, Wire, encode, encode_json, faults, json_object
 from progressor.handlers.state.shape import ANY, StateShape
 from progressor.handlers.state.unknown_fields import UnknownField
 from progressor.inputs import check_text
+from progressor.messages.message import Message
 from progressor.model import Action, Event, Intent, Metadata, ProcessStatus, Remove, Snapshot, Task, Timer
 from progressor.timers import Recurring, SetTimer, TimerChange, UnsetTimer
 
@@ -28,14 +29,15 @@ _UNREAD: Final = object()
 
 
 class Draft:
-    """The draft of an Intent: the timers and events that a typed handler has asked for so far."""
+    """The draft of an Intent: the timers, events and messages of a typed handler so far."""
 
-    __slots__ = ("events", "removes", "timers")
+    __slots__ = ("events", "messages", "removes", "timers")
 
     def __init__(self) -> None:
         self.timers: dict[str, TimerChange] = {}
         self.removes = False
         self.events: list[Event] = []
+        self.messages: list[Message] = []
 
     def change(self, timer: TimerChange) -> None:
         """Set or unset a timer; of several changes of one the last counts, and undoes a removal."""
@@ -57,9 +59,9 @@ class InvalidContext(InvalidRequest):
 class Process(Generic[StateT]):
     """A process as it was when the step began, or when `client.get` read it.
 
-    A typed handler changes it: `state`, `metadata`, `emit`, timers and `remove` are saved with the step.
-    A raw handler returns an Intent instead: `state =`, `emit`, timers and `remove` raise InvalidRequest
-    there. In a client they do so too, and so do `task`, `now` and `context`.
+    A typed handler changes it: `state`, `metadata`, `emit`, `send`, timers and `remove` are saved with the
+    step. A raw handler returns an Intent instead: `state =`, `emit`, `send`, timers and `remove` raise
+    InvalidRequest there. In a client they do so too, and so do `task`, `now` and `context`.
     """
 
     __slots__ = (
@@ -232,6 +234,22 @@ class Process(Generic[StateT]):
         sealed = self._wire.seal(encode_json(body, field=f"event {name}"))
         draft.events.append(Event(sealed, {"name": name}))
 
+    def send(self, namespace: str, process_id: str, name: str, args: Any = None) -> None:
+        """Send a notice to another process, or to this one, once this step is saved: one step there.
+
+        Messages of one process to another arrive in the order in which they were sent. One that cannot be
+        delivered is noted in the log. InvalidRequest for a name that no target has, or arguments that have
+        no JSON form.
+        """
+        plain = encode(args, field="args")
+        self._drafted("send()").messages.append(Message(namespace, process_id, name, plain))
+
+    def send_start(self, namespace: str, process_id: str, args: Any = None) -> None:
+        """Start another process once this step is saved; as `send`. One that exists stays as it is."""
+        plain = encode(args, field="args")
+        message = Message(namespace, process_id, args=plain, kind="start")
+        self._drafted("send_start()").messages.append(message)
+
     def set_timer(
         self,
         name: str = "",
@@ -305,6 +323,7 @@ class WritableProcess(Process[StateT]):
             response=response,
             aux_state=self._changed_state(),
             metadata=self._changed_metadata(),
+            messages=tuple(draft.messages),
         )
 
     def _changed_state(self) -> bytes | None:

@@ -14,12 +14,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from progressor.config import ConnectionOptions
 from progressor.errors import InvalidRequest, StorageUnavailable
+from progressor.node.courier import Courier
 from progressor.node.replies import Replies
 from progressor.node.wakes import Wakes
 from progressor.release import VERSION
 from progressor.storage import (
     Batcher,
     Kind,
+    Outbox,
     SessionPool,
     Signals,
     Storage,
@@ -78,6 +80,8 @@ class Node:
             self._listens_at = with_defaults(url, field="listen_database_url")
         self.signals = self._made_signals() if options.signals else None
         self._wakes = Wakes(self.storage, self.signals, options.lease_age)
+        self.outbox = Outbox(self._connections, patience=options.patience)
+        self.courier = Courier(self.outbox, self._work_waits)
         self.is_connected = False
         self._closed = False
         # The event loop of the caller that connected first; all others must use it.
@@ -204,6 +208,7 @@ class Node:
         # place.
         for batcher in reversed(self._batchers):
             await batcher.stop()
+        await self.courier.stop()
         await self._wakes.stop()
         await self.replies.stop()
         if self.signals is not None:
@@ -214,12 +219,13 @@ class Node:
 
     @property
     def is_idle(self) -> bool:
-        """Return whether no request and no result of a step is on its way to PostgreSQL."""
-        return all(batcher.is_idle for batcher in self._batchers)
+        """Return whether no request, result of a step or message is on its way to PostgreSQL."""
+        return self.courier.is_idle and all(batcher.is_idle for batcher in self._batchers)
 
     async def idle(self) -> None:
-        """Wait until no request and no result of a step is on its way to PostgreSQL."""
+        """Wait until no request, result of a step or message is on its way to PostgreSQL."""
         while not self.is_idle:
+            await self.courier.idle()
             for batcher in self._batchers:
                 await batcher.idle()
 
@@ -231,6 +237,10 @@ class Node:
     def wake(self, namespace: str, kind: Kind = "calls") -> None:
         """Wake one worker of a namespace in which a call waits or a timer is due."""
         self._wakes.wake(namespace, kind)
+
+    def _work_waits(self, namespace: str) -> None:
+        self.ring(namespace, "calls")
+        self.wake(namespace, "calls")
 
     def wake_worker(self, worker_id: int, namespace: str, kind: Kind) -> None:
         """Wake one worker, which may be this process."""

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from progressor.storage.heartbeats import Beats as Beats
     from progressor.storage.notifications import KINDS as KINDS, Kind as Kind, Signals as Signals
     from progressor.storage.operations import Storage as Storage
+    from progressor.storage.outbox import Delivery as Delivery, Outbox as Outbox
     from progressor.storage.own_sql.transactions import (
         StepNotSaved as StepNotSaved,
         StepTransaction as StepTransaction,
@@ -93,6 +94,7 @@ else:
             "heartbeats": "Beats",
             "notifications": "KINDS Kind Signals",
             "operations": "Storage",
+            "outbox": "Delivery Outbox",
             "own_sql.transactions": "StepNotSaved StepTransaction StepTransactions",
             "postgres.dsn": "parsed with_database with_defaults",
             "postgres.pool": "SessionPool",

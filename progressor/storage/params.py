@@ -8,6 +8,7 @@ from typing import Any
 
 from pydantic_core import to_json
 
+from progressor.messages.message import Message
 from progressor.model import Decision, Disposition, Life, Metadata, Task, TaskType
 from progressor.storage.postgres.arrays import (
     bigints,
@@ -132,6 +133,32 @@ def changes_columns(steps: Sequence[Step]) -> Columns:
 
 def _delay_of(timer: TimerChange | None) -> int | None:
     return microseconds(timer.after) if isinstance(timer, SetTimer) and timer.after is not None else None
+
+
+def message_columns(steps: Sequence[Step]) -> Columns:
+    """Return the messages of steps that send some."""
+    sent = [
+        (step.task, place, message)
+        for step in steps
+        for place, message in enumerate(step.decision.messages)
+    ]
+    messages = [message for _, _, message in sent]
+    return {
+        **task_key_columns([task for task, _, _ in sent]),
+        "n": bigints([place for _, place, _ in sent]),
+        "message_type": texts([_message_type(message) for message in messages]),
+        "namespace": texts([message.namespace for message in messages]),
+        "process_id": texts([message.process_id for message in messages]),
+        "name": texts([message.name for message in messages]),
+        "idempotency_key": texts([message.idempotency_key for message in messages]),
+        "request_hash": blobs([message.request_hash for message in messages]),
+        "process_metadata": jsons([json_text(message.metadata or {}) for message in messages]),
+        "args": blobs([message.args for message in messages]),
+    }
+
+
+def _message_type(message: Message) -> TaskType:
+    return TaskType.INIT if message.kind == "start" else TaskType.NOTIFY
 
 
 def _event_columns(steps: Sequence[Step]) -> Columns:

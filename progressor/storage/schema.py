@@ -12,72 +12,43 @@ first, then those of four, then texts: behind a text up to seven bytes are skipp
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from enum import StrEnum
-
 from sqlalchemy import (
     BigInteger,
     Boolean,
     CheckConstraint,
     Column,
-    DateTime,
     Identity,
     Index,
     Integer,
     Interval,
     LargeBinary,
-    MetaData,
     PrimaryKeyConstraint,
     Table,
     Text,
     UniqueConstraint,
     text,
 )
-from sqlalchemy.dialects.postgresql import ARRAY, ENUM, JSONB
+from sqlalchemy.dialects.postgresql import ARRAY, JSONB
 
-from progressor.config import DEFAULT_SCHEMA
-from progressor.model import ProcessStatus, TaskStatus, TaskType
-from progressor.storage import storage_parameters
-
-storage_parameters.backport()
-
-metadata = MetaData(
-    schema=DEFAULT_SCHEMA,
-    naming_convention={
-        "pk": "%(table_name)s_pkey",
-        "ck": "%(table_name)s_%(constraint_name)s_check",
-    },
+from progressor.storage import columns
+from progressor.storage.columns import (
+    EMPTY as _EMPTY,
+    HOT as _HOT,
+    LARGE as _LARGE,
+    KeyText as _KeyText,
+    process_status,
+    task_status,
+    task_type,
+    timestamp as _timestamp,
 )
 
-_NOW = text("now()")
-_EMPTY = text("'{}'::jsonb")
+metadata = columns.metadata
+
 _MAILBOX = "task_type IN ('init', 'call', 'notify', 'repair')"
 _TIMER = "task_type IN ('timeout', 'remove')"
 # The number in another spelling, for indexes beside the primary key: the planner cannot answer a look-up by
 # it with the primary key, by reading all rows of the process, whatever the statistics say.
 _PROCESS_NO = text("(process_no + 0)")
-
-
-def _timestamp(name: str, *, nullable: bool = False, default: bool = False) -> Column[object]:
-    return Column(
-        name, DateTime(timezone=True), nullable=nullable, server_default=_NOW if default else None
-    )
-
-
-# Keys compare by bytes: cheaper than any locale's order, and the same on every server.
-_KeyText = Text(collation="C")
-
-
-def _enum(name: str, labels: Iterable[StrEnum]) -> ENUM:
-    """Return an enum: four bytes in a row, a word in a query, and no other value."""
-    return ENUM(*(label.value for label in labels), name=name, metadata=metadata, create_type=False)
-
-
-process_status = _enum("process_status", ProcessStatus)
-task_type = _enum("task_type", TaskType)
-# In `tasks` a blocked or held timer is waiting; `schedule` has it as not claimable.
-_ONLY_SHOWN = (TaskStatus.BLOCKED, TaskStatus.HELD)
-task_status = _enum("task_status", (status for status in TaskStatus if status not in _ONLY_SHOWN))
 
 namespaces = Table(
     "namespaces",
@@ -165,7 +136,7 @@ processes = Table(
         postgresql_where=text("metadata <> '{}'::jsonb"),
     ),
     # A step rewrites the row in place: room on the page keeps the update off the indexes.
-    postgresql_with={"fillfactor": "70", **storage_parameters.LARGE},
+    postgresql_with={"fillfactor": "70", **_LARGE},
 )
 
 removed_processes = Table(
@@ -250,7 +221,7 @@ tasks = Table(
         postgresql_where=text("idempotency_key IS NOT NULL"),
     ),
     # Inserted, perhaps claimed, finished: all versions on one page (HOT) if half of it is left free.
-    postgresql_with={"fillfactor": "50", **storage_parameters.LARGE},
+    postgresql_with={"fillfactor": "50", **_LARGE},
 )
 
 schedule = Table(
@@ -284,7 +255,7 @@ schedule = Table(
         "task_id",
         postgresql_where=text(f"claimable AND {_TIMER}"),
     ),
-    postgresql_with=storage_parameters.HOT,
+    postgresql_with=_HOT,
 )
 
 running = Table(
@@ -298,7 +269,7 @@ running = Table(
     _timestamp("running_time"),
     Column("task_type", task_type, nullable=False),
     PrimaryKeyConstraint("process_no"),
-    postgresql_with=storage_parameters.HOT,
+    postgresql_with=_HOT,
 )
 
 events = Table(
@@ -388,5 +359,35 @@ bulk_repairs = Table(
     # The task to run again once the repair has ended well; NULL if there is none, or it was.
     Column("redo_task_id", BigInteger),
     comment="Repairs that a bulk has begun and of which it has not seen the end.",
-    postgresql_with=storage_parameters.HOT,
+    postgresql_with=_HOT,
+)
+
+outbox = Table(
+    "outbox",
+    metadata,
+    # The sender, and its step. The sender may be gone: its messages are delivered all the same.
+    Column("process_no", BigInteger, nullable=False),
+    Column("task_id", BigInteger, nullable=False),
+    _timestamp("created_at"),
+    # When it is to be delivered, or tried again.
+    _timestamp("due"),
+    # Its place among the messages of the step.
+    Column("n", Integer, nullable=False),
+    Column("attempts", Integer, nullable=False, server_default=text("0")),
+    # The request that it becomes: init or notify.
+    Column("task_type", task_type, nullable=False),
+    # The target.
+    Column("namespace", _KeyText, nullable=False),
+    Column("process_id", _KeyText, nullable=False),
+    Column("name", Text),
+    Column("idempotency_key", _KeyText, nullable=False),
+    Column("request_hash", LargeBinary, nullable=False),
+    Column("metadata", JSONB, nullable=False, server_default=_EMPTY),
+    Column("args", LargeBinary),
+    PrimaryKeyConstraint("process_no", "task_id", "n"),
+    CheckConstraint("task_type IN ('init', 'notify')", name="task_type"),
+    # Of the key nothing: no look-up by the key can be answered by it.
+    Index("outbox_due", "due"),
+    comment="Messages of steps that are committed, until they are delivered.",
+    postgresql_with=_HOT,
 )

@@ -12,22 +12,6 @@ from sqlalchemy import MetaData, Table
 from sqlalchemy.dialects.postgresql.base import PGDDLCompiler
 from sqlalchemy.exc import ArgumentError
 
-LARGE = {
-    "autovacuum_vacuum_scale_factor": "0.02",
-    "autovacuum_vacuum_threshold": "1000",
-    "autovacuum_vacuum_cost_delay": "0",
-}
-"""The parameters of tables that keep growing."""
-HOT = {
-    "fillfactor": "70",
-    "autovacuum_vacuum_scale_factor": "0.0",
-    "autovacuum_vacuum_threshold": "1000",
-    "autovacuum_vacuum_cost_delay": "0",
-    # These tables shrink and grow all the time. To cut off an empty end, VACUUM would lock out all others.
-    "vacuum_truncate": "false",
-}
-"""The parameters of tables whose rows come and go."""
-
 
 def _accepted() -> bool:
     try:

@@ -243,9 +243,11 @@ class Step(NamedTuple):
 
     @property
     def ends_alone(self) -> bool:
-        """Return whether it ended well, ends its own task and no other, and changes one timer at most."""
+        """Return whether it ended well, ends its task alone, sets one timer at most and sends nothing."""
         decision = self.decision
-        return decision.disposition in _ENDS_ALONE and decision.reply.error is None and not decision.changes
+        if decision.changes or decision.messages:
+            return False
+        return decision.disposition in _ENDS_ALONE and decision.reply.error is None
 
 
 class Finished(NamedTuple):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from operator import itemgetter
 from types import MappingProxyType
@@ -25,6 +25,7 @@ from progressor.handlers.process import Draft, Process, WritableProcess
 from progressor.handlers.served import Served, all_served_by
 from progressor.handlers.state.shape import ANY, StateShape
 from progressor.inputs import check_moment, check_text, check_timer
+from progressor.messages.message import Message
 from progressor.model import (
     Event,
     Failure,
@@ -65,7 +66,8 @@ class DoneTimer:
 class Done(Generic[StateOfDone, Answer]):
     """The end of a step: all that an engine would save, and the answer of its caller.
 
-    `timers` are the timers of the process after it, by name, `timer` that without one.
+    `timers` are the timers of the process after it, by name, `timer` that without one. `messages` are those
+    that it sends, with their arguments as values.
     `rejected` is the Reject that the handler raised; then nothing is changed. `removed` is True if the
     process removes itself; `intent` is the whole as a raw handler returns it, None if it was rejected.
     """
@@ -79,6 +81,7 @@ class Done(Generic[StateOfDone, Answer]):
     removed: bool = False
     intent: Intent | None = None
     timers: Mapping[str, DoneTimer] = field(default_factory=dict)
+    messages: tuple[Message, ...] = ()
 
 
 class _About(TypedDict, total=False):
@@ -327,6 +330,7 @@ def _done(
         metadata=before.metadata if intent.metadata is None else intent.metadata,
         removed=isinstance(intent.action, Remove),
         intent=intent,
+        messages=tuple(replace(each, args=JSON.decode_any(each.args)) for each in intent.messages),
     )
 
 

@@ -211,7 +211,16 @@ class World:
             elif backlog.next_due is not None:
                 self._due[name] = self._now + backlog.next_due
         self._ring(self._now)
-        return min(self._due.values(), default=None)
+        return min((*self._due.values(), *await self._messages()), default=None)
+
+    async def _messages(self) -> list[datetime]:
+        """Have messages delivered that are due; return when the next one is, if there is any."""
+        due_in = (await self._engine.node.outbox.waiting()).due_in
+        if due_in is None:
+            return []
+        if due_in <= _AT_ONCE:
+            self._engine.node.courier.ring()
+        return [self._now + max(due_in, _AT_ONCE)]
 
     def _ring(self, until: datetime) -> None:
         for name, due in self._due.items():

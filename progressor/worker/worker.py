@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import nullcontext
 from datetime import timedelta
 from functools import partial
@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from progressor import metrics
 from progressor.config import EngineOptions
 from progressor.errors import InvalidRequest, SchemaMismatch, StorageUnavailable
+from progressor.handlers.codec import Wire
 from progressor.handlers.deadlines import Deadlines
 from progressor.handlers.handler import Handler, fields_of
 from progressor.handlers.limits import bounded
@@ -50,6 +51,7 @@ from progressor.storage import (
     Unreadable,
 )
 from progressor.transitions import after, decide
+from progressor.worker.addresser import Addresser
 from progressor.worker.connection_slots import StepConnections
 from progressor.worker.foreign_functions import ForeignFunctions
 from progressor.worker.result_budget import ResultBudget
@@ -63,7 +65,12 @@ log = Logger("progressor.worker")
 # Seconds between two tries to read a history.
 _PAUSE = 1.0
 _DEFAULT_OPTIONS = EngineOptions()
+_NO_WIRES: Mapping[str, Wire] = {}
 _LINES = OutageLines("history not read, going on", "histories still not read", "histories are read again")
+
+
+def _nothing() -> None:
+    """Do nothing: for a worker whose messages others deliver."""
 
 
 class StepResult(NamedTuple):
@@ -74,7 +81,11 @@ class StepResult(NamedTuple):
 
 
 class Worker:
-    """The part of a worker that runs the steps of one namespace, with its handler."""
+    """The part of a worker that runs the steps of one namespace, with its handler.
+
+    `wires` are those of the namespaces that are served beside it, for messages to them; `sent` is called
+    once a step is committed that sent some.
+    """
 
     def __init__(
         self,
@@ -88,6 +99,8 @@ class Worker:
         budget: ResultBudget,
         connections: StepConnections,
         foreign: ForeignFunctions,
+        wires: Mapping[str, Wire] = _NO_WIRES,
+        sent: Callable[[], None] = _nothing,
         options: EngineOptions = _DEFAULT_OPTIONS,
     ) -> None:
         self._namespace = namespace
@@ -103,6 +116,8 @@ class Worker:
         """The connections of the handlers that run SQL of their own."""
         self.foreign = foreign
         """The functions that are left to other workers for now."""
+        self._addresser = Addresser(namespace.wire, wires)
+        self._sent = sent
         self._options = options
         self.performed = 0
         """Handlers that were run so far."""
@@ -138,7 +153,7 @@ class Worker:
             self.performed += 1
             with nullcontext() if own is None else lending(own.scope):
                 outcome = await perform(self._handler, process, task, self.deadlines)
-            outcome = bounded(outcome, self._options)
+            outcome = bounded(self._addresser.addressed(outcome, task), self._options)
             metrics.took(metrics.TASK_PROCESSING, began, task.namespace, task.task_type)
         if running.left_behind is not None:
             # Its handler keeps the slot: another slot takes what comes next on the process.
@@ -166,6 +181,8 @@ class Worker:
         decision = step.decision
         self._note(task, decision)
         self._reply(step, saved)
+        if decision.messages:
+            self._sent()
         due = None if saved.due is None else saved.due - saved.now
         if saved.continuation is None:
             return StepResult(None, due)

@@ -17,6 +17,7 @@ from progressor.cli.failures import EXIT_STATUS
 from progressor.cli.main import app
 from progressor.config import NamespaceOptions, RetryPolicy
 from progressor.services.bulk_runner import BulkRunner
+from progressor.services.outbox_sweeper import OutboxSweeper
 from progressor.services.scanner import Scanner
 from progressor.services.zombie_collector import ZombieCollector
 from progressor.storage.statements import STATEMENTS
@@ -27,7 +28,7 @@ PUBLIC = """
     App Lifespan Middleware CallNext StepView LifespanFailed
     Engine Namespace Handler Process Task TaskType TaskStatus ProcessStatus Event HistoryRange Intent
     Cron RRule Monthly
-    Timer TimerStatus SetTimer UnsetTimer Remove Reject NonRetryable RetryPolicy Codec
+    Timer TimerStatus SetTimer UnsetTimer Remove Message Reject NonRetryable RetryPolicy Codec
     Client SyncClient ProcessHandle TraceEntry Page Health Receipt Published KnownNamespace KnownWorker
     NamespaceStatus WaitingRequests Mailbox FailureGroup
     Bulk BulkStatus BulkPreview BrokenGroup BulkNotFound
@@ -173,7 +174,7 @@ def test_the_parts_of_the_background_are_listed() -> None:
     started = re.findall(
         r'(?:_background\.(?:keep|begin)|keep_thread|log_failed|report|watched)\(\s*"([^"]+)"', source
     )
-    services = {each.name for each in (Scanner, ZombieCollector, BulkRunner)}
+    services = {each.name for each in (Scanner, ZombieCollector, BulkRunner, OutboxSweeper)}
     (listed,) = re.findall(r"^\| `part` \| (.+) \|$", read("docs/reference/metrics.md"), re.MULTILINE)
     assert set(re.findall("`([^`]+)`", listed)) == {*started} | services
 

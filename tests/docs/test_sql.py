@@ -70,6 +70,20 @@ async def busy(dsn: str) -> str:
     beats.close()
     await storage.search_calls("billing.subscription", 1, worker_id=7, lease=1)
     await connections.close()
+    with psycopg.connect(dsn) as connection:
+        # A message to a namespace that nobody serves.
+        connection.execute(
+            """
+            INSERT INTO progressor.outbox (
+                process_no, task_id, created_at, due, n, task_type, namespace, process_id, name,
+                idempotency_key, request_hash
+            )
+            SELECT process_no, task_id, now(), now(), 0, 'notify', 'shop.ledger', 'main', 'post', 'key', ''
+            FROM progressor.tasks
+            WHERE task_type = 'call' AND status = 'finished'
+            LIMIT 1
+            """
+        )
     return dsn
 
 

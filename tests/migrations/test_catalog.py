@@ -30,6 +30,7 @@ LANDED = {
     "0010_functions.py": "aeb6defbbf4f63cea58afb0b4e03c8afba9a44eb8404e7c5d32ddfda15ea0fe1",
     "0011_named_timers.py": "9f20e28deea15a8f7c2a351094936a03ba48a4280bcc2834779b041acfad06dc",
     "0012_expiry_and_priority.py": "6b4645a4bf043da65be327435ad747ded88cdb43cbeb0b1aa224875e0614c0ca",
+    "0013_outbox.py": "901805ba9a7c1e7609a249f4b456e171a8ac6d730c1638e4ff0476208c88ef13",
 }
 LISTED = ROOT / "progressor" / "storage" / "catalog.txt"
 

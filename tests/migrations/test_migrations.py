@@ -13,7 +13,8 @@ from sqlalchemy import text
 
 from progressor.errors import InvalidRequest, SchemaMismatch, StorageUnavailable
 from progressor.storage import migrations, schema_check
-from progressor.storage.schema import metadata, process_status, task_status, task_type
+from progressor.storage.columns import process_status, task_status, task_type
+from progressor.storage.schema import metadata
 
 _CATALOG = """
 SELECT c.relname, c.relkind::text, c.reloptions::text, d.definition

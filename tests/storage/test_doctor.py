@@ -14,6 +14,7 @@ import psycopg
 import pytest
 
 from progressor.errors import SchemaMismatch, StorageUnavailable
+from progressor.messages.message import Message
 from progressor.storage import migrations
 from progressor.storage.doctor import examine
 from progressor.storage.doctor.checks import CHECKS
@@ -73,6 +74,21 @@ DAMAGES: dict[str, Damage] = {
             """,
         ),
         {"bulks_add_up"},
+    ),
+    "a message of a task that runs": (
+        at("target"),
+        (
+            (
+                "UPDATE outbox SET process_no = r.process_no, task_id = r.task_id "
+                f"FROM running AS r WHERE r.{of('busy')} AND outbox.process_id = 'target'"
+            ),
+        ),
+        {"outbox_has_its_step"},
+    ),
+    "a message of no task": (
+        at("target"),
+        ("UPDATE outbox SET task_id = 4711 WHERE process_id = 'target'",),
+        {"outbox_has_its_step"},
     ),
     "two run": (
         at("busy"),
@@ -523,6 +539,9 @@ async def scene(dsn: str) -> str:
         Import(NS, "put", "put-1", events=events(3), timers=(SetTimer(after=SECOND),)), now=T0
     )
     await storage.put(Import(NS, "put broken", "put-2", status="error", detail="imported"), now=T0)
+    message = Message(NS, "target", "post", idempotency_key="message", request_hash=b"")
+    await start(storage, "sender")
+    await save(storage, await hold(storage, request("sender")), resume(messages=(message,)))
     await start(storage, "elsewhere", resume(events=events(1)), namespace=OTHER)
     await connections.close()
     return dsn
@@ -587,7 +606,9 @@ def test_quick(scene: str, tables: Tables) -> None:
     tables.execute("DELETE FROM events")
     assert broken(scene, quick=True) == set()
     tables.execute("DELETE FROM tasks")
-    assert broken(scene, quick=True) == {"running_has_its_task", "schedule_has_its_task"}
+    assert broken(scene, quick=True) == {
+        *("running_has_its_task", "schedule_has_its_task", "outbox_has_its_step"),
+    }
 
 
 def test_dead_worker(scene: str, tables: Tables) -> None:

@@ -8,14 +8,17 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any, LiteralString
 
 import psycopg
 import pytest
 
+from progressor.messages.message import Message
 from progressor.model import Decision, Event, ProcessStatus
 from progressor.storage.operations import Storage
+from progressor.storage.outbox import Outbox
 from progressor.storage.postgres.pipeline import Session, _encode, numbered
 from progressor.storage.postgres.pool import SessionPool
 from progressor.storage.statements import STATEMENTS, Params
@@ -88,7 +91,10 @@ OTHER_STATEMENTS = {
     "lock_processes",
     "catalog",
 }
-BIG = {"processes", "tasks", "events", "schedule", "running", "removed_processes", "kept_answers"}
+BIG = {
+    *("processes", "tasks", "events", "schedule", "running", "removed_processes", "kept_answers"),
+    "outbox",
+}
 # What finds the rows of one process, by its number or by its name, and no more of them than are wanted.
 KEYS = {
     "processes_pkey": ("process_no =",),
@@ -107,6 +113,8 @@ KEYS = {
     "running_pkey": ("process_no =",),
     "schedule_pkey": ("process_no =",),
     "schedule_one_timer": ("(process_no + 0) =",),
+    # The messages of one sender that are not delivered yet.
+    "outbox_pkey": ("process_no =",),
 }
 # Scans that are not by such a key, for a reason.
 OTHERS = {
@@ -153,6 +161,11 @@ OTHERS = {
     ("claimed_keys", "running"): None,
     ("drop_workers", "running"): None,
     ("find_zombies", "running"): None,
+    # Those that are due, in their order.
+    ("take_messages", "outbox"): "due <=",
+    ("next_message", "outbox"): "due <=",
+    # Up to a bound, in the order in which they are due.
+    ("waiting_messages", "outbox"): "",
 }
 
 # And by this index alone: others have the same column, and all rows that are not wanted.
@@ -165,6 +178,9 @@ ORDERS = {
     ("namespace_figures", "schedule"): {"schedule_timers"},
     ("waiting", "schedule"): {"schedule_calls"},
     ("failed_timers", "schedule"): {"schedule_timers"},
+    ("take_messages", "outbox"): {"outbox_due"},
+    ("next_message", "outbox"): {"outbox_due"},
+    ("waiting_messages", "outbox"): {"outbox_due"},
 }
 
 _MANY: LiteralString = """
@@ -200,6 +216,16 @@ SELECT
     task_type = 'call' OR task_id %% 40 <> 1
 FROM tasks, namespaces WHERE status = 'waiting';
 
+-- Of ten processes one has sent a message.
+INSERT INTO outbox (
+    process_no, task_id, created_at, due, n, task_type, namespace, process_id, idempotency_key,
+    request_hash
+)
+SELECT
+    n, 10 * n, %(now)s, %(now)s + (n %% 4 - 1) * interval '1 day', 0, 'notify', %(namespace)s,
+    'many-' || n + 1, 'message-' || n, ''
+FROM generate_series(10, %(rows)s, 10) AS n;
+
 SELECT setval('tasks_task_id_seq', 100 * %(rows)s);
 """
 
@@ -228,6 +254,13 @@ FROM generate_series(1, %(rows)s) AS n;
 INSERT INTO schedule (process_no, task_id, namespace_no, task_type, scheduled_time, claimable)
 SELECT process_no, task_id, namespace_no, task_type, scheduled_time, task_id = 3
 FROM tasks, namespaces WHERE status = 'waiting';
+
+INSERT INTO outbox (
+    process_no, task_id, created_at, due, n, task_type, namespace, process_id, idempotency_key,
+    request_hash
+)
+SELECT 1, n, %(now)s, %(now)s, 0, 'notify', %(namespace)s, 'one', 'message-' || n, ''
+FROM generate_series(2, %(rows)s, 2) AS n;
 
 SELECT setval('tasks_task_id_seq', 100 * %(rows)s);
 """
@@ -337,6 +370,7 @@ async def tour(dsn: str) -> None:
     await storage.drop_workers(evidence(T0), lease_age=SECOND)
     await storage.drop_leftovers(now=T0)
     await fused(storage)
+    await messages(storage, connections)
     await storage.backlog(NS, most=10, now=T0)
     await storage.retire(NS, lease_age=SECOND)
     await storage.status()
@@ -364,6 +398,20 @@ async def tour(dsn: str) -> None:
     await hold(storage, init("p7"))
     await collect(storage, T0 + long)
     await connections.close()
+
+
+async def messages(storage: Storage, connections: SessionPool) -> None:
+    """A notice and two starts, one of a process that is there, are sent and delivered."""
+    await start(storage, "p13")
+    step = await hold(storage, request("p13"))
+    sent = [Message(NS, "p13", "post"), *(Message(NS, name, kind="start") for name in ("p13", "p14"))]
+    keyed = [replace(each, idempotency_key=f"m{n}", request_hash=b"") for n, each in enumerate(sent)]
+    await save(storage, step, resume(messages=tuple(keyed)))
+    outbox = Outbox(connections, patience=timedelta(seconds=10))
+    while (await outbox.deliver(now=T0)).more:
+        pass
+    await outbox.waiting(now=T0)
+    await outbox._put_off(ValueError("it is refused"), None)
 
 
 async def bulks(storage: Storage) -> None:
@@ -497,7 +545,8 @@ async def hot(dsn: str, sent: dict[str, Params], tables: Tables) -> dict[str, Pa
     """Every statement that touches processes, as it is sent; the tables are empty again."""
     await tour(dsn)
     tables.execute(
-        "TRUNCATE processes, removed_processes, kept_answers, tasks, running, schedule, events, namespaces"
+        "TRUNCATE processes, removed_processes, kept_answers, tasks, running, schedule, events, outbox, "
+        "namespaces"
     )
     return {name: params for name, params in sent.items() if name not in OTHER_STATEMENTS}
 

@@ -372,3 +372,56 @@ async def test_what_a_pause_leaves_behind(dsn: str, catch_up: Any, late: list[in
         assert (await world.client.get("hourly", "a")).state == late
         await world.advance(timedelta(hours=2))
         assert (await world.client.get("hourly", "a")).state == [*late, passed, 0]
+
+
+def errand() -> tuple[Namespace[list[str]], list[tuple[str, datetime]]]:
+    """Processes that pass a message on, each once a timer has fired."""
+    namespace: Namespace[list[str]] = Namespace("errand", state=list[str])
+    got: list[tuple[str, datetime]] = []
+
+    @namespace.init
+    async def begin(process: Process[list[str]], way: list[str]) -> None:
+        process.state = way
+        process.set_timer(after=DAY)
+
+    @namespace.timeout
+    async def go(process: Process[list[str]]) -> None:
+        for each in process.state:
+            target, _, name = each.partition(" ")
+            if name:
+                process.send("errand", target, name, process.process_id)
+            else:
+                process.send_start("errand", target, [f"{process.process_id} hear"])
+
+    @namespace.call
+    async def hear(process: Process[list[str]], sender: str) -> None:
+        got.append((f"{sender} to {process.process_id}", process.now))
+
+    return namespace, got
+
+
+async def test_messages_are_delivered_at_the_time_of_their_steps(dsn: str) -> None:
+    """A start and a notice run at the very moment at which they were sent, and so does what follows."""
+    namespace, got = errand()
+    async with World(dsn, [namespace], now=START) as world:
+        await world.client.start("errand", "b", [])
+        await world.client.start("errand", "a", ["b hear", "child"])
+        await world.advance(3 * DAY)
+        assert got == [("a to b", START + DAY), ("child to a", START + 2 * DAY)]
+
+
+async def test_a_message_that_nobody_takes_ends_after_a_day(dsn: str, tables: Tables) -> None:
+    """It is tried again in virtual time; the world comes to rest, then and after it."""
+    namespace: Namespace[None] = Namespace("hopeful")
+
+    @namespace.init
+    async def begin(process: Process[None]) -> None:
+        process.send_start("nobody.serves", "it")
+
+    async with World(dsn, [namespace], now=START) as world:
+        await world.client.start("hopeful", "a")
+        await world.settle()
+        assert len(tables.execute("SELECT n FROM outbox")) == 1
+        await world.advance(2 * DAY)
+        assert tables.execute("SELECT n FROM outbox") == []
+        assert world.now == START + 2 * DAY

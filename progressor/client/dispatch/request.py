@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from datetime import timedelta
 from typing import Any
 
@@ -18,6 +17,7 @@ from progressor.inputs import (
     new_key,
     redo_key,
 )
+from progressor.messages.message import request_hash
 from progressor.model import Metadata, TaskType, new_lease
 from progressor.storage import AnswerRow, Request
 
@@ -46,8 +46,7 @@ def request_of(
         process_id=process_id,
         task_type=task_type,
         idempotency_key=new_key() if idempotency_key is None else check_key(idempotency_key),
-        # Hash the plain bytes: a codec that encrypts never writes the same bytes twice.
-        request_hash=_request_hash(task_type, name, plain),
+        request_hash=request_hash(task_type, name, plain),
         lease=new_lease(),
         name=name,
         args=plain,
@@ -82,10 +81,3 @@ def redo_request(namespace: str, process_id: str, task: AnswerRow) -> Request:
         name=name,
         redoes=key,
     )
-
-
-def _request_hash(task_type: TaskType, name: str | None, args: bytes | None) -> bytes:
-    parts = (task_type.value, name or "", "" if args is None else "args")
-    head = "\0".join(parts).encode()
-    # 12 bytes are enough to tell two requests of one key apart; they are stored with each request.
-    return hashlib.sha256(head + b"\0" + (args or b"")).digest()[:12]

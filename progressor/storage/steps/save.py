@@ -10,7 +10,13 @@ from collections.abc import Sequence
 from datetime import datetime
 
 from progressor.model import Disposition, ProcessStatus, TaskType
-from progressor.storage.params import changes_columns, ending_columns, step_columns, task_key_columns
+from progressor.storage.params import (
+    changes_columns,
+    ending_columns,
+    message_columns,
+    step_columns,
+    task_key_columns,
+)
 from progressor.storage.postgres.pipeline import Session
 from progressor.storage.rows import lite_outcomes_of, outcomes_of
 from progressor.storage.statements import Params
@@ -61,9 +67,11 @@ def _begins_anew(step: Step) -> bool:
 def _ending(steps: Sequence[Step], params: Params) -> dict[str, Params]:
     """Return the statements that save these steps.
 
-    First those for inits that run anew, breaks, removals, and changes of several timers.
+    First those for messages, inits that run anew, breaks, removals, and changes of several timers.
     """
     saving: dict[str, Params] = {}
+    if sending := [step for step in steps if step.decision.messages]:
+        saving["send_messages"] = {**message_columns(sending), "now": params["now"]}
     begun = [step.task for step in steps if _begins_anew(step)]
     if begun:
         saving["restart_init"] = {**task_key_columns(begun), "now": params["now"]}

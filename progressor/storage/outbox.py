@@ -1,0 +1,328 @@
+"""The outbox: messages of committed steps, delivered as requests to their targets.
+
+Rule: a message becomes a task of its target and leaves the outbox in one transaction, so nothing is
+delivered twice and nothing is lost, wherever a courier dies. Any number of couriers may deliver: each holds
+what it takes, and skips what others hold. A step never locks a second process: only this does, after its
+commit. A refusal ends a message; only one to a namespace that nobody serves yet is tried again, for a day.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import NamedTuple
+
+from progressor.errors import InvalidRequest
+from progressor.loggers import Logger
+from progressor.model import TaskType, new_lease
+from progressor.storage.params import Columns, request_columns
+from progressor.storage.postgres.arrays import bigints, microseconds
+from progressor.storage.postgres.pipeline import Session
+from progressor.storage.postgres.retry import one_or_one_of
+from progressor.storage.postgres.server_identity import said_by
+from progressor.storage.postgres.sqlstates import BatchRefused
+from progressor.storage.postgres.transactions import Transactions
+from progressor.storage.rows import is_gone, prepared_of, started_of
+from progressor.storage.statements import Params, Results, Row, lock_by_name
+from progressor.storage.values import NotPrepared, Prepared, Reason, Request
+
+log = Logger("progressor.storage.outbox")
+
+# Messages, and bytes of their arguments, that are delivered at once.
+MOST = 128
+_MOST_BYTES = 32 << 20
+# Messages up to which those that wait are counted.
+_MOST_COUNTED = 1000
+# Between two tries of a message: the first pause, and the longest.
+_FIRST_PAUSE, _LONGEST_PAUSE = timedelta(seconds=1), timedelta(minutes=5)
+_DOUBLINGS = 10
+
+
+class RefusedMessage(NamedTuple):
+    """A message that was ended without a delivery: its sender, its target, and the reason.
+
+    The names of the sender are None if it is gone.
+    """
+
+    sender_namespace: str | None
+    sender_id: str | None
+    sender_no: int
+    task_id: int
+    namespace: str
+    process_id: str
+    name: str | None
+    reason: str
+
+    @property
+    def fields(self) -> dict[str, object]:
+        """The fields of a line of the log: those of a step, and the target."""
+        return {
+            "namespace": self.sender_namespace,
+            "process_id": self.sender_id,
+            "process_no": self.sender_no,
+            "task_id": self.task_id,
+            "target_namespace": self.namespace,
+            "target_id": self.process_id,
+            "call": self.name,
+            "reason": self.reason,
+        }
+
+
+class Delivery(NamedTuple):
+    """The result of a flight: how many messages were delivered in each namespace, and what was refused.
+
+    `namespaces` are those where tasks may wait now; `more`: there may be more to deliver.
+    """
+
+    delivered: Counter[str]
+    refused: tuple[RefusedMessage, ...] = ()
+    namespaces: tuple[str, ...] = ()
+    more: bool = False
+
+
+class WaitingMessages(NamedTuple):
+    """The messages in the outbox, counted up to 1,000; the age of the oldest, and when the next is due."""
+
+    messages: int
+    age: timedelta | None
+    due_in: timedelta | None
+
+
+class _Letter(NamedTuple):
+    """A message as it stands in the outbox, and the request that it becomes."""
+
+    row: Row
+    request: Request
+
+    @property
+    def key(self) -> tuple[int, int, int]:
+        return _key_of(self.row)
+
+    @property
+    def is_start(self) -> bool:
+        return self.request.task_type is TaskType.INIT
+
+
+class Outbox(Transactions):
+    """The operations on the outbox; steps append to it as they are saved."""
+
+    async def waiting(self, *, now: datetime | None = None) -> WaitingMessages:
+        """Look at the messages that wait."""
+        (row,) = await self._rows("waiting_messages", most=_MOST_COUNTED, now=now)
+        return WaitingMessages(**row)
+
+    async def deliver(self, *, limit: int = MOST, now: datetime | None = None) -> Delivery:
+        """Deliver up to `limit` messages that are due, those that waited longest first.
+
+        If PostgreSQL refuses them together, they are delivered one by one; one that it refuses alone is
+        tried again later, for a day.
+        """
+        try:
+            return await self._flight(limit, now)
+        except (BatchRefused, InvalidRequest):
+            return await self._one_by_one(limit, now)
+
+    async def _flight(self, limit: int, now: datetime | None) -> Delivery:
+        # The namespaces of all tries: one whose answer was lost may have delivered what it took.
+        taken: dict[str, None] = {}
+
+        async def attempt(session: Session, _again: bool) -> tuple[list[_Letter], Results, bool]:
+            params = {"limit": limit, "bytes": _MOST_BYTES, "now": now}
+            try:
+                rows = (await session.begin({"take_messages": params}))["take_messages"]
+                letters = _together(rows)
+                taken.update(dict.fromkeys(each.request.namespace for each in letters))
+                results = await session.commit(_delivering(letters, now))
+            except Exception:
+                # Not on a cancellation, which waits for nothing: the connection is closed.
+                await session.roll_back()
+                raise
+            return letters, results, len(rows) == limit or len(letters) < len(rows)
+
+        apart = one_or_one_of(limit)
+        letters, results, more = await self._run("deliver", attempt, patience=self._patience, apart=apart)
+        delivered: Counter[str] = Counter()
+        refused = await self._settle(letters, results, delivered, now)
+        return Delivery(delivered, refused, tuple(taken), more)
+
+    async def _settle(
+        self, letters: Sequence[_Letter], results: Results, delivered: Counter[str], now: datetime | None
+    ) -> tuple[RefusedMessage, ...]:
+        """Count what was delivered; end what was refused or leave it for later, and return what ended."""
+        dropped = {_key_of(row) for row in results.get("drop_messages", ())}
+        left: list[tuple[Row, timedelta | None]] = []
+        reasons: dict[tuple[int, int, int], str] = {}
+        for letter, outcome in zip(letters, await self._outcomes(letters, results), strict=True):
+            delay = None
+            if outcome is None:
+                delay = _pause(letter.row)
+            elif isinstance(outcome, NotPrepared):
+                reasons[letter.key] = outcome.reason.value
+                if outcome.reason is Reason.NO_NAMESPACE and not letter.row["is_old"]:
+                    delay = _pause(letter.row)
+            else:
+                delivered[letter.request.namespace] += 1
+            if letter.key not in dropped:
+                left.append((letter.row, delay))
+        ended = dropped | await self._left(left, now)
+        return tuple(
+            _refused(letter.row, reasons[letter.key])
+            for letter in letters
+            if letter.key in ended and letter.key in reasons
+        )
+
+    async def _outcomes(self, letters: Sequence[_Letter], results: Results) -> list[Prepared | None]:
+        """Return what became of each: None if it must be tried again."""
+        starts = [each.request for each in letters if each.is_start]
+        started: list[Prepared | None] = [None] * len(starts)
+        for row in results.get("prepare_init", ()):
+            started[row["ord"] - 1] = started_of(starts[row["ord"] - 1], row)
+        missing = [place for place, outcome in enumerate(started) if outcome is None]
+        if missing:
+            others = [starts[place] for place in missing]
+            columns = {"started": request_columns(others)}
+            found = (await self._transact("started", columns, patience=self._patience))["started"]
+            for place, request, row in zip(missing, others, found, strict=True):
+                # What was in the way of a start may be gone by now.
+                started[place] = None if is_gone(row) else prepared_of(request, row)
+        inits, calls = iter(started), iter(results.get("prepare_call", ()))
+        outcomes = [
+            next(inits) if each.is_start else prepared_of(each.request, next(calls)) for each in letters
+        ]
+        return [
+            await self._unserved(each.request, outcome)
+            for each, outcome in zip(letters, outcomes, strict=True)
+        ]
+
+    async def _unserved(self, request: Request, outcome: Prepared | None) -> Prepared | None:
+        """Return the outcome; a process that is not found is of a namespace that is not known, perhaps."""
+        if outcome != NotPrepared(Reason.NOT_FOUND):
+            return outcome
+        is_known = await self._rows("namespace", name=request.namespace)
+        return outcome if is_known else NotPrepared(Reason.NO_NAMESPACE)
+
+    async def _left(
+        self, left: Sequence[tuple[Row, timedelta | None]], now: datetime | None
+    ) -> set[tuple[int, int, int]]:
+        """End these messages, or put them off; return the keys of those that were ended here."""
+        if not left:
+            return set()
+        delays = [None if delay is None else microseconds(delay) for _, delay in left]
+        params = {**_key_columns([row for row, _ in left]), "delay": bigints(delays), "now": now}
+        settled = await self._transact(
+            "settle_messages", {"settle_messages": params}, patience=self._patience
+        )
+        return {_key_of(row) for row in settled["settle_messages"]}
+
+    async def _one_by_one(self, most: int, now: datetime | None) -> Delivery:
+        total = Delivery(Counter())
+        for _ in range(most):
+            try:
+                one = await self._flight(1, now)
+            except (BatchRefused, InvalidRequest) as error:
+                one = await self._put_off(error, now)
+            total = Delivery(
+                total.delivered + one.delivered,
+                total.refused + one.refused,
+                tuple(dict.fromkeys(total.namespaces + one.namespaces)),
+                one.more,
+            )
+            if not one.more:
+                break
+        return total
+
+    async def _put_off(self, error: Exception, now: datetime | None) -> Delivery:
+        """Put off the first message, which PostgreSQL refused alone; its values are not read."""
+        rows = await self._rows("next_message", now=now)
+        if not rows:
+            return Delivery(Counter())
+        (row,) = rows
+        delay = None if row["is_old"] else _pause(row)
+        about = _refused(row, said_by(error))
+        if delay is not None:
+            log.warning("message cannot be delivered, it is tried again", extra=about.fields)
+        ended = await self._left([(row, delay)], now)
+        return Delivery(Counter(), (about,) if ended else (), more=True)
+
+
+def _together(rows: Sequence[Row]) -> list[_Letter]:
+    """Return those that one transaction can deliver, which makes starts before notices.
+
+    A start waits for the next one if there is another message to its target, a notice if there is one of
+    its key; and so do those after it.
+    """
+    letters: list[_Letter] = []
+    keys: dict[tuple[str, str], set[str]] = {}
+    closed: set[tuple[str, str]] = set()
+    for row in rows:
+        letter = _Letter(row, _request_of(row))
+        target, key = (letter.request.namespace, letter.request.process_id), row["idempotency_key"]
+        others = keys.setdefault(target, set())
+        if target in closed or (letter.is_start and others) or key in others:
+            closed.add(target)
+            continue
+        others.add(key)
+        letters.append(letter)
+    return letters
+
+
+def _request_of(row: Row) -> Request:
+    return Request(
+        namespace=row["namespace"],
+        process_id=row["process_id"],
+        task_type=TaskType(row["task_type"]),
+        idempotency_key=row["idempotency_key"],
+        request_hash=bytes(row["request_hash"]),
+        lease=new_lease(),
+        name=row["name"],
+        args=row["args"],
+        process_metadata=row["metadata"],
+    )
+
+
+def _delivering(letters: Sequence[_Letter], now: datetime | None) -> dict[str, Params]:
+    """Return the statements that make tasks of messages, and drop these from the outbox."""
+    delivering: dict[str, Params] = {}
+    starts = [each.request for each in letters if each.is_start]
+    notices = [each.request for each in letters if not each.is_start]
+    if starts:
+        params = {**request_columns(starts), "now": now}
+        delivering |= {"prepare_init": params, "one_life": params}
+    if notices:
+        params = {**request_columns(notices), "now": now}
+        delivering |= {lock_by_name(len(notices)): params, "prepare_call": params}
+    if letters:
+        columns = request_columns([each.request for each in letters])
+        delivering["drop_messages"] = {**columns, **_key_columns([each.row for each in letters])}
+    return delivering
+
+
+def _key_of(row: Mapping[str, int]) -> tuple[int, int, int]:
+    return row["process_no"], row["task_id"], row["n"]
+
+
+def _key_columns(rows: Sequence[Row]) -> Columns:
+    return {
+        "sender_no": bigints([row["process_no"] for row in rows]),
+        "sent_by": bigints([row["task_id"] for row in rows]),
+        "n": bigints([row["n"] for row in rows]),
+    }
+
+
+def _pause(row: Row) -> timedelta:
+    pause: timedelta = _FIRST_PAUSE * 2 ** min(row["attempts"], _DOUBLINGS)
+    return min(pause, _LONGEST_PAUSE)
+
+
+def _refused(row: Row, reason: str) -> RefusedMessage:
+    return RefusedMessage(
+        row["sender_namespace"],
+        row["sender_id"],
+        row["process_no"],
+        row["task_id"],
+        row["namespace"],
+        row["process_id"],
+        row["name"],
+        reason,
+    )
