@@ -24,8 +24,8 @@ def run(role: str, point: str, nth: int, dsn: str) -> None:
 async def _play(role: str, point: str, nth: int, dsn: str) -> None:
     points.arm(point, nth=nth)
     match role:
-        case "worker" | "writing worker":
-            served = account(writes=role == "writing worker")
+        case "worker" | "writing worker" | "sending worker":
+            served = account(writes=role == "writing worker", sends=role == "sending worker")
             async with Engine(dsn, [served], zombie_collector=False, **OPTIONS):
                 await asyncio.Event().wait()
         case "engine client":

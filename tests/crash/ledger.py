@@ -16,6 +16,7 @@ ACCOUNTS = ("a", "b", "c")
 SPOILT = tuple(f"s{number}" for number in range(12))
 DEPOSITS = (1, 2, 3, 4)
 NAMESPACE = "crash.account"
+BOOK = "book"
 
 # Short, so that a test of a death takes a second; long enough for a busy machine's heartbeat.
 OPTIONS: dict[str, Any] = {
@@ -27,10 +28,12 @@ OPTIONS: dict[str, Any] = {
 CLIENT_OPTIONS: dict[str, Any] = {"lease_age": OPTIONS["lease_age"]}
 
 
-def account(*, deposits_wait: bool = False, writes: bool = False, spoils: bool = True) -> Namespace:
+def account(
+    *, deposits_wait: bool = False, writes: bool = False, sends: bool = False, spoils: bool = True
+) -> Namespace:
     """The namespace; `writes`: a deposit writes a row of the user's table in its transaction.
 
-    Without `spoils` the bug is mended.
+    `sends`: it also sends a message to the account BOOK. Without `spoils` the bug is mended.
     """
     ns = Namespace(NAMESPACE, on_zombie="retry", concurrency=10)
 
@@ -55,7 +58,12 @@ def account(*, deposits_wait: bool = False, writes: bool = False, spoils: bool =
         await connection.execute("INSERT INTO deposits (account, amount) VALUES (%s, %s)", row)
         return await deposit(process, args)
 
-    ns.call(name="deposit")(deposit_with_row if writes else deposit)
+    async def deposit_with_message(process: Process[Any], args: dict[str, int]) -> int:
+        process.send(NAMESPACE, BOOK, "note", [process.process_id, args["amount"]])
+        return await deposit(process, args)
+
+    ns.call(name="deposit")(deposit_with_row if writes else deposit_with_message if sends else deposit)
+    ns.call(note)
 
     @ns.call
     async def spoil(process: Process[Any]) -> None:
@@ -73,6 +81,11 @@ def account(*, deposits_wait: bool = False, writes: bool = False, spoils: bool =
         process.emit("ticked", nominal=process.task.nominal)
 
     return ns
+
+
+async def note(process: Process[Any], args: list[Any]) -> None:
+    """Note a deposit in the book."""
+    process.emit("noted", deposit=args)
 
 
 async def persistently(ask: Any) -> Any:

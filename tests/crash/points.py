@@ -46,6 +46,12 @@ OWN_SQL = [
     *(f"commit:{phase}" for phase in ("before", "sent", "after")),
     *(f"tell:{phase}" for phase in ("before", "after")),
 ]
+# And where deposits send messages: they are saved with their steps, and then delivered.
+SENDING_WORKER = [
+    f"{verb}:{phase}"
+    for verb in ("send_messages", "take_messages", "drop_messages")
+    for phase in ("before", "sent", "after")
+]
 # What it does where calls wait on some of the processes whose inits it saves at one moment.
 CROWDED_WORKER = [
     *(f"save_lite:{phase}" for phase in ("before", "sent", "after")),

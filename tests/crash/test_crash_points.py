@@ -16,6 +16,7 @@ from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from itertools import accumulate
 from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
@@ -25,6 +26,7 @@ from progressor.model import TaskType
 from tests.crash import child, points
 from tests.crash.ledger import (
     ACCOUNTS,
+    BOOK,
     CLIENT_OPTIONS,
     DEPOSITS,
     NAMESPACE,
@@ -163,6 +165,35 @@ async def test_a_worker_dies_with_rows_of_its_handlers(known: str, point: str, n
                 await check(known)
         found = admin.execute("SELECT account, amount FROM deposits ORDER BY 1, 2").fetchall()
     assert found == [(each, amount) for each in ACCOUNTS for amount in sorted(DEPOSITS)]
+
+
+async def all_noted(client: Client) -> list[list[Any]]:
+    """The deposits in the book, once there are as many as were made."""
+    async with asyncio.timeout(30):
+        while True:
+            book = await client.get(NAMESPACE, BOOK)
+            if book.last_event_id >= len(ACCOUNTS) * len(DEPOSITS):
+                return [event.payload["deposit"] for event in book.history]
+            await asyncio.sleep(0.02)
+
+
+@pytest.mark.parametrize("nth", [1, 4])
+@pytest.mark.parametrize("point", points.SENDING_WORKER)
+async def test_a_worker_dies_with_its_messages(known: str, point: str, nth: int) -> None:
+    """Each deposit sends one message, which becomes one step of the book, in the order of its account."""
+    sender = account(sends=True)
+    async with Client(known, **CLIENT_OPTIONS) as client:
+        await client.put(NAMESPACE, BOOK, state={"balance": 0, "ticks": 0})
+        asking = asyncio.create_task(use_all(client))
+        await die("sending worker", point, known, nth=nth)
+        check_invariants(known)
+        async with Engine(known, [sender], **OPTIONS):
+            assert await asking == ANSWERS
+            await check(known)
+            noted = await all_noted(client)
+    for account_id in ACCOUNTS:
+        assert [amount for name, amount in noted if name == account_id] == list(DEPOSITS)
+    assert len(noted) == len(ACCOUNTS) * len(DEPOSITS)
 
 
 @pytest.mark.parametrize("nth", [1, 2])
