@@ -37,6 +37,8 @@ save_losses = st.sampled_from(["", "", "early", "late", "torn", "torn"])
 flight_losses = st.sampled_from([*[""] * 8, "early", "torn", "late", "poison"])
 places = st.integers(0, 7)
 DAY = timedelta(days=1)
+# By the worker of a request, and by whether anybody waits for it.
+PRIORITIES = {(None, True): 10, (None, False): -10, (1, True): 1}
 # How long answers of removed processes are kept, to the moment.
 long_waits = st.sampled_from([timedelta(0), timedelta(minutes=10), DAY - SECOND, DAY, DAY + SECOND])
 waits = st.sampled_from([SECOND, 5 * SECOND, 31 * SECOND, 71 * SECOND])
@@ -95,7 +97,8 @@ def requests(draw: st.DrawFn, *kinds: TaskType) -> Request:
         fields["reply_to"] = CLIENT
     worker_id, kind = draw(st.none() | workers), draw(st.sampled_from(kinds))
     if kind is not TaskType.REPAIR:
-        fields["priority"] = draw(st.sampled_from([0, 0, 0, 1, 10, -10]))
+        # Not a draw of its own: most requests have none.
+        fields["priority"] = PRIORITIES.get((worker_id, "reply_to" in fields), 0)
     return request(process_id, kind, namespace=namespace, worker_id=worker_id, **fields)
 
 

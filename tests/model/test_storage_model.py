@@ -834,6 +834,6 @@ def test_storage_against_the_oracle(dsn: str) -> None:
     """Whatever is asked of Storage, and however often, it does what the oracle does."""
     with world(dsn) as made:
         run_state_machine_as_test(
-            lambda: StorageMachine(made), settings=profile(quick=100, deep=5000, steps=30)
+            lambda: StorageMachine(made), settings=profile(quick=150, deep=5000, steps=30)
         )
         assert made.ways.keys() >= WAYS, "some ways were not gone"
