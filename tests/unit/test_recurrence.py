@@ -20,10 +20,13 @@ from progressor.timers.recurrence import (
     Recurrence,
     occurrence_of,
 )
+from tests.model.profiles import profile
 
 HOUR, DAY = timedelta(hours=1), timedelta(days=1)
 T0 = datetime(2026, 3, 2, 12, tzinfo=UTC)
 HOURLY = Cron("0 * * * *")
+
+SEARCH = profile(quick=100, deep=5000, steps=1)
 
 
 def runs(occurrence: Occurrence, now: datetime, until: datetime) -> list[tuple[datetime, datetime, int]]:
@@ -66,6 +69,7 @@ def test_ten_days_away(every: Any, catch_up: Any, within: Any, late: int, missed
     assert [each[:2] for each in found[len(overdue) :]] == [(T0 + n * HOUR,) * 2 for n in range(240, 243)]
 
 
+@SEARCH
 @given(
     st.sampled_from([HOUR, HOURLY, DAY, Cron("30 2 * * *", tz="Europe/Berlin"), Monthly(31, at=time(9))]),
     st.sampled_from(["one", "all"]),
@@ -201,6 +205,7 @@ def test_windows(opens: int, closes: int, asked: int, moved: int, closed_since: 
     assert window.closed_since(midnight + asked * HOUR) == midnight + closed_since * HOUR
 
 
+@SEARCH
 @given(
     st.datetimes(datetime(2020, 1, 1), datetime(2035, 1, 1)),
     st.times(),
