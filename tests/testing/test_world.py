@@ -237,6 +237,22 @@ async def test_a_broken_notice_has_no_caller_either(dsn: str, brittle: Namespace
         assert [each.process_id for each in await world.broken()] == ["a", "b"]
 
 
+@pytest.mark.parametrize(("year", "repaired"), [(2024, 1), (2824, 0)])
+async def test_a_bulk_repairs_what_broke_before_the_present(
+    dsn: str, brittle: Namespace[Any], year: int, repaired: int
+) -> None:
+    """Bulks are in real time: what breaks in a world of the future breaks after the bulk was made."""
+    async with World(dsn, [brittle], now=START.replace(year=year)) as world:
+        await world.client.start("brittle", "a")
+        with pytest.raises(BrokenInWorld):
+            await world.advance(DAY)
+        bulk = await world.client.repair_all("brittle", simple=True)
+        while not bulk.status.is_final:
+            await asyncio.sleep(0.02)
+            bulk = await world.client.bulk(bulk.bulk_id)
+        assert bulk.repaired == repaired
+
+
 @pytest.mark.parametrize("apart", [timedelta(0), timedelta(microseconds=1)])
 async def test_a_runaway_ends_with_its_name(dsn: str, apart: timedelta) -> None:
     """Timers that are due at once, or nearly so, for ever: the advance says which, and where it stopped."""
