@@ -6,6 +6,8 @@ A fenced block may have a comment on the line above it:
 `<!-- test -->`          the block is a file of tests, which pytest runs,
 `<!-- examples/… -->`    the block is all of that file,
 `<!-- not run: why -->`  the block is not executed, and the page says why.
+
+A function `async def test_…(progressor_world)` of a block that is executed is run too, after all blocks.
 """
 
 from __future__ import annotations

@@ -11,8 +11,9 @@ import shlex
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -22,6 +23,8 @@ from typer.testing import CliRunner
 
 from progressor import Client, Engine, Namespace, Page, SyncClient
 from progressor.cli.main import app
+from progressor.testing import MakeWorld, World
+from tests.conftest import Databases
 from tests.docs.pages import ROOT, Block, blocks, name_of, pages, read
 
 _URL = re.compile(r"postgresql://[^\"'\s]+")
@@ -35,9 +38,13 @@ _EXAMPLES = {"README.md": "examples/subscription.py", "docs/example.md": "exampl
     "page", [page for page in _WITH_CODE if name_of(page) not in _EXAMPLES], ids=name_of
 )
 async def test_the_page_runs(
-    page: Path, dsn: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    page: Path,
+    dsn: str,
+    fresh_dsn: Callable[[], str],
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """All blocks of a page run in their order, in one module.
+    """All blocks of a page run in their order, in one module; then its tests, each in a world of its own.
 
     What they print stands behind the prints as comments, or below the code as a block of text.
     """
@@ -49,9 +56,46 @@ async def test_the_page_runs(
             await _execute(block, module, dsn)
             if block.note == "served":
                 stack.enter_context(_served(module, dsn))
+    for test in _tests_of(module):
+        await test(partial(World, fresh_dsn()))
     said = [line for block in listed for line in _PRINTS.findall(block.code)]
     said += [line for block in blocks(page, "text") for line in block.code.splitlines()]
     assert capsys.readouterr().out.splitlines() == said
+
+
+@pytest.fixture
+def fresh_dsn(databases: Databases, template: str) -> Iterator[Callable[[], str]]:
+    """A function that makes a fresh database with all tables."""
+    made: list[str] = []
+
+    def make() -> str:
+        made.append(databases.make(template))
+        return databases.dsn(made[-1])
+
+    yield make
+    for name in made:
+        databases.drop(name)
+
+
+def _tests_of(module: ModuleType) -> list[Callable[[MakeWorld], Awaitable[None]]]:
+    """The tests that a page defines with the fixture of the kit alone."""
+    return [
+        value
+        for name, value in vars(module).items()
+        if name.startswith("test_") and inspect.iscoroutinefunction(value)
+        if list(inspect.signature(value).parameters) == ["progressor_world"]
+    ]
+
+
+def test_the_tests_of_a_page_are_found() -> None:
+    """Those that run in a world, and no others."""
+    module = ModuleType("page")
+    exec(
+        "async def test_it(progressor_world): pass\nasync def run(progressor_world): pass\n"
+        "async def test_other(dsn): pass\ndef test_sync(progressor_world): pass",
+        vars(module),
+    )
+    assert _tests_of(module) == [module.test_it]
 
 
 def _execute_all(listed: list[Block], dsn: str) -> ModuleType:
