@@ -10,14 +10,17 @@ from __future__ import annotations
 from calendar import isleap, monthrange
 from collections.abc import Iterable, Iterator
 from datetime import date, datetime, time, timedelta
-from itertools import product
+from itertools import islice, product
 from typing import Final
 
 from progressor.calendars.rrule_text import Frequency, Pattern
 from progressor.calendars.wall_clock import LAST_WALL_YEAR, Wall
+from progressor.errors import InvalidRequest
 
 # Days, or periods shorter than a day, that are looked at without a find.
 _PATIENCE: Final = 5_000
+# So many in all while the times of a COUNT are counted: days of more than a century.
+_MOST_COUNTED_OVER: Final = 40_000
 _DAY: Final = timedelta(days=1)
 # The day of a week that its year is named by: the fourth.
 _NAMING: Final = timedelta(days=3)
@@ -108,10 +111,19 @@ class Periods:
             return None
         return begins if begins.year <= LAST_WALL_YEAR else None
 
-    def walls(self, earliest: Wall) -> Iterator[Wall]:
-        """Yield the wall times from one on, in order; it ends after 5,000 days or times without a find."""
+    def last_of(self, count: int) -> Wall:
+        """Return the last of some wall times from the start on; InvalidRequest if they take too long."""
+        *_, last = islice(self.walls(self._start, most=_MOST_COUNTED_OVER), count)
+        return last
+
+    def walls(self, earliest: Wall, *, most: int | None = None) -> Iterator[Wall]:
+        """Yield the wall times from one on, in order; it ends after 5,000 days or times without a find.
+
+        InvalidRequest once `most` days or periods have been looked at.
+        """
         earliest = max(earliest, self._start)
         number, patience = self._number_at(earliest), _PATIENCE
+        looked_at = 0
         while patience > 0 and (begins := self._period(number)) is not None:
             if self._frequency < Frequency.HOURLY:
                 looked, days = self._days_of(begins)
@@ -119,6 +131,13 @@ class Periods:
             else:
                 looked, found = 1, self._within_a_day(begins)
             patience -= looked
+            looked_at += looked
+            if most is not None and looked_at > most:
+                raise InvalidRequest(
+                    f"rrule: its COUNT times lie too far apart: they are not within {most:,} days or "
+                    "periods. Give a smaller COUNT, or UNTIL",
+                    field="rrule",
+                )
             number += 1
             for wall in found:
                 if wall >= earliest:

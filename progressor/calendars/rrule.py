@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import lru_cache
-from itertools import islice
 from typing import Any
 from zoneinfo import ZoneInfo
 
@@ -96,8 +95,7 @@ def _series(text: str, start: Wall, tz: str) -> _Series:
         end = moment_of(end, zone)
     if pattern.count is not None:
         # The last wall time of them: later calls need not count again.
-        *_, last = islice(periods.walls(start), pattern.count)
-        end = moment_of(last, zone)
+        end = moment_of(periods.last_of(pattern.count), zone)
     return _Series(periods, end)
 
 
