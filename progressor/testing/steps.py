@@ -16,6 +16,7 @@ from typing import Any, Concatenate, Generic, TypedDict, TypeVar, Unpack, overlo
 
 from typing_extensions import TypeVar as DefaultedTypeVar
 
+from progressor.calendars import Rule
 from progressor.config import EngineOptions
 from progressor.errors import InvalidRequest, Reject
 from progressor.handlers.codec import JSON, Wire, encode, json_object, require_in_range
@@ -41,6 +42,7 @@ from progressor.model import (
     TimerStatus,
 )
 from progressor.timers import SetTimer, UnsetTimer
+from progressor.timers.recurrence import Occurrence, recurrence_of
 from progressor.transitions import RUNS_IN
 
 S = TypeVar("S")
@@ -136,6 +138,8 @@ class _Given(_About, total=False):
     context: Any
     namespace: Namespace[Any] | None
     task_type: TaskType | None
+    every: timedelta | Rule | None
+    nominal: datetime | None
 
 
 @overload
@@ -178,12 +182,15 @@ async def step(
     context: Any = None,
     namespace: Namespace[Any] | None = None,
     task_type: TaskType | None = None,
+    every: timedelta | Rule | None = None,
+    nominal: datetime | None = None,
     **about: Unpack[_About],
 ) -> Done[Any, Any]:
     """Run a decorated function once, as an engine does, and return what it would save.
 
     `state` is that of the process before; `now` is the time of the step (default: the present), `resources`
-    are its keyword-only parameters by name. `metadata`, `history` (events, or their payloads), the due time
+    are its keyword-only parameters by name. A timer recurs by `every`, and this step is for its time
+    `nominal` (default: now). `metadata`, `history` (events, or their payloads), the due time
     of its `timer` and, for a repair, the `detail` of its failure are as stated. A function of several
     namespaces or types of tasks needs `namespace` or `task_type`. Its errors are raised as they are, but a
     Reject, which is `rejected`; InvalidRequest for what an engine refuses.
@@ -206,6 +213,7 @@ async def step(
         raise InvalidRequest("an init makes the state: it takes none", field="state")
     stored = _stored(state, home.wire, home.shape)
     task, snapshot = _standing(task, stored, home.wire, **about)
+    task = _recurring(task, every, nominal)
     try:
         intent = await home.process(task, Process(snapshot, task, wire=home.wire, shape=home.shape))
     except Reject as refusal:
@@ -253,6 +261,17 @@ def _bindable(target: Callable[..., Any], given: Mapping[str, Any]) -> Mapping[s
 class _OrNone(dict[str, Any]):
     def __missing__(self, name: str) -> None:
         return None
+
+
+def _recurring(task: Task, every: Any, nominal: Any) -> Task:
+    """Return the task of a timer that recurs by a rule; as it is without one."""
+    if every is None and nominal is None:
+        return task
+    if every is None or not task.task_type.is_timer or task.running_time is None:
+        raise InvalidRequest("every= and nominal= are for a timer: nominal= needs every=", field="every")
+    meant = task.running_time if nominal is None else check_moment("nominal", nominal)
+    recurrence = recurrence_of(every, "fixed", "one", None, None, None)
+    return task._replace(args=Occurrence(recurrence, meant).as_bytes())
 
 
 def _stored(state: Any, wire: Wire, shape: StateShape) -> bytes | None:
@@ -344,6 +363,8 @@ def _timers_after(intent: Intent, before: Snapshot, task: Task, now: datetime) -
     if task.task_type.is_timer:
         left.pop(task.name or "", None)
     for timer in intent.changes:
+        if isinstance(timer, SetTimer):
+            timer = timer.armed(now, task.namespace, task.process_id, timer.name)  # noqa: PLW2901
         match timer:
             case SetTimer(at=at, after=after, remove=remove, name=name):
                 due = now + (after or timedelta(0)) if at is None else at
