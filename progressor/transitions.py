@@ -32,6 +32,7 @@ from progressor.model import (
     Timer,
 )
 from progressor.timers import SetTimer, TimerChange, UnsetTimer
+from progressor.timers.recurrence import as_begun
 
 
 class Ending(StrEnum):
@@ -339,12 +340,12 @@ def _not_done(task: Task, ending: Ending, error: str, retry: _Retry | None) -> D
 
 
 def _held(timer: Task) -> SetTimer:
-    """Return the timer that replaces one that broke its process: the same, due when it was."""
+    """Return the timer that replaces one that broke its process: as due as it was, and run however late."""
     return SetTimer(
         at=timer.scheduled_time,
         remove=timer.task_type is TaskType.REMOVE,
         name=timer.name or "",
-        occurrence=timer.args,
+        occurrence=as_begun(timer.args),
     )
 
 

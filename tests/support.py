@@ -47,6 +47,7 @@ from progressor.storage.values import (
     Zombie,
 )
 from progressor.timers import SetTimer, TimerChange, UnsetTimer
+from progressor.timers.recurrence import as_begun
 
 NS = "shop.order"
 T0 = datetime(2040, 1, 1, 12, 0, 0, 123457, tzinfo=UTC)
@@ -139,7 +140,9 @@ def fail(error: str = "ValueError: no") -> Decision:
 def fail_timer(timer: Task, error: str = "ValueError: no") -> Decision:
     """The last failure of a timer."""
     remove = timer.task_type is TaskType.REMOVE
-    held = SetTimer(at=timer.scheduled_time, remove=remove, name=timer.name or "", occurrence=timer.args)
+    held = SetTimer(
+        at=timer.scheduled_time, remove=remove, name=timer.name or "", occurrence=as_begun(timer.args)
+    )
     return fail(error)._replace(timer=held)
 
 

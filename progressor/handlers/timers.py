@@ -17,12 +17,15 @@ from progressor.calendars import rule_of
 from progressor.errors import InvalidRequest, Reject
 from progressor.handlers.codec import Wire, faults, first_fault
 from progressor.handlers.function import Function
-from progressor.handlers.handler import InvalidCall, MissingHandler
+from progressor.handlers.handler import InvalidCall, MissingHandler, fields_of
 from progressor.handlers.process import Process
 from progressor.inputs import FIRE_TIMER, MAX_TIMERS, SET_TIMER, UNSET_TIMER, names_like
+from progressor.loggers import Logger
 from progressor.model import Action, Intent, Remove, Snapshot, Task, TaskType
 from progressor.timers import KEPT, SetTimer, TimerChange, UnsetTimer, recurring
 from progressor.timers.recurrence import CatchUp, Drift, Occurrence
+
+_log = Logger("progressor.handler")
 
 
 class TimerArgs(BaseModel):
@@ -82,16 +85,34 @@ def _fire(process: Snapshot, task: Task, given: TimerArgs) -> Action:
 
 
 def passed_over(task: Task) -> Intent | None:
-    """Return the intent of a recurring timer whose time is too long ago to run; None: it is to run.
+    """Return the intent of a recurring timer whose time is not to run now; None: it is to run.
 
-    A timer that was tried before is run, however late. InvalidRequest if this release cannot read its rule.
+    It is too long ago, or has to wait for its hours. A timer that was tried before is run, however late.
+    InvalidRequest if this release cannot read its rule: at each try, for no handler runs whose next time
+    could not be armed.
     """
-    if task.args is None or task.attempts_count or task.running_time is None:
+    if task.args is None or (occurrence := task.occurrence) is None:
         return None
-    occurrence = task.occurrence
-    if occurrence is None or (wanted := occurrence.wanted(task.running_time)) is occurrence:
+    if task.attempts_count or task.running_time is None:
         return None
-    return Intent(action=None if wanted is None else _timer_of(task, wanted))
+    wanted = occurrence.wanted(task.running_time)
+    if wanted is not occurrence:
+        _log.warning(
+            "recurring timer is too late: no handler runs", extra=_fields(task, occurrence, wanted)
+        )
+        return Intent(action=None if wanted is None else _timer_of(task, wanted))
+    opens = occurrence.opens(task.running_time)
+    if opens is None:
+        return None
+    _log.info("recurring timer waits for its hours", extra=_fields(task, occurrence, occurrence))
+    names = task.namespace, task.process_id, task.name or ""
+    return Intent(action=recurring(occurrence._replace(begun=True), *names, counts=False, since=opens))
+
+
+def _fields(task: Task, late: Occurrence, wanted: Occurrence | None) -> dict[str, object]:
+    goes_on_at = "never" if wanted is None else wanted.nominal.isoformat()
+    nominal = late.nominal.isoformat()
+    return fields_of(task) | {"timer": task.name or "", "nominal": nominal, "goes_on_at": goes_on_at}
 
 
 def _armed(task: Task, intent: Intent) -> Intent:

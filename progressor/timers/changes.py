@@ -20,7 +20,7 @@ from progressor.timers.recurrence import (
 )
 
 KEPT: Final = b""
-"""In place of an occurrence: that of the timer which is replaced."""
+"""In place of an occurrence: that of the timer which is replaced, to be run however late."""
 Between = tuple[time, time] | tuple[time, time, str]
 """The opening and the closing of a window of the day, and its time zone."""
 
@@ -128,16 +128,18 @@ class SetTimer:
         return recurrence_of(self.every, self.drift, self.catch_up, self.within, self.jitter, window)
 
 
-def recurring(occurrence: Occurrence, *names: str, counts: bool = True) -> SetTimer:
+def recurring(
+    occurrence: Occurrence, *names: str, counts: bool = True, since: datetime | None = None
+) -> SetTimer:
     """Return the timer of an occurrence; `names`, for its jitter, end with that of the timer.
 
-    With `counts`, one that drifts is due after a delay from the commit.
+    With `counts`, one that drifts is due after a delay from the commit. It is not due before `since`.
     """
     rule, name, kept = occurrence.recurrence, names[-1], occurrence.as_bytes()
     is_plain = rule.jitter is None and rule.between is None
     if counts and is_plain and rule.drift == "after" and isinstance(rule.every, timedelta):
         return SetTimer(after=rule.every, name=name, occurrence=kept)
-    return SetTimer(at=rule.due(occurrence.nominal, *names), name=name, occurrence=kept)
+    return SetTimer(at=rule.due(occurrence.nominal, *names, since=since), name=name, occurrence=kept)
 
 
 def _seconds(duration: timedelta | None) -> float | None:

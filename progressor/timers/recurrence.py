@@ -58,6 +58,13 @@ class Hours(NamedTuple):
         day = wall.date() if wall.time() >= self.closes else wall.date() - _DAY
         return min(moment_of(datetime.combine(day, self.closes), zone_of(self.tz)), moment)
 
+    def closing(self, moment: datetime) -> datetime:
+        """Return the closing after a moment at which the window is open, in UTC."""
+        wall = shown(moment, zone_of(self.tz))
+        day = wall.date() if wall.time() < self.closes else wall.date() + _DAY
+        # Where the clock is set back over the closing, that has been before.
+        return max(moment_of(datetime.combine(day, self.closes), zone_of(self.tz)), moment)
+
     def _is_open(self, now: time) -> bool:
         if self.opens < self.closes:
             return self.opens <= now < self.closes
@@ -76,10 +83,11 @@ class Recurrence(NamedTuple):
 
     def first(self, now: datetime, start: datetime | None) -> datetime:
         """Return the first nominal time: after now, or from `start` on; InvalidRequest if there is none."""
-        if isinstance(self.every, timedelta):
-            return now + self.every if start is None else start
         moment = now if start is None else start - _SOON
-        found = self.every.after(moment)
+        if isinstance(self.every, timedelta):
+            found = _later(now, self.every) if start is None else start
+        else:
+            found = self.every.after(moment)
         if found is None:
             raise InvalidRequest(f"{self.every!r} has no time after {moment.isoformat()}", field="every")
         return found
@@ -88,14 +96,12 @@ class Recurrence(NamedTuple):
         """Return the first nominal time after both; None if the rule has ended."""
         last = max(nominal, moment)
         if isinstance(self.every, timedelta):
-            found: datetime | None = nominal + ((last - nominal) // self.every + 1) * self.every
-        else:
-            found = self.every.after(last)
-        return found if found is not None and can_be_stored(found) else None
+            return _later(nominal, ((last - nominal) // self.every + 1) * self.every)
+        return self.every.after(last)
 
-    def due(self, nominal: datetime, *names: str) -> datetime:
+    def due(self, nominal: datetime, *names: str, since: datetime | None = None) -> datetime:
         """Return when a nominal time is due; a timer of these names has the same jitter each time."""
-        return spread(nominal, self.jitter, self.between, *names)
+        return spread(nominal, self.jitter, self.between, *names, since=since)
 
     def oldest(self, now: datetime) -> datetime | None:
         """Return the oldest nominal time that may still be run; None if `within` sets no bound."""
@@ -118,18 +124,22 @@ class Occurrence(NamedTuple):
     """One time of a recurrence, as the task of its timer keeps it.
 
     `passed` times before it were passed over without a step; `caught_up` in a row before it were overdue.
+    With `begun` it is run however late: its step was tried before, or is fired by hand.
     """
 
     recurrence: Recurrence
     nominal: datetime
     passed: int = 0
     caught_up: int = 0
+    begun: bool = False
 
     def wanted(self, now: datetime) -> Occurrence | None:
         """Return the occurrence to run at this time: itself, or a later one; None if the rule has ended.
 
         Those that are too late are passed over. Late is what is run after its due time.
         """
+        if self.begun:
+            return self
         rule, nominal = self.recurrence, self.nominal
         oldest = rule.oldest(now)
         if oldest is not None:
@@ -149,6 +159,14 @@ class Occurrence(NamedTuple):
         passed = self.passed + 1 + rule.times(nominal, later - _SOON)
         return Occurrence(rule, later, min(passed, MOST_COUNTED), self.caught_up)
 
+    def opens(self, now: datetime) -> datetime | None:
+        """Return the opening for which its step has to wait; None if that may begin now."""
+        between = self.recurrence.between
+        if self.begun or between is None:
+            return None
+        opens = between.moved(now)
+        return opens if opens > now else None
+
     def next(self, now: datetime) -> Occurrence | None:
         """Return the occurrence that follows once the step of this one has succeeded; None: the rule ended.
 
@@ -156,7 +174,8 @@ class Occurrence(NamedTuple):
         """
         rule, nominal = self.recurrence, self.nominal
         if rule.drift == "after" and isinstance(rule.every, timedelta):
-            return Occurrence(rule, now + rule.every)
+            later = _later(now, rule.every)
+            return None if later is None else Occurrence(rule, later)
         following = rule.after(nominal, nominal)
         if following is None:
             return None
@@ -191,8 +210,14 @@ class Occurrence(NamedTuple):
                 "nominal": self.nominal,
                 "passed": self.passed,
                 "caught_up": self.caught_up,
+                "begun": self.begun,
             }
         )
+
+
+def as_begun(stored: bytes | None) -> bytes | None:
+    """Return the stored form of an occurrence as begun, whatever its rule; save_result.sql does so too."""
+    return None if stored is None else stored.replace(b'"begun":false', b'"begun":true')
 
 
 @lru_cache(maxsize=1024)
@@ -211,14 +236,28 @@ def occurrence_of(stored: bytes) -> Occurrence:
         datetime.fromisoformat(given["nominal"]),
         given["passed"],
         given["caught_up"],
+        given["begun"],
     )
 
 
-def spread(nominal: datetime, jitter: timedelta | None, between: Hours | None, *names: str) -> datetime:
-    """Return a time, moved into the window, and by a part of the jitter that depends on names and time."""
-    due = nominal if between is None else between.moved(nominal)
+def spread(
+    nominal: datetime,
+    jitter: timedelta | None,
+    between: Hours | None,
+    *names: str,
+    since: datetime | None = None,
+) -> datetime:
+    """Return a time, moved into the window, and by a part of the jitter that depends on names and time.
+
+    It is not before `since`. The jitter ends with the window.
+    """
+    due = nominal if since is None else max(nominal, since)
+    if between is not None:
+        due = between.moved(due)
     if jitter is None:
         return due
+    if between is not None:
+        jitter = min(jitter, between.closing(due) - due)
     text = "\0".join((*names, nominal.astimezone(UTC).isoformat()))
     part = int.from_bytes(blake2b(text.encode(), digest_size=8).digest()) / 2**64
     return due + jitter * part
@@ -286,6 +325,15 @@ def _check_duration(name: str, value: Any) -> None:
         raise InvalidRequest(
             f"{name} must be a timedelta above 0, and at most {LONGEST_DELAY.days} days", field=name
         )
+
+
+def _later(moment: datetime, by: timedelta) -> datetime | None:
+    """Return a moment so much later; None if no timer can have it."""
+    try:
+        found = moment + by
+    except OverflowError:
+        return None
+    return found if can_be_stored(found) else None
 
 
 def _duration(seconds: float | None) -> timedelta | None:

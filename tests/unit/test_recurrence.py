@@ -151,6 +151,17 @@ def test_a_rule_that_ends() -> None:
     assert Occurrence(over, T0).wanted(T0 + 9 * DAY) is None
 
 
+@pytest.mark.parametrize("drift", ["fixed", "after"])
+def test_the_end_of_time(drift: Any) -> None:
+    """A period that leads beyond the year 9998 ends there, and its last step does not fail."""
+    last = datetime(9998, 6, 1, tzinfo=UTC)
+    rule = Recurrence(timedelta(days=3650), drift=drift)
+    assert Occurrence(rule, last).next(last) is None
+    assert Occurrence(rule._replace(every=300 * DAY), last).next(last) is None
+    with pytest.raises(InvalidRequest, match="has no time after"):
+        rule.first(last, None)
+
+
 def test_the_first_time() -> None:
     """After now, or from a start on; a period begins with the start itself."""
     assert SetTimer(every=HOUR).armed(T0, "ns", "p", "").at == T0 + HOUR
@@ -246,6 +257,17 @@ def test_jitter_is_stable_and_even() -> None:
     assert sum((counts[slot] - 2_000) ** 2 / 2_000 for slot in range(10)) < 27.9
     other_day = [rule.due(nominal + DAY, "ns", f"p{place}", "") - DAY for place in range(100)]
     assert other_day != due[:100]
+
+
+def test_jitter_ends_with_the_hours() -> None:
+    """Nobody is called after the closing, and the last times of a day are spread over what is left."""
+    rule = Recurrence(DAY, jitter=HOUR, between=Hours(time(8), time(18), "UTC"))
+    nominal = datetime(2026, 7, 1, 17, 50, tzinfo=UTC)
+    due = {rule.due(nominal, "ns", f"p{place}", "") for place in range(1_000)}
+    assert nominal <= min(due) < max(due) < nominal + timedelta(minutes=10)
+    assert len(due) == 1_000
+    night = {rule.due(nominal + HOUR, "ns", f"p{place}", "").time() for place in range(1_000)}
+    assert time(8) <= min(night) < time(8, 5) < time(8, 55) < max(night) < time(9)
 
 
 @pytest.mark.parametrize(

@@ -96,10 +96,11 @@ timed AS (
             WHEN new_timer_type IS NOT NULL
                 THEN coalesce(timer_at, now + delay * interval '1 microsecond')
         END AS new_due,
-        -- Of a timer that is fired by hand: those of the one that it replaces.
+        -- Of a timer that is fired by hand: those of the one that it replaces, to be run however late.
         CASE
             WHEN timer_args = '' THEN (
-                SELECT t.args FROM progressor.tasks AS t
+                SELECT decode(replace(encode(t.args, 'escape'), '"begun":false', '"begun":true'), 'escape')
+                FROM progressor.tasks AS t
                 WHERE t.process_no = item.process_no AND t.task_id = item.old_timer_id
             )
             ELSE timer_args

@@ -1,0 +1,131 @@
+"""Recurring timers that are late: what runs all the same, and what does not."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, time, timedelta
+from typing import Any
+
+import pytest
+
+from progressor import Cron, InvalidRequest, Namespace, Process, RetryPolicy, Task, TaskType
+from progressor.testing import BrokenInWorld, World, process
+from progressor.timers.recurrence import Occurrence, Recurrence
+
+START = datetime(2024, 3, 1, tzinfo=UTC)
+HOUR, DAY = timedelta(hours=1), timedelta(days=1)
+LATE: Any = pytest.mark.parametrize("late", [{"catch_up": "skip"}, {"within": 3600}])
+
+
+def invoices(**options: Any) -> Namespace[list[str]]:
+    """Its timer recurs each day; it fails while the state is not empty, and notes its nominal time."""
+    namespace = Namespace("invoices", state=list[str], **options)
+
+    @namespace.init
+    async def begin(process: Process[list[str]], late: dict[str, Any]) -> None:
+        process.state = ["ill"]
+        within = timedelta(seconds=late["within"]) if "within" in late else None
+        process.set_timer("bill", every=DAY, catch_up=late.get("catch_up", "one"), within=within)
+
+    @namespace.call
+    async def heal(process: Process[list[str]]) -> None:
+        process.state = []
+
+    @namespace.timeout("bill")
+    async def bill(process: Process[list[str]]) -> None:
+        if process.state == ["ill"]:
+            raise ValueError("ill")
+        process.state.append(f"{process.task.nominal:%d}")
+
+    @namespace.repair
+    async def repair(process: Process[list[str]]) -> None:
+        process.state = []
+
+    return namespace
+
+
+@LATE
+async def test_what_broke_its_process_is_run_after_the_repair(dsn: str, late: dict[str, Any]) -> None:
+    """However late the repair comes: the time was begun, so it is not passed over."""
+    namespace = invoices(retry_policy=RetryPolicy(max_attempts=1))
+    async with World(dsn, [namespace], now=START) as world:
+        await world.client.start("invoices", "a", late)
+        with pytest.raises(BrokenInWorld):
+            await world.advance(DAY)
+        await world.advance(9 * DAY + HOUR)
+        await world.client.repair("invoices", "a")
+        await world.settle()
+        assert (await world.client.get("invoices", "a")).state[0] == "02"
+
+
+@LATE
+async def test_what_is_fired_by_hand_is_run(dsn: str, late: dict[str, Any]) -> None:
+    """Also a late time that waits for another try: who fires it wants it to run."""
+    namespace = invoices(retry_policy=RetryPolicy(initial_interval=30 * DAY, max_interval=30 * DAY))
+    async with World(dsn, [namespace], now=START) as world:
+        await world.client.start("invoices", "a", late)
+        await world.advance(3 * DAY + HOUR + HOUR)
+        await world.client.call("invoices", "a", "heal")
+        await world.client.fire_timer("invoices", "a", "bill")
+        await world.settle()
+        assert (await world.client.get("invoices", "a")).state[0] == "02"
+
+
+@pytest.mark.parametrize("more", [{}, {"within": 11 * HOUR}])
+async def test_what_is_late_waits_for_its_hours(dsn: str, more: dict[str, Any]) -> None:
+    """A worker that comes back at night begins no step that belongs to the day."""
+    namespace = Namespace("calls", state=list[str])
+
+    @namespace.init
+    async def begin(process: Process[list[str]]) -> None:
+        process.state = []
+        process.set_timer("call", every=Cron("0 12 * * *"), between=(time(8), time(18)), **more)
+
+    @namespace.timeout("call")
+    async def call(process: Process[list[str]]) -> None:
+        process.state.append(f"{process.task.nominal:%d %H} at {process.now:%d %H}")
+
+    async with World(dsn, [namespace], now=START) as world:
+        await world.client.start("calls", "a")
+        await world.client.pause("calls")
+        await world.advance(22 * HOUR)
+        await world.client.resume("calls")
+        await world.settle()
+        assert (await world.client.get("calls", "a")).state == []
+        await world.advance(DAY)
+        assert (await world.client.get("calls", "a")).state == ["01 12 at 02 08", "02 12 at 02 12"]
+        await world.client.fire_timer("calls", "a", "call")
+        await world.settle()
+        assert (await world.client.get("calls", "a")).state[2:] == ["03 12 at 02 22"]
+
+
+@pytest.mark.parametrize("attempts", [0, 1])
+async def test_no_handler_runs_by_an_unknown_rule(attempts: int) -> None:
+    """Of a newer release, at each try: its next time could not be armed."""
+    namespace = invoices()
+    args = Occurrence(Recurrence(HOUR), START).as_bytes().replace(b'"seconds"', b'"moons"')
+    task = Task(
+        "invoices",
+        "a",
+        1,
+        TaskType.TIMEOUT,
+        name="bill",
+        args=args,
+        running_time=START,
+        attempts_count=attempts,
+    )
+    given = process([], now=START)
+    with pytest.raises(InvalidRequest, match="a rule must be"):
+        await namespace.process(task, given)
+    assert given.done.state == []
+
+
+async def test_a_time_that_is_passed_over_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    """Its task ends as one that ran; the log tells them apart."""
+    namespace = invoices()
+    args = Occurrence(Recurrence(HOUR, within=HOUR), START).as_bytes()
+    task = Task("invoices", "a", 1, TaskType.TIMEOUT, name="bill", args=args, running_time=START + DAY)
+    await namespace.process(task, process([], now=START))
+    (line,) = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert "recurring timer is too late" in line
+    assert "nominal=2024-03-01T00:00:00+00:00" in line
+    assert "goes_on_at=2024-03-01T23:00:00+00:00" in line
