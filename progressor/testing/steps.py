@@ -362,13 +362,12 @@ def _timers_after(intent: Intent, before: Snapshot, task: Task, now: datetime) -
     }
     if task.task_type.is_timer:
         left.pop(task.name or "", None)
-    for timer in intent.changes:
-        if isinstance(timer, SetTimer):
-            timer = timer.armed(now, task.namespace, task.process_id, timer.name)  # noqa: PLW2901
-        match timer:
-            case SetTimer(at=at, after=after, remove=remove, name=name):
-                due = now + (after or timedelta(0)) if at is None else at
-                left[name] = DoneTimer(due, due - now, remove)
+    for change in intent.changes:
+        match change:
+            case SetTimer(name=name):
+                timer = change.armed(now, task.namespace, task.process_id, name)
+                due = now + (timer.after or timedelta(0)) if timer.at is None else timer.at
+                left[name] = DoneTimer(due, due - now, timer.remove)
             case UnsetTimer(name=name):
                 left.pop(name, None)
     return left
