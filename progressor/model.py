@@ -233,7 +233,7 @@ class Task(NamedTuple):
     def missed(self) -> int:
         """The times of a recurring timer for which this step stands beside its own; 0 for other tasks.
 
-        It counts up to 10,000.
+        It counts up to 1,000.
         """
         occurrence = self.occurrence
         return (

@@ -24,12 +24,13 @@ CatchUp = Literal["one", "all", "skip"]
 
 MOST_CAUGHT_UP: Final = 1_000
 """Times in a row that `all` catches up; what is left then is passed over."""
-MOST_COUNTED: Final = 10_000
+MOST_COUNTED: Final = 1_000
 """Missed times that are counted."""
 LONGEST_EVERY: Final = timedelta(days=3650)
 
 _SOON = timedelta(microseconds=1)
 _DAY = timedelta(days=1)
+_LONG_AGO = datetime(2000, 1, 1, tzinfo=UTC)
 _NOTHING = timedelta()
 _SHORTEST = timedelta(milliseconds=1)
 
@@ -110,6 +111,22 @@ class Recurrence(NamedTuple):
         oldest = now - self.within - (self.jitter or _NOTHING)
         return oldest if self.between is None else self.between.closed_since(oldest)
 
+    def newest(self, nominal: datetime, now: datetime, oldest: datetime | None) -> datetime | None:
+        """Return the time to run where late ones are skipped: `nominal` or a later one, None if it ended.
+
+        It is the newest that has come, if that is not older than `oldest`, else the next to come. Without
+        `oldest` only `nominal` may be late, until the next one has come.
+        """
+        found, following = nominal, self.after(nominal, nominal)
+        for _ in range(MOST_COUNTED):
+            if following is None or following > now:
+                return found if oldest is None or found >= oldest else following
+            if oldest is None:
+                break
+            found, following = following, self.after(following, max(following, oldest - _SOON))
+        # Of very many the newest is not searched for: the next one is near.
+        return self.after(nominal, now)
+
     def times(self, nominal: datetime, until: datetime) -> int:
         """Return the number of nominal times after `nominal` and up to `until`, at most MOST_COUNTED."""
         if isinstance(self.every, timedelta):
@@ -140,22 +157,14 @@ class Occurrence(NamedTuple):
         """
         if self.begun:
             return self
-        rule, nominal = self.recurrence, self.nominal
-        oldest = rule.oldest(now)
-        if oldest is not None:
-            if nominal >= oldest:
-                return self
-            moment = oldest - _SOON
-        else:
-            if rule.catch_up != "skip":
-                return self
-            following = rule.after(nominal, nominal)
-            if following is None or following > now:
-                return self
-            moment = now
-        later = rule.after(nominal, moment)
-        if later is None:
-            return None
+        rule, nominal, oldest = self.recurrence, self.nominal, self.recurrence.oldest(now)
+        later: datetime | None = nominal
+        if rule.catch_up == "skip":
+            later = rule.newest(nominal, now, oldest)
+        elif oldest is not None and nominal < oldest:
+            later = rule.after(nominal, oldest - _SOON)
+        if later is None or later == nominal:
+            return None if later is None else self
         passed = self.passed + 1 + rule.times(nominal, later - _SOON)
         return Occurrence(rule, later, min(passed, MOST_COUNTED), self.caught_up)
 
@@ -184,7 +193,7 @@ class Occurrence(NamedTuple):
         if rule.catch_up == "one":
             later = rule.after(nominal, now)
             return None if later is None else Occurrence(rule, later)
-        if self.caught_up < MOST_CAUGHT_UP:
+        if self.caught_up + 1 < MOST_CAUGHT_UP:
             return Occurrence(rule, following, caught_up=self.caught_up + 1).wanted(now)
         later = rule.after(nominal, now)
         return None if later is None else Occurrence(rule, later, rule.times(nominal, now))
@@ -289,9 +298,24 @@ def recurrence_of(
             "drift='after' misses no times: it takes no catch_up, no within", field="drift"
         )
     _check_duration("within", within)
-    if jitter is not None and isinstance(every, timedelta) and jitter > every:
-        raise InvalidRequest("jitter must not be longer than every", field="jitter")
+    if jitter is not None and jitter > _shortest_gap(every):
+        raise InvalidRequest(
+            "jitter must not be longer than the time from one time of every to the next", field="jitter"
+        )
     return Recurrence(every, drift, catch_up, within, jitter, between)
+
+
+def _shortest_gap(every: timedelta | Rule) -> timedelta:
+    """Return a period, or the shortest of the first ten gaps of a rule of the calendar."""
+    if isinstance(every, timedelta):
+        return every
+    found, gap = every.after(_LONG_AGO), LONGEST_EVERY
+    for _ in range(10):
+        following = None if found is None else every.after(found)
+        if found is None or following is None:
+            break
+        found, gap = following, min(gap, following - found)
+    return gap
 
 
 def check_spread(jitter: Any, between: Any, every: Any) -> Hours | None:

@@ -55,6 +55,7 @@ def runs(occurrence: Occurrence, now: datetime, until: datetime) -> list[tuple[d
         ("all", DAY, 24, 216),
         ("skip", None, 0, 0),
         ("skip", HOUR / 2, 1, 239),
+        ("skip", DAY, 1, 239),
         ("one", 7 * DAY, 1, 239),
     ],
 )
@@ -73,7 +74,7 @@ def test_ten_days_away(every: Any, catch_up: Any, within: Any, late: int, missed
 @given(
     st.sampled_from([HOUR, HOURLY, DAY, Cron("30 2 * * *", tz="Europe/Berlin"), Monthly(31, at=time(9))]),
     st.sampled_from(["one", "all"]),
-    st.timedeltas(timedelta(0), timedelta(days=40)),
+    st.timedeltas(timedelta(0), timedelta(days=30)),
     st.timedeltas(timedelta(0), timedelta(hours=3)),
 )
 def test_none_is_lost_and_none_comes_twice(
@@ -119,7 +120,7 @@ def test_what_is_caught_up_is_bounded() -> None:
         T0 + DAY + timedelta(seconds=3),
     )
     late = [each for each in found if each[1] == T0 + DAY]
-    assert len(late) == MOST_CAUGHT_UP + 1
+    assert len(late) == MOST_CAUGHT_UP
     assert found[len(late)][2] == MOST_COUNTED
 
 
@@ -287,7 +288,8 @@ def test_jitter_ends_with_the_hours() -> None:
         ({"every": HOUR, "drift": "after", "within": HOUR}, "takes no catch_up, no within"),
         ({"every": HOUR, "within": timedelta(0)}, "within must be a timedelta above 0"),
         ({"every": HOUR, "jitter": 5}, "jitter must be a timedelta above 0"),
-        ({"every": HOUR, "jitter": DAY}, "jitter must not be longer than every"),
+        ({"every": HOUR, "jitter": DAY}, "jitter must not be longer than"),
+        ({"every": HOURLY, "jitter": timedelta(minutes=61)}, "jitter must not be longer than"),
         ({"after": HOUR, "between": (time(8), time(8))}, "two different times"),
         ({"after": HOUR, "between": time(8)}, "between must be two times"),
         ({"after": HOUR, "between": ("8", "25:00")}, "wrong time"),
