@@ -80,7 +80,7 @@ class Node:
             self._listens_at = with_defaults(url, field="listen_database_url")
         self.signals = self._made_signals() if options.signals else None
         self._wakes = Wakes(self.storage, self.signals, options.lease_age)
-        self.outbox = Outbox(self._connections, patience=options.patience)
+        self.outbox = Outbox(self._connections, patience=options.patience, outage=self.storage.outage)
         self.courier = Courier(self.outbox, self._work_waits)
         self.is_connected = False
         self._closed = False

@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from typing import Any, TypeVar
 
+from progressor.outages import Outage
 from progressor.storage.postgres.pipeline import Session
 from progressor.storage.postgres.pool import SessionPool
 from progressor.storage.postgres.retry import Apart, Retry, as_one, never
@@ -21,13 +22,15 @@ class Transactions:
     """The base of all operations on one database.
 
     `patience` bounds how long an operation is repeated while PostgreSQL cannot be reached; then it raises
-    StorageUnavailable.
+    StorageUnavailable. Others on the same connections share the `outage`, so that it is said once.
     """
 
-    def __init__(self, connections: SessionPool, *, patience: timedelta) -> None:
+    def __init__(
+        self, connections: SessionPool, *, patience: timedelta, outage: Outage | None = None
+    ) -> None:
         self._connections = connections
         self._patience = patience.total_seconds()
-        self.outage = outage_of(connections.dsn)
+        self.outage = outage_of(connections.dsn) if outage is None else outage
 
     async def _run(
         self,
