@@ -279,6 +279,7 @@ import schemathesis
 
 _VALID = {"metadata": '{"a": 1}', "since": "PT1H"}
 _IN_HEADERS = ("Progressor-Metadata", "Progressor-Context")
+_RECURS = {"every", "drift", "catch_up", "within", "jitter", "between"}
 
 
 def _accepted(value):
@@ -310,9 +311,17 @@ def before_call(context, case, kwargs):
     body = {}
     if isinstance(case.body, dict):
         body = case.body = _accepted(case.body)
-    for timer in (body, body.get("timer")):
+    named = body.get("timers") if isinstance(body.get("timers"), dict) else {}
+    for timer in (body, body.get("timer"), *named.values()):
         if isinstance(timer, dict) and isinstance(timer.get("after"), str):
             timer["after"] = "PT1H"
+        of_timers = "/timers/" in case.path or timer is not body
+        if isinstance(timer, dict) and of_timers and _RECURS & timer.keys():
+            # How these go together, and which rules have times.
+            for name in _RECURS & timer.keys():
+                timer.pop(name)
+            if timer.get("at") is None:
+                timer["after"] = 3600
     for name in _VALID.keys() & query.keys():
         query[name] = _VALID[name]
     for name in _IN_HEADERS:
