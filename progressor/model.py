@@ -368,7 +368,8 @@ class Decision(NamedTuple):
         size = len(self.aux_state or b"") + len(self.reply.response or b"")
         for event in self.events:
             size += len(event.payload) + metadata_size(event.metadata)
-        size += sum(message.size for message in self.messages)
+        for message in self.messages:
+            size += message.size
         return size + metadata_size(self.metadata) if self.metadata else size
 
 
