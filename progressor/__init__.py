@@ -85,6 +85,7 @@ if TYPE_CHECKING:
         TimerStatus as TimerStatus,
     )
     from progressor.monitoring import (
+        KnownGroup as KnownGroup,
         KnownNamespace as KnownNamespace,
         KnownWorker as KnownWorker,
         Mailbox as Mailbox,
@@ -125,7 +126,7 @@ else:
             "model": (
                 "Event HistoryRange Intent ProcessStatus Remove Task TaskStatus TaskType Timer TimerStatus"
             ),
-            "monitoring": "KnownNamespace KnownWorker Mailbox NamespaceStatus WaitingRequests",
+            "monitoring": "KnownGroup KnownNamespace KnownWorker Mailbox NamespaceStatus WaitingRequests",
             "timers": "SetTimer UnsetTimer",
         },
     )

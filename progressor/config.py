@@ -23,6 +23,8 @@ from pydantic_core import to_json
 from progressor.errors import InvalidRequest
 from progressor.model import Event, HistoryRange, Metadata, metadata_size
 
+# Steps; the largest limit of a group.
+MOST_OF_A_GROUP = 1_000_000
 # The schema of the tables unless a user names another one; the SQL files are written with this name.
 DEFAULT_SCHEMA = "progressor"
 _SCHEMA = re.compile(r"[a-z_][a-z0-9_]{0,62}")
@@ -102,6 +104,8 @@ class NamespaceOptions(_Options):
     on_zombie: OnZombie = "policy"
     zombie_attempts: int = Field(default=3, ge=1, le=1_000_000)
     history: HistoryRange | None = None
+    pause: Positive | None = None
+    group_limit: int | None = Field(default=None, ge=1, le=MOST_OF_A_GROUP)
 
 
 class ConnectionOptions(_Options):

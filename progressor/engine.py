@@ -97,9 +97,8 @@ class Engine:
 
     def _build(self, node: Node, pools: Pools, namespaces: Sequence[Namespace]) -> _EngineParts:
         options = self.options
-        lending = Lending(node.place, pools, pools.run_next)
+        lending, budget = Lending(node.place, pools, pools.run_next), ResultBudget()
         workers: list[Worker] = []
-        budget = ResultBudget()
         connection_slots = ConnectionSlots(node, options)
         for namespace in namespaces:
             worker = self._worker_type(
@@ -120,6 +119,7 @@ class Engine:
                 ),
                 wires={each.name: each.wire for each in namespaces},
                 sent=node.courier.ring,
+                groups=node.storage.enter_group,
                 options=options,
             )
             workers.append(worker)

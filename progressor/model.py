@@ -266,6 +266,7 @@ class Snapshot(NamedTuple):
     timers: tuple[Timer, ...] = ()
     history: tuple[Event, ...] = ()
     birth: int | None = None
+    group_no: int | None = None
 
     @property
     def life(self) -> Life:

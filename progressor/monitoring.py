@@ -82,6 +82,23 @@ class KnownNamespace:
 
 
 @dataclass(frozen=True, slots=True)
+class KnownGroup:
+    """A group of processes: its limit (None: none), and how many tasks run and wait for room.
+
+    `waiting` is counted up to 1,001; `age` is the wait of the oldest. `has_own_limit`: it is not that of
+    the namespace.
+    """
+
+    namespace: str
+    name: str
+    limit: int | None
+    has_own_limit: bool
+    running: int
+    waiting: int
+    age: timedelta
+
+
+@dataclass(frozen=True, slots=True)
 class KnownWorker:
     """An OS process that has a heartbeat; one that serves no namespace is a zombie collector.
 

@@ -11,9 +11,10 @@ from datetime import datetime, timedelta
 from progressor.client.dispatch.dispatcher import namespace_not_found
 from progressor.client.failure_groups import EVER, FailureGroup, grouped
 from progressor.client.results import Published
+from progressor.config import MOST_OF_A_GROUP
 from progressor.errors import InvalidRequest, NamespaceInUse
-from progressor.inputs import check_moment, check_namespace, check_text
-from progressor.monitoring import KnownNamespace, KnownWorker, NamespaceStatus
+from progressor.inputs import check_count, check_moment, check_namespace, check_text
+from progressor.monitoring import KnownGroup, KnownNamespace, KnownWorker, NamespaceStatus
 from progressor.node.node import Node
 from progressor.storage import KINDS
 
@@ -84,6 +85,38 @@ class AdminMethods:
         """Return every OS process that has a heartbeat, by host: workers and zombie collectors."""
         await self._node.connected()
         return await self._node.storage.all_workers()
+
+    async def groups(
+        self, namespace: str, *, after: str | None = None, limit: int = 100
+    ) -> list[KnownGroup]:
+        """Return the groups of a namespace, by name: up to `limit` (1,000) of those behind `after`.
+
+        Raise NamespaceNotFound if the namespace is not known.
+        """
+        check_namespace(namespace)
+        check_count("limit", limit, least=1, most=1000)
+        begin = "" if after is None else check_text("after", after)
+        await self._node.connected()
+        found = await self._node.storage.groups(namespace, after=begin, limit=limit)
+        if not found and await self._node.storage.namespace(namespace) is None:
+            raise await namespace_not_found(self._node, namespace)
+        return found
+
+    async def set_group_limit(self, namespace: str, group: str, limit: int | None) -> None:
+        """Let at most `limit` steps of a group run at once; None: as many as its namespace says.
+
+        A higher limit holds at once. After a lower one what runs ends, and 0 lets none begin. The group
+        need not have a process yet. Raise NamespaceNotFound if the namespace is not known.
+        """
+        check_namespace(namespace)
+        check_text("group", group)
+        if limit is not None:
+            check_count("limit", limit, least=0, most=MOST_OF_A_GROUP)
+        await self._node.connected()
+        if not await self._node.storage.set_group_limit(namespace, group, limit):
+            raise await namespace_not_found(self._node, namespace)
+        for worker in await self._node.storage.live_workers(namespace, self._node.options.lease_age):
+            self._node.wake_worker(worker.worker_id, namespace, "calls")
 
     async def status(self, namespace: str | None = None) -> list[NamespaceStatus]:
         """Return what waits, runs and is broken in each namespace, or in this one, and who serves it.

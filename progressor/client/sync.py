@@ -197,6 +197,8 @@ class SyncClient:
     retire = _blocking(Client.retire)
     namespaces = _blocking(Client.namespaces)
     workers = _blocking(Client.workers)
+    groups = _blocking(Client.groups)
+    set_group_limit = _blocking(Client.set_group_limit)
     status = _blocking(Client.status)
     errors = _blocking(Client.errors)
 

@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+import inspect
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any, Protocol, TypedDict
 
+from progressor.config import NamespaceOptions, OnZombie, RetryPolicy
 from progressor.errors import InvalidRequest
+from progressor.handlers.codec import Codec
 from progressor.handlers.process import Process
-from progressor.model import Intent, Task
+from progressor.inputs import check_text
+from progressor.model import HistoryRange, Intent, Task
+
+Group = Callable[[Any], str]
+"""A function of the arguments of a start, which names the group of the process."""
 
 
 class Handler(Protocol):
@@ -15,6 +24,22 @@ class Handler(Protocol):
     async def process(self, task: Task, process: Process[Any], /) -> Intent:
         """Answer one task; raise Reject to refuse it, NonRetryable to break the process without retries."""
         ...
+
+
+class Keywords(TypedDict, total=False):
+    """The keywords of a namespace beside its state."""
+
+    handler: Handler | None
+    retry_policy: RetryPolicy
+    step_timeout: timedelta
+    concurrency: int
+    on_zombie: OnZombie
+    zombie_attempts: int
+    history: HistoryRange | None
+    pause: timedelta | None
+    group: Group | None
+    group_limit: int | None
+    codec: Codec | None
 
 
 def fields_of(task: Task) -> dict[str, object]:
@@ -57,3 +82,32 @@ class InvalidCall(InvalidRequest):
 
 class MissingHandler(Exception):
     """A handler set a timer, or one is due, in a namespace without a timeout handler."""
+
+
+def check_group(group: Group | None, options: NamespaceOptions, *, is_raw: bool) -> Group | None:
+    """Return the function of a namespace that names groups; InvalidRequest if it cannot be one."""
+    if group is None:
+        if options.group_limit is not None:
+            raise InvalidRequest(
+                "group_limit needs a group: a function of the arguments", field="group_limit"
+            )
+        return None
+    if is_raw:
+        raise InvalidRequest("a raw handler has no typed arguments, so it takes no group", field="group")
+    if not callable(group) or inspect.iscoroutinefunction(group):
+        raise InvalidRequest("group must be a function, and not async", field="group")
+    return group
+
+
+def group_key(group: Group, args: tuple[Any, ...]) -> str:
+    """Return the group for the arguments of a start; InvalidCall if the function names none."""
+    try:
+        key = group(*args) if args else group(None)
+    except Exception as error:  # noqa: BLE001 - the user's code may raise anything
+        raise InvalidCall(
+            f"the group of its namespace cannot be named ({type(error).__name__}: {error})", field="args"
+        ) from None
+    try:
+        return check_text("the group", key)
+    except InvalidRequest as error:
+        raise InvalidCall(str(error), field="args") from None

@@ -8,15 +8,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
-from datetime import timedelta
 from enum import Enum
-from typing import Any, Concatenate, Final, Generic, ParamSpec, TypedDict, TypeVar, Unpack, overload
+from typing import Any, Concatenate, Final, Generic, ParamSpec, TypeVar, Unpack, overload
 
-from progressor.config import NamespaceOptions, OnZombie, RetryPolicy
+from progressor.config import NamespaceOptions
 from progressor.errors import InvalidRequest
 from progressor.handlers.codec import RAW, Codec, Wire
 from progressor.handlers.function import Function, add_function, names_around, shown_type
-from progressor.handlers.handler import Handler, InvalidCall, MissingHandler, check_handler
+from progressor.handlers.handler import (
+    Group,
+    Handler,
+    InvalidCall,
+    Keywords,
+    MissingHandler,
+    check_group,
+    check_handler,
+    group_key,
+)
 from progressor.handlers.handler_profile import HandlerProfile
 from progressor.handlers.limits import checked
 from progressor.handlers.process import Draft, Process, StateT, WritableProcess
@@ -32,8 +40,6 @@ S = TypeVar("S")
 _Served = Callable[Concatenate[Process[S], P], T]
 """A function that serves processes of this state; a decorator returns it as it is."""
 
-_DEFAULT_POLICY = RetryPolicy()
-_DEFAULT_STEP_TIMEOUT = timedelta(seconds=60)
 _BY_NAME = (TaskType.CALL, TaskType.NOTIFY)
 
 
@@ -47,19 +53,6 @@ _INHERIT: Final = _Inherit.INHERIT
 _History = HistoryRange | None | _Inherit
 
 
-class _Keywords(TypedDict, total=False):
-    """The keywords of a namespace beside its state."""
-
-    handler: Handler | None
-    retry_policy: RetryPolicy
-    step_timeout: timedelta
-    concurrency: int
-    on_zombie: OnZombie
-    zombie_attempts: int
-    history: HistoryRange | None
-    codec: Codec | None
-
-
 class Namespace(Generic[StateT]):
     """A kind of process: its name, its options, and the functions that serve it.
 
@@ -67,8 +60,11 @@ class Namespace(Generic[StateT]):
     function that takes a `Process` of another state is refused: by type checkers, and as it is decorated.
     `handler` is a raw Handler instead of decorated functions. `step_timeout` (60 s) limits each run of a
     handler, `concurrency` (100) the steps of the namespace in one worker. `history` is the range of events
-    that handlers get (None: none). `codec` stands between JSON and the tables; clients must use the same
-    one. InvalidRequest, here and in the decorators, names an argument that cannot be used.
+    that handlers get (None: none), `pause` the least time from the end of a step of a process to the begin
+    of its next (None: none). `group` returns the group of a process for the arguments of its start: of each
+    group at most `group_limit` steps run at once, over all workers (None: as many as `set_group_limit`
+    says). `codec` stands between JSON and the tables; clients must use the same one. InvalidRequest, here
+    and in the decorators, names an argument that cannot be used.
 
     `on_zombie` decides on a task that lost its worker. `policy`: a timer is tried again by `retry_policy`,
     a request breaks the process; `retry`: either is tried again, up to `zombie_attempts` (3) times;
@@ -76,10 +72,10 @@ class Namespace(Generic[StateT]):
     """
 
     @overload
-    def __init__(self, name: str, *, state: type[StateT], **options: Unpack[_Keywords]) -> None: ...
+    def __init__(self, name: str, *, state: type[StateT], **options: Unpack[Keywords]) -> None: ...
     @overload
     def __init__(
-        self: Namespace[Any], name: str, *, state: Any = None, **options: Unpack[_Keywords]
+        self: Namespace[Any], name: str, *, state: Any = None, **options: Unpack[Keywords]
     ) -> None: ...
     def __init__(
         self,
@@ -87,23 +83,15 @@ class Namespace(Generic[StateT]):
         *,
         state: Any = None,
         handler: Handler | None = None,
-        retry_policy: RetryPolicy = _DEFAULT_POLICY,
-        step_timeout: timedelta = _DEFAULT_STEP_TIMEOUT,
-        concurrency: int = 100,
-        on_zombie: OnZombie = "policy",
-        zombie_attempts: int = 3,
-        history: HistoryRange | None = None,
         codec: Codec | None = None,
+        group: Group | None = None,
+        **options: Any,
     ) -> None:
         self.name: Final = check_namespace(name)
-        self.options: Final = NamespaceOptions(
-            retry_policy=retry_policy,
-            step_timeout=step_timeout,
-            concurrency=concurrency,
-            on_zombie=on_zombie,
-            zombie_attempts=zombie_attempts,
-            history=history,
-        )
+        self.options: Final = NamespaceOptions(**options)
+        self._group = check_group(group, self.options, is_raw=handler is not None)
+        self.has_groups: Final = group is not None
+        self.is_limited: Final = self.has_groups or self.options.pause is not None
         self._handler = check_handler(handler, state=state, codec=codec)
         self.wire: Final[Wire] = Wire(codec) if handler is None else RAW
         self.shape: Final = ANY if state is None else StateShape(state)
@@ -232,6 +220,16 @@ class Namespace(Generic[StateT]):
         answer = function.write_answer(await function.call(view, *args))
         return self._timeouts.armed(process, task, view.intent(self.wire.seal(answer)))
 
+    def group_of(self, task: Task) -> str | None:
+        """Return the group that a process enters with this init; None if it enters none.
+
+        InvalidCall if its arguments do not fit, or if `group` raises or returns no text.
+        """
+        function = self._singles.get(TaskType.INIT)
+        if self._group is None or function is None:
+            return None
+        return group_key(self._group, function.read_args(self._plain_args(task)))
+
     def view(self, snapshot: Snapshot) -> Process[Any]:
         """Return a snapshot as `client.get` shows it, with its state of the declared type."""
         shape = None if self.is_raw else self.shape
@@ -244,8 +242,11 @@ class Namespace(Generic[StateT]):
     def profile_of(self, task_type: TaskType, name: str | None) -> HandlerProfile | None:
         """Return the profile of the function that serves such a task; None: the task cannot be fused.
 
-        It cannot without a function, or with a history, which must be loaded first.
+        It cannot without a function, with a history, which must be loaded first, or with a limit, which
+        claims hold.
         """
+        if self.is_limited:
+            return None
         if self._handler is not None:
             return self._profile if self.options.history is None else None
         function = self._calls.get(name or "") if task_type in _BY_NAME else self._singles.get(task_type)

@@ -78,11 +78,11 @@ def _outcome(error: BaseException, task: Task, *, seconds: float | None) -> Outc
                     # A codec raised: the request is not of this codec, or the worker lacks its keys.
                     cause = type(error.__cause__).__name__
                     _log.warning("request cannot be decoded", extra=fields_of(task) | {"cause": cause})
-                return _invalid(error)
+                return refusal(error)
             case CallCycle():
                 # Steps would wait for each other. None breaks its process, but the developer should know.
                 _log_failure(task)
-                return _invalid(error)
+                return refusal(error)
     _log_failure(task)
     return _failure(error) if seconds is None else _timed_out(seconds)
 
@@ -97,7 +97,8 @@ def _expired(at: datetime) -> Rejection:
     return Rejection(f"it was not begun by {when}", {"expires_at": when}, expired=True)
 
 
-def _invalid(error: InvalidRequest) -> Rejection:
+def refusal(error: InvalidRequest) -> Rejection:
+    """Return the rejection of a request that is wrong itself."""
     return Rejection(clean(str(error)), {"field": error.field}, invalid=True)
 
 

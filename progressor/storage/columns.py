@@ -28,6 +28,11 @@ LARGE = {
     "autovacuum_vacuum_threshold": "1000",
     "autovacuum_vacuum_cost_delay": "0",
 }
+MAILBOX = "task_type IN ('init', 'call', 'notify', 'repair')"
+TIMER = "task_type IN ('timeout', 'remove')"
+# The number in another spelling, for indexes beside the primary key: the planner cannot answer a look-up by
+# it with the primary key, by reading all rows of the process, whatever the statistics say.
+PROCESS_NO = text("(process_no + 0)")
 HOT = {
     "fillfactor": "70",
     "autovacuum_vacuum_scale_factor": "0.0",

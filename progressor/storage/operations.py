@@ -13,12 +13,11 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import datetime, timedelta
 from functools import partial
-from typing import Any
 
 import psycopg
 
 from progressor import metrics
-from progressor.model import Life, Task
+from progressor.model import Life
 from progressor.storage.admin.bulks import Bulks
 from progressor.storage.admin.namespaces import Oversight
 from progressor.storage.admin.tokens import TokenStatements
@@ -27,17 +26,14 @@ from progressor.storage.params import (
     key_columns,
     life_columns,
     redo_columns,
-    release_columns,
     request_columns,
     step_columns,
 )
 from progressor.storage.postgres.arrays import texts
 from progressor.storage.postgres.pipeline import Session
-from progressor.storage.postgres.pool import SessionPool
-from progressor.storage.postgres.retry import always, damage, lasting, one_of, one_or_one_of
+from progressor.storage.postgres.retry import always, lasting, one_of, one_or_one_of
 from progressor.storage.postgres.sqlstates import BatchRefused, Unreadable
 from progressor.storage.rows import (
-    claimed_of,
     grouped,
     is_gone,
     outcomes_of,
@@ -46,8 +42,9 @@ from progressor.storage.rows import (
     started_of,
 )
 from progressor.storage.statements import REDO, Params, Row, Transaction, lock_by_name
-from progressor.storage.steps.claims import Unread, accepted, claim, claim_apart, loaded
+from progressor.storage.steps.claims import accepted
 from progressor.storage.steps.fused import CALLS, INITS, Doubtful, FusedFlight, Look
+from progressor.storage.steps.held import HeldTasks
 from progressor.storage.steps.save import save
 from progressor.storage.steps.zombies import (
     BurialRound,
@@ -76,22 +73,16 @@ from progressor.storage.values import (
     most_cancelled,
 )
 
-# Rows and bytes of removed processes, per transaction: no more than is deleted in a few seconds.
-_MOST_ROWS, _MOST_BYTES = 10_000, 64 * 1024 * 1024
+_MOST_ROWS, _MOST_BYTES = 10_000, 64 * 1024 * 1024  # Deleted in a few seconds, per transaction.
 
 
-class Storage(Bulks, Oversight, TokenStatements):
+class Storage(Bulks, Oversight, TokenStatements, HeldTasks):
     """The operations on processes.
 
     An operation that puts tasks into a worker's hands, or takes them out, is repeated for as long as it
     takes: a lost answer must not leave a task running that nobody runs. Any other is repeated for
     `patience`, then it raises StorageUnavailable.
     """
-
-    def __init__(self, connections: SessionPool, *, patience: timedelta) -> None:
-        super().__init__(connections, patience=patience)
-        self._unread = Unread()
-        self._until_done = partial(self._transact, patience=None, holds=always, apart=damage)
 
     def _patience_for(self, requests: Sequence[Request]) -> float | None:
         # A task that may have been committed into this worker's hands must not be forgotten.
@@ -236,20 +227,6 @@ class Storage(Bulks, Oversight, TokenStatements):
         results = await self._until_done("saved", {"lock": params, "saved": params})
         return outcomes_of([step], {**results, "save_result": []})[0]
 
-    async def _claim(self, verb: str, params: dict[str, Any], room: int) -> list[Claimed]:
-        try:
-            claiming = partial(claim, verb=verb, params=params)
-            rows = await self._run(verb, claiming, patience=None, holds=always, apart=damage)
-        except (Unreadable, BatchRefused):
-            # One row must not keep the other tasks, which may be claimed too, from being run.
-            rows = await claim_apart(self._until_done, verb, params, self._unread)
-        if not any(row["is_large"] for row in rows):
-            return [claimed_of(row) for row in rows]
-        taken, left = await loaded(self._until_done, rows, room, self._unread)
-        if left:
-            await self.hand_back(left)
-        return taken
-
     async def search_calls(
         self,
         namespace: str,
@@ -292,11 +269,6 @@ class Storage(Bulks, Oversight, TokenStatements):
         params = {"namespace": ref.namespace, "worker_id": worker_id, "lease": lease, "now": now}
         params |= {"process_no": ref.process_no, "task_id": ref.task_id}
         return next(iter(await self._claim("capture_task", params, ROOM)), None)
-
-    async def hand_back(self, tasks: Sequence[Task]) -> None:
-        """Put claimed tasks that were not begun back to the schedule; they can be claimed again at once."""
-        params = {**release_columns(tasks), "attempts": 0, "now": None}
-        await self._transact("hand_back", {"lock": params, "release": params}, patience=None, holds=always)
 
     async def collect_zombies(
         self,

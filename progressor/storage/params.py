@@ -9,7 +9,7 @@ from typing import Any
 from pydantic_core import to_json
 
 from progressor.messages.message import Message
-from progressor.model import Decision, Disposition, Life, Metadata, Task, TaskType
+from progressor.model import Decision, Disposition, Life, Metadata, ProcessStatus, Task, TaskType
 from progressor.storage.postgres.arrays import (
     bigints,
     blobs,
@@ -74,6 +74,7 @@ def step_columns(steps: Sequence[Step]) -> Columns:
         "timer": texts([_timer_of(step) for step in steps]),
         "delay": bigints([_delay(decision) for decision in decisions]),
         "keeps_slot": booleans([step.keeps_slot for step in steps]),
+        "pause": bigints([None if step.pause is None else microseconds(step.pause) for step in steps]),
     }
 
 
@@ -90,7 +91,7 @@ def result_columns(steps: Sequence[Step]) -> Columns:
     answers = [TaskOutcome.of(decision.reply) for decision in decisions]
     return {
         **task_key_columns([step.task for step in steps]),
-        "status": texts([decision.status for decision in decisions]),
+        "status": texts([_status_of(step) for step in steps]),
         "aux_state": blobs([decision.aux_state for decision in decisions]),
         "process_metadata": jsons([json_text(decision.metadata) for decision in decisions]),
         "last_event_id": bigints(
@@ -100,6 +101,14 @@ def result_columns(steps: Sequence[Step]) -> Columns:
         "error": texts([answer.error for answer in answers]),
         **_event_columns(steps),
     }
+
+
+def _status_of(step: Step) -> ProcessStatus | None:
+    """Return the new status of a process; None if its row stays as it is."""
+    if step.decision.status is None and step.pause is not None:
+        # Its row says until when it rests.
+        return step.process.status if step.process.status is ProcessStatus.RUNNING else None
+    return step.decision.status
 
 
 def timer_columns(decisions: Sequence[Decision]) -> Columns:

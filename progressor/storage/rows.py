@@ -65,6 +65,7 @@ def snapshot_of(namespace: str, process_id: str, row: Row, timers: tuple[Timer, 
         last_event_id=row["last_event_id"],
         timers=timers,
         birth=row["birth"],
+        group_no=row.get("group_no"),
     )
 
 

@@ -30,25 +30,20 @@ from sqlalchemy import (
 )
 from sqlalchemy.dialects.postgresql import ARRAY, JSONB
 
-from progressor.storage import columns
 from progressor.storage.columns import (
     EMPTY as _EMPTY,
     HOT as _HOT,
     LARGE as _LARGE,
+    MAILBOX as _MAILBOX,
+    PROCESS_NO as _PROCESS_NO,
+    TIMER as _TIMER,
     KeyText as _KeyText,
+    metadata,
     process_status,
     task_status,
     task_type,
     timestamp as _timestamp,
 )
-
-metadata = columns.metadata
-
-_MAILBOX = "task_type IN ('init', 'call', 'notify', 'repair')"
-_TIMER = "task_type IN ('timeout', 'remove')"
-# The number in another spelling, for indexes beside the primary key: the planner cannot answer a look-up by
-# it with the primary key, by reading all rows of the process, whatever the statistics say.
-_PROCESS_NO = text("(process_no + 0)")
 
 namespaces = Table(
     "namespaces",
@@ -106,6 +101,8 @@ processes = Table(
     Column("aux_state", LargeBinary),
     # Random: tells this life from another with its number, on a server that was promoted or restored.
     Column("birth", BigInteger),
+    _timestamp("rests_until", nullable=True),
+    Column("group_no", Integer),
     PrimaryKeyConstraint("process_no"),
     UniqueConstraint("namespace_no", "process_id", name="processes_name"),
     CheckConstraint("length(process_id) BETWEEN 1 AND 256", name="process_id"),
@@ -239,21 +236,18 @@ schedule = Table(
     Column("timer", _KeyText, nullable=False, server_default=text("''::text")),
     # Of a request with a priority, or before one: where it stands among those that may be claimed.
     _timestamp("order_time", nullable=True),
+    # Of a next task that is held: until then, or with a group for room there, in the order of these times.
+    _timestamp("held_time", nullable=True),
+    Column("group_no", Integer),
     PrimaryKeyConstraint("process_no", "task_id"),
     Index("schedule_one_timer", _PROCESS_NO, "timer", unique=True, postgresql_where=text(_TIMER)),
-    Index(
-        "schedule_calls",
-        "namespace_no",
-        text("COALESCE(order_time, scheduled_time)"),
-        "task_id",
-        postgresql_where=text(f"claimable AND {_MAILBOX}"),
-    ),
-    Index(
-        "schedule_timers",
-        "namespace_no",
-        "scheduled_time",
-        "task_id",
-        postgresql_where=text(f"claimable AND {_TIMER}"),
+    *(
+        Index(f"schedule_{name}", "namespace_no", *order, "task_id", postgresql_where=text(which))
+        for name, order, which in (
+            ("calls", (text("COALESCE(order_time, scheduled_time)"),), f"claimable AND {_MAILBOX}"),
+            ("timers", ("scheduled_time",), f"claimable AND {_TIMER}"),
+            ("held", ("group_no", "held_time"), "held_time IS NOT NULL"),
+        )
     ),
     postgresql_with=_HOT,
 )
@@ -268,8 +262,21 @@ running = Table(
     Column("lease", BigInteger, nullable=False),
     _timestamp("running_time"),
     Column("task_type", task_type, nullable=False),
+    Column("group_no", Integer),
     PrimaryKeyConstraint("process_no"),
     postgresql_with=_HOT,
+)
+
+groups = Table(
+    "groups",
+    metadata,
+    Column("group_no", Integer, Identity(always=True), primary_key=True),
+    Column("namespace_no", Integer, nullable=False),
+    Column("group_key", _KeyText, nullable=False),
+    Column("group_limit", Integer),
+    UniqueConstraint("namespace_no", "group_key", name="groups_key"),
+    CheckConstraint("group_limit >= 0", name="group_limit"),
+    comment="Groups of processes, of which only so many run at once. Claims lock the row.",
 )
 
 events = Table(

@@ -232,7 +232,7 @@ _ENDS_ALONE = (Disposition.RESUME, Disposition.REPLACE, Disposition.CANCEL)
 class Step(NamedTuple):
     """The end of a step, to be saved. `keeps_slot` False gives the worker's slot back: no continuation.
 
-    `size` is that of its decision, in bytes, roughly.
+    `size` is that of its decision, in bytes, roughly. After it the process rests for `pause`.
     """
 
     task: Task
@@ -240,6 +240,7 @@ class Step(NamedTuple):
     decision: Decision
     keeps_slot: bool = True
     size: int = 0
+    pause: timedelta | None = None
 
     @property
     def ends_alone(self) -> bool:

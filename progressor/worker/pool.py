@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import random
-import time
 from collections.abc import Coroutine
 from concurrent.futures import Future
 from datetime import timedelta
@@ -24,11 +23,12 @@ from progressor.handlers.namespace import Namespace
 from progressor.handlers.step_task import StepTask
 from progressor.handlers.waits import call_in
 from progressor.loggers import Logger
-from progressor.model import Decision, Task, TaskType, new_lease
+from progressor.model import Decision, Task
 from progressor.outages import Outage, OutageLines, cause_of
-from progressor.storage import KINDS, ROOM, Claimed, Finished, Kind, Request, Storage, TaskRef
+from progressor.storage import KINDS, ROOM, Claimed, Finished, Kind, Request, Storage
 from progressor.supervision import Background, end_all, expect, report, watched
 from progressor.worker.alarm import Alarm
+from progressor.worker.claims import Claims
 from progressor.worker.hand_backs import NOT_RUN, hand_back
 from progressor.worker.result_budget import ResultBudget
 from progressor.worker.slot import Slot, StartedStep, log_given_up, log_hung
@@ -73,6 +73,7 @@ class Pool:
         self._alarm = Alarm()
         # The task with which each chain began: `_give_up` logs its process.
         self._chains: dict[StepTask[object], Claimed] = {}
+        self._claims = Claims(namespace, storage, worker.foreign, worker_id=worker_id, ring=self.ring)
         self._background = Background(namespace=namespace.name)
         self._outage = Outage(log, _LINES, namespace=namespace.name)
         self.drained = asyncio.Event()
@@ -219,7 +220,7 @@ class Pool:
         held: Claimed | None = None
         self.take()
         try:
-            held = await self._next_of(process_no)
+            held = await self._claims.next_of(process_no)
         except ProgressorError as error:
             self._outage.failed(cause_of(error))
         finally:
@@ -236,13 +237,6 @@ class Pool:
             step.stop()
             raise
         return True
-
-    async def _next_of(self, process_no: int) -> Claimed | None:
-        task_id = await self._storage.next_task(process_no)
-        if task_id is None:
-            return None
-        ref = TaskRef(self.namespace.name, process_no, task_id)
-        return await self._storage.capture_task(ref, worker_id=self.worker_id, lease=new_lease())
 
     def _keep_for_hung(self, task: Task, thread: Future[Any]) -> None:
         """Keep the slot of a sync handler that runs on after its step, until it returns."""
@@ -261,6 +255,9 @@ class Pool:
     def _chain_ended(self, slot: Slot, chain: StepTask[object]) -> None:
         held = self._chains.pop(chain)
         self._budget.give_back(slot)
+        if self._claims.in_groups:
+            # Its group has room now.
+            self._rung.add("calls")
         if slot.hung is None:
             self.release()
         else:
@@ -277,6 +274,8 @@ class Pool:
                 return
             steps += 1
             others_wait = self.free <= 0 and bool(self._rung)
+            # In a group others wait for the room of this chain, here or elsewhere.
+            others_wait = others_wait or self._claims.in_groups
             slot.goes_on = self.is_open and not (others_wait and steps >= MAX_CHAIN)
             held = await self._run_step(held, slot, begun)
             begun = None
@@ -309,6 +308,7 @@ class Pool:
             if now >= next_poll:
                 next_poll = now + self._jittered_poll()
                 self._rung |= {"calls", "timers"}
+                self._claims.look()
             if self._alarm.goes_off(now):
                 self._rung.add("timers")
             if self._rung and self.claims:
@@ -337,7 +337,7 @@ class Pool:
             self.free -= slots
             found: list[Claimed] = []
             try:
-                found = await self._search(kind, slots, room)
+                found = await self._claims.search(kind, slots, room)
             except ProgressorError as error:
                 self._outage.failed(cause_of(error))
             else:
@@ -352,20 +352,6 @@ class Pool:
     def _room(self) -> int:
         """Return the bytes of values that may be claimed now, beside those with which the chains began."""
         return ROOM - sum(held.size for held in self._chains.values())
-
-    async def _search(self, kind: Kind, limit: int, room: int) -> list[Claimed]:
-        began, left = time.monotonic(), self._worker.foreign.left()
-        search = self._storage.search_timers
-        if kind == "calls":
-            search = partial(self._storage.search_calls, left=left)
-        elif TaskType.TIMEOUT in left:
-            return []
-        found = await search(
-            self.namespace.name, limit, worker_id=self.worker_id, lease=new_lease(), room=room
-        )
-        histogram = metrics.CALLS_SCANNING if kind == "calls" else metrics.TIMERS_SCANNING
-        metrics.took(histogram, began, self.namespace.name)
-        return found
 
     async def stop(self, grace: timedelta) -> bool:
         """Stop claiming and let what runs finish; return True if all of it did within `grace`."""

@@ -19,10 +19,10 @@ from progressor.config import EngineOptions
 from progressor.errors import InvalidRequest, SchemaMismatch, StorageUnavailable
 from progressor.handlers.codec import Wire
 from progressor.handlers.deadlines import Deadlines
-from progressor.handlers.handler import Handler, fields_of
+from progressor.handlers.handler import Handler, InvalidCall, fields_of
 from progressor.handlers.limits import bounded
 from progressor.handlers.namespace import Namespace
-from progressor.handlers.perform import perform
+from progressor.handlers.perform import perform, refusal
 from progressor.handlers.step_connection import lending
 from progressor.handlers.waits import Lending, RunningStep
 from progressor.loggers import Logger
@@ -99,6 +99,7 @@ class Worker:
         budget: ResultBudget,
         connections: StepConnections,
         foreign: ForeignFunctions,
+        groups: Callable[[Task, str], Awaitable[object]],
         wires: Mapping[str, Wire] = _NO_WIRES,
         sent: Callable[[], None] = _nothing,
         options: EngineOptions = _DEFAULT_OPTIONS,
@@ -106,6 +107,9 @@ class Worker:
         self._namespace = namespace
         self._handler = handler
         self._policy = namespace.options.retry_policy
+        self._pause = namespace.options.pause
+        self._has_groups = namespace.has_groups
+        self._groups = groups
         self.deadlines = Deadlines(namespace.options.step_timeout)
         self._steps = steps
         self._reads = reads
@@ -126,8 +130,11 @@ class Worker:
     async def step(self, held: Claimed, slot: Slot) -> StepResult:
         """Run one task that this worker holds, save its result and reply.
 
-        NoRoom, NoThread or LeftToOthers if it did not begin; StepNotSaved if it must run again.
+        NoRoom, NoThread or LeftToOthers if it did not begin; StepNotSaved if it must run again. The init of
+        a process without its group does not begin: it waits for room there.
         """
+        if self._has_groups and held.process.group_no is None and held.task.task_type is TaskType.INIT:
+            return await self._enter(held, slot)
         if not self._namespace.serves(held.task):
             await self.foreign.leave(held.task)
         wanted = self._namespace.connection_for(held.task)
@@ -135,6 +142,18 @@ class Worker:
             return await self.end(held, await self.decided(held, slot), slot)
         async with self.connections.transaction(wanted, self.deadlines.seconds) as own:
             return await self.end(held, await self.decided(held, slot, own), slot, own)
+
+    async def _enter(self, held: Claimed, slot: Slot) -> StepResult:
+        """Have a process enter its group before its init begins, or refuse the init."""
+        task, process = held
+        try:
+            key = self._namespace.group_of(task)
+        except InvalidCall as error:
+            return await self.end(held, decide(process, task, refusal(error), self._policy), slot)
+        if key is None:
+            return await self.end(held, await self.decided(held, slot), slot)
+        await self._groups(task, key)
+        return StepResult()
 
     async def decided(self, held: Claimed, slot: Slot, own: StepTransaction | None = None) -> Decision:
         """Run the handler of a task, in `own` transaction if it has one; save nothing.
@@ -169,7 +188,9 @@ class Worker:
     ) -> StepResult:
         """Save the decision, then reply; return an empty StepResult if the lease was lost."""
         task, process = held
-        step = Step(task, process, decision, slot.goes_on, slot.unsaved_bytes)
+        pause = self._pause
+        goes_on = slot.goes_on and pause is None
+        step = Step(task, process, decision, goes_on, slot.unsaved_bytes, pause)
         save = self._steps.submit if own is None else partial(self._save_in, own)
         try:
             step, saved = await self._save(step, save)

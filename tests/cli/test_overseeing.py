@@ -119,3 +119,17 @@ def test_how_numbers_are_shown() -> None:
     assert [count(number) for number in (0, 999, 1000, 1001)] == ["0", "999", "1,000", "1,000+"]
     ages = (timedelta(seconds=5), timedelta(minutes=3), timedelta(hours=5), timedelta(days=9))
     assert [duration(age) for age in ages] == ["5 s", "3 min", "5 h", "9 d"]
+
+
+def test_groups(ask: Ask) -> None:
+    """A limit is set, shown and taken back; a namespace without groups says so."""
+    assert "no group" in ask("groups", NS).err
+    assert ask("set-group-limit", NS, "acme", "3").out == f"group acme of {NS}: limit 3\n"
+    shown = ask("groups", NS).out.split()
+    assert shown[-4:] == ["acme", "3", "0", "0"]
+    (acme,) = ask("groups", NS, "--json").json
+    assert (acme["name"], acme["limit"], acme["waiting"]) == ("acme", 3, 0)
+    assert ask("set-group-limit", NS, "acme").out == f"group acme of {NS}: the limit of its namespace\n"
+    assert ask("groups", NS).out.split()[-4:] == ["acme", "none", "0", "0"]
+    assert ask("set-group-limit", NS, "acme", "-1").status == 2
+    assert ask("groups", "nobody.knows").status == 1

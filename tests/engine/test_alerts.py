@@ -154,6 +154,7 @@ class World:
             budget=ResultBudget(),
             connections=no_connections,
             foreign=NO_FOREIGN,
+            groups=self.storage.enter_group,
         )
 
     async def step(self, held: Claimed) -> None:

@@ -348,14 +348,14 @@ async def test_stop_waits_for_what_the_last_claim_brings(
     await eventually(lambda: pool.is_idle, "nothing waits")
     await inits(storage, 2)
     asked, go_on = asyncio.Event(), asyncio.Event()
-    search = pool._search
+    search = pool._claims.search
 
     async def late_search(kind: Any, limit: int, room: int) -> list[Claimed]:
         asked.set()
         await go_on.wait()
         return await search(kind, limit, room)
 
-    monkeypatch.setattr(pool, "_search", late_search)
+    monkeypatch.setattr(pool._claims, "search", late_search)
     pool.ring("timers")
     pool.ring("calls")
     await asked.wait()

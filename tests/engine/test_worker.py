@@ -97,6 +97,7 @@ def worker_of(namespace: Namespace, storage: Storage, told: Told, failures: int 
         budget=ResultBudget(),
         connections=no_connections,
         foreign=NO_FOREIGN,
+        groups=storage.enter_group,
     )
 
 

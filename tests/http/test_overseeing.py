@@ -136,3 +136,27 @@ async def test_a_time_that_is_none(api: httpx.AsyncClient, since: str) -> None:
     """Refused by the name of the parameter."""
     refused = await api.get("/v1/errors", params={"since": since})
     assert (refused.status_code, refused.json()["field"]) == (400, "since")
+
+
+async def test_groups(api: httpx.AsyncClient) -> None:
+    """Their limits are set and shown; what cannot be a limit is refused."""
+    assert (await api.get(f"{NS}/groups")).json() == {"groups": []}
+    for group in ("acme", "other%2Fone"):
+        answer = await api.put(f"{NS}/groups/{group}/limit", params={"limit": 3})
+        assert answer.status_code == 204
+    first, second = (await api.get(f"{NS}/groups")).json()["groups"]
+    assert first == {
+        "namespace": "shop.order",
+        "name": "acme",
+        "limit": 3,
+        "has_own_limit": True,
+        "running": 0,
+        "waiting": 0,
+        "age": 0.0,
+    }
+    assert second["name"] == "other/one"
+    assert (await api.put(f"{NS}/groups/acme/limit")).status_code == 204
+    (only,) = (await api.get(f"{NS}/groups", params={"limit": 1})).json()["groups"]
+    assert (only["limit"], only["has_own_limit"]) == (None, False)
+    assert (await api.get(f"{NS}/groups", params={"after": "acme"})).json()["groups"] == [second]
+    assert (await api.put(f"{NS}/groups/acme/limit", params={"limit": -1})).status_code == 400

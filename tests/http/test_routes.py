@@ -557,6 +557,7 @@ WITHOUT_KEYS = {
     "resume": ("POST", "/v1/namespaces/shop.order/resume"),
     "retire": ("POST", "/v1/namespaces/shop.order/retire"),
     "stop_bulk": ("POST", "/v1/bulk/1/stop"),
+    "set_group_limit": ("PUT", "/v1/namespaces/shop.order/groups/acme/limit"),
 }
 
 

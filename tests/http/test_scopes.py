@@ -47,6 +47,8 @@ MATRIX = [
     Row("POST", "/v1/namespaces/{namespace}/pause", ("admin",)),
     Row("POST", "/v1/namespaces/{namespace}/resume", ("admin",)),
     Row("POST", "/v1/namespaces/{namespace}/retire", ("admin",)),
+    Row("GET", "/v1/namespaces/{namespace}/groups", ("processes:read",)),
+    Row("PUT", "/v1/namespaces/{namespace}/groups/{group}/limit", ("admin",), "?limit=3"),
     Row("GET", "/v1/status", ("processes:read",)),
     Row("GET", "/v1/errors", ("errors:read", "processes:read")),
     Row("GET", "/v1/namespaces/{namespace}", ("processes:read",)),
@@ -144,7 +146,13 @@ async def world(dsn: str) -> AsyncIterator[World]:
 
 def _at(row: Row, namespace: str = "shop.a") -> str:
     filled = row.path.format(
-        namespace=namespace, process_id="p1", name="ask", task_id=1, timer="default", bulk_id=1
+        namespace=namespace,
+        process_id="p1",
+        name="ask",
+        task_id=1,
+        timer="default",
+        bulk_id=1,
+        group="acme",
     )
     return filled + row.query
 

@@ -34,7 +34,7 @@ losses = st.sampled_from(["", "", "", "early", "late"])
 # In the middle of several transactions; and between the look and the commit, or by a result that PostgreSQL
 # does not take.
 save_losses = st.sampled_from(["", "", "early", "late", "torn", "torn"])
-flight_losses = st.sampled_from([*[""] * 8, "early", "torn", "late", "poison"])
+flight_losses = st.sampled_from([*[""] * 8, "early", "torn", "late", "poison", "poison"])
 places = st.integers(0, 7)
 DAY = timedelta(days=1)
 # By the worker of a request, and by whether anybody waits for it.
@@ -83,6 +83,7 @@ policies = st.builds(
     on_zombie=st.sampled_from(["policy", "retry", "error"]),
     zombie_attempts=st.sampled_from([2, 1]),
     max_attempts=st.sampled_from([2, None]),
+    pause=st.sampled_from([*[None] * 5, 5 * SECOND]),
 )
 
 

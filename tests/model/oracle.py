@@ -90,6 +90,10 @@ class Process:
     metadata: dict[str, Any] = field(default_factory=dict)
     corrupted_by: Task | None = None
     events: list[Task] = field(default_factory=list)
+    rests_until: datetime | None = None
+    held: tuple[Task, datetime] | None = None
+    waits_for_room: bool = False
+    group: str | None = None
 
     # What is derived.
 
@@ -112,6 +116,32 @@ class Process:
             return None
         is_held = self.status is ProcessStatus.ERROR and waiting[0].task_type.is_timer
         return None if is_held else waiting[0]
+
+    @property
+    def head(self) -> Task | None:
+        """The next task, if it may be claimed."""
+        return None if self.held_until else self.next
+
+    @property
+    def held_until(self) -> datetime | None:
+        if self.held is None or self.held[0] is not self.next:
+            return None
+        return self.order_time(self.held[0]) if self.waits_for_room else self.held[1]
+
+    @property
+    def waits_in(self) -> str | None:
+        return self.group if self.held_until and self.waits_for_room else None
+
+    def settle(self, now: datetime, *, rests: bool = False) -> None:
+        """Have its next task wait for the end of the pause, or a request for room in its group."""
+        following, self.held, self.waits_for_room = self.next, None, False
+        if following is None:
+            return
+        timer = following.task_type.is_timer
+        if rests and self.rests_until and (following.scheduled_time if timer else now) < self.rests_until:
+            self.held = following, self.rests_until
+        elif self.group and not timer:
+            self.held, self.waits_for_room = (following, following.scheduled_time), True
 
     @property
     def requests(self) -> list[Task]:
@@ -139,6 +169,7 @@ class Policy:
     on_zombie: str = "policy"
     zombie_attempts: int = 2
     max_attempts: int | None = 2
+    pause: timedelta | None = None
     step_timeout: timedelta = timedelta(seconds=60)
 
 
@@ -191,7 +222,9 @@ class Oracle:
             process = self.processes[key] = Process(key, now, changed_at=now)
         task = self._add(process, asked.task_type, now, asked)
         task.lease = asked.lease
-        if asked.worker_id is not None and process.next is task and not self.policies[key[0]].paused:
+        if process.next is task:
+            process.settle(now, rests=asked.task_type is not TaskType.REPAIR)
+        if asked.worker_id is not None and process.head is task and not self.policies[key[0]].paused:
             task.run(asked.worker_id, asked.lease, now)
         return task
 
@@ -210,7 +243,8 @@ class Oracle:
         process = self.processes.get((asked.namespace, asked.process_id))
         if self._known(asked) or self._obstacle(asked, process) or self.policies[asked.namespace].paused:
             return False
-        return process is None or not (process.running or process.requests)
+        limited = process and (process.rests_until or process.group)
+        return process is None or not (process.running or process.requests or limited)
 
     def fuse(self, asked: Request, held: Claimed, decision: Decision | None, now: datetime) -> Ended | None:
         """A request that was accepted, run and saved at once; None: it goes on, and is held."""
@@ -310,6 +344,7 @@ class Oracle:
             return Ended(None, None, self._keep(process, task, now))
         if decision.disposition is Disposition.BREAK:
             told = self._cancel(process.requests, now, answer.error)
+        self._rest(process, step, now)
         if decision.status is not None:
             if decision.status is ProcessStatus.INIT:
                 self._restart(process, now)
@@ -321,12 +356,24 @@ class Oracle:
         self._set_timers(process, task, step, now)
         return self._go_on(process, task, step, now)._replace(told=told)
 
+    def _rest(self, process: Process, step: Step, now: datetime) -> None:
+        decision = step.decision
+        if step.pause is not None:
+            if decision.status is not None or process.status is ProcessStatus.RUNNING:
+                process.rests_until = now + step.pause
+            return
+        changed = decision.events or decision.aux_state is not None or decision.metadata is not None
+        if decision.status is not None and (changed or decision.status is not process.status):
+            process.rests_until = None
+
     def _repaired(self, process: Process, now: datetime) -> None:
+        process.rests_until = None
         if process.previous is ProcessStatus.INIT:
             self._restart(process, now)
             process.become(ProcessStatus.INIT, now, None, None)
         else:
             process.become(ProcessStatus.RUNNING, now, None, None)
+        process.settle(now)
 
     def _restart(self, process: Process, now: datetime) -> None:
         """The init that broke it waits again, under its own key, ahead of all others."""
@@ -358,15 +405,18 @@ class Oracle:
         held.occurrence = timer.occurrence
 
     def _go_on(self, process: Process, task: Task, step: Step, now: datetime) -> Ended:
-        following = process.next
+        following, process.held = process.next, None
         if following is None:
-            return Ended(None, None, set())
+            return Ended(None, None if step.pause is None else now + step.pause, set())
         timer = following.task_type.is_timer
         is_due = not timer or following.scheduled_time <= now
         paused = self.policies[process.key[0]].paused
         if step.keeps_slot and is_due and following is not task and not paused:
             following.run(step.task.worker_id, step.task.lease + 1, now)
             return Ended(following, None, set())
+        process.settle(now, rests=step.pause is not None)
+        if step.pause is not None:
+            return Ended(None, now + step.pause, set())
         return Ended(None, following.scheduled_time if timer else None, set())
 
     def _cancel(self, tasks: Iterable[Task], now: datetime, reason: str | None) -> set[int]:
@@ -405,9 +455,9 @@ class Oracle:
     ) -> list[Task]:
         """What others have locked is left to them."""
         heads = [
-            process.next
+            process.head
             for process in self.processes.values()
-            if process.key[0] == namespace and process.key not in locked
+            if process.key[0] == namespace and process.key not in locked and not process.group
         ]
         due = [
             task
@@ -422,14 +472,87 @@ class Oracle:
 
     def capture(self, key: tuple[int, int], worker: int, lease: int, now: datetime) -> Task | None:
         process = self.alive(key[0])
-        task = process.next if process else None
-        if process is None or task is None or task.key != key:
+        task = process.head if process else None
+        if process is None or task is None or task.key != key or process.group:
             return None
         is_early = task.task_type.is_timer and task.scheduled_time > now
         if is_early or self.policies[process.key[0]].paused:
             return None
         task.run(worker, lease, now)
         return task
+
+    def ripen(self, namespace: str, limit: int, now: datetime) -> int:
+        """Let be claimed what was held until a time that has come."""
+        found = [
+            process
+            for process in self.processes.values()
+            if process.key[0] == namespace
+            and process.held_until
+            and not process.waits_for_room
+            and process.held_until <= now
+        ]
+        found = sorted(
+            found, key=lambda process: (process.held_until, process.held and process.held[0].task_id)
+        )
+        for process in found[:limit]:
+            process.waits_for_room = bool(process.group)
+            process.held = process.held if process.group else None
+        return len(found[:limit])
+
+    def queue_timers(self, namespace: str, limit: int, now: datetime) -> int:
+        """Have due timers of groups, among the oldest that are due, wait for room."""
+        heads = [each.head for each in self.processes.values() if each.key[0] == namespace]
+        due = [each for each in heads if each and each.task_type.is_timer and each.scheduled_time <= now]
+        found = [each for each in sorted(due, key=_by_time)[:limit] if each.process.group]
+        for task in found:
+            task.process.held, task.process.waits_for_room = (task, task.scheduled_time), True
+        return len(found)
+
+    def enter(self, key: tuple[int, int], lease: int, group: str, now: datetime) -> bool:
+        """Its init waits for room in the group, if its worker still holds it."""
+        process = self.alive(key[0])
+        task = process.running if process else None
+        if process is None or task is None or (task.key, task.lease) != (key, lease):
+            return False
+        if task.task_type is not TaskType.INIT:
+            return False
+        process.group = group
+        task.status, task.running_time, task.worker, task.lease = WAITING, None, None, None
+        process.settle(now)
+        return True
+
+    def room(self, namespace: str, group: str, most: int) -> int:
+        """How many more tasks of the group may run."""
+        return most - sum(
+            1
+            for process in self.processes.values()
+            if process.key[0] == namespace and process.group == group and process.running
+        )
+
+    def claim_in(
+        self,
+        namespace: str,
+        groups: Sequence[str],
+        limit: int,
+        most: int,
+        worker: int,
+        lease: int,
+        now: datetime,
+    ) -> list[Task]:
+        """The tasks that wait longest in each of these groups, as far as it has room."""
+        taken: list[Task] = []
+        for group in [] if self.policies[namespace].paused else groups:
+            waiting = [
+                (process.held[0], process.held_until)
+                for process in self.processes.values()
+                if process.key[0] == namespace and process.waits_in == group and process.held
+            ]
+            waiting.sort(key=lambda held: (held[1], held[0].task_id))
+            room = min(self.room(namespace, group, most), limit - len(taken))
+            taken += [task for task, _ in waiting[:room]]
+        for task in taken:
+            task.run(worker, lease, now)
+        return sorted(taken, key=lambda task: (task.scheduled_time, task.task_id))
 
     def hand_back(self, key: tuple[int, int], lease: int) -> None:
         process = self.alive(key[0])
@@ -439,6 +562,7 @@ class Oracle:
 
     def _release(self, task: Task) -> None:
         task.status, task.running_time, task.worker, task.lease = WAITING, None, None, None
+        task.process.settle(task.scheduled_time)
 
     def collect(
         self, lease_age: timedelta, grace: timedelta, limit: int, now: datetime
@@ -579,12 +703,14 @@ class Oracle:
                 for t in live
             ],
             "schedule": [
-                (*t.key, t.process.key[0], t.task_type, t.scheduled_time, t.process.next is t,
-                 t.name or "" if t.task_type.is_timer else "", t.process.order_time(t))
+                (*t.key, t.process.key[0], t.task_type, t.scheduled_time, t.process.head is t,
+                 t.name or "" if t.task_type.is_timer else "", t.process.order_time(t),
+                 t.process.held_until if t.process.next is t else None,
+                 t.process.waits_in if t.process.next is t else None)
                 for t in live if t.status is WAITING
             ],
             "running": [
-                (*t.key, t.task_type, t.worker, t.lease, t.running_time)
+                (*t.key, t.task_type, t.worker, t.lease, t.running_time, t.process.group)
                 for t in live if t.status is RUNNING
             ],
             "events": [

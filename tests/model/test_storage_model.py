@@ -97,6 +97,8 @@ from tests.support import (
 )
 
 POLICY = RetryPolicy(max_attempts=3)
+# The groups of each namespace, and how many tasks of each may run.
+GROUPS, MOST = ("acme", "other"), 1
 AGE, GRACE = 30 * SECOND, 10 * SECOND
 STEP_TIMEOUTS = dict.fromkeys(NAMESPACES, 60 * SECOND)
 # Those in which a request is run behind its lock, and those in which steps are saved.
@@ -115,6 +117,8 @@ WAYS = {
     "torn; save_lite; save_result",
     "save_result",
     "save_result; save_result",
+    "ripened",
+    "claimed in groups",
 }
 _VERBS = {TaskType.INIT: "prepare_init", TaskType.REPAIR: "prepare_repair", None: "simple_repair"}
 
@@ -247,7 +251,7 @@ class StorageMachine(RuleBasedStateMachine):
         """Accept, run and save at once; None goes on, and the end of what cannot be saved so is saved."""
         self._fuse(asked, ends, loss, claims=claims)
 
-    fuse_more = fuse  # the usual: as often again
+    fuse_more = fuse_often = fuse  # the usual: as often again, and again
 
     def _fuse(
         self, asked: list[Request], ends: Sequence[Outcome | None], loss: str, *, claims: bool = False
@@ -328,7 +332,8 @@ class StorageMachine(RuleBasedStateMachine):
         steps = []
         for held, (outcome, keeps_slot) in zip(chosen, ends, strict=False):
             decision = decide(held.process, held.task, outcome, POLICY)
-            steps.append(Step(held.task, held.process, decision, keeps_slot))
+            pause = self.oracle.policies[held.task.namespace].pause
+            steps.append(Step(held.task, held.process, decision, keeps_slot and pause is None, pause=pause))
         ways = self._ways(steps, loss, tried=tried)
         torn = "save_result" if loss == "torn" and len(ways) > 1 else None
         expected = [self.oracle.save(step, self.now) for step in steps]
@@ -448,6 +453,67 @@ class StorageMachine(RuleBasedStateMachine):
     def search(self, namespace: str, limit: int, worker: int, timers: bool, loss: str) -> None:
         self._claim(namespace, limit, worker, loss, timers=timers)
 
+    @rule(namespace=st.sampled_from(NAMESPACES), limit=st.sampled_from([9, 1]), loss=losses)
+    def ripen(self, namespace: str, limit: int, loss: str) -> None:
+        """What was held until a time that has come may be claimed; a repetition finds the others.
+
+        Timers of groups that are due wait for room.
+        """
+        found = self.oracle.ripen(namespace, limit, self.now)
+        if loss == "late":
+            found = self.oracle.ripen(namespace, limit, self.now)
+        ripened = self.world.run(lambda storage: storage.ripen(namespace, limit=limit, now=self.now), loss)
+        self._compare()
+        assert ripened == found
+        self.world.ways["ripened"] += bool(found)
+        found = self.oracle.queue_timers(namespace, limit, self.now)
+        queued = self.world.run(lambda storage: storage.queue_timers(namespace, limit=limit, now=self.now))
+        self._compare()
+        assert queued == found
+
+    @rule(
+        key=keys,
+        place=places,
+        group=st.sampled_from(GROUPS),
+        limit=st.sampled_from([9, 1]),
+        worker=workers,
+        loss=losses,
+    )
+    def work_in_groups(self, key: Key, place: int, group: str, limit: int, worker: int, loss: str) -> None:
+        """A process begins in a group, or tries to enter it later; what waits there is claimed."""
+        if key in KEYS and self.oracle.processes.get(key) is None:
+            asked = request(key[1], TaskType.INIT, namespace=key[0], worker_id=worker)
+            self._prepare("prepare_init", [asked], "")
+        inits = [held for held in self.held if held.task.task_type is TaskType.INIT]
+        for held in self._pick(inits or self.held, [place]) if self.held else []:
+            self._enter(held, group, loss)
+        for namespace in NAMESPACES:
+            self._claim_in_groups(namespace, limit, worker, loss)
+
+    def _enter(self, held: Held, group: str, loss: str) -> None:
+        """An init waits for room in a group; nothing else enters one."""
+        entered = self.oracle.enter(held.ref.key[:2], held.task.lease, group, self.now)
+        found = self.world.run(lambda storage: storage.enter_group(held.task, group), loss)
+        self._compare()
+        # The second try does not find what the first one moved.
+        assert found == (entered and loss != "late")
+
+    def _claim_in_groups(self, namespace: str, limit: int, worker: int, loss: str) -> None:
+        rows = self.world.tables.execute("SELECT group_no, group_key FROM groups ORDER BY group_no")
+        names = {row["group_no"]: row["group_key"] for row in rows}
+        with_room = self.world.run(lambda storage: storage.groups_with_room(namespace)).group_nos
+        groups = [names[group_no] for group_no in with_room]
+        assert all(self.oracle.room(namespace, group, MOST) > 0 for group in groups)
+        lease = number()
+        expected = self.oracle.claim_in(namespace, groups, limit, MOST, worker, lease, self.now)
+
+        def claim(storage: Storage) -> Any:
+            about = {"worker_id": worker, "lease": lease, "now": self.now}
+            return storage.search_groups(namespace, limit, groups=with_room, **about)
+
+        self._claimed(self.world.run(claim, loss), expected)
+        self.world.ways["claimed in groups"] += bool(expected)
+
     @precondition(lambda self: self.oracle.all_tasks())
     @rule(place=st.integers(0, 20), worker=workers, loss=losses)
     def capture_task(self, place: int, worker: int, loss: str) -> None:
@@ -503,6 +569,7 @@ class StorageMachine(RuleBasedStateMachine):
             zombie_attempts=policy.zombie_attempts,
             max_attempts=policy.max_attempts,
         )
+        self.world.tables.execute("UPDATE namespaces SET options = options || '{\"group_limit\": 1}'")
 
     @rule(limit=st.sampled_from([9, 1]), later=waits, loss=losses)
     def collect_zombies(self, limit: int, later: timedelta, loss: str) -> None:
@@ -834,6 +901,6 @@ def test_storage_against_the_oracle(dsn: str) -> None:
     """Whatever is asked of Storage, and however often, it does what the oracle does."""
     with world(dsn) as made:
         run_state_machine_as_test(
-            lambda: StorageMachine(made), settings=profile(quick=150, deep=5000, steps=30)
+            lambda: StorageMachine(made), settings=profile(quick=200, deep=5000, steps=30)
         )
         assert made.ways.keys() >= WAYS, "some ways were not gone"

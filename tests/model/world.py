@@ -35,6 +35,7 @@ TABLES = (
     "events",
     "workers",
     "namespaces",
+    "groups",
 )
 ROWS = {
     "processes": """
@@ -50,9 +51,12 @@ ROWS = {
         FROM tasks""",
     "schedule": """
         SELECT process_no, task_id, n.name, task_type, scheduled_time, claimable, timer,
-            coalesce(order_time, scheduled_time) AS order_time
-        FROM schedule LEFT JOIN namespaces AS n USING (namespace_no)""",
-    "running": "SELECT process_no, task_id, task_type, worker_id, lease, running_time FROM running",
+            coalesce(order_time, scheduled_time) AS order_time, held_time, group_key
+        FROM schedule AS s LEFT JOIN namespaces AS n USING (namespace_no)
+        LEFT JOIN groups AS g ON g.group_no = s.group_no""",
+    "running": """
+        SELECT process_no, task_id, task_type, worker_id, lease, running_time, group_key
+        FROM running LEFT JOIN groups USING (group_no)""",
     "events": "SELECT process_no, event_id, task_id FROM events",
 }
 

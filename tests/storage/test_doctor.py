@@ -174,6 +174,43 @@ DAMAGES: dict[str, Damage] = {
         (f"UPDATE schedule SET claimable = FALSE WHERE {of('mailbox')}",),
         {"schedule_claimable"},
     ),
+    "a task that is held, and may be claimed": (
+        at("mailbox"),
+        (f"UPDATE schedule SET held_time = now() WHERE {of('mailbox')} AND claimable",),
+        {"schedule_claimable"},
+    ),
+    "a task that waits in another group": (
+        at("mailbox"),
+        (
+            (
+                "UPDATE schedule SET held_time = now(), group_no = 1, claimable = FALSE "
+                f"WHERE {of('mailbox')} AND claimable"
+            ),
+        ),
+        {"schedule_claimable"},
+    ),
+    "a task of a group that may be claimed": (
+        at("mailbox"),
+        (f"UPDATE processes SET group_no = 1 WHERE {of('mailbox')}",),
+        {"schedule_claimable"},
+    ),
+    "a step outside of its group": (
+        at("busy"),
+        (f"UPDATE processes SET group_no = 1 WHERE {of('busy')}",),
+        {"group_cap_kept"},
+    ),
+    "more than the limit of a group": (
+        at("busy"),
+        (
+            (
+                "INSERT INTO groups (namespace_no, group_key, group_limit) "
+                "SELECT namespace_no, 'acme', 0 FROM processes LIMIT 1"
+            ),
+            f"UPDATE processes SET group_no = 1 WHERE {of('busy')}",
+            f"UPDATE running SET group_no = 1 WHERE {of('busy')}",
+        ),
+        {"group_cap_kept"},
+    ),
     "a later call to claim": (
         at("mailbox"),
         (f"UPDATE schedule SET claimable = NOT claimable WHERE {of('mailbox')} AND task_type = 'call'",),

@@ -19,6 +19,7 @@ from progressor.messages.message import Message
 from progressor.model import Decision, Event, ProcessStatus
 from progressor.storage.operations import Storage
 from progressor.storage.outbox import Outbox
+from progressor.storage.postgres.arrays import bigints
 from progressor.storage.postgres.pipeline import Session, _encode, numbered
 from progressor.storage.postgres.pool import SessionPool
 from progressor.storage.statements import STATEMENTS, Params
@@ -89,6 +90,8 @@ OTHER_STATEMENTS = {
     # Locks whole tables, as every statement that writes to them does.
     "lock_saved_tables",
     "lock_processes",
+    # Of groups alone.
+    *("lock_groups", "make_groups", "set_group_limit"),
     "catalog",
 }
 BIG = {
@@ -122,6 +125,19 @@ OTHERS = {
     ("search_calls", "schedule"): "namespace_no",
     ("search_served_calls", "schedule"): "namespace_no",
     ("search_timers", "schedule"): "scheduled_time",
+    ("ripen", "schedule"): "held_time",
+    ("queue_timers", "schedule"): "scheduled_time",
+    # The first task of each group that waits for room; of those with room as many as there is room for.
+    ("groups_with_room", "schedule"): "group_no >",
+    ("search_groups", "schedule"): "group_no =",
+    ("take_groups", "schedule"): "group_no =",
+    # As many rows as the limits of groups are.
+    ("groups_with_room", "running"): "group_no =",
+    ("search_groups", "running"): "group_no =",
+    ("take_groups", "running"): "group_no =",
+    ("backlog", "running"): "group_no =",
+    ("groups", "running"): "group_no =",
+    ("groups", "schedule"): "group_no =",
     ("due_calls", "schedule"): "namespace_no",
     ("due_timers", "schedule"): "scheduled_time",
     ("backlog", "schedule"): "namespace_no",
@@ -176,7 +192,7 @@ ORDERS = {
     ("stranded", "processes"): {"processes_broken"},
     ("broken_groups", "processes"): {"processes_broken"},
     ("namespace_figures", "schedule"): {"schedule_timers"},
-    ("waiting", "schedule"): {"schedule_calls"},
+    ("waiting", "schedule"): {"schedule_calls", "schedule_held"},
     ("failed_timers", "schedule"): {"schedule_timers"},
     ("take_messages", "outbox"): {"outbox_due"},
     ("next_message", "outbox"): {"outbox_due"},
@@ -372,6 +388,8 @@ async def tour(dsn: str) -> None:
     await fused(storage)
     await messages(storage, connections)
     await storage.backlog(NS, most=10, now=T0)
+    await storage.ripen(NS, limit=10, now=T0)
+    await in_groups(storage)
     await storage.retire(NS, lease_age=SECOND)
     await storage.status()
     await storage.waiting(NS)
@@ -392,6 +410,9 @@ async def tour(dsn: str) -> None:
         due = {"namespace": NS, "limit": 10, "now": T0}
         await session.transact({"due_calls": due, "due_timers": due})
         await session.transact({"take_unseen": {**mine, "namespace": NS, "task_id": 1}})
+        await session.transact(
+            {"take_groups": {**mine, "namespace": NS, "group_no": bigints([1]), "limit": 10}}
+        )
         await session.transact({"retire": {"name": "nobody.knows", "lease_age": SECOND}})
     # A policy that retries, for what the collector then sends.
     await storage.register_namespace(NS, options={"on_zombie": "retry"}, schemas={})
@@ -412,6 +433,19 @@ async def messages(storage: Storage, connections: SessionPool) -> None:
         pass
     await outbox.waiting(now=T0)
     await outbox._put_off(ValueError("it is refused"), None)
+
+
+async def in_groups(storage: Storage) -> None:
+    """A start in a group, and a claim there."""
+    await wait(storage, init("p15", worker_id=None))
+    (first,) = [each for each in await claim_calls(storage) if each.process.process_id == "p15"]
+    await storage.enter_group(first.task, "acme")
+    await storage.queue_timers(NS, limit=10, now=T0)
+    groups = (await storage.groups_with_room(NS)).group_nos
+    await storage.search_groups(NS, 10, groups=groups, worker_id=WORKER, lease=5, now=T0)
+    await storage.set_group_limit(NS, "acme", 3)
+    await storage.groups(NS)
+    await storage.remove(NS, "p15")
 
 
 async def bulks(storage: Storage) -> None:
@@ -546,7 +580,7 @@ async def hot(dsn: str, sent: dict[str, Params], tables: Tables) -> dict[str, Pa
     await tour(dsn)
     tables.execute(
         "TRUNCATE processes, removed_processes, kept_answers, tasks, running, schedule, events, outbox, "
-        "namespaces"
+        "namespaces, groups"
     )
     return {name: params for name, params in sent.items() if name not in OTHER_STATEMENTS}
 
@@ -601,7 +635,7 @@ async def test_on_tables_that_were_empty_when_looked_at(
 CLAIMS = {
     "search_calls": {"limit": "10", "lease": "1"},
     "search_timers": {"limit": "10", "lease": "1"},
-    "backlog": {"most": "10"},
+    "backlog": {"most": "10", "after": "0"},
 }
 
 
@@ -706,6 +740,49 @@ async def test_cost_of_a_round_of_a_bulk(
     assert max(read) == 20
     # By the place where it begins, not from the first on.
     assert buffers <= 200
+
+
+_HELD: LiteralString = """
+INSERT INTO groups (namespace_no, group_key, group_limit)
+SELECT namespace_no, key, most FROM namespaces, (VALUES ('full', 2), ('other', 3)) AS v (key, most);
+
+-- Every process with a call is in the full group, but for 20 in the other one.
+UPDATE processes SET group_no = CASE WHEN process_no <= 80 THEN 2 ELSE 1 END WHERE process_no %% 4 = 0;
+UPDATE schedule SET claimable = FALSE, held_time = scheduled_time, group_no = p.group_no
+FROM processes AS p WHERE p.process_no = schedule.process_no AND schedule.task_type = 'call';
+INSERT INTO running (process_no, worker_id, task_id, lease, running_time, task_type, group_no)
+SELECT process_no, 9, task_id, 9, scheduled_time, task_type, 1
+FROM schedule WHERE group_no = 1 ORDER BY process_no LIMIT 2;
+DELETE FROM schedule AS s USING running AS r WHERE r.process_no = s.process_no AND r.task_id = s.task_id;
+"""
+
+# What a claim reads of each table, where a full group has a fourth of all tasks and another one room for 3.
+BESIDE_A_FULL_GROUP = {
+    # Two groups by the first that waits there, and what runs in them.
+    "groups_with_room": ({"after": "0", "groups": "100"}, 6),
+    "search_groups": ({"group_no": "'{1,2}'", "limit": "10"}, 8),
+    "search_calls": ({"limit": "10"}, 1),
+    "search_timers": ({"limit": "10"}, 30),
+    "backlog": ({"most": "10", "after": "0"}, 12),
+}
+
+
+@pytest.mark.parametrize("name", list(BESIDE_A_FULL_GROUP))
+@pytest.mark.parametrize("analyzed", [False, True], ids=["new", "analyzed"])
+async def test_cost_of_a_claim_beside_a_full_group(
+    dsn: str, hot: dict[str, Params], tables: Tables, name: str, analyzed: bool
+) -> None:
+    """What waits in a full group is not read, but for the first, however much it is."""
+    fill(tables)
+    with psycopg.ClientCursor(tables.connection) as cursor:
+        cursor.execute(_HELD, {})
+    if analyzed:
+        tables.execute("ANALYZE")
+    given, most = BESIDE_A_FULL_GROUP[name]
+    values = {"namespace": f"'{NS}'", "worker_id": "1", "lease": "1", "now": f"'{T0}'", **given}
+    read, buffers = await measured(dsn, name, hot[name], values)
+    assert max(read) <= most
+    assert buffers <= 400
 
 
 # What each may read of a table, and how many pages in all.

@@ -10,14 +10,16 @@ from pydantic_core import to_json
 
 from progressor.bulks import Bulk, BulkPreview
 from progressor.client.failure_groups import EVER, FailureGroup
+from progressor.config import MOST_OF_A_GROUP
 from progressor.http.client.exchange import Answer
 from progressor.http.client.requests import process_url
 from progressor.http.client.transport import RetryingTransport
 from progressor.http.wire import headers
 from progressor.http.wire.members import members_for
+from progressor.http.wire.paths import segment_of
 from progressor.inputs import check_count, check_key, check_namespace, check_text, new_key
 from progressor.model import LAST_ID
-from progressor.monitoring import KnownNamespace, KnownWorker, Mailbox, NamespaceStatus
+from progressor.monitoring import KnownGroup, KnownNamespace, KnownWorker, Mailbox, NamespaceStatus
 
 T = TypeVar("T")
 
@@ -29,6 +31,7 @@ _WORKERS = TypeAdapter(list[KnownWorker])
 _MAILBOX = TypeAdapter(Mailbox)
 _STATUSES = TypeAdapter(list[NamespaceStatus])
 _GROUPS = TypeAdapter(list[FailureGroup])
+_KNOWN_GROUPS = TypeAdapter(list[KnownGroup])
 
 
 class HttpOperating:
@@ -60,6 +63,22 @@ class HttpOperating:
     async def workers(self) -> list[KnownWorker]:
         """Return the OS processes that have a heartbeat, as Client.workers."""
         return await self._listed(_WORKERS, "/v1/workers", "workers")
+
+    async def groups(
+        self, namespace: str, *, after: str | None = None, limit: int = 100
+    ) -> list[KnownGroup]:
+        """Return groups of a namespace, as Client.groups; raise NamespaceNotFound."""
+        url = f"/v1/namespaces/{check_namespace(namespace)}/groups"
+        return await self._listed(_KNOWN_GROUPS, url, "groups", after=after, limit=str(limit))
+
+    async def set_group_limit(self, namespace: str, group: str, limit: int | None) -> None:
+        """Set the limit of a group, as Client.set_group_limit; raise NamespaceNotFound."""
+        params: dict[str, str] = {}
+        if limit is not None:
+            params["limit"] = str(check_count("limit", limit, least=0, most=MOST_OF_A_GROUP))
+        segment = segment_of(check_text("group", group))
+        url = f"/v1/namespaces/{check_namespace(namespace)}/groups/{segment}/limit"
+        await self._line.send("PUT", url, params=params)
 
     async def status(self, namespace: str | None = None) -> list[NamespaceStatus]:
         """Return the status of the namespaces that the token may see, as Client.status.

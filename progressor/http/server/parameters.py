@@ -90,6 +90,11 @@ TimerName = Annotated[
     ),
     AfterValidator(_timer_name),
 ]
+GroupName = Annotated[
+    str,
+    Field(description=f"The group. {_ID}", json_schema_extra=text_schema(_ID_PATTERN)),
+    AfterValidator(partial(text_of, field="group")),
+]
 TaskId = Annotated[int, Field(ge=1, le=LAST_ID, description="The task's id.")]
 Fingerprint = Annotated[
     str | None,

@@ -20,6 +20,7 @@ from progressor.handlers.process import Process
 from progressor.http.wire.members import IN_BASE64, members_for
 from progressor.model import Event, ProcessStatus, Timer
 from progressor.monitoring import (
+    KnownGroup,
     KnownNamespace,
     KnownWorker,
     Mailbox,
@@ -188,6 +189,12 @@ NamespacesBody = listed(
 KnownWorkerBody = body_of(KnownWorker, "KnownWorkerBody", lease_age="is_live")
 WorkersBody = listed(
     "workers", KnownWorkerBody, "WorkersBody", "All workers and zombie collectors, by host."
+)
+GroupsBody = listed(
+    "groups",
+    body_of(KnownGroup, "KnownGroupBody", "A count of 1,001 stands for more than 1,000."),
+    "GroupsBody",
+    "Groups of a namespace, by name.",
 )
 WaitingBody = body_of(Waiting, "WaitingBody")
 MailboxBody = body_of(Mailbox, "MailboxBody")

@@ -111,7 +111,7 @@ class Overview(Transactions):
 
     async def backlog(self, namespace: str, *, most: int, now: datetime | None = None) -> Backlog:
         """Count the tasks that wait in a namespace, up to `most`."""
-        (row,) = await self._rows("backlog", namespace=namespace, most=most, now=now)
+        (row,) = await self._rows("backlog", namespace=namespace, most=most, after=0, now=now)
         next_due: datetime | None = row["next_due"]
         return Backlog(
             _waiting(row, "calls"),

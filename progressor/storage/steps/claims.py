@@ -27,6 +27,8 @@ T = TypeVar("T")
 Transact = Callable[[str, Transaction], Awaitable[Results]]
 """A function that runs a transaction until PostgreSQL does it, or refuses it twice for damage."""
 
+# What locks the groups in which a claim takes tasks.
+_BEFORE = {"search_groups": ("lock_groups",)}
 _DUE = {
     "search_calls": "due_calls",
     "search_served_calls": "due_calls",
@@ -40,13 +42,14 @@ _UNREAD = "claimed task cannot be read"
 
 async def claim(session: Session, again: bool, *, verb: str, params: dict[str, Any]) -> list[Row]:
     """Claim tasks and return their rows, without large values."""
+    taking = dict.fromkeys((*_BEFORE.get(verb, ()), verb), params)
     if not again:
-        return (await session.transact({"one_claim": params, verb: params}))[verb]
+        return (await session.transact({"one_claim": params, **taking}))[verb]
     # `one_claim` waits for the first try, which may still be under way on a connection that only we lost:
     # the tasks that it claims must be found and run.
     async with session.transaction():
         results = await session.transact({"one_claim": params, "claimed": {**params, "only": None}})
-        return results["claimed"] or (await session.transact({verb: params}))[verb]
+        return results["claimed"] or (await session.transact(taking))[verb]
 
 
 class Unread:
@@ -82,6 +85,9 @@ class Unread:
 
 async def claim_apart(transact: Transact, verb: str, params: Params, unread: Unread) -> list[Row]:
     """Claim tasks one by one, and read them so, after a claim that met one that cannot be read."""
+    if verb in _BEFORE:
+        taking = dict.fromkeys(("one_claim", *_BEFORE[verb], "take_groups", "claimed_keys"), params)
+        return await _read(transact, params, (await transact(verb, taking))["claimed_keys"], unread)
     results = await transact("claimed_keys", {"one_claim": params, "claimed_keys": params})
     # The claim may have been committed, and only its answer be unreadable.
     keys = results["claimed_keys"]

@@ -12,6 +12,7 @@ from typing import Annotated
 from pydantic import AwareDatetime, Field, TypeAdapter, ValidationError
 from starlette.responses import Response
 
+from progressor.config import MOST_OF_A_GROUP
 from progressor.errors import InvalidRequest
 from progressor.http.server import bodies
 from progressor.http.server.api_request import ApiRequest
@@ -19,9 +20,10 @@ from progressor.http.server.auth.principals import Principal
 from progressor.http.server.auth.scopes import require
 from progressor.http.server.openapi.operations import WITHOUT_NUL
 from progressor.http.server.operation import Routes
-from progressor.http.server.parameters import NamespaceName, ProcessId, text_schema
+from progressor.http.server.parameters import GroupName, NamespaceName, ProcessId, text_schema
 from progressor.http.wire.models import (
     FailuresBody,
+    GroupsBody,
     MailboxBody,
     NamespacesBody,
     StatusBody,
@@ -137,6 +139,53 @@ async def resume(request: ApiRequest, namespace: NamespaceName) -> Response:
 async def retire(request: ApiRequest, namespace: NamespaceName) -> Response:
     """Forget it, or answer 409 with what is left. A worker that serves it again makes it known again."""
     await request.server.client.retire(namespace)
+    return Response(status_code=204)
+
+
+@routes.add(
+    "GET",
+    "/v1/namespaces/{namespace}/groups",
+    "Groups of processes: their limits, and what runs and waits in them",
+    scope=Scope.PROCESSES_READ,
+    answers={200: ("The groups.", GroupsBody)},
+)
+async def groups(
+    request: ApiRequest,
+    namespace: NamespaceName,
+    after: Annotated[
+        str | None,
+        Field(
+            min_length=1,
+            max_length=256,
+            description="Those whose names come after this one.",
+            json_schema_extra={"pattern": WITHOUT_NUL},
+        ),
+    ] = None,
+    limit: Annotated[int, Field(ge=1, le=1000, description="How many, at most.")] = 100,
+) -> Response:
+    """Return them by name. `limit` null: there is none."""
+    found = await request.server.client.groups(namespace, after=after, limit=limit)
+    return bodies.shown({"groups": [plain(each) for each in found]})
+
+
+@routes.add(
+    "PUT",
+    "/v1/namespaces/{namespace}/groups/{group}/limit",
+    "Let so many steps of a group run at once",
+    scope=Scope.ADMIN,
+    answers={204: ("It holds from now on.", None)},
+)
+async def set_group_limit(
+    request: ApiRequest,
+    namespace: NamespaceName,
+    group: GroupName,
+    limit: Annotated[
+        int | None,
+        Field(ge=0, le=MOST_OF_A_GROUP, description="How many; without it as many as the namespace says."),
+    ] = None,
+) -> Response:
+    """Set the limit of a group, over all workers. After a lower one, what runs ends."""
+    await request.server.client.set_group_limit(namespace, group, limit)
     return Response(status_code=204)
 
 

@@ -1,6 +1,10 @@
 -- A scanner's look at one namespace: whether it is paused, a bounded count of the calls and timers that can
--- be claimed now, how long the oldest of each has waited, and when the next timer is due. Reads a bounded
--- number of rows, by indexes.
+-- be claimed now, how long the oldest of each has waited, and when the next timer is due. Tasks that were held
+-- until a time are counted with the timers: a claim of timers releases them. Of a group that has room, one task
+-- that waits for it is counted with the calls. Reads a bounded number of rows, by indexes.
+WITH RECURSIVE
+-- include waiting_groups
+
 SELECT
     at.now,
     coalesce((SELECT n.paused FROM progressor.namespaces AS n WHERE n.name = %(namespace)s::text), FALSE) AS paused,
@@ -8,14 +12,23 @@ SELECT
     calls.oldest AS calls_oldest,
     timers.waiting AS timers_waiting,
     timers.oldest AS timers_oldest,
-    (
-        SELECT s.scheduled_time
-        FROM progressor.schedule AS s
-        WHERE
-            s.namespace_no = at.namespace_no AND s.claimable
-            AND s.task_type IN ('timeout', 'remove') AND s.scheduled_time > at.now
-        ORDER BY s.scheduled_time
-        LIMIT 1
+    least(
+        (
+            SELECT s.scheduled_time
+            FROM progressor.schedule AS s
+            WHERE
+                s.namespace_no = at.namespace_no AND s.claimable
+                AND s.task_type IN ('timeout', 'remove') AND s.scheduled_time > at.now
+            ORDER BY s.scheduled_time
+            LIMIT 1
+        ),
+        (
+            SELECT s.held_time
+            FROM progressor.schedule AS s
+            WHERE s.namespace_no = at.namespace_no AND s.group_no IS NULL AND s.held_time > at.now
+            ORDER BY s.held_time
+            LIMIT 1
+        )
     ) AS next_due
 FROM
     (
@@ -28,24 +41,53 @@ FROM
     LATERAL (
         SELECT count(*) AS waiting, min(c.scheduled_time) AS oldest
         FROM (
-            SELECT s.scheduled_time
-            FROM progressor.schedule AS s
-            WHERE
-                s.namespace_no = at.namespace_no AND s.claimable
-                AND s.task_type IN ('init', 'call', 'notify', 'repair')
-            ORDER BY coalesce(s.order_time, s.scheduled_time), s.task_id
+            (
+                SELECT s.scheduled_time
+                FROM progressor.schedule AS s
+                WHERE
+                    s.namespace_no = at.namespace_no AND s.claimable
+                    AND s.task_type IN ('init', 'call', 'notify', 'repair')
+                ORDER BY coalesce(s.order_time, s.scheduled_time), s.task_id
+                LIMIT %(most)s::bigint
+            )
+            UNION ALL
+            SELECT oldest.held_time
+            FROM (SELECT f.group_no FROM found AS f LIMIT 1000) AS f
+            CROSS JOIN LATERAL (
+                SELECT g.group_no, g.group_limit FROM progressor.groups AS g WHERE g.group_no = f.group_no OFFSET 0
+            ) AS g
+            -- include room
+            CROSS JOIN LATERAL (
+                SELECT s.held_time
+                FROM progressor.schedule AS s
+                WHERE s.namespace_no = at.namespace_no AND s.group_no = g.group_no AND s.held_time IS NOT NULL
+                ORDER BY s.held_time
+                LIMIT 1
+            ) AS oldest
+            WHERE room.tasks > 0
             LIMIT %(most)s::bigint
         ) AS c
     ) AS calls,
     LATERAL (
         SELECT count(*) AS waiting, min(t.scheduled_time) AS oldest
         FROM (
-            SELECT s.scheduled_time
-            FROM progressor.schedule AS s
-            WHERE
-                s.namespace_no = at.namespace_no AND s.claimable
-                AND s.task_type IN ('timeout', 'remove') AND s.scheduled_time <= at.now
-            ORDER BY s.scheduled_time, s.task_id
+            (
+                SELECT s.scheduled_time
+                FROM progressor.schedule AS s
+                WHERE
+                    s.namespace_no = at.namespace_no AND s.claimable
+                    AND s.task_type IN ('timeout', 'remove') AND s.scheduled_time <= at.now
+                ORDER BY s.scheduled_time, s.task_id
+                LIMIT %(most)s::bigint
+            )
+            UNION ALL
+            (
+                SELECT s.held_time
+                FROM progressor.schedule AS s
+                WHERE s.namespace_no = at.namespace_no AND s.group_no IS NULL AND s.held_time <= at.now
+                ORDER BY s.held_time, s.task_id
+                LIMIT %(most)s::bigint
+            )
             LIMIT %(most)s::bigint
         ) AS t
     ) AS timers

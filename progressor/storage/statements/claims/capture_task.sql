@@ -17,6 +17,7 @@ WITH due AS MATERIALIZED (
                 s.task_type NOT IN ('timeout', 'remove')
                 OR s.scheduled_time <= coalesce(%(now)s::timestamptz, now())
             )
+            AND p.group_no IS NULL
             -- A number from before a promotion may be that of a process of another namespace.
             AND
                 -- include claimable

@@ -27,6 +27,7 @@ SELECT
     p.corrupted_by,
     p.last_event_id,
     p.birth,
+    p.group_no,
     timer.timer_type,
     timer.timer_due,
     named.named_timers,

@@ -14,6 +14,8 @@ WITH due AS MATERIALIZED (
             -- include claimable
             AND s.task_type IN ('timeout', 'remove')
             AND s.scheduled_time <= coalesce(%(now)s::timestamptz, now())
+            -- queue_timers has those of groups wait for room.
+            AND p.group_no IS NULL
         ORDER BY s.scheduled_time, s.task_id
         LIMIT %(limit)s::bigint
         FOR NO KEY UPDATE OF p, s SKIP LOCKED

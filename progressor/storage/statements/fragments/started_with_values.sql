@@ -10,7 +10,7 @@ started AS (
         t.idempotency_key, t.scheduled_time, t.running_time, t.last_retry_interval, t.attempts_count,
         t.worker_id, t.lease, t.request_hash, t.expires_at,
         d.namespace_no, d.status, d.previous_status, d.status_changed_at, d.created_at, d.detail,
-        d.metadata, d.corrupted_by, d.last_event_id, d.birth,
+        d.metadata, d.corrupted_by, d.last_event_id, d.birth, d.group_no,
         -- Large values are left to large_values.
         CASE WHEN octet_length(t.args) <= 65536 THEN t.args END AS args,
         CASE WHEN octet_length(t.context) <= 65536 THEN t.context END AS context,

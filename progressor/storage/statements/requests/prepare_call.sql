@@ -9,7 +9,8 @@
 --   item            the request, its process, and the task that has its key; whether it is accepted
 --   next            the first request that waits before it (head); whether it is the next of its process:
 --                   nothing runs there and none waits before it; the highest priority of this batch there
---   placed          whether it runs at once; the timers of its process
+--   placed          whether it runs at once; the timers of its process; held_time: until when it waits, if its
+--                   process rests after a step; group_no: the group in which it waits for room
 --
 --   new_task        the accepted requests
 --   runs_now        the tasks that run at once
@@ -41,7 +42,11 @@ WITH item AS (
     LEFT JOIN LATERAL (
         SELECT
             p.namespace_no, p.status, p.previous_status, p.status_changed_at, p.created_at, p.detail,
-            p.aux_state, p.metadata, p.corrupted_by, p.last_event_id, p.birth
+            p.aux_state, p.metadata, p.corrupted_by, p.last_event_id, p.birth, p.group_no,
+            CASE
+                WHEN p.rests_until > coalesce(%(now)s::timestamptz, statement_timestamp())
+                    THEN p.rests_until
+            END AS held_time
         FROM progressor.processes AS p
         WHERE p.process_no = i.process_no
         OFFSET 0
@@ -71,7 +76,7 @@ next AS (
         max(item.priority) OVER mailbox AS highest
     FROM item
     LEFT JOIN LATERAL (
-        SELECT s.ctid AS head_place, s.claimable AS head_waits, coalesce(s.order_time, s.scheduled_time) AS head_time
+        SELECT s.ctid AS head_place, s.claimable OR s.held_time IS NOT NULL AS head_waits, coalesce(s.order_time, s.scheduled_time) AS head_time
         FROM progressor.schedule AS s
         WHERE
             item.accepted
@@ -92,7 +97,7 @@ placed AS MATERIALIZED (
         timer.*,
         named.*,
         CASE WHEN accepted THEN nextval('progressor.tasks_task_id_seq') END AS new_id,
-        is_next AND worker_id IS NOT NULL AND namespace_no <> ALL (
+        is_next AND worker_id IS NOT NULL AND held_time IS NULL AND group_no IS NULL AND namespace_no <> ALL (
             ARRAY(SELECT n.namespace_no FROM progressor.namespaces AS n WHERE n.paused)
         ) AS runs,
         coalesce(%(now)s::timestamptz, statement_timestamp()) AS now
@@ -107,7 +112,7 @@ placed AS MATERIALIZED (
     ) AS timer ON TRUE
     LEFT JOIN LATERAL (
         SELECT
-            max(s.ctid) FILTER (WHERE s.claimable) AS named_place,
+            max(s.ctid) FILTER (WHERE s.claimable OR s.held_time IS NOT NULL) AS named_place,
             jsonb_agg(jsonb_build_array(s.timer, s.task_type, s.scheduled_time)) AS named_timers
         FROM progressor.schedule AS s
         WHERE
@@ -142,26 +147,43 @@ runs_now AS (
 
 blocked_timer AS (
     UPDATE progressor.schedule AS s
-    SET claimable = FALSE
+    SET claimable = FALSE, held_time = NULL, group_no = NULL
     FROM placed AS i
     WHERE i.is_next AND s.ctid = coalesce(i.named_place, i.timer_place)
 ),
 
 hastened AS (
     UPDATE progressor.schedule AS s
-    SET order_time = i.now - i.highest * interval '1 minute'
+    SET
+        order_time = i.now - i.highest * interval '1 minute',
+        held_time = CASE
+            -- Its place among those that wait for room; else until when it waits.
+            WHEN s.group_no IS NOT NULL THEN i.now - i.highest * interval '1 minute'
+            ELSE s.held_time
+        END
     FROM placed AS i
     WHERE i.head_waits AND i.head_time > i.now - i.highest * interval '1 minute' AND s.ctid = i.head_place
 ),
 
 waits AS (
     INSERT INTO progressor.schedule (
-        process_no, task_id, namespace_no, task_type, scheduled_time, claimable, order_time
+        process_no, task_id, namespace_no, task_type, scheduled_time, claimable, order_time, held_time,
+        group_no
     )
     SELECT
-        process_no, new_id, namespace_no, task_type::progressor.task_type, now, is_next,
-        now - nullif(CASE WHEN is_next THEN highest ELSE priority END, 0) * interval '1 minute'
-    FROM placed
+        process_no, new_id, namespace_no, task_type::progressor.task_type, now,
+        is_next AND held_time IS NULL AND group_no IS NULL,
+        order_time,
+        CASE
+            WHEN is_next THEN coalesce(held_time, CASE WHEN group_no IS NOT NULL THEN coalesce(order_time, now) END)
+        END,
+        CASE WHEN is_next AND held_time IS NULL THEN group_no END
+    FROM (
+        SELECT
+            placed.*,
+            now - nullif(CASE WHEN is_next THEN highest ELSE priority END, 0) * interval '1 minute' AS order_time
+        FROM placed
+    ) AS placed
     WHERE accepted AND NOT runs
 )
 

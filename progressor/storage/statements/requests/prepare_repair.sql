@@ -4,6 +4,7 @@ WITH item AS (
     SELECT
         i.*,
         p.namespace_no,
+        p.group_no,
         row_number() OVER (PARTITION BY i.process_no ORDER BY i.ord) AS place
     FROM (
         SELECT
@@ -22,7 +23,7 @@ WITH item AS (
         )
     ) AS i
     CROSS JOIN LATERAL (
-        SELECT p.namespace_no
+        SELECT p.namespace_no, p.group_no
         FROM progressor.processes AS p
         WHERE p.process_no = i.process_no AND p.status = 'error'
         OFFSET 0
@@ -35,7 +36,7 @@ placed AS MATERIALIZED (
     SELECT
         item.*,
         nextval('progressor.tasks_task_id_seq') AS task_id,
-        worker_id IS NOT NULL AND namespace_no <> ALL (
+        worker_id IS NOT NULL AND group_no IS NULL AND namespace_no <> ALL (
             ARRAY(SELECT n.namespace_no FROM progressor.namespaces AS n WHERE n.paused)
         ) AS runs,
         coalesce(%(now)s::timestamptz, statement_timestamp()) AS now
@@ -64,7 +65,11 @@ runs_now AS (
     WHERE runs
 )
 
-INSERT INTO progressor.schedule (process_no, task_id, namespace_no, task_type, scheduled_time, claimable)
-SELECT process_no, task_id, namespace_no, 'repair', now, TRUE
+INSERT INTO progressor.schedule (
+    process_no, task_id, namespace_no, task_type, scheduled_time, claimable, held_time, group_no
+)
+SELECT
+    process_no, task_id, namespace_no, 'repair', now, group_no IS NULL,
+    CASE WHEN group_no IS NOT NULL THEN now END, group_no
 FROM placed
 WHERE NOT runs

@@ -22,7 +22,7 @@ WITH item AS MATERIALIZED (
     ) AS i
     CROSS JOIN LATERAL (
         SELECT
-            p.ctid AS place, p.namespace_no,
+            p.ctid AS place, p.namespace_no, p.group_no,
             CASE WHEN p.previous_status = 'init' THEN p.corrupted_by END AS init_id
         FROM progressor.processes AS p
         WHERE p.process_no = i.process_no AND p.status = 'error'
@@ -37,7 +37,7 @@ process AS (
     SET
         status = CASE WHEN i.init_id IS NULL THEN 'running' ELSE 'init' END::progressor.process_status,
         previous_status = 'error', status_changed_at = i.now,
-        detail = NULL, corrupted_by = NULL
+        detail = NULL, corrupted_by = NULL, rests_until = NULL
     FROM item AS i
     WHERE p.ctid = i.place
 ),
@@ -59,11 +59,14 @@ init_task AS (
 
 init_waits AS (
     INSERT INTO progressor.schedule (
-        process_no, task_id, namespace_no, task_type, scheduled_time, claimable, order_time
+        process_no, task_id, namespace_no, task_type, scheduled_time, claimable, order_time, held_time,
+        group_no
     )
     SELECT
-        i.process_no, i.init_id, i.namespace_no, 'init', i.now, TRUE,
-        i.now - t.priority * interval '1 minute'
+        i.process_no, i.init_id, i.namespace_no, 'init', i.now, i.group_no IS NULL,
+        i.now - t.priority * interval '1 minute',
+        CASE WHEN i.group_no IS NOT NULL THEN coalesce(i.now - t.priority * interval '1 minute', i.now) END,
+        i.group_no
     FROM item AS i
     JOIN init_task AS t ON t.process_no = i.process_no
 )

@@ -1,7 +1,7 @@
 -- Calls that are run and saved in one transaction, after the lock and before their handlers: return those
 -- that may run now, with their processes. Nothing of them is written yet. A call may run if its process is
--- idle, its key is new, nothing waits before it in the mailbox, and its namespace is not paused. Other
--- calls have no row here: they are prepared. Task ids are drawn under the lock, as everywhere.
+-- idle, of no group and does not rest after its last step, its key is new, nothing waits before it in the mailbox, and its
+-- namespace is not paused. Other calls have no row here: they are prepared. Task ids are drawn under the lock, as everywhere.
 SELECT
     i.ord,
     i.process_no,
@@ -35,7 +35,7 @@ CROSS JOIN LATERAL (
 ) AS p
 -- include timers
 WHERE
-    p.status = 'running'
+    p.status = 'running' AND p.rests_until IS NULL AND p.group_no IS NULL
     AND p.namespace_no <> ALL (ARRAY(SELECT n.namespace_no FROM progressor.namespaces AS n WHERE n.paused))
     AND
         -- include idle_and_new

@@ -1,6 +1,6 @@
 -- Put running tasks back to the schedule: for a worker that stops before it began them (attempts 0), or for
 -- a worker that died (attempts 1). They can be claimed again at their own times, which have passed, or
--- after a delay.
+-- after a delay; requests of a group wait for room there, at the place that they had.
 WITH given_back AS (
     DELETE FROM progressor.running AS r
     USING
@@ -27,8 +27,14 @@ WITH given_back AS (
 
 -- The earliest of its other timers, behind a timer that goes back.
 waiting AS MATERIALIZED (
-    SELECT g.*, head.task_id AS head_id, head.scheduled_time AS head_due
+    SELECT g.*, head.task_id AS head_id, head.scheduled_time AS head_due, p.namespace_no, p.group_no
     FROM given_back AS g
+    CROSS JOIN LATERAL (
+        SELECT p.namespace_no, p.group_no
+        FROM progressor.processes AS p
+        WHERE p.process_no = g.process_no
+        OFFSET 0
+    ) AS p
     LEFT JOIN LATERAL (
         SELECT s.task_id, s.scheduled_time
         FROM progressor.schedule AS s
@@ -56,6 +62,11 @@ task AS (
     RETURNING
         g.process_no, g.task_id, g.task_type, t.scheduled_time, t.reply_to, t.priority,
         CASE WHEN g.task_type IN ('timeout', 'remove') THEN coalesce(t.name, '') ELSE '' END AS timer,
+        g.namespace_no,
+        -- The group in which the task that comes first waits for room, if that is a request.
+        CASE
+            WHEN g.call_id IS NOT NULL OR g.task_type NOT IN ('timeout', 'remove') THEN g.group_no
+        END AS waits_in,
         -- The task that comes before it, if one does.
         coalesce(
             g.call_id, CASE WHEN (g.head_due, g.head_id) < (t.scheduled_time, t.task_id) THEN g.head_id END
@@ -64,27 +75,38 @@ task AS (
 
 scheduled AS (
     INSERT INTO progressor.schedule (
-        process_no, task_id, namespace_no, task_type, timer, scheduled_time, claimable, order_time
+        process_no, task_id, namespace_no, task_type, timer, scheduled_time, claimable, order_time, held_time,
+        group_no
     )
     SELECT
-        s.process_no, s.task_id, p.namespace_no, s.task_type, s.timer, s.scheduled_time, s.first_id IS NULL,
-        CASE WHEN s.task_type NOT IN ('timeout', 'remove') THEN least(
-            s.scheduled_time - coalesce(s.priority, 0) * interval '1 minute',
-            -- include most_urgent
-        ) END
+        s.process_no, s.task_id, s.namespace_no, s.task_type, s.timer, s.scheduled_time,
+        s.first_id IS NULL AND s.waits_in IS NULL,
+        urgent.order_time,
+        CASE
+            WHEN s.first_id IS NULL AND s.waits_in IS NOT NULL THEN coalesce(urgent.order_time, s.scheduled_time)
+        END,
+        CASE WHEN s.first_id IS NULL THEN s.waits_in END
     FROM task AS s
     CROSS JOIN LATERAL (
-        SELECT p.namespace_no FROM progressor.processes AS p WHERE p.process_no = s.process_no OFFSET 0
-    ) AS p
+        SELECT
+            CASE WHEN s.task_type NOT IN ('timeout', 'remove') THEN least(
+                s.scheduled_time - coalesce(s.priority, 0) * interval '1 minute',
+                -- include most_urgent
+            ) END AS order_time
+    ) AS urgent
 ),
 
 head AS (
     UPDATE progressor.schedule AS s
     SET
-        claimable = TRUE,
+        claimable = t.waits_in IS NULL,
         order_time = CASE WHEN s.task_type NOT IN ('timeout', 'remove') THEN
             -- include most_urgent
-        END
+        END,
+        held_time = CASE WHEN t.waits_in IS NOT NULL THEN
+            -- include most_urgent
+        END,
+        group_no = t.waits_in
     FROM task AS t
     WHERE s.process_no = ANY (ARRAY[t.process_no]) AND s.task_id = t.first_id
 )

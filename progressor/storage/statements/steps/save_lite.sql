@@ -4,7 +4,7 @@
 -- nothing of it was done: save_result tells the two apart. Parts of the same names do the same there.
 --
 --   item     the step, behind the fence; due: when its new timer is due
---   placed   next_id: its new timer, if that runs at once
+--   placed   next_id: its new timer, if that runs at once; held_time: as there
 --
 --   process, event                                      the handler's changes
 --   ended_task, new_timer_task                          the tasks that ended or are new
@@ -14,6 +14,8 @@ WITH item AS MATERIALIZED (
     SELECT
         i.*,
         coalesce(%(now)s::timestamptz, statement_timestamp()) AS now,
+        coalesce(%(now)s::timestamptz, statement_timestamp())
+        + i.pause * interval '1 microsecond' AS rests_until,
         r.place AS running_place,
         p.place AS process_place,
         p.namespace_no,
@@ -32,12 +34,13 @@ WITH item AS MATERIALIZED (
         %(process_no)s::bigint[], %(task_id)s::bigint[], %(worker_id)s::bigint[], %(lease)s::bigint[],
         %(status)s::text[], %(aux_state)s::bytea[], %(process_metadata)s::jsonb[],
         %(last_event_id)s::bigint[], %(response)s::bytea[], %(timer)s::text[], %(timer_type)s::text[],
-        %(timer_at)s::timestamptz[], %(timer_args)s::bytea[], %(delay)s::bigint[], %(keeps_slot)s::boolean[]
+        %(timer_at)s::timestamptz[], %(timer_args)s::bytea[], %(delay)s::bigint[], %(keeps_slot)s::boolean[],
+        %(pause)s::bigint[]
     ) WITH ORDINALITY AS i (
         process_no, task_id, worker_id, lease,
         status, aux_state, metadata,
         last_event_id, response, timer, timer_type,
-        timer_at, timer_args, delay, keeps_slot, ord
+        timer_at, timer_args, delay, keeps_slot, pause, ord
     )
     -- include held
     CROSS JOIN LATERAL (
@@ -55,7 +58,8 @@ WITH item AS MATERIALIZED (
 placed AS MATERIALIZED (
     SELECT
         item.*,
-        CASE WHEN keeps_slot AND NOT paused AND due <= now THEN new_timer_id END AS next_id
+        CASE WHEN keeps_slot AND NOT paused AND due <= now THEN new_timer_id END AS next_id,
+        CASE WHEN due < rests_until THEN rests_until END AS held_time
     FROM item
 ),
 
@@ -64,12 +68,15 @@ process AS (
     SET
         detail = NULL,
         corrupted_by = NULL,
+        rests_until = i.rests_until,
         -- include process_changes
     FROM item AS i
     WHERE
         p.ctid = i.process_place
-        AND
+        AND (
+            i.rests_until IS NOT NULL OR
             -- include process_changed
+        )
 ),
 
 event AS (
@@ -106,9 +113,10 @@ new_timer_task AS (
 
 scheduled AS (
     INSERT INTO progressor.schedule (
-        process_no, task_id, namespace_no, task_type, timer, scheduled_time, claimable
+        process_no, task_id, namespace_no, task_type, timer, scheduled_time, claimable, held_time
     )
-    SELECT process_no, new_timer_id, namespace_no, new_timer_type, timer, due, TRUE
+    SELECT
+        process_no, new_timer_id, namespace_no, new_timer_type, timer, due, held_time IS NULL, held_time
     FROM placed
     WHERE new_timer_id IS NOT NULL AND next_id IS NULL
 ),
@@ -126,4 +134,4 @@ released AS (
     WHERE i.next_id IS NULL AND r.ctid = i.running_place
 )
 
-SELECT ord, now, due, next_id FROM placed
+SELECT ord, now, coalesce(rests_until, due) AS due, next_id FROM placed

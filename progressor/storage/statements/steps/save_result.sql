@@ -10,7 +10,9 @@
 --   timed    new_timer: the timer that this step sets (replace), or that is held in place of the one that
 --            broke the process (break); new_due: when that, or the task of this step, is due (retry)
 --   ranked   is_first: whether that timer comes before all others; due: when the first timer is due
---   placed   next_id: the task that runs at once: the first waiting call, else a timer that is due
+--   placed   next_id: the task that runs at once: the first waiting call, else a timer that is due; held_time:
+--            the end of the pause after this step, if the next task would come before it; waits_in: the group
+--            in which the next request waits for room
 --
 --   process, event                                      the handler's changes
 --   ended_task, cancelled_timer, started_task,          the tasks that ended, began or are new
@@ -21,10 +23,13 @@ WITH item AS MATERIALIZED (
     SELECT
         i.*,
         coalesce(%(now)s::timestamptz, statement_timestamp()) AS now,
+        coalesce(%(now)s::timestamptz, statement_timestamp())
+        + i.pause * interval '1 microsecond' AS rests_until,
         r.place AS running_place,
         r.task_type,
         p.place AS process_place,
         p.namespace_no,
+        p.group_no,
         p.namespace_no = ANY (
             ARRAY(SELECT n.namespace_no FROM progressor.namespaces AS n WHERE n.paused)
         ) AS paused,
@@ -43,18 +48,18 @@ WITH item AS MATERIALIZED (
         %(disposition)s::text[], %(status)s::text[], %(aux_state)s::bytea[],
         %(process_metadata)s::jsonb[], %(last_event_id)s::bigint[], %(response)s::bytea[],
         %(error)s::text[], %(timer)s::text[], %(timer_type)s::text[], %(timer_at)s::timestamptz[],
-        %(timer_args)s::bytea[], %(delay)s::bigint[], %(keeps_slot)s::boolean[]
+        %(timer_args)s::bytea[], %(delay)s::bigint[], %(keeps_slot)s::boolean[], %(pause)s::bigint[]
     ) WITH ORDINALITY AS i (
         process_no, task_id, worker_id, lease,
         disposition, status, aux_state,
         metadata, last_event_id, response,
         error, timer, timer_type, timer_at,
-        timer_args, delay, keeps_slot, ord
+        timer_args, delay, keeps_slot, pause, ord
     )
     -- include held
     -- A left join: a process that is removed in this transaction has no row any more.
     LEFT JOIN LATERAL (
-        SELECT p.ctid AS place, p.namespace_no
+        SELECT p.ctid AS place, p.namespace_no, p.group_no
         FROM progressor.processes AS p
         WHERE p.process_no = i.process_no
         OFFSET 0
@@ -135,7 +140,9 @@ placed AS MATERIALIZED (
             WHEN call_id IS NOT NULL THEN call_id
             -- A task that is tried again is claimed again.
             WHEN due <= now THEN CASE WHEN is_first THEN new_timer_id ELSE head_id END
-        END AS next_id
+        END AS next_id,
+        CASE WHEN call_id IS NOT NULL OR due < rests_until THEN rests_until END AS held_time,
+        CASE WHEN call_id IS NOT NULL AND rests_until IS NULL THEN group_no END AS waits_in
     FROM ranked
 ),
 
@@ -144,12 +151,15 @@ process AS (
     SET
         detail = CASE WHEN i.status = 'error' THEN i.error END,
         corrupted_by = CASE WHEN i.status = 'error' THEN i.task_id END,
+        rests_until = i.rests_until,
         -- include process_changes
     FROM placed AS i
     WHERE
         i.status IS NOT NULL AND p.ctid = i.process_place
-        AND
+        AND (
+            i.rests_until IS NOT NULL OR
             -- include process_changed
+        )
 ),
 
 event AS (
@@ -240,7 +250,7 @@ unscheduled AS (
 
 scheduled AS (
     INSERT INTO progressor.schedule (
-        process_no, task_id, namespace_no, task_type, timer, scheduled_time, claimable
+        process_no, task_id, namespace_no, task_type, timer, scheduled_time, claimable, held_time
     )
     SELECT
         process_no,
@@ -249,7 +259,8 @@ scheduled AS (
         CASE WHEN disposition = 'retry' THEN task_type ELSE new_timer_type END,
         timer,
         new_due,
-        is_first AND call_id IS NULL AND disposition <> 'break'
+        is_first AND call_id IS NULL AND disposition <> 'break' AND held_time IS NULL,
+        CASE WHEN is_first AND call_id IS NULL THEN held_time END
     FROM placed
     WHERE
         (disposition = 'retry' OR new_timer_id <> coalesce(next_id, 0))
@@ -260,10 +271,14 @@ scheduled AS (
 resumed AS (
     UPDATE progressor.schedule AS s
     SET
-        claimable = TRUE,
+        claimable = i.held_time IS NULL AND i.waits_in IS NULL,
         order_time = CASE WHEN i.call_id IS NOT NULL THEN
             -- include most_urgent
-        END
+        END,
+        held_time = CASE WHEN i.waits_in IS NULL THEN i.held_time ELSE
+            -- include most_urgent
+        END,
+        group_no = i.waits_in
     FROM placed AS i
     WHERE
         i.next_id IS NULL
@@ -297,7 +312,11 @@ released AS (
 SELECT
     i.ord,
     i.now,
-    CASE WHEN i.next_id IS NULL AND i.call_id IS NULL THEN i.due END AS due,
+    CASE
+        -- A request that comes meanwhile is held until then, and nobody else wakes this worker for it.
+        WHEN i.rests_until IS NOT NULL AND i.disposition <> 'remove' THEN i.rests_until
+        WHEN i.next_id IS NULL AND i.call_id IS NULL THEN i.due
+    END AS due,
     i.next_id,
     CASE i.next_id
         WHEN i.call_id THEN i.call_type

@@ -4,7 +4,7 @@
 SELECT
     i.ord,
     coalesce(%(now)s::timestamptz, now()) AS now,
-    head.scheduled_time AS due,
+    coalesce(rest.rests_until, head.scheduled_time) AS due,
     timer.timer_type,
     timer.timer_due,
     named.named_timers,
@@ -36,11 +36,19 @@ LEFT JOIN LATERAL (
     OFFSET 0
 ) AS r ON TRUE
 LEFT JOIN LATERAL (
-    SELECT s.scheduled_time
+    SELECT coalesce(s.held_time, s.scheduled_time) AS scheduled_time
     FROM progressor.schedule AS s
-    WHERE s.process_no + 0 = i.process_no AND s.task_type IN ('timeout', 'remove') AND s.claimable
+    WHERE
+        s.process_no + 0 = i.process_no AND s.task_type IN ('timeout', 'remove')
+        AND (s.claimable OR s.held_time IS NOT NULL)
     OFFSET 0
 ) AS head ON TRUE
+LEFT JOIN LATERAL (
+    SELECT p.rests_until
+    FROM progressor.processes AS p
+    WHERE p.process_no = i.process_no AND p.rests_until > coalesce(%(now)s::timestamptz, now())
+    OFFSET 0
+) AS rest ON TRUE
 -- include timers
 LEFT JOIN LATERAL (
     SELECT t.*

@@ -1,0 +1,122 @@
+"""Tasks that are held: the next of an idle process, which waits for a time, or for room in a group.
+
+Rule: a held task is claimed by no ordinary claim. Any worker releases it once its time has come, and claims
+it, behind the lock of its group, once there is room.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from functools import partial
+from typing import Any, NamedTuple
+
+from progressor.model import Task
+from progressor.monitoring import MOST_COUNTED, KnownGroup
+from progressor.storage.params import release_columns, task_key_columns
+from progressor.storage.postgres.arrays import bigints
+from progressor.storage.postgres.pool import SessionPool
+from progressor.storage.postgres.retry import always, damage
+from progressor.storage.postgres.sqlstates import BatchRefused, Unreadable
+from progressor.storage.postgres.transactions import Transactions
+from progressor.storage.rows import claimed_of, record_of
+from progressor.storage.steps.claims import Unread, claim, claim_apart, loaded
+from progressor.storage.values import ROOM, Claimed
+
+# Groups that one look reaches.
+_GROUPS = 100
+
+
+class GroupsWithRoom(NamedTuple):
+    """The groups that have room for tasks that wait; `last` is where to look on, None at the end of all."""
+
+    group_nos: Sequence[int]
+    last: int | None
+
+
+class HeldTasks(Transactions):
+    """The operations on held tasks, and what all claims share."""
+
+    def __init__(self, connections: SessionPool, *, patience: timedelta) -> None:
+        super().__init__(connections, patience=patience)
+        self._unread = Unread()
+        self._until_done = partial(self._transact, patience=None, holds=always, apart=damage)
+
+    async def _claim(self, verb: str, params: dict[str, Any], room: int) -> list[Claimed]:
+        try:
+            claiming = partial(claim, verb=verb, params=params)
+            rows = await self._run(verb, claiming, patience=None, holds=always, apart=damage)
+        except (Unreadable, BatchRefused):
+            # One row must not keep the other tasks, which may be claimed too, from being run.
+            rows = await claim_apart(self._until_done, verb, params, self._unread)
+        if not any(row["is_large"] for row in rows):
+            return [claimed_of(row) for row in rows]
+        taken, left = await loaded(self._until_done, rows, room, self._unread)
+        if left:
+            await self.hand_back(left)
+        return taken
+
+    async def hand_back(self, tasks: Sequence[Task]) -> None:
+        """Put claimed tasks that were not begun back to the schedule; they can be claimed again at once."""
+        params = {**release_columns(tasks), "attempts": 0, "now": None}
+        await self._transact("hand_back", {"lock": params, "release": params}, patience=None, holds=always)
+
+    async def ripen(self, namespace: str, *, limit: int, now: datetime | None = None) -> int:
+        """Let tasks be claimed that were held until a time which has come; return how many."""
+        return await self._count("ripen", namespace, limit, now)
+
+    async def queue_timers(self, namespace: str, *, limit: int, now: datetime | None = None) -> int:
+        """Have due timers of groups wait for room there; return how many."""
+        return await self._count("queue_timers", namespace, limit, now)
+
+    async def _count(self, verb: str, namespace: str, limit: int, now: datetime | None) -> int:
+        params = {"namespace": namespace, "limit": limit, "now": now}
+        return len((await self._transact(verb, {verb: params}, patience=self._patience))[verb])
+
+    async def groups_with_room(self, namespace: str, *, after: int = 0) -> GroupsWithRoom:
+        """Look at the next groups behind `after` in which tasks wait for room."""
+        rows = await self._rows("groups_with_room", namespace=namespace, after=after, groups=_GROUPS)
+        last = rows[-1]["group_no"] if len(rows) == _GROUPS else None
+        return GroupsWithRoom([row["group_no"] for row in rows if row["has_room"]], last)
+
+    async def search_groups(
+        self,
+        namespace: str,
+        limit: int,
+        *,
+        groups: Sequence[int],
+        worker_id: int,
+        lease: int,
+        room: int = ROOM,
+        now: datetime | None = None,
+    ) -> list[Claimed]:
+        """Claim the tasks that wait longest in each of these groups, as many as it has room for."""
+        params = {"namespace": namespace, "limit": limit, "group_no": bigints(groups), "now": now}
+        params |= {"worker_id": worker_id, "lease": lease}
+        return await self._claim("search_groups", params, room)
+
+    async def groups(
+        self, namespace: str, *, after: str = "", limit: int = 100, now: datetime | None = None
+    ) -> list[KnownGroup]:
+        """Return the next groups of a namespace behind `after`, by their names."""
+        bounds = {"after": after, "limit": limit, "most": MOST_COUNTED + 1}
+        rows = await self._rows("groups", namespace=namespace, now=now, **bounds)
+        return [
+            record_of(KnownGroup, row, limit=row["group_limit"], age=row["age"] or timedelta())
+            for row in rows
+        ]
+
+    async def set_group_limit(self, namespace: str, name: str, limit: int | None) -> bool:
+        """Give a group a limit of its own, or None; return whether the namespace is known."""
+        about = {"namespace": namespace, "group_key": name, "group_limit": limit}
+        return bool(await self._rows("set_group_limit", **about))
+
+    async def enter_group(self, task: Task, group_key: str) -> bool:
+        """Give a process its group, before its init begins; the init then waits for room there.
+
+        Return False if the lease was lost.
+        """
+        params = {**task_key_columns([task]), "namespace": task.namespace, "group_key": group_key}
+        statements = dict.fromkeys(("lock", "make_groups", "enter_group"), params)
+        results = await self._transact("enter_group", statements, patience=None, holds=always)
+        return bool(results["enter_group"])
