@@ -132,12 +132,17 @@ WRITERS_OF_VERBS = {
 FUSED = {TaskType.INIT: {"fused_make"}, TaskType.CALL: set[str]()}
 # Of an end that touches no timer, the only one, or one of several.
 SAVES = ("fused_save_timeless", "fused_save_one_timer", "fused_save")
+# Of an init that waits for room in its group: the process gets the group, and no other status.
+ENTERS = {"enter_group"}
 
 
 def test_no_other_statement_writes_a_status() -> None:
     """Whatever changes a row of `processes` is driven below; a new statement fails here first."""
     of_steps = [writers_of(*line) for line in LINES]
-    assert set().union(*of_steps, *WRITERS_OF_VERBS.values(), *FUSED.values(), SAVES) == WRITERS
+    assert set().union(*of_steps, *WRITERS_OF_VERBS.values(), *FUSED.values(), SAVES, ENTERS) == WRITERS
+    assert not any(
+        "status =" in STATEMENTS[name].partition("UPDATE progressor.tasks")[0] for name in ENTERS
+    )
     source = Path(progressor.__file__).parent
     # The bench fills a database of its own.
     code = set(source.rglob("*.py")) - {source / "bench" / "rows.py"}
