@@ -264,6 +264,7 @@ running = Table(
     Column("task_type", task_type, nullable=False),
     Column("group_no", Integer),
     PrimaryKeyConstraint("process_no"),
+    Index("running_by_group", "group_no", postgresql_where=text("group_no IS NOT NULL")),
     postgresql_with=_HOT,
 )
 

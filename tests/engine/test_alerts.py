@@ -186,7 +186,7 @@ class _Hangs:
 
     def __init__(self, worker: Worker) -> None:
         self._worker = worker
-        self.connections = worker.connections
+        self.connections, self.foreign = worker.connections, worker.foreign
 
     async def step(self, held: Claimed, slot: Slot) -> StepResult:
         slot.hung = held.task, Future()
