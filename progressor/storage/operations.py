@@ -251,11 +251,13 @@ class Storage(Bulks, Oversight, TokenStatements, HeldTasks):
         worker_id: int,
         lease: int,
         room: int = ROOM,
+        left: Sequence[str] = (),
         now: datetime | None = None,
     ) -> list[Claimed]:
-        """Claim timers that are due, earliest first."""
-        params = {"worker_id": worker_id, "lease": lease, "now": now}
-        return await self._claim("search_timers", {**params, "namespace": namespace, "limit": limit}, room)
+        """Claim timers that are due, earliest first, but for those that are `left`; `room` is in bytes."""
+        params = {"worker_id": worker_id, "lease": lease, "now": now, "left": texts(left)}
+        verb = "search_served_timers" if left else "search_timers"
+        return await self._claim(verb, {**params, "namespace": namespace, "limit": limit}, room)
 
     async def next_task(self, process_no: int) -> int | None:
         """Return the first request in a mailbox, if it can be claimed; its claim checks that again."""

@@ -382,9 +382,8 @@ outbox = Table(
     # Its place among the messages of the step.
     Column("n", Integer, nullable=False),
     Column("attempts", Integer, nullable=False, server_default=text("0")),
-    # The request that it becomes: init or notify.
+    # The request that it becomes, init or notify, and its target.
     Column("task_type", task_type, nullable=False),
-    # The target.
     Column("namespace", _KeyText, nullable=False),
     Column("process_id", _KeyText, nullable=False),
     Column("name", Text),

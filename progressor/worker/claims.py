@@ -2,18 +2,17 @@
 
 Rule: a claim of timers first releases what was held until a time, and has due timers of groups wait for
 room. In a namespace without limits, where only another version of its code can have held something, that is
-done once in a while.
+done once in a while, and then until nothing is held.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from functools import partial
 
 from progressor import metrics
 from progressor.handlers.namespace import Namespace
-from progressor.model import TaskType, new_lease
+from progressor.model import new_lease
 from progressor.storage import ROOM, Claimed, Kind, Storage, TaskRef
 from progressor.worker.foreign_functions import ForeignFunctions
 
@@ -54,12 +53,10 @@ class Claims:
         began, left = time.monotonic(), self._foreign.left()
         if kind == "timers":
             await self._release()
-        search = self._storage.search_timers
-        if kind == "calls":
-            search = partial(self._storage.search_calls, left=left)
-        elif TaskType.TIMEOUT in left:
-            return []
-        found = await search(self._name, limit, worker_id=self._worker_id, lease=new_lease(), room=room)
+        search = self._storage.search_calls if kind == "calls" else self._storage.search_timers
+        found = await search(
+            self._name, limit, worker_id=self._worker_id, lease=new_lease(), room=room, left=left
+        )
         room -= sum(held.size for held in found)
         # A claim in groups leaves nothing to others: while there are such functions, it is left to others.
         if kind == "calls" and self.in_groups and not left and len(found) < limit and room > 0:
@@ -113,7 +110,7 @@ class Claims:
             queued = await self._storage.queue_timers(self._name, limit=_MOST_RELEASED)
             self.in_groups = self.in_groups or bool(await self._storage.groups(self._name, limit=1))
             released = max(released, queued)
-        self._looks = False
+        self._looks = not self._is_limited and await self._storage.holds(self._name)
         if released or self.in_groups:
             # Requests may be among them.
             self._ring("calls")

@@ -125,7 +125,9 @@ OTHERS = {
     ("search_calls", "schedule"): "namespace_no",
     ("search_served_calls", "schedule"): "namespace_no",
     ("search_timers", "schedule"): "scheduled_time",
+    ("search_served_timers", "schedule"): "scheduled_time",
     ("ripen", "schedule"): "held_time",
+    ("holds", "schedule"): "namespace_no",
     ("queue_timers", "schedule"): "scheduled_time",
     # The first task of each group that waits for room; of those with room as many as there is room for.
     ("groups_with_room", "schedule"): "group_no >",
@@ -374,6 +376,7 @@ async def tour(dsn: str) -> None:
     await save(storage, step, removed())
     await storage.prepare_init([init("p5", worker_id=None, args=b"large" * 20_000)], now=T0)
     await storage.search_calls(NS, 5, worker_id=WORKER, lease=2, left=["init"], now=T0)
+    await storage.search_timers(NS, 5, worker_id=WORKER, lease=2, left=["timeout x"], now=T0)
     await storage.others_serving(NS, "init", worker_id=WORKER, lease_age=SECOND)
     await claim_calls(storage)
     long = LONG
@@ -389,6 +392,7 @@ async def tour(dsn: str) -> None:
     await messages(storage, connections)
     await storage.backlog(NS, most=10, now=T0)
     await storage.ripen(NS, limit=10, now=T0)
+    await storage.holds(NS)
     await in_groups(storage)
     await storage.retire(NS, lease_age=SECOND)
     await storage.status()

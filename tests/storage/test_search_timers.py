@@ -96,3 +96,15 @@ async def test_large_states_come_as_far_as_there_is_room(storage: Storage) -> No
     found = await storage.search_timers(NS, 100, worker_id=WORKER, lease=number(), room=150_000, now=now)
     assert [len(each.process.aux_state or b"") for each in found] == [100_000, 100_000]
     assert len(await claim_timers(storage, now=now)) == 1
+
+
+async def test_timers_that_are_left(storage: Storage) -> None:
+    """Those of others are claimed, earliest first; so are removals, which have no function."""
+    for process_id, name in (("p1", "dunning"), ("p2", "trial"), ("p3", "")):
+        await start(storage, process_id, set_timer(SECOND, name=name))
+    await start(storage, "p4", set_timer(SECOND, name="dunning", remove=True))
+    left = ["timeout dunning", "timeout", "call trial"]
+    found = await storage.search_timers(NS, 9, worker_id=WORKER, lease=number(), left=left, now=LATER)
+    assert [each.task.function for each in found] == ["timeout trial", "remove"]
+    others = await claim_timers(storage, now=LATER)
+    assert [each.task.function for each in others] == ["timeout dunning", "timeout"]

@@ -33,6 +33,7 @@ _DUE = {
     "search_calls": "due_calls",
     "search_served_calls": "due_calls",
     "search_timers": "due_timers",
+    "search_served_timers": "due_timers",
 }
 # Tasks: the most that a claim passes over because they cannot be claimed; the most that are remembered as
 # logged.

@@ -69,6 +69,11 @@ class HeldTasks(Transactions):
         """Have due timers of groups wait for room there; return how many."""
         return await self._count("queue_timers", namespace, limit, now)
 
+    async def holds(self, namespace: str) -> bool:
+        """Return whether any task of a namespace is held."""
+        (row,) = await self._rows("holds", namespace=namespace)
+        return bool(row["holds"])
+
     async def _count(self, verb: str, namespace: str, limit: int, now: datetime | None) -> int:
         params = {"namespace": namespace, "limit": limit, "now": now}
         return len((await self._transact(verb, {verb: params}, patience=self._patience))[verb])

@@ -1,0 +1,26 @@
+-- As search_timers, but leave tasks for some functions to other workers. It looks at the first tasks only:
+-- behind many that are left, others wait until the workers that serve these have taken them.
+--
+--   looked, served              the first tasks, and those of them that are not left to others
+--   due, captured               the tasks that are claimed, locked, and written to running
+--   started, taken              their rows, and that they leave the schedule
+WITH looked AS MATERIALIZED (
+    SELECT s.process_no, s.task_id
+    FROM progressor.schedule AS s
+    WHERE
+        -- include claimable
+        AND s.task_type IN ('timeout', 'remove')
+        AND s.scheduled_time <= coalesce(%(now)s::timestamptz, now())
+    ORDER BY s.scheduled_time, s.task_id
+    LIMIT %(limit)s::bigint + 1000
+),
+
+-- include due_if_served
+
+-- include captured
+
+-- include started_with_values
+
+-- include taken
+
+-- include with_timers
