@@ -21,7 +21,7 @@ from progressor.config import EngineOptions
 from progressor.errors import InvalidRequest
 from progressor.handlers.codec import fits_jsonb
 from progressor.handlers.namespace import Namespace
-from progressor.handlers.waits import Lending
+from progressor.handlers.running.waits import Lending
 from progressor.loggers import Logger
 from progressor.model import Task, shown_id
 from progressor.node.loop_lag import LoopLag

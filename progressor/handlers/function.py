@@ -22,13 +22,13 @@ from progressor.handlers.codec import Shape, decode, encode_json, faults, first_
 from progressor.handlers.handler import InvalidCall
 from progressor.handlers.handler_profile import HandlerProfile
 from progressor.handlers.process import Process
+from progressor.handlers.running.threads import run_in_thread
 from progressor.handlers.step_connection import (
     PARAMETER,
     wanted_connection,
     with_blocking_connection,
     with_connection,
 )
-from progressor.handlers.threads import run_in_thread
 from progressor.model import WantedConnection
 
 _EMPTY = inspect.Parameter.empty

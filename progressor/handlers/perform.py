@@ -15,13 +15,13 @@ from typing import Any, Final
 
 from progressor.errors import CallCycle, InvalidRequest, NonRetryable, Reject
 from progressor.handlers.codec import RAW, json_object
-from progressor.handlers.deadlines import Deadline, Deadlines
-from progressor.handlers.forks import end_child
 from progressor.handlers.handler import Handler, InvalidCall, fields_of
 from progressor.handlers.limits import an_intent
 from progressor.handlers.process import InvalidContext, Process
-from progressor.handlers.step_task import StepTask
-from progressor.handlers.threads import NoThread
+from progressor.handlers.running.deadlines import Deadline, Deadlines
+from progressor.handlers.running.forks import end_child
+from progressor.handlers.running.step_task import StepTask
+from progressor.handlers.running.threads import NoThread
 from progressor.loggers import Logger
 from progressor.model import Failure, Intent, Outcome, Rejection, Remove, Snapshot, Success, Task, TaskType
 

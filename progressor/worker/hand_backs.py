@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from progressor.handlers.threads import NoThread
+from progressor.handlers.running.threads import NoThread
 from progressor.loggers import Logger
 from progressor.model import Task
 from progressor.storage import StepNotSaved, Storage

@@ -20,8 +20,8 @@ from progressor import metrics
 from progressor.errors import ProgressorError
 from progressor.handlers.handler_profile import Fuse
 from progressor.handlers.namespace import Namespace
-from progressor.handlers.step_task import StepTask
-from progressor.handlers.waits import call_in
+from progressor.handlers.running.step_task import StepTask
+from progressor.handlers.running.waits import call_in
 from progressor.loggers import Logger
 from progressor.model import Decision, Task
 from progressor.outages import Outage, OutageLines, cause_of

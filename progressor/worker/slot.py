@@ -7,7 +7,7 @@ from concurrent.futures import Future
 from typing import Any, NamedTuple
 
 from progressor.handlers.handler import handler_of
-from progressor.handlers.step_task import StepTask
+from progressor.handlers.running.step_task import StepTask
 from progressor.loggers import Logger
 from progressor.model import Decision, Task, TaskType
 from progressor.storage import Claimed

@@ -18,13 +18,13 @@ from progressor import metrics
 from progressor.config import EngineOptions
 from progressor.errors import InvalidRequest, SchemaMismatch, StorageUnavailable
 from progressor.handlers.codec import Wire
-from progressor.handlers.deadlines import Deadlines
 from progressor.handlers.handler import Handler, InvalidCall, fields_of
 from progressor.handlers.limits import bounded
 from progressor.handlers.namespace import Namespace
 from progressor.handlers.perform import perform, refusal
+from progressor.handlers.running.deadlines import Deadlines
+from progressor.handlers.running.waits import Lending, RunningStep
 from progressor.handlers.step_connection import lending
-from progressor.handlers.waits import Lending, RunningStep
 from progressor.loggers import Logger
 from progressor.model import (
     Decision,

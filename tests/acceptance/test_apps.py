@@ -29,7 +29,7 @@ from progressor import (
     SyncClient,
     Task,
 )
-from progressor.handlers import threads
+from progressor.handlers.running import threads
 from tests.acceptance.conftest import MakeClient, Options, of_a_client
 from tests.acceptance.support import DEADLINE, NS, Gate, until_events, until_status
 

@@ -28,7 +28,7 @@ from progressor import (
     SetTimer,
     Task,
 )
-from progressor.handlers import forks
+from progressor.handlers.running import forks
 from tests.acceptance.conftest import MakeClient, MakeEngine, Options
 from tests.acceptance.support import Xor, until
 

@@ -25,7 +25,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from progressor import Namespace, Process, RetryPolicy, metrics
 from progressor.deployment.log_writer import LogWriter
 from progressor.errors import StorageUnavailable
-from progressor.handlers.waits import Lending
+from progressor.handlers.running.waits import Lending
 from progressor.node.loop_lag import LoopLag
 from progressor.services.bulk_runner import BulkRunner
 from progressor.services.scanner import Scanner

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from progressor import Namespace, supervision
-from progressor.handlers.threads import NoThread
+from progressor.handlers.running.threads import NoThread
 from progressor.loggers import message_of
 from progressor.storage.operations import Storage
 from progressor.storage.values import ROOM, Claimed

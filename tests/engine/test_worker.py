@@ -9,9 +9,9 @@ from prometheus_client import REGISTRY
 
 from progressor import HistoryRange, Namespace, Process, Reject
 from progressor.errors import StorageUnavailable
-from progressor.handlers import threads
-from progressor.handlers.threads import NoThread
-from progressor.handlers.waits import Lending
+from progressor.handlers.running import threads
+from progressor.handlers.running.threads import NoThread
+from progressor.handlers.running.waits import Lending
 from progressor.loggers import message_of
 from progressor.model import Event, TaskStatus, TaskType
 from progressor.storage.group_commit import batch_steps

@@ -5,8 +5,8 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from typing import Any
 
-from progressor.handlers.deadlines import Deadlines
 from progressor.handlers.perform import perform
+from progressor.handlers.running.deadlines import Deadlines
 from progressor.model import Rejection, TaskType
 from progressor.storage.operations import Storage
 from tests.support import (

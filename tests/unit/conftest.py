@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from progressor.handlers.deadlines import Deadlines
 from progressor.handlers.namespace import Namespace
 from progressor.handlers.perform import perform
+from progressor.handlers.running.deadlines import Deadlines
 from progressor.model import Outcome, ProcessStatus, Snapshot, Task, TaskType
 
 NOW = datetime(2026, 1, 31, 12, tzinfo=UTC)

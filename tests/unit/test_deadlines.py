@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from progressor.handlers import deadlines as deadlines_module
-from progressor.handlers.deadlines import Deadline, Deadlines
 from progressor.handlers.perform import perform
+from progressor.handlers.running import deadlines as deadlines_module
+from progressor.handlers.running.deadlines import Deadline, Deadlines
 from progressor.loggers import message_of
 from progressor.model import Failure, Intent, Outcome
 

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from progressor.deployment import logs
-from progressor.handlers.deadlines import Deadlines
 from progressor.handlers.perform import perform
+from progressor.handlers.running.deadlines import Deadlines
 from progressor.loggers import Logger, message_of
 from progressor.outages import Outage, OutageLines
 

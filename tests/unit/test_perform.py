@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 
 from progressor.errors import InvalidRequest, NonRetryable, Reject
-from progressor.handlers.deadlines import Deadlines
 from progressor.handlers.handler import InvalidCall
 from progressor.handlers.namespace import Namespace
 from progressor.handlers.perform import MAX_ERROR_LENGTH, perform
 from progressor.handlers.process import Process
-from progressor.handlers.step_task import StepTask
-from progressor.handlers.waits import Lending, RunningStep
+from progressor.handlers.running.deadlines import Deadlines
+from progressor.handlers.running.step_task import StepTask
+from progressor.handlers.running.waits import Lending, RunningStep
 from progressor.loggers import message_of
 from progressor.model import Event, Failure, Intent, Outcome, Rejection, Remove, Success, TaskType
 from progressor.timers import SetTimer

@@ -181,7 +181,7 @@ _OWNERS = {
     "worker.pool": "chains of steps, many a millisecond; each ends in `report`",
     "storage.group_commit": "flights, many a millisecond; each ends in `report`",
     "node.node": "connecting: whoever asks awaits it, and hears how it ended",
-    "handlers.threads": "what a handler raises in its thread belongs to its caller",
+    "handlers.running.threads": "what a handler raises in its thread belongs to its caller",
     "http.server.waits": "whether a caller leaves, cancelled with the wait; each ends in `report`",
     "deployment.log_writer": "what it fails with, it cannot log; it counts the line as dropped",
     "cli.runner": "ends with the OS process, which it is there to end",

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from progressor.handlers.threads import NoThread, Threads
+from progressor.handlers.running.threads import NoThread, Threads
 
 
 def test_work_begins_at_once() -> None:
@@ -87,7 +87,7 @@ def test_no_thread_to_be_had(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_blocked_thread_does_not_keep_the_process_alive() -> None:
     """Python exits although a handler blocks for ever."""
     code = (
-        "import threading; from progressor.handlers.threads import Threads; "
+        "import threading; from progressor.handlers.running.threads import Threads; "
         "begun = threading.Event(); "
         "Threads().submit(lambda: (begun.set(), threading.Event().wait())); "
         "begun.wait(); print('left')"

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from progressor.errors import CallCycle
-from progressor.handlers.waits import Lending, RunningStep, running_step, waiting_for
+from progressor.handlers.running.waits import Lending, RunningStep, running_step, waiting_for
 from progressor.loggers import message_of
 
 PLACE = ("host", "db", "schema")
@@ -202,7 +202,7 @@ def test_a_forked_child_belongs_to_no_step() -> None:
     """What a handler forks is a process of its own: nobody waits for it, and it knows of no waits."""
     code = """
 import asyncio, os
-from progressor.handlers import waits
+from progressor.handlers.running import waits
 
 async def step():
     lending = waits.Lending(("here",), (), None)

@@ -27,7 +27,7 @@ from progressor.errors import (
 )
 from progressor.handlers.codec import RAW, Wire, require_in_range
 from progressor.handlers.namespace import Namespace
-from progressor.handlers.waits import waiting_for
+from progressor.handlers.running.waits import waiting_for
 from progressor.inputs import (
     check_count,
     check_namespace as _check_name,

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any, TypeVar
 
-from progressor.handlers.waits import calling_step
+from progressor.handlers.running.waits import calling_step
 
 T = TypeVar("T")
 

@@ -17,8 +17,8 @@ from queue import Empty, SimpleQueue
 from threading import Lock, Thread
 from typing import Any
 
-from progressor.handlers.forks import end_child
-from progressor.handlers.waits import running_step
+from progressor.handlers.running.forks import end_child
+from progressor.handlers.running.waits import running_step
 
 # Seconds; a thread that was idle for so long ends, and frees its own resources, such as a connection.
 _IDLE = 60.0

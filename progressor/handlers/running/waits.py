@@ -19,7 +19,7 @@ from types import TracebackType
 from typing import Any, NamedTuple, Self
 
 from progressor.errors import CallCycle, named
-from progressor.handlers.forks import note_child
+from progressor.handlers.running.forks import note_child
 from progressor.supervision import Background, watched
 
 # Seconds between two looks whether the slot of a waiting step is needed: at first, and at the longest.
