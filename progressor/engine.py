@@ -19,9 +19,9 @@ from progressor.app.resources import bind
 from progressor.client.engine_client import EngineClient
 from progressor.config import EngineOptions
 from progressor.errors import InvalidRequest
-from progressor.handlers.codec import fits_jsonb
 from progressor.handlers.namespace import Namespace
 from progressor.handlers.running.waits import Lending
+from progressor.handlers.schemas import storable_schemas
 from progressor.loggers import Logger
 from progressor.model import Task, shown_id
 from progressor.node.loop_lag import LoopLag
@@ -240,7 +240,7 @@ class Engine:
         options["raw"] = namespace.is_raw
         options["step_timeout"] = namespace.options.step_timeout.total_seconds()
         # Schemas only inform: one that cannot be stored is left out, and the namespace is still served.
-        schemas, left_out = _storable_schemas(namespace)
+        schemas, left_out = storable_schemas(namespace)
         if left_out:
             log.warning(
                 "schemas cannot be stored", extra={"namespace": namespace.name, "schemas": left_out}
@@ -276,17 +276,3 @@ class Engine:
         await self._parts.connection_slots.transactions.close()
         # Unfinished steps are left to the collectors: the worker's row ages with them.
         await self._parts.heartbeat.stop(leave=pools_finished and loans_finished)
-
-
-def _storable_schemas(namespace: Namespace) -> tuple[dict[str, Any], list[str]]:
-    """Return the schemas of a namespace with None for each that jsonb cannot hold; the names of these."""
-    schemas = namespace.schemas()
-    places = [(schemas, each, each) for each in ("state", "init", "repair")]
-    for name, call in schemas["calls"].items():
-        places += ((call, each, f"call {name}: {each}") for each in call)
-    left_out = []
-    for holder, key, what in places:
-        if not fits_jsonb(holder[key]):
-            holder[key] = None
-            left_out.append(what)
-    return schemas, left_out

@@ -14,6 +14,7 @@ from progressor.cli.output import stderr
 from progressor.deployment.database import Database
 from progressor.deployment.monitor import Monitor
 from progressor.handlers.namespace import Namespace
+from progressor.handlers.schemas import schemas_of
 
 _EXAMPLES = {"string": "…", "integer": 1, "number": 1.5, "boolean": True, "array": [], "object": {}}
 
@@ -34,7 +35,7 @@ def banner(namespaces: Sequence[Namespace], found: Database, monitor: Monitor | 
 
 def _first_command(namespace: Namespace) -> str:
     """Return a command that starts a process, with example arguments if their schema is known."""
-    args = _example(namespace.schemas().get("init"))
+    args = _example(schemas_of(namespace)["init"])
     return f"progressor start {namespace.name} first{args}"
 
 

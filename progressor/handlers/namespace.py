@@ -1,20 +1,19 @@
 """The typed layer: a namespace, its functions, and the types of their arguments, answers and state.
 
-Rule: signatures and types are read when a function is decorated. A step only looks up, decodes, calls and
-encodes. A Namespace is a Handler.
+Rule: a step only looks up its function, decodes, calls and encodes. A Namespace is a Handler.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from copy import copy
-from enum import Enum
-from typing import Any, Concatenate, Final, Generic, ParamSpec, TypeVar, Unpack, overload
+from typing import Any, Final, Unpack, overload
 
 from progressor.config import NamespaceOptions
 from progressor.errors import InvalidRequest
 from progressor.handlers.codec import RAW, Codec, Wire
-from progressor.handlers.function import Function, add_function, names_around, shown_type
+from progressor.handlers.decorators import Decorators
+from progressor.handlers.function import Function
 from progressor.handlers.handler import (
     Group,
     Handler,
@@ -28,32 +27,13 @@ from progressor.handlers.handler import (
 from progressor.handlers.handler_profile import HandlerProfile
 from progressor.handlers.limits import checked
 from progressor.handlers.process import Draft, Process, StateT, WritableProcess
-from progressor.handlers.served import Served, mark
 from progressor.handlers.state.shape import ANY, StateShape
-from progressor.handlers.timers import TIMER_CALLS, Timeouts, carry_out, passed_over
-from progressor.inputs import RESERVED, check_namespace, check_text, check_timer, names_like
-from progressor.model import HistoryRange, Intent, Snapshot, Task, TaskType, WantedConnection
-
-P = ParamSpec("P")
-T = TypeVar("T")
-S = TypeVar("S")
-_Served = Callable[Concatenate[Process[S], P], T]
-"""A function that serves processes of this state; a decorator returns it as it is."""
-
-_BY_NAME = (TaskType.CALL, TaskType.NOTIFY)
+from progressor.handlers.timers import TIMER_CALLS, carry_out, passed_over
+from progressor.inputs import check_namespace, names_like
+from progressor.model import HistoryRange, Intent, Snapshot, Task, TaskType
 
 
-class _Inherit(Enum):
-    """The option of the namespace, where None has a meaning of its own."""
-
-    INHERIT = "inherit"
-
-
-_INHERIT: Final = _Inherit.INHERIT
-_History = HistoryRange | None | _Inherit
-
-
-class Namespace(Generic[StateT]):
+class Namespace(Decorators[StateT]):
     """A kind of process: its name, its options, and the functions that serve it.
 
     `state` is the type of the state (a pydantic model, or any type that pydantic knows; None: any JSON). A
@@ -87,34 +67,19 @@ class Namespace(Generic[StateT]):
         group: Group | None = None,
         **options: Any,
     ) -> None:
-        self.name: Final = check_namespace(name)
+        super().__init__(check_namespace(name), declared=state, is_raw=handler is not None)
         self.options: Final = NamespaceOptions(**options)
-        self._group = check_group(group, self.options, is_raw=handler is not None)
+        self._group = check_group(group, self.options, is_raw=self.is_raw)
         self.has_groups: Final = group is not None
         self.is_limited: Final = self.has_groups or self.options.pause is not None
         self._handler = check_handler(handler, state=state, codec=codec)
         self.wire: Final[Wire] = Wire(codec) if handler is None else RAW
         self.shape: Final = ANY if state is None else StateShape(state)
-        self._has_state, self._declared = state is not None, state
-        self._singles: dict[TaskType, Function] = {}
-        self._calls: dict[str, Function] = {}
-        self._timeouts = Timeouts(name, is_raw=handler is not None)
-        self._histories: dict[Function, HistoryRange | None] = {}
         # The profile of a raw handler, which is one function for all tasks.
         self._profile = HandlerProfile()
 
     def __repr__(self) -> str:
         return f"<Namespace {self.name}>"
-
-    @property
-    def is_raw(self) -> bool:
-        """True if a raw Handler serves it, in bytes."""
-        return self._handler is not None
-
-    @property
-    def functions(self) -> Sequence[Function]:
-        """The decorated functions."""
-        return (*self._singles.values(), *self._calls.values(), *self._timeouts.functions.values())
 
     def bound(self, resources: Mapping[str, Any]) -> Namespace[StateT]:
         """Return this namespace with the resources of its functions; itself if none takes any."""
@@ -129,71 +94,6 @@ class Namespace(Generic[StateT]):
             _histories={functions[each]: history for each, history in self._histories.items()},
         )
         return bound
-
-    @overload
-    def init(self, function: _Served[StateT, P, T], /) -> _Served[StateT, P, T]: ...
-    @overload
-    def init(
-        self, /, *, history: _History = ..., fused: bool | None = None
-    ) -> Callable[[_Served[StateT, P, T]], _Served[StateT, P, T]]: ...
-    def init(
-        self, function: Any = None, /, *, history: _History = _INHERIT, fused: bool | None = None
-    ) -> Any:
-        """Serve `start` with `(process)` or `(process, args)`.
-
-        `history` is the range of events to load (default: the namespace's; None: none). `fused`: True lets
-        it run behind the lock of its process, so that a request of the worker's own OS process costs one
-        commit: for a function that waits for nothing. False forbids that, None learns it. InvalidRequest
-        for a function that cannot serve, or a second one.
-        """
-        return self._decorate(TaskType.INIT, function, names_around(), history=history, fused=fused)
-
-    @overload
-    def call(self, function: _Served[StateT, P, T], /) -> _Served[StateT, P, T]: ...
-    @overload
-    def call(
-        self, /, *, name: str | None = None, history: _History = ..., fused: bool | None = None
-    ) -> Callable[[_Served[StateT, P, T]], _Served[StateT, P, T]]: ...
-    def call(
-        self,
-        function: Any = None,
-        /,
-        *,
-        name: str | None = None,
-        history: _History = _INHERIT,
-        fused: bool | None = None,
-    ) -> Any:
-        """Serve `call` and `notify` of this name (default: the function's), with `(process[, args])`.
-
-        `history`, `fused` and InvalidRequest as for `init`; a name must not begin with `progressor:`.
-        """
-        around = names_around()
-        return self._decorate(TaskType.CALL, function, around, name=name, history=history, fused=fused)
-
-    @overload
-    def timeout(self, function: _Served[StateT, P, T], /) -> _Served[StateT, P, T]: ...
-    @overload
-    def timeout(
-        self, timer: str = ..., /, *, history: _History = ...
-    ) -> Callable[[_Served[StateT, P, T]], _Served[StateT, P, T]]: ...
-    def timeout(self, function: Any = None, /, *, history: _History = _INHERIT) -> Any:
-        """Serve timers with `(process)`: those of a name, or all that no other function serves.
-
-        `@ns.timeout("dunning")` serves the timer of that name, `@ns.timeout` the one without a name and, as
-        fallback, those whose names have no function. `history` and InvalidRequest as for `init`.
-        """
-        timer, function = (function, None) if isinstance(function, str) else (None, function)
-        return self._decorate(TaskType.TIMEOUT, function, names_around(), name=timer, history=history)
-
-    @overload
-    def repair(self, function: _Served[StateT, P, T], /) -> _Served[StateT, P, T]: ...
-    @overload
-    def repair(
-        self, /, *, history: _History = ...
-    ) -> Callable[[_Served[StateT, P, T]], _Served[StateT, P, T]]: ...
-    def repair(self, function: Any = None, /, *, history: _History = _INHERIT) -> Any:
-        """Serve `repair` with `(process[, args])`; `history` and InvalidRequest as for `init`."""
-        return self._decorate(TaskType.REPAIR, function, names_around(), history=history)
 
     async def process(self, task: Task, process: Process[Any], /) -> Intent:
         """Run the function that serves the task, as a Handler does.
@@ -249,125 +149,19 @@ class Namespace(Generic[StateT]):
             return None
         if self._handler is not None:
             return self._profile if self.options.history is None else None
-        function = self._calls.get(name or "") if task_type in _BY_NAME else self._singles.get(task_type)
+        function = None if task_type is TaskType.TIMEOUT else self.find(task_type, name)
         if function is None or self._histories.get(function, self.options.history) is not None:
             return None
         return function.profile
 
     def history_for(self, task: Task) -> HistoryRange | None:
         """Return the range of events to load before this task runs; None: no events."""
-        function = self._find(task)
+        function = self.find(task.task_type, task.name)
         default = self.options.history
         return default if function is None else self._histories.get(function, default)
 
-    def connection_for(self, task: Task) -> WantedConnection | None:
-        """Return the connection that the function of this task asks for, if it asks for one."""
-        return None if (function := self._find(task)) is None else function.connection
-
-    def schemas(self) -> dict[str, Any]:
-        """Return the JSON schemas of the state, of arguments of start, calls and repair, and of answers."""
-        init = self._singles.get(TaskType.INIT)
-        repair = self._singles.get(TaskType.REPAIR)
-        return {
-            "state": self.shape.schema("validation") if self._has_state else None,
-            "init": init and init.args_schema,
-            "calls": {
-                name: {"args": call.args_schema, "returns": call.returns_schema}
-                for name, call in sorted(self._calls.items())
-            },
-            "repair": repair and repair.args_schema,
-        }
-
-    def serves(self, task: Task) -> bool:
-        """Return whether it has the function of a task; a raw handler has them all."""
-        if self._find(task) is not None:
-            return True
-        return self.is_raw or task.task_type is TaskType.REMOVE or task.name in TIMER_CALLS
-
-    def served(self) -> list[str]:
-        """Return the functions that it serves, each as Task.function; `*` for a raw handler."""
-        if self.is_raw:
-            return ["*"]
-        calls = (f"call {each}" for each in self._calls)
-        return [*map(str, self._singles), *self._timeouts.served(), *calls]
-
-    def _decorate(
-        self,
-        task_type: TaskType,
-        function: Any,
-        around: Mapping[str, Any],
-        *,
-        history: _History,
-        name: str | None = None,
-        fused: bool | None = None,
-    ) -> Any:
-        if self._handler is not None:
-            raise InvalidRequest(
-                f"namespace {self.name} has handler=, so it takes no decorated functions",
-                field="handler",
-            )
-        if not isinstance(history, HistoryRange | _Inherit | None):
-            raise InvalidRequest("history must be a HistoryRange or None", field="history")
-        if not isinstance(fused, bool | None):
-            raise InvalidRequest("fused must be True, False or None", field="fused")
-
-        def register(function: Callable[..., T]) -> Callable[..., T]:
-            self._register(task_type, function, around, name=name, history=history, fused=fused)
-            return function
-
-        return register if function is None else register(function)
-
-    def _register(
-        self,
-        task_type: TaskType,
-        target: Callable[..., Any],
-        around: Mapping[str, Any],
-        *,
-        name: str | None,
-        history: _History,
-        fused: bool | None,
-    ) -> None:
-        if isinstance(target, str):
-            raise InvalidRequest(f"write @call(name={target!r})", field="name")
-        label = getattr(target, "__name__", None) or type(target).__name__
-        takes_args = task_type is not TaskType.TIMEOUT
-        # Steps of other types are never fused.
-        profile = HandlerProfile(stated=fused) if task_type in (TaskType.INIT, TaskType.CALL) else None
-        function = Function(target, name=label, takes_args=takes_args, around=around, profile=profile)
-        if self._has_state and not function.fits(self._declared):
-            raise InvalidRequest(
-                f"{label} takes a process whose state is {shown_type(function.state)}, "
-                f"but that of namespace {self.name} is {shown_type(self._declared)}",
-                field=label,
-            )
-        if task_type is TaskType.CALL:
-            if name is None and not hasattr(target, "__name__"):
-                raise InvalidRequest(f"a {label} has no name: write @call(name=...)", field="name")
-            name = check_text("call name", label if name is None else name)
-            if name.startswith(RESERVED):
-                raise InvalidRequest(f"names of calls must not begin with {RESERVED!r}", field="name")
-            add_function(self._calls, name, function, what=f"namespace {self.name}: call {name!r}")
-        elif task_type is TaskType.TIMEOUT:
-            if name is not None and not check_timer(name):
-                raise InvalidRequest("the timer without a name is served by @timeout alone", field="timer")
-            what = f"namespace {self.name}: timeout" + ("" if name is None else f" {name!r}")
-            add_function(self._timeouts.functions, name or "", function, what=what)
-        else:
-            what = f"namespace {self.name}: {task_type}"
-            add_function(self._singles, task_type, function, what=what)
-        mark(target, Served(self.name, task_type, name, function.read_answer, self))
-        if not isinstance(history, _Inherit):
-            self._histories[function] = history
-
-    def _find(self, task: Task) -> Function | None:
-        if task.task_type is TaskType.CALL or task.task_type is TaskType.NOTIFY:
-            return self._calls.get(task.name or "")
-        if task.task_type is TaskType.TIMEOUT:
-            return self._timeouts.find(task.name)
-        return self._singles.get(task.task_type)
-
     def _function(self, task: Task) -> Function:
-        function = self._find(task)
+        function = self.find(task.task_type, task.name)
         if function is not None:
             return function
         if task.task_type.is_timer:

@@ -11,6 +11,7 @@ from progressor import Client, Engine
 from progressor.errors import InvalidRequest
 from progressor.handlers.namespace import Namespace
 from progressor.handlers.process import Process, StateT
+from progressor.handlers.schemas import schemas_of
 from progressor.model import HistoryRange, Intent, TaskType
 
 LAST = HistoryRange(limit=10, direction="backward")
@@ -195,7 +196,7 @@ def test_schemas() -> None:
     @namespace.call
     async def bare(process: Process[Pay]) -> None: ...
 
-    assert namespace.schemas() == {
+    assert schemas_of(namespace) == {
         "state": Pay.model_json_schema(),
         "init": Pay.model_json_schema(),
         "calls": {
@@ -205,7 +206,7 @@ def test_schemas() -> None:
         "repair": None,
     }
     empty = {"state": None, "init": None, "calls": {}, "repair": None}
-    assert Namespace("raw", handler=Raw()).schemas() == empty
+    assert schemas_of(Namespace("raw", handler=Raw())) == empty
 
 
 def test_methods_partials_and_callable_objects_serve() -> None:
@@ -224,7 +225,7 @@ def test_methods_partials_and_callable_objects_serve() -> None:
     namespace.call(name="partial")(functools.partial(three, more=1))
     with pytest.raises(InvalidRequest, match=r"^a Service has no name: write @call\(name="):
         namespace.call(Service())
-    assert list(namespace.schemas()["calls"]) == ["object", "partial", "pay"]
+    assert list(schemas_of(namespace)["calls"]) == ["object", "partial", "pay"]
 
 
 @pytest.mark.parametrize("value", [{}, [], (), Pay(amount=1)])
