@@ -71,6 +71,7 @@ if TYPE_CHECKING:
     from progressor.handlers.handler import Handler as Handler
     from progressor.handlers.namespace import Namespace as Namespace
     from progressor.handlers.process import Process as Process
+    from progressor.handlers.schedules import Each as Each
     from progressor.messages.message import Message as Message
     from progressor.model import (
         Event as Event,
@@ -122,6 +123,7 @@ else:
             "handlers.handler": "Handler",
             "handlers.namespace": "Namespace",
             "handlers.process": "Process",
+            "handlers.schedules": "Each",
             "messages.message": "Message",
             "model": (
                 "Event HistoryRange Intent ProcessStatus Remove Task TaskStatus TaskType Timer TimerStatus"

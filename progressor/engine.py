@@ -6,7 +6,7 @@ Rule: things are built here and nowhere else, started from the ground up and sto
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AsyncExitStack
 from functools import partial
 from types import TracebackType
@@ -27,6 +27,7 @@ from progressor.model import Task, shown_id
 from progressor.node.loop_lag import LoopLag
 from progressor.node.node import Node
 from progressor.node.witness import Witness
+from progressor.schedules import ScheduleRuns, declare_all, schedules_of
 from progressor.services.bulk_runner import bulk_runner_on
 from progressor.services.outbox_sweeper import outbox_sweeper_on
 from progressor.services.scanner import scanner_on
@@ -84,12 +85,13 @@ class Engine:
     def __init__(self, dsn: str, namespaces: App | Iterable[Namespace], **options: Any) -> None:
         self.options = EngineOptions(**options)
         self.app = app_of(namespaces)
-        self.namespaces = self.app.namespaces
-        if not self.namespaces:
+        if not self.app.namespaces:
             raise InvalidRequest("an engine needs at least one namespace", field="namespaces")
         if self.app.lifespan is None:
             # Without a lifespan it is already known which resources are missing.
-            bind(self.namespaces, {})
+            bind(self.app.namespaces, {})
+        self._schedules = schedules_of(self.app.namespaces)
+        self.namespaces = (*self.app.namespaces, *([self._schedules] if self._schedules else []))
         self._dsn = dsn
         self._entered: _EngineParts | None = None
         # The connections and the lifespan.
@@ -100,7 +102,8 @@ class Engine:
         lending, budget = Lending(node.place, pools, pools.run_next), ResultBudget()
         workers: list[Worker] = []
         connection_slots = ConnectionSlots(node, options)
-        for namespace in namespaces:
+        client = EngineClient(node, self.namespaces, pools)
+        for namespace in self._with_schedules(node, namespaces, client):
             worker = self._worker_type(
                 namespace,
                 layered(namespace, self.app.middleware),
@@ -110,13 +113,7 @@ class Engine:
                 lending=lending,
                 budget=budget,
                 connections=StepConnections(connection_slots),
-                foreign=ForeignFunctions(
-                    namespace,
-                    node.storage,
-                    worker_id=node.node_id,
-                    lease_age=options.lease_age,
-                    wake=node.wake_worker,
-                ),
+                foreign=self._foreign(node, namespace),
                 wires={each.name: each.wire for each in namespaces},
                 sent=node.courier.ring,
                 groups=node.storage.enter_group,
@@ -129,13 +126,23 @@ class Engine:
             node,
             workers,
             pools,
-            EngineClient(node, self.namespaces, pools),
+            client,
             self._heartbeat(node, witness, pools),
             LoopLag(partial(_step_in, workers)),
             lending,
             connection_slots,
             self._services(node, witness, pools),
         )
+
+    def _with_schedules(
+        self, node: Node, namespaces: Sequence[Namespace], client: EngineClient
+    ) -> Iterator[Namespace]:
+        """Yield the namespaces, and that of the schedules which they declare, if they declare any."""
+        yield from namespaces
+        if self._schedules is not None:
+            by_name = {each.name: each for each in namespaces}
+            runs = ScheduleRuns(node.storage, client.reader, by_name)
+            yield self._schedules.bound({"runs": runs})
 
     def _made_node(self, pools: Pools) -> Node:
         return Node(self._dsn, self.options, ring=pools.ring)
@@ -148,6 +155,15 @@ class Engine:
         if options.zombie_collector:
             services += (zombie_collector_on(node, options, witness), bulk_runner_on(node, options))
         return services
+
+    def _foreign(self, node: Node, namespace: Namespace) -> ForeignFunctions:
+        return ForeignFunctions(
+            namespace,
+            node.storage,
+            worker_id=node.node_id,
+            lease_age=self.options.lease_age,
+            wake=node.wake_worker,
+        )
 
     def _pool(self, node: Node, worker: Worker, namespace: Namespace, budget: ResultBudget) -> Pool:
         options = self.options
@@ -218,7 +234,7 @@ class Engine:
             await node.connected()
             namespaces = await stack.enter_async_context(served(self.app))
             self._entered = self._build(node, pools, namespaces)
-            for namespace in namespaces:
+            for namespace in self.namespaces:
                 await self._register(namespace)
             facts = self._facts | await node.facts()
             await self._parts.heartbeat.start()
@@ -228,6 +244,11 @@ class Engine:
         self._parts.loop_lag.start()
         for service in self._parts.services:
             service.start()
+        try:
+            await declare_all(self.client, self.app.namespaces)
+        except BaseException:
+            await self.stop()
+            raise
         log.info("engine started", extra=facts)
         return self
 

@@ -6,13 +6,16 @@ Rule: signatures and types are read when a function is decorated. A step only lo
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from datetime import timedelta
 from enum import Enum
-from typing import Any, Concatenate, Final, Generic, ParamSpec, TypeVar, overload
+from typing import Any, Concatenate, Final, Generic, ParamSpec, TypeVar, Unpack, overload
 
+from progressor.calendars import Rule
 from progressor.errors import InvalidRequest
 from progressor.handlers.function import Function, add_function, names_around, shown_type
 from progressor.handlers.handler_profile import HandlerProfile
 from progressor.handlers.process import Process, StateT
+from progressor.handlers.schedules import Doing, Schedule
 from progressor.handlers.served import Served, mark
 from progressor.handlers.timers import TIMER_CALLS, Timeouts
 from progressor.inputs import RESERVED, check_text, check_timer
@@ -47,6 +50,8 @@ class Decorators(Generic[StateT]):
         self._calls: dict[str, Function] = {}
         self._timeouts = Timeouts(name, is_raw=is_raw)
         self._histories: dict[Function, HistoryRange | None] = {}
+        self.schedules: Final[dict[str, Schedule]] = {}
+        """The schedules that it declares, by their names."""
 
     @property
     def functions(self) -> Sequence[Function]:
@@ -130,6 +135,26 @@ class Decorators(Generic[StateT]):
     def repair(self, function: Any = None, /, *, history: _History = _INHERIT) -> Any:
         """Serve `repair` with `(process[, args])`; `history` and InvalidRequest as for `init`."""
         return self._decorate(TaskType.REPAIR, function, names_around(), history=history)
+
+    def schedule(self, name: str, every: timedelta | Rule, /, **doing: Unpack[Doing]) -> None:
+        """Declare a schedule: at each time of `every`, one thing is sent, once, whatever the workers do.
+
+        `start` starts a process of this namespace: its id, or a function of the nominal time that returns
+        it. `notify` notifies a process: (namespace, process id, name of a call), or (function, process id).
+        `each` notifies every running process of this namespace, or those with some metadata: an Each. The
+        three exclude each other. `args` are the arguments, or a function of the nominal time that returns
+        them. Both functions get the time in the zone of `every`.
+
+        `overlap` says what becomes of a time at which the run before goes on: `skip` drops it, `queue` has
+        it wait, `allow` sends it all the same. `catch_up`, `within`, `jitter` and `between` are SetTimer's.
+
+        Each schedule is a process of the namespace `progressor.schedules`, which exists once an engine
+        serves this namespace. InvalidRequest names an argument that cannot be used.
+        """
+        schedule = Schedule(self.name, name, every, **doing)
+        if name in self.schedules:
+            raise InvalidRequest(f"namespace {self.name} has two schedules {name!r}", field="name")
+        self.schedules[name] = schedule
 
     def connection_for(self, task: Task) -> WantedConnection | None:
         """Return the connection that the function of this task asks for, if it asks for one."""

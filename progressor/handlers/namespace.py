@@ -5,7 +5,7 @@ Rule: a step only looks up its function, decodes, calls and encodes. A Namespace
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from copy import copy
 from typing import Any, Final, Unpack, overload
 
@@ -86,14 +86,21 @@ class Namespace(Decorators[StateT]):
         functions = {each: each.bound(resources) for each in self.functions}
         if all(each is function for function, each in functions.items()):
             return self
-        bound = copy(self)
-        vars(bound).update(
-            _singles={key: functions[each] for key, each in self._singles.items()},
-            _calls={key: functions[each] for key, each in self._calls.items()},
-            _timeouts=self._timeouts.replaced(functions.__getitem__),
-            _histories={functions[each]: history for each, history in self._histories.items()},
+        return self._with(functions.__getitem__)
+
+    def extended(self) -> Namespace[StateT]:
+        """Return the same namespace, to which functions can be added."""
+        return self._with(lambda function: function)
+
+    def _with(self, function: Callable[[Function], Function]) -> Namespace[StateT]:
+        changed = copy(self)
+        vars(changed).update(
+            _singles={key: function(each) for key, each in self._singles.items()},
+            _calls={key: function(each) for key, each in self._calls.items()},
+            _timeouts=self._timeouts.replaced(function),
+            _histories={function(each): history for each, history in self._histories.items()},
         )
-        return bound
+        return changed
 
     async def process(self, task: Task, process: Process[Any], /) -> Intent:
         """Run the function that serves the task, as a Handler does.

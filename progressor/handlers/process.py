@@ -234,20 +234,31 @@ class Process(Generic[StateT]):
         sealed = self._wire.seal(encode_json(body, field=f"event {name}"))
         draft.events.append(Event(sealed, {"name": name}))
 
-    def send(self, namespace: str, process_id: str, name: str, args: Any = None) -> None:
+    def send(
+        self,
+        namespace: str,
+        process_id: str,
+        name: str,
+        args: Any = None,
+        *,
+        idempotency_key: str | None = None,
+    ) -> None:
         """Send a notice to another process, or to this one, once this step is saved: one step there.
 
         Messages of one process to another arrive in the order in which they were sent. One that cannot be
-        delivered is noted in the log. InvalidRequest for a name that no target has, or arguments that have
-        no JSON form.
+        delivered is noted in the log. With an `idempotency_key` messages of several steps become one step
+        of the target. InvalidRequest for a name that no target has, or arguments that have no JSON form.
         """
         plain = encode(args, field="args")
-        self._drafted("send()").messages.append(Message(namespace, process_id, name, plain))
+        message = Message(namespace, process_id, name, plain, idempotency_key=idempotency_key)
+        self._drafted("send()").messages.append(message)
 
-    def send_start(self, namespace: str, process_id: str, args: Any = None) -> None:
+    def send_start(
+        self, namespace: str, process_id: str, args: Any = None, *, idempotency_key: str | None = None
+    ) -> None:
         """Start another process once this step is saved; as `send`. One that exists stays as it is."""
         plain = encode(args, field="args")
-        message = Message(namespace, process_id, args=plain, kind="start")
+        message = Message(namespace, process_id, args=plain, kind="start", idempotency_key=idempotency_key)
         self._drafted("send_start()").messages.append(message)
 
     def set_timer(

@@ -47,6 +47,11 @@ class TimerArgs(BaseModel):
     jitter: timedelta | None = None
     between: tuple[time, time] | tuple[time, time, str] | None = None
 
+    def keywords(self) -> dict[str, Any]:
+        """Return the keywords with which SetTimer and `set_timer` take it; InvalidRequest for no rule."""
+        every = None if self.every is None else rule_of(self.every)
+        return {name: value for name, value in self if name != "timer"} | {"every": every}
+
 
 def carry_out(task: Task, process: Snapshot, wire: Wire) -> Intent:
     """Return the intent of a task whose name is in TIMER_CALLS.
@@ -65,11 +70,7 @@ def _plain(args: bytes, wire: Wire) -> bytes:
 
 
 def _set(_process: Snapshot, _task: Task, given: TimerArgs) -> Action:
-    return SetTimer(
-        name=given.timer,
-        every=None if given.every is None else rule_of(given.every),
-        **{name: value for name, value in given if name not in ("timer", "every")},
-    )
+    return SetTimer(name=given.timer, **given.keywords())
 
 
 def _unset(_process: Snapshot, _task: Task, given: TimerArgs) -> Action:

@@ -378,6 +378,8 @@ async def tour(dsn: str) -> None:
     await storage.search_calls(NS, 5, worker_id=WORKER, lease=2, left=["init"], now=T0)
     await storage.search_timers(NS, 5, worker_id=WORKER, lease=2, left=["timeout x"], now=T0)
     await storage.others_serving(NS, "init", worker_id=WORKER, lease_age=SECOND)
+    about = {"namespace": NS, "process_id": "p1", "idempotency_key": "key"}
+    await storage.goes_on(sender_no=1, task_id=1, **about, is_start=True)
     await claim_calls(storage)
     long = LONG
     await collect(storage, T0 + long)

@@ -98,6 +98,26 @@ class Overview(Transactions):
         rows = await self._rows("others_serving", **about, worker_id=worker_id, lease_age=lease_age)
         return [LiveWorker(**row) for row in rows]
 
+    async def goes_on(
+        self,
+        *,
+        sender_no: int,
+        task_id: int,
+        namespace: str,
+        process_id: str,
+        idempotency_key: str,
+        is_start: bool,
+        is_same: bool = False,
+    ) -> bool:
+        """Return whether what the message of a step began is under way, or waits for a repair.
+
+        With `is_same` a process that was started must be gone.
+        """
+        target = {"namespace": namespace, "process_id": process_id, "idempotency_key": idempotency_key}
+        kind = {"is_start": is_start, "is_same": is_same}
+        (row,) = await self._rows("goes_on", sender_no=sender_no, task_id=task_id, **target, **kind)
+        return bool(row["goes_on"])
+
     async def longest_lease(self) -> timedelta | None:
         """Return the longest lease that any process keeps; None if there is none."""
         (row,) = await self._rows("longest_lease")

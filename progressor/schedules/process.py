@@ -1,0 +1,155 @@
+"""The process of a schedule: its timers send; calls pause, resume, trigger and backfill it.
+
+Rule: the timers of a schedule have its name: a worker whose code lacks it leaves them to one that has it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime, timedelta
+from typing import Any
+
+from progressor.calendars import rule_of
+from progressor.config import RetryPolicy
+from progressor.errors import InvalidRequest, Reject
+from progressor.handlers.namespace import Namespace
+from progressor.handlers.schedules import SCHEDULES, Schedule
+from progressor.inputs import names_like
+from progressor.schedules.runs import ScheduleRuns
+from progressor.schedules.sending import MOST_WAITING, Scheduled, Sending, enqueue, go_on, queue_of
+from progressor.schedules.state import Declaration, ScheduleState, Span
+
+schedules = Namespace(
+    SCHEDULES,
+    state=ScheduleState,
+    # A day and more: after that a schedule that fails is broken, and counts as such.
+    retry_policy=RetryPolicy(max_interval=timedelta(minutes=1), max_attempts=1_500),
+    on_zombie="retry",
+    zombie_attempts=1_000,
+)
+
+
+def schedules_of(namespaces: Iterable[Namespace[Any]]) -> Namespace[ScheduleState] | None:
+    """Return the namespace that serves the schedules of these; None if they declare none.
+
+    InvalidRequest if the function that a schedule sends to is not there.
+    """
+    by_name = {each.name: each for each in namespaces}
+    declared = [schedule for each in by_name.values() for schedule in each.schedules.values()]
+    if SCHEDULES in by_name:
+        raise InvalidRequest(f"the namespace {SCHEDULES} is the engine's own", field="namespaces")
+    if not declared:
+        return None
+    serving = schedules.extended()
+    for schedule in declared:
+        _check_target(schedule, by_name)
+        _serve(serving, schedule)
+    return serving
+
+
+def _check_target(schedule: Schedule, by_name: dict[str, Namespace[Any]]) -> None:
+    for name, function in schedule.functions.items():
+        served = by_name[name].served() if name in by_name else ["*"]
+        if function not in served and "*" not in served:
+            raise InvalidRequest(
+                f"schedule {schedule.process_id} needs {function!r} of namespace {name} "
+                f"(it has: {names_like(function, served)})",
+                field="schedule",
+            )
+
+
+def _serve(serving: Namespace[ScheduleState], schedule: Schedule) -> None:
+    @serving.timeout(schedule.process_id)
+    async def due(process: Scheduled, *, runs: ScheduleRuns) -> None:
+        await Sending(schedule, process, runs).due()
+
+    @serving.timeout(queue_of(schedule.process_id))
+    async def waits(process: Scheduled, *, runs: ScheduleRuns) -> None:
+        await Sending(schedule, process, runs).next()
+
+
+@schedules.init
+async def begin(process: Scheduled, declaration: Declaration) -> None:
+    """Begin a schedule: it sends from its first time on."""
+    namespace, _, name = process.process_id.rpartition("/")
+    process.metadata.update(namespace=namespace, schedule=name)
+    process.state = ScheduleState(declaration=declaration, declared_at=process.now)
+    _arm(process)
+
+
+@schedules.call
+async def declare(process: Scheduled, declaration: Declaration) -> None:
+    """Take the declaration of newer code; a rule that changed sends at its own next time, not before."""
+    state = process.state
+    if declaration == state.declaration:
+        return
+    is_moved = declaration.timer != state.declaration.timer
+    state.replaced, state.declaration, state.declared_at = state.declaration, declaration, process.now
+    if is_moved and state.paused_at is None:
+        _arm(process)
+
+
+@schedules.call
+async def pause(process: Scheduled, reason: str = "") -> None:
+    """Send nothing more until `resume`; times in between are passed over, and can be backfilled."""
+    process.state.paused_at = process.state.paused_at or process.now
+    process.state.reason = reason or process.state.reason
+    process.unset_timer(process.process_id)
+    process.unset_timer(queue_of(process.process_id))
+
+
+@schedules.call
+async def resume(process: Scheduled) -> None:
+    """Send again, from the next time on, and what waited when it was paused."""
+    if process.state.paused_at is None:
+        return
+    process.state.paused_at = process.state.reason = None
+    _arm(process)
+    go_on(process)
+
+
+@schedules.call
+async def trigger(process: Scheduled) -> datetime:
+    """Send now, or once the run before has ended; return the nominal time: this moment."""
+    _refuse_paused(process)
+    enqueue(process, [process.now])
+    go_on(process)
+    return process.now
+
+
+@schedules.call
+async def backfill(process: Scheduled, span: Span) -> list[datetime]:
+    """Send the times of the past from `since` on and before `until`, in their order; return them.
+
+    One that was sent before is not sent again, while its target knows the key. Rejected if there are too
+    many, if `until` lies in the future, or while the schedule is paused.
+    """
+    _refuse_paused(process)
+    until = process.now if span.until is None else span.until
+    if until > process.now:
+        raise Reject("until must not lie in the future: these times come by themselves")
+    timer = process.state.declaration.timer
+    if timer.every is None:
+        raise Reject("the schedule has no rule")
+    rule = rule_of(timer.every)
+    if isinstance(rule, timedelta):
+        raise Reject("a plain period has no times of its own: give the schedule a Cron")
+    times: list[datetime] = []
+    found = rule.after(span.since - timedelta(microseconds=1))
+    while found is not None and found < until:
+        if len(times) == MOST_WAITING:
+            raise Reject(f"there are more than {MOST_WAITING:,} times: give a shorter span")
+        times.append(found)
+        found = rule.after(found)
+    enqueue(process, times)
+    go_on(process)
+    return times
+
+
+def _refuse_paused(process: Scheduled) -> None:
+    if process.state.paused_at is not None:
+        raise Reject("the schedule is paused: resume it first", reason=process.state.reason)
+
+
+def _arm(process: Scheduled) -> None:
+    process.set_timer(process.process_id, **process.state.declaration.timer.keywords())
