@@ -41,6 +41,7 @@ COMMANDS: Mapping[str, Mapping[str, str]] = {
         "errors": "errors:errors",
         "workers": "oversee:workers",
         "groups": "limits:groups",
+        "schedules": "schedules:app",
         "bulk": "bulk:bulk",
         "bulks": "bulk:bulks",
     },

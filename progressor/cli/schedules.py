@@ -7,7 +7,6 @@ from datetime import datetime
 from typing import Annotated, Any
 
 import typer
-from pydantic import TypeAdapter
 from rich.text import Text
 
 from progressor.cli.change import print_answer
@@ -18,12 +17,20 @@ from progressor.cli.tables import Listing
 from progressor.client.client import Client
 from progressor.client.results import Page
 from progressor.deployment.settings import Settings
-from progressor.errors import NamespaceNotFound, ProcessNotFound
+from progressor.errors import NamespaceNotFound
 from progressor.handlers.process import Process
-from progressor.schedules import SCHEDULES, Declaration, ScheduleState, Span, backfill, pause, resume, trigger
+from progressor.schedules import (
+    SCHEDULES,
+    Declaration,
+    ScheduleState,
+    Span,
+    backfill,
+    pause,
+    resume,
+    trigger,
+)
 
 _PAGE = 1_000
-_JSON: TypeAdapter[Any] = TypeAdapter(dict[str, Any])
 Name = Annotated[
     str, typer.Argument(metavar="NAME", show_default=False, help="Name of the schedule in its namespace.")
 ]
@@ -57,3 +64,129 @@ def schedules(
         stdout().print(_listing(found))
     else:
         note("no schedule: `namespace.schedule(…)` declares one, and an engine that serves it begins it")
+
+
+@app.command("pause")
+@with_settings(ASKING)
+def pause_schedule(
+    namespace: NamespaceName,
+    name: Name,
+    *,
+    reason: Annotated[str, typer.Option("--reason", help="Shown to all until it is resumed.")] = "",
+    json: AsJson = False,
+    settings: Settings,
+) -> None:
+    """Send nothing more until it is resumed; times in between are passed over, and can be backfilled."""
+    _ask(settings, namespace, name, pause, reason)
+    print_answer(None, f"paused the schedule {visible(name)} of {namespace}", machine=json)
+
+
+@app.command("resume")
+@with_settings(ASKING)
+def resume_schedule(
+    namespace: NamespaceName, name: Name, *, json: AsJson = False, settings: Settings
+) -> None:
+    """Send again, from the next time on."""
+    _ask(settings, namespace, name, resume)
+    print_answer(None, f"resumed the schedule {visible(name)} of {namespace}", machine=json)
+
+
+@app.command("trigger")
+@with_settings(ASKING)
+def trigger_schedule(
+    namespace: NamespaceName, name: Name, *, json: AsJson = False, settings: Settings
+) -> None:
+    """Send now, or once the run before has ended, beside all other times."""
+    nominal = _ask(settings, namespace, name, trigger)
+    done = f"triggered the schedule {visible(name)} of {namespace}, as of {nominal.isoformat()}"
+    print_answer(nominal if json else None, done, machine=json)
+
+
+@app.command("backfill")
+@with_settings(ASKING)
+def backfill_schedule(
+    namespace: NamespaceName,
+    name: Name,
+    since: Annotated[str, typer.Argument(metavar="SINCE", show_default=False, help="Time: ISO 8601.")],
+    until: Annotated[
+        str | None, typer.Argument(metavar="[UNTIL]", show_default=False, help="Before it; default: now.")
+    ] = None,
+    *,
+    json: AsJson = False,
+    settings: Settings,
+) -> None:
+    """Send the times of the past in a range, in their order; none that was sent before is sent again."""
+    begin = read_moment(since, "SINCE")
+    if begin is None:
+        raise AssertionError("a text is given")
+    span = Span(since=begin, until=read_moment(until, "UNTIL"))
+    times = _ask(settings, namespace, name, backfill, span)
+    done = f"the schedule {visible(name)} of {namespace} sends {len(times)} times, one after the other"
+    print_answer(times if json else None, done, machine=json)
+
+
+def _ask(settings: Settings, namespace: str, name: str, function: Any, *args: Any) -> Any:
+    return ask(settings, lambda client: client.call(function, f"{namespace}/{name}", *args))
+
+
+async def _found(client: Client, namespace: str | None) -> list[Process[Any]]:
+    found: list[Process[Any]] = []
+    cursor: str | None = None
+    while True:
+        metadata = None if namespace is None else {"namespace": namespace}
+        try:
+            page: Page = await client.search(
+                namespace=SCHEDULES, metadata=metadata, limit=_PAGE, cursor=cursor
+            )
+        except NamespaceNotFound:
+            return []
+        found += page.items
+        cursor = page.cursor
+        if cursor is None:
+            return found
+
+
+def _plain(process: Process[Any]) -> dict[str, Any]:
+    namespace, _, name = process.process_id.rpartition("/")
+    about = {"namespace": namespace, "name": name, "status": process.status, "next": _next(process)}
+    return about | {"detail": process.detail} | (process.state or {})
+
+
+def _next(process: Process[Any]) -> datetime | None:
+    timer = process.timers.get(process.process_id)
+    return None if timer is None else timer.due
+
+
+def _listing(found: Sequence[Process[Any]]) -> Listing:
+    listing = Listing("SCHEDULE", "STATE", "NEXT", "EVERY", "SENDS", "LAST")
+    for process in found:
+        state = None if process.state is None else ScheduleState.model_validate(process.state)
+        last = None if state is None else state.last
+        listing.add(
+            Text(visible(process.process_id)),
+            _standing(process, state),
+            clock(_next(process)),
+            "" if state is None else _every(state.declaration),
+            Text(visible("" if state is None else state.declaration.sends)),
+            "" if last is None else f"{clock(last.at)} {visible(last.process_id)}",
+        )
+    return listing
+
+
+def _standing(process: Process[Any], state: ScheduleState | None) -> Text:
+    if process.status == "error":
+        return Text("broken", style="red")
+    if state is None:
+        return Text("beginning")
+    if state.paused_at is not None:
+        return Text(visible(f"paused: {state.reason}" if state.reason else "paused"), style="yellow")
+    if state.fan_out is not None:
+        return Text(f"sending, {state.fan_out.sent:,} so far")
+    return Text(f"{len(state.waiting):,} wait") if state.waiting else Text("on", style="green")
+
+
+def _every(declaration: Declaration) -> str:
+    rule = declaration.timer.every or {}
+    if "seconds" in rule and "cron" not in rule:
+        return f"{rule['seconds']:g} s"
+    return " ".join(str(value) for value in rule.values())

@@ -158,8 +158,8 @@ class Schedule:
             return Message(self.namespace, process_id, args=args, kind="start", idempotency_key=key)
         if self.each is not None:
             return Message(self.namespace, str(to), str(self.each.call), args, idempotency_key=key)
-        to: Recipient = self.notify
-        return Message(to.namespace, to.process_id, to.name, args, idempotency_key=key)
+        target: Recipient = self.notify
+        return Message(target.namespace, target.process_id, target.name, args, idempotency_key=key)
 
 
 def _recipient(given: Any) -> Recipient:

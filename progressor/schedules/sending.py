@@ -66,7 +66,8 @@ class Sending:
         state, overlap = process.state, process.state.declaration.overlap
         if state.fan_out is None and (overlap == "allow" or not (state.waiting or await self._goes_on())):
             await self._send(nominal)
-        elif overlap == "skip":
+        elif overlap == "skip" and not state.waiting:
+            # What waits was asked for by hand, and costs no other time its turn.
             process.emit("skipped", nominal=nominal, because="the run before goes on")
         elif len(state.waiting) == MOST_WAITING:
             process.emit("skipped", nominal=nominal, because=f"{MOST_WAITING:,} times wait")

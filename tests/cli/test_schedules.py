@@ -1,0 +1,58 @@
+"""schedules: listed, paused, resumed, triggered and backfilled, as people and machines read it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+
+from tests.cli.conftest import Ended
+
+Ask = Callable[..., Ended]
+NS = "shop.order"
+ON = ("schedules", "--namespace", NS)
+
+
+def test_it_is_listed(ask: Ask) -> None:
+    """With its rule, what it sends, and when it is due next."""
+    (found,) = ask(*ON, "--json").json
+    year = datetime.now(UTC).year + 1
+    assert (found["name"], found["next"]) == ("yearly", f"{year}-01-01T00:00:00+00:00")
+    assert found["declaration"]["sends"] == f"start {NS}"
+    shown = ask(*ON).out
+    assert f"{NS}/yearly" in shown
+    assert "0 0 1 1 * UTC" in shown
+    assert ask("schedules", "--namespace", "shop.cart").err.startswith("no schedule: ")
+
+
+def test_pause_backfill_and_resume(ask: Ask) -> None:
+    """Paused it says why, and sends nothing; a backfill starts the orders of past years."""
+    assert ask("schedules", "pause", NS, "yearly", "--reason", "audit").status == 0
+    assert "paused: audit" in ask(*ON).out
+    span = (NS, "yearly", "2019-12-31T00:00Z", "2022-01-01T00:00Z")
+    refused = ask("schedules", "backfill", *span)
+    assert (refused.status, "the schedule is paused" in refused.err) == (1, True)
+    assert ask("schedules", "resume", NS, "yearly", "--json").out == "null\n"
+    assert ask("schedules", "backfill", *span, "--json").json == [
+        "2020-01-01T00:00:00+00:00",
+        "2021-01-01T00:00:00+00:00",
+    ]
+    left = [{"waiting": True}]
+    while any(each["waiting"] for each in left):
+        left = ask(*ON, "--json").json
+    for year in (2020, 2021):
+        # Sent, and so delivered within the next moments.
+        found = Ended(1, "", "")
+        while found.status != 0:
+            found = ask("get", NS, f"order-{year}", "--json")
+        assert found.json["state"]["item"] == "calendar"
+
+
+def test_trigger(ask: Ask) -> None:
+    """It says of which time it is."""
+    assert ask("schedules", "trigger", NS, "yearly").out.startswith(f"triggered the schedule yearly of {NS}")
+
+
+def test_what_is_wrong(ask: Ask) -> None:
+    """A schedule that is not there, and a text that is no time."""
+    assert "no process 'progressor.schedules/shop.order/nix'" in ask("schedules", "trigger", NS, "nix").err
+    assert ask("schedules", "backfill", NS, "yearly", "yesterday").status == 2
