@@ -49,7 +49,9 @@ def test_pause_backfill_and_resume(ask: Ask) -> None:
 
 def test_trigger(ask: Ask) -> None:
     """It says of which time it is."""
-    assert ask("schedules", "trigger", NS, "yearly").out.startswith(f"triggered the schedule yearly of {NS}")
+    assert ask("schedules", "trigger", NS, "yearly").out.startswith(
+        f"triggered the schedule yearly of {NS}"
+    )
 
 
 def test_what_is_wrong(ask: Ask) -> None:
