@@ -135,7 +135,7 @@ def test_whoever_has_to_know_is_told() -> None:
     }
     assert pages == {
         *("WorkWaits", "RequestsWait", "NoWorkers", "NoScanner", "NobodyCollects"),
-        *("ManyBreak", "HttpErrors", "DatabaseAway", "RowsDamaged"),
+        *("ManyBreak", "HttpErrors", "DatabaseAway", "RowsDamaged", "MessagesWait"),
     }
 
 

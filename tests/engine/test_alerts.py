@@ -22,16 +22,20 @@ import psycopg
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from progressor import Namespace, Process, RetryPolicy, metrics
+from progressor import Message, Namespace, Process, RetryPolicy, metrics
 from progressor.deployment.log_writer import LogWriter
 from progressor.errors import StorageUnavailable
 from progressor.handlers.running.waits import Lending
+from progressor.node.courier import Courier
 from progressor.node.loop_lag import LoopLag
 from progressor.services.bulk_runner import BulkRunner
+from progressor.services.outbox_sweeper import OutboxSweeper
 from progressor.services.scanner import Scanner
 from progressor.services.zombie_collector import ZombieCollector
 from progressor.storage.group_commit import batch_steps
 from progressor.storage.operations import Storage
+from progressor.storage.outbox import Outbox
+from progressor.storage.postgres.pool import SessionPool
 from progressor.storage.values import Claimed, NewBulk
 from progressor.supervision import Background
 from progressor.worker.pool import Pool
@@ -54,6 +58,7 @@ from tests.support import (
     hold,
     init,
     request,
+    resume,
     save,
     set_timer,
     wait,
@@ -350,6 +355,31 @@ async def still_bulk(world: World) -> None:
     await BulkRunner(node, interval=SECOND).run_once()
 
 
+async def stuck_message(world: World) -> None:
+    await send_to(world, "nobody.serves", "p1")
+    await sweep(world)
+
+
+async def refused_message(world: World) -> None:
+    await send_to(world, NS, "nobody")
+    await sweep(world)
+
+
+async def send_to(world: World, namespace: str, process_id: str) -> None:
+    sent = Message(namespace, process_id, "go", idempotency_key="key", request_hash=b"hash")
+    step = await world.call()
+    await save(world.storage, Held(step.task, step.process), resume(messages=(sent,)), now=PAST + SECOND)
+
+
+async def sweep(world: World) -> None:
+    connections = SessionPool(world.dsn, limit=1)
+    outbox = Outbox(connections, patience=SECOND)
+    node: Any = SimpleNamespace(outbox=outbox, courier=Courier(outbox, lambda _: None))
+    await OutboxSweeper(node, interval=SECOND).run_once()
+    await node.courier.idle()
+    await connections.close()
+
+
 Trouble = Callable[[World], Awaitable[None]]
 TROUBLES: dict[str, tuple[Trouble, float | None]] = {
     "work waits too long": (backlog, None),
@@ -374,6 +404,8 @@ TROUBLES: dict[str, tuple[Trouble, float | None]] = {
     "child processes of a worker end": (ended_child, None),
     "an old snapshot slows everything": (old_snapshot, 0),
     "a bulk makes no progress": (still_bulk, None),
+    "messages are not delivered": (stuck_message, None),
+    "messages are refused": (refused_message, None),
 }
 
 
