@@ -87,6 +87,11 @@ policies = st.builds(
 )
 
 
+# A message: its target, whether it starts that, and the key that its handler gives.
+Sent = tuple[Key, bool, str | None]
+sent: st.SearchStrategy[Sent] = st.tuples(st.sampled_from(KEYS), seldom, st.sampled_from([None, None, "k"]))
+
+
 @st.composite
 def requests(draw: st.DrawFn, *kinds: TaskType) -> Request:
     """A request with a fresh key, or with one that may have been used, for the same thing or another."""

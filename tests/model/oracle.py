@@ -295,6 +295,7 @@ class Oracle:
             and step.decision.disposition in (Disposition.RESUME, Disposition.REPLACE, Disposition.CANCEL)
             and step.decision.reply.error is None
             and not step.decision.changes
+            and not step.decision.messages
             and len(step.process.timers) <= 1
             for step in steps
         )

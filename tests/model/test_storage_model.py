@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Any
+from unittest import mock
 
 import hypothesis.strategies as st
 from hypothesis.stateful import (
@@ -24,6 +25,7 @@ from hypothesis.stateful import (
 from progressor import transitions
 from progressor.config import RetryPolicy
 from progressor.errors import InvalidRequest
+from progressor.messages.message import Message
 from progressor.model import (
     Decision,
     Intent,
@@ -37,6 +39,7 @@ from progressor.model import (
     Timer,
     TimerStatus,
 )
+from progressor.storage import outbox
 from progressor.storage.operations import Storage
 from progressor.storage.steps.fused import Doubtful, Fused
 from progressor.storage.values import (
@@ -61,6 +64,7 @@ from progressor.transitions import decide
 from tests.model.draws import (
     KEYS,
     NAMESPACES,
+    Sent,
     batches,
     flight_ends,
     flight_losses,
@@ -76,6 +80,7 @@ from tests.model.draws import (
     put_timers,
     save_losses,
     seldom,
+    sent,
     waits,
     workers,
 )
@@ -119,6 +124,8 @@ WAYS = {
     "save_result; save_result",
     "ripened",
     "claimed in groups",
+    "delivered",
+    "not delivered",
 }
 _VERBS = {TaskType.INIT: "prepare_init", TaskType.REPAIR: "prepare_repair", None: "simple_repair"}
 
@@ -328,7 +335,8 @@ class StorageMachine(RuleBasedStateMachine):
         loss: str,
         *,
         tried: bool = False,
-    ) -> None:
+    ) -> list[bool]:
+        """Save them; return of each whether it held its lease."""
         steps = []
         for held, (outcome, keeps_slot) in zip(chosen, ends, strict=False):
             decision = decide(held.process, held.task, outcome, POLICY)
@@ -364,6 +372,7 @@ class StorageMachine(RuleBasedStateMachine):
                     step.process, step.task, step.decision, now=result.now, timers=result.timers
                 )
                 self._take(Held(result.continuation, left))
+        return [wanted is not None for wanted in expected]
 
     def _was_ended_by(self, step: Step) -> bool:
         """Whether this worker has ended this task already, of which it was told twice that it holds it."""
@@ -424,6 +433,42 @@ class StorageMachine(RuleBasedStateMachine):
     def save_again(self, place: int, outcome: Outcome) -> None:
         """A result that was saved, or lost its lease, is not saved again."""
         self._save(self._pick(self.saved, [place]), [(outcome, True)], "")
+
+    @precondition(lambda self: self.held)
+    @rule(
+        place=places,
+        to=st.lists(sent, min_size=1, max_size=3),
+        limit=st.sampled_from([9, 1]),
+        loss=losses,
+        lost=losses,
+    )
+    def send(self, place: int, to: list[Sent], limit: int, loss: str, lost: str) -> None:
+        """The messages of a step become requests of their targets, in order and once, if it is saved."""
+        (held,) = self._pick(self.held, [place])
+        self.held.remove(held)
+        messages = tuple(
+            Message(
+                *target,
+                name=None if starts else "sent",
+                kind="start" if starts else "notify",
+                idempotency_key=key or f"sent-{number()}",
+                request_hash=b"1",
+            )
+            for target, starts, key in to
+        )
+        saved = self._save([held], [(Success(Intent(messages=messages)), False)], loss)
+        lease, count = number(), "SELECT count(*) AS messages FROM outbox"
+        assert self.world.tables.execute(count) == [{"messages": len(messages) * saved[0]}]
+        known = set(self.oracle.all_tasks())
+        with mock.patch.object(outbox, "new_lease", return_value=lease):
+            while self.world.tables.execute(count) != [{"messages": 0}]:
+                self.world.run(lambda _: self.world.outbox.deliver(limit=limit, now=self.now), lost)
+                lost = ""
+        for each in messages if saved[0] else ():
+            found = self.oracle.prepare(_request(each, lease), self.now)
+            is_new = isinstance(found, Task) and found not in known
+            self.world.ways["delivered" if is_new else "not delivered"] += 1
+        self._compare()
 
     # Claims.
 
@@ -875,6 +920,22 @@ class Turn:
             self._machine.oracle.fuse(asked, held, decision, self._machine.now)
             for asked, held, decision in zip(begun, self.seen, self._decisions, strict=True)
         ]
+
+
+def _request(message: Message, lease: int) -> Request:
+    """The request that a message becomes."""
+    kind = TaskType.INIT if message.kind == "start" else TaskType.NOTIFY
+    key = str(message.idempotency_key)
+    return request(
+        message.process_id,
+        kind,
+        namespace=message.namespace,
+        worker_id=None,
+        key=key,
+        request_hash=b"1",
+        name=message.name,
+        lease=lease,
+    )
 
 
 def _order(timer: Timer) -> tuple[datetime, str]:

@@ -17,6 +17,7 @@ import psycopg
 from psycopg.conninfo import make_conninfo
 
 from progressor.storage.operations import Storage
+from progressor.storage.outbox import Outbox
 from progressor.storage.postgres import retry
 from progressor.storage.postgres.pipeline import Session
 from progressor.storage.statements import Results, Transaction
@@ -36,6 +37,7 @@ TABLES = (
     "workers",
     "namespaces",
     "groups",
+    "outbox",
 )
 ROWS = {
     "processes": """
@@ -70,6 +72,7 @@ class World:
         self.tables = Tables(connection)
         self.lossy = LossyConnections(dsn, limit=2)
         self.storage = Storage(self.lossy, patience=timedelta(seconds=30))
+        self.outbox = Outbox(self.lossy, patience=timedelta(seconds=30))
         self.sent: list[tuple[str, ...]] = []
         """The transactions of the operation that ran last, by their statements."""
         self.ways = Counter[str]()
