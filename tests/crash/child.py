@@ -10,6 +10,7 @@ import psycopg
 
 from progressor import Client, Engine
 from progressor.deployment.standalone import Standalone, scanner_apart, zombie_collector_apart
+from progressor.storage import Claimed
 from progressor.storage.postgres.pipeline import Session
 from progressor.worker.pool import Pool
 from tests.crash import points
@@ -76,14 +77,12 @@ def _lose_an_answer_of_a_deposit() -> None:
 
 def _stop_at_the_first_claim() -> asyncio.Event:
     """The stop comes while a claim is under way: what it brings must be handed back."""
-    claimed, search = asyncio.Event(), Pool._search
+    claimed, run = asyncio.Event(), Pool.run
 
-    async def stopping_search(self: Pool, *args: Any) -> Any:
-        found = await search(self, *args)
-        if found:
-            self.is_open = False
-            claimed.set()
-        return found
+    def stopping_run(self: Pool, held: Claimed) -> None:
+        self.is_open = False
+        claimed.set()
+        run(self, held)
 
-    Pool._search = stopping_search  # type: ignore[method-assign]
+    Pool.run = stopping_run  # type: ignore[method-assign]
     return claimed
