@@ -73,7 +73,9 @@ class Pool:
         self._alarm = Alarm()
         # The task with which each chain began: `_give_up` logs its process.
         self._chains: dict[StepTask[object], Claimed] = {}
-        self._claims = Claims(namespace, storage, worker.foreign, worker_id=worker_id, ring=self.ring)
+        self._claims = Claims(
+            namespace, storage, worker.foreign, worker_id=worker_id, ring=self._ring_again
+        )
         self._background = Background(namespace=namespace.name)
         self._outage = Outage(log, _LINES, namespace=namespace.name)
         self.drained = asyncio.Event()
@@ -107,6 +109,12 @@ class Pool:
 
     def ring(self, kind: Kind) -> None:
         """Have the claims look for work of this kind."""
+        if kind == "calls":
+            self._claims.look_around()
+        self._ring_again(kind)
+
+    def _ring_again(self, kind: Kind) -> None:
+        """Have the claims go on where they were."""
         self._rung.add(kind)
         self._bell.set()
 
@@ -257,6 +265,7 @@ class Pool:
         self._budget.give_back(slot)
         if self._claims.in_groups:
             # Its group has room now.
+            self._claims.leave(slot.entered or held.process.group_no)
             self._rung.add("calls")
         if slot.hung is None:
             self.release()
@@ -345,7 +354,7 @@ class Pool:
             finally:
                 self.release(slots - len(found))
             if len(found) == slots or sum(held.size for held in found) >= room:
-                self.ring(kind)
+                self._ring_again(kind)
             for held in found:
                 self.run(held)
 

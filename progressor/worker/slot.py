@@ -23,15 +23,16 @@ class Slot:
 
     `goes_on`: the chain may go on with the next task of its process. `hung`: the task whose sync handler
     runs on in its thread after the step; it keeps the slot until it returns. `unsaved_bytes`: the size of
-    its result between decision and save.
+    its result between decision and save. `entered`: the group that its process has entered.
     """
 
-    __slots__ = ("goes_on", "hung", "unsaved_bytes")
+    __slots__ = ("entered", "goes_on", "hung", "unsaved_bytes")
 
     def __init__(self, *, goes_on: bool = True) -> None:
         self.goes_on = goes_on
         self.hung: tuple[Task, Future[Any]] | None = None
         self.unsaved_bytes = 0
+        self.entered: int | None = None
 
 
 class StartedStep(NamedTuple):

@@ -99,7 +99,7 @@ class Worker:
         budget: ResultBudget,
         connections: StepConnections,
         foreign: ForeignFunctions,
-        groups: Callable[[Task, str], Awaitable[object]],
+        groups: Callable[[Task, str], Awaitable[int | None]],
         wires: Mapping[str, Wire] = _NO_WIRES,
         sent: Callable[[], None] = _nothing,
         options: EngineOptions = _DEFAULT_OPTIONS,
@@ -152,7 +152,7 @@ class Worker:
             return await self.end(held, decide(process, task, refusal(error), self._policy), slot)
         if key is None:
             return await self.end(held, await self.decided(held, slot), slot)
-        await self._groups(task, key)
+        slot.entered = await self._groups(task, key)
         return StepResult()
 
     async def decided(self, held: Claimed, slot: Slot, own: StepTransaction | None = None) -> Decision:

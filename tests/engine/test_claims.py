@@ -1,94 +1,255 @@
-"""The claims of a pool in groups: they go around all groups, and leave what others serve to them."""
+"""The claims of a pool in groups: they take turns around them, and leave what others serve to them."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
 
+import pytest
+
 from progressor import Namespace
+from progressor.errors import StorageUnavailable
 from progressor.storage.steps.held import GroupsWithRoom
 from progressor.worker.claims import Claims
+from progressor.worker.group_turn import GroupTurn
 from tests.support import NS
 
 
 class Task:
     """What a claim takes from a group."""
 
-    size = 1
+    def __init__(self, group: int, size: int) -> None:
+        self.group_no, self.size = group, size
 
-    def __init__(self, group: int) -> None:
-        self.group = group
+    @property
+    def process(self) -> Task:
+        return self
 
 
 class Groups:
     """Storage in which `waiting` tasks wait in each group; a look reaches two groups."""
 
-    def __init__(self, waiting: dict[int, int], left: tuple[str, ...] = ()) -> None:
+    def __init__(self, waiting: dict[int, int], left: tuple[str, ...] = (), size: int = 1) -> None:
         self.waiting = waiting
         self._left = left
+        self._size = size
         self.looks: list[int] = []
+        self.asked: list[list[int]] = []
+        self.calls: list[Task] = []
+        self.fails = False
+        self.releases, self.is_held = 0, False
 
     def left(self) -> tuple[str, ...]:
         return self._left
 
-    async def search_calls(self, *_: Any, **__: Any) -> list[Any]:
+    async def search_calls(self, *_: Any, **__: Any) -> list[Task]:
+        return list(self.calls)
+
+    async def search_timers(self, *_: Any, **__: Any) -> list[Task]:
         return []
 
-    search_timers = search_calls
+    async def next_task(self, _process_no: int) -> None:
+        return None
+
+    async def ripen(self, _namespace: str, *, limit: int) -> int:
+        self.releases += 1
+        return 0 * limit
+
+    async def queue_timers(self, _namespace: str, *, limit: int) -> int:
+        return 0 * limit
+
+    async def holds(self, _namespace: str) -> bool:
+        return self.is_held
+
+    async def groups(self, _namespace: str, *, limit: int) -> list[Task]:
+        return [Task(number, 1) for number in self.waiting][:limit]
 
     async def groups_with_room(self, _namespace: str, *, after: int = 0) -> GroupsWithRoom:
+        if self.fails:
+            raise StorageUnavailable("an outage")
         self.looks.append(after)
         looked = [number for number in sorted(self.waiting) if number > after][:2]
         last = looked[-1] if len(looked) == 2 else None
         return GroupsWithRoom([number for number in looked if self.waiting[number]], last)
 
+    async def room_in_groups(self, _namespace: str, groups: Sequence[int]) -> list[int]:
+        return [number for number in groups if self.waiting[number]]
+
     async def search_groups(
         self, _namespace: str, limit: int, *, groups: Sequence[int], **_: Any
     ) -> list[Task]:
-        taken = [Task(number) for number in groups for _ in range(self.waiting[number])][:limit]
+        self.asked.append(list(groups))
+        taken = [Task(number, self._size) for number in groups for _ in range(self.waiting[number])][:limit]
         for each in taken:
-            self.waiting[each.group] -= 1
+            self.waiting[each.group_no] -= 1
         return taken
 
 
-def claims_of(storage: Any) -> Claims:
-    namespace: Namespace[Any] = Namespace(NS, group=str, group_limit=9)
-    return Claims(namespace, storage, storage, worker_id=1, ring=lambda _: None)
+class Case:
+    """Claims in such groups, and whether they have rung for the next one."""
+
+    def __init__(self, waiting: dict[int, int], *, limited: bool = True, **more: Any) -> None:
+        self.storage: Any = Groups(waiting, **more)
+        self.rung = False
+        options: dict[str, Any] = {"group": str, "group_limit": 9} if limited else {}
+        namespace: Namespace[Any] = Namespace(NS, **options)
+        self.claims = Claims(namespace, self.storage, self.storage, worker_id=1, ring=self._ring)
+
+    def _ring(self, _kind: str) -> None:
+        self.rung = True
+
+    async def claim(self, limit: int = 9, room: int = 100) -> list[int]:
+        """The groups of what one claim takes."""
+        self.rung = False
+        found: Sequence[Any] = await self.claims.search("calls", limit, room)
+        return [each.group_no for each in found]
+
+    async def claim_all(self, limit: int = 9) -> list[int]:
+        """The same of all claims that follow each other."""
+        found = await self.claim(limit)
+        while self.rung:
+            found += await self.claim(limit)
+        return found
 
 
-def groups_of(found: Sequence[Any]) -> list[int]:
-    return [each.group for each in found]
+async def test_claims_go_around_all_groups_once() -> None:
+    """A claim looks at some, and rings for the next one; then there is no look before something rings."""
+    case = Case({1: 1, 2: 0, 3: 1, 4: 0, 5: 1})
+    assert [await case.claim() for _ in range(3)] == [[1], [3], [5]]
+    assert case.storage.looks == [0, 2, 4]
+    assert not case.rung
+    assert await case.claim() == []
+    assert case.storage.looks == [0, 2, 4]
+    case.claims.look_around()
+    case.storage.waiting[4] = 1
+    assert await case.claim_all() == [4]
+    assert case.storage.looks[3:] == [0, 2, 4]
 
 
-async def test_a_claim_goes_around_all_groups_once() -> None:
-    """Then it ends, whether it has found something or not."""
-    storage = Groups({1: 1, 2: 0, 3: 1, 4: 0, 5: 1})
-    claims = claims_of(storage)
-    assert groups_of(await claims.search("calls", 9, 100)) == [1, 3, 5]
-    assert storage.looks == [0, 2, 4]
-    assert await claims.search("calls", 9, 100) == []
-    assert storage.looks == [0, 2, 4, 0, 2, 4]
+async def test_a_turn_that_begins_amid_another_reaches_all() -> None:
+    """What came behind the last look is found on the way around."""
+    case = Case(dict.fromkeys(range(1, 8), 0))
+    await case.claim()
+    await case.claim()
+    case.storage.waiting[1] = 1
+    case.claims.look_around()
+    assert await case.claim_all() == [1]
+    assert case.storage.looks == [0, 2, 4, 6, 0, 2]
+
+
+@pytest.mark.parametrize("page", [1, 2, 3, 9])
+@pytest.mark.parametrize("first", range(7))
+def test_a_turn_comes_to_its_end(page: int, first: int) -> None:
+    """Wherever it began, be that group there or not, it has looked at all of them then."""
+    groups = [1, 3, 4, 6]
+    turn, looked = GroupTurn(first), list[int]()
+    while not turn.is_over:
+        found = [number for number in groups if number > turn.after][:page]
+        looked += found
+        turn.went(found[-1] if len(found) == page else None)
+    assert set(looked) == set(groups)
+    assert len(looked) <= len(groups) + page
 
 
 async def test_groups_take_turns() -> None:
-    """A claim goes on behind the groups that the last one has looked at, to the end and from the start."""
-    storage = Groups(dict.fromkeys(range(1, 6), 9))
-    claims = claims_of(storage)
-    first = [groups_of(await claims.search("calls", 1, 100))[0] for _ in range(3)]
-    assert first == [1, 3, 5]
-    storage.waiting = {1: 0, 2: 1, 3: 0, 4: 1, 5: 0}
-    assert groups_of(await claims.search("calls", 9, 100)) == [2, 4]
+    """A claim goes on behind the group that the last one has served, however much waits there."""
+    case = Case(dict.fromkeys(range(1, 6), 9))
+    assert [(await case.claim(1))[0] for _ in range(7)] == [1, 2, 3, 4, 5, 1, 2]
+    assert await case.claim(3) == [3, 3, 3]
+    assert await case.claim(3) == [4, 4, 4]
+
+
+async def test_no_more_groups_are_locked_than_there_are_slots_for() -> None:
+    """Each of them has a task."""
+    case = Case({1: 1, 2: 1, 3: 1})
+    await case.claim(1)
+    await case.claim(2)
+    assert case.storage.asked == [[1], [2, 3]]
+
+
+async def test_where_a_step_has_ended_is_asked_without_a_turn() -> None:
+    """Its group has room now; the others are not looked at."""
+    case = Case({1: 0, 2: 1, 3: 3, 4: 0})
+    await case.claim_all()
+    case.storage.looks.clear()
+    case.storage.asked.clear()
+    case.storage.waiting |= {2: 1, 3: 2}
+    case.claims.leave(3)
+    assert await case.claim(1) == [3]
+    # There may be more room than there were slots.
+    assert await case.claim(1) == [3]
+    assert await case.claim(1) == []
+    assert await case.claim(1) == []
+    # Nothing is locked where nothing waits.
+    assert case.storage.asked == [[3], [3]]
+    assert case.storage.looks == []
+    # If the group is not known, it may be any.
+    case.claims.leave(None)
+    assert await case.claim_all() == [2]
+
+
+async def test_the_turn_comes_before_where_a_step_has_ended() -> None:
+    """Or a group in which much waits would keep all slots."""
+    case = Case({1: 9, 2: 1})
+    assert await case.claim(1) == [1]
+    case.claims.leave(1)
+    assert await case.claim(1) == [2]
+    assert await case.claim(2) == [1, 1]
 
 
 async def test_a_claim_takes_no_more_than_it_has_room_for() -> None:
-    """Neither tasks nor bytes."""
-    claims = claims_of(Groups({1: 9, 2: 9, 3: 9}))
-    assert len(await claims.search("calls", 4, 100)) == 4
-    assert len(await claims.search("calls", 100, 1)) >= 1
+    """Neither tasks nor bytes; what is left is claimed later."""
+    case = Case({1: 9, 2: 9, 3: 9}, size=50)
+    assert await case.claim(4, 1000) == [1, 1, 1, 1]
+    # The storage of this test gives more bytes than there is room for, as a large value is.
+    assert await case.claim(100, 1) == [2] * 9 + [3] * 9
+    assert await case.claim_all(1) == [1] * 5
+
+
+async def test_one_task_for_a_lent_slot_is_looked_for_in_all_groups() -> None:
+    """Beside the claims, whose turn goes on where it was."""
+    case = Case({1: 0, 2: 0, 3: 0, 4: 0, 5: 1})
+    await case.claim()
+    found: Any = await case.claims.next_of(7)
+    assert found.group_no == 5
+    assert await case.claims.next_of(7) is None
+    case.storage.waiting[5] = 1
+    assert await case.claim_all() == [5]
 
 
 async def test_while_others_serve_a_function_they_claim_in_groups() -> None:
     """This worker would take its requests too, and hand them back."""
-    storage = Groups({1: 1}, left=("call new",))
-    assert await claims_of(storage).search("calls", 9, 100) == []
-    assert storage.looks == []
+    case = Case({1: 1}, left=("call new",))
+    assert await case.claim() == []
+    assert (case.storage.looks, case.rung) == ([], False)
+
+
+@pytest.mark.parametrize("limited", [False, True])
+async def test_what_is_held_is_looked_for(limited: bool) -> None:
+    """By each claim of timers; without limits until nothing is held."""
+    case = Case({}, limited=limited)
+    case.storage.is_held = True
+    for _ in range(2):
+        await case.claims.search("timers", 9, 100)
+    case.storage.is_held = False
+    for _ in range(3):
+        await case.claims.search("timers", 9, 100)
+    assert case.storage.releases == (5 if limited else 3)
+    case.claims.look()
+    await case.claims.search("timers", 9, 100)
+    assert case.storage.releases == (6 if limited else 4)
+
+
+async def test_what_was_claimed_before_an_outage_is_run() -> None:
+    """The look at groups fails, and what the claim has taken already is in its hands."""
+    case = Case({1: 1, 2: 1})
+    task = Task(0, 1)
+    case.storage.calls = [task]
+    case.storage.fails = True
+    assert await case.claims.search("calls", 9, 100) == [task]
+    assert case.rung
+    case.storage.calls = []
+    with pytest.raises(StorageUnavailable):
+        await case.claim()
+    case.storage.fails = False
+    assert await case.claim() == [1, 2]

@@ -373,6 +373,19 @@ async def test_looks_go_around_all_groups(storage: Storage, monkeypatch: pytest.
     assert (second.group_nos, second.last) == ([3], None)
 
 
+async def test_a_look_where_steps_have_ended(storage: Storage, tables: Tables) -> None:
+    """Of these groups those that have room and tasks that wait for it; none in a paused namespace."""
+    for name, group in (("a1", "a"), ("a2", "a"), ("a3", "a"), ("b1", "b"), ("c1", "c")):
+        await enter(storage, name, group)
+    assert await storage.room_in_groups(NS, [1, 2, 7]) == [1, 2]
+    first, *_ = await found(storage)
+    assert await storage.room_in_groups(NS, [1, 2, 3]) == []
+    await save(storage, first, resume())
+    assert await storage.room_in_groups(NS, [3, 2, 1]) == [1]
+    tables.execute("UPDATE namespaces SET paused = TRUE")
+    assert await storage.room_in_groups(NS, [1, 2, 3]) == []
+
+
 async def test_a_claim_whose_answer_is_lost_takes_no_more(dsn: str, tables: Tables) -> None:
     """Repeated, it finds what its first try took."""
     connections = LossyConnections(dsn, limit=1)

@@ -23,8 +23,8 @@ from progressor.storage.rows import claimed_of, record_of
 from progressor.storage.steps.claims import Unread, claim, claim_apart, loaded
 from progressor.storage.values import ROOM, Claimed
 
-# Groups that one look reaches.
-_GROUPS = 100
+# Groups that one look reaches: beside so many full ones a claim takes a third of a millisecond more.
+_GROUPS = 32
 
 
 class GroupsWithRoom(NamedTuple):
@@ -84,6 +84,11 @@ class HeldTasks(Transactions):
         last = rows[-1]["group_no"] if len(rows) == _GROUPS else None
         return GroupsWithRoom([row["group_no"] for row in rows if row["has_room"]], last)
 
+    async def room_in_groups(self, namespace: str, groups: Sequence[int]) -> Sequence[int]:
+        """Return those of these groups that have room for tasks that wait there."""
+        rows = await self._rows("room_in_groups", namespace=namespace, group_no=bigints(groups))
+        return [row["group_no"] for row in rows]
+
     async def search_groups(
         self,
         namespace: str,
@@ -116,12 +121,13 @@ class HeldTasks(Transactions):
         about = {"namespace": namespace, "group_key": name, "group_limit": limit}
         return bool(await self._rows("set_group_limit", **about))
 
-    async def enter_group(self, task: Task, group_key: str) -> bool:
+    async def enter_group(self, task: Task, group_key: str) -> int | None:
         """Give a process its group, before its init begins; the init then waits for room there.
 
-        Return False if the lease was lost.
+        Return the number of the group, None if the lease was lost.
         """
         params = {**task_key_columns([task]), "namespace": task.namespace, "group_key": group_key}
         statements = dict.fromkeys(("lock", "make_groups", "enter_group"), params)
         results = await self._transact("enter_group", statements, patience=None, holds=always)
-        return bool(results["enter_group"])
+        entered: int | None = next((row["group_no"] for row in results["enter_group"]), None)
+        return entered

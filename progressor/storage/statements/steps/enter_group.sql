@@ -61,4 +61,4 @@ CROSS JOIN LATERAL (
             -- include most_urgent
         ) AS order_time
 ) AS urgent
-RETURNING task_id
+RETURNING group_no
