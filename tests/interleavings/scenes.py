@@ -47,6 +47,7 @@ _HOUR = timedelta(hours=1)
 # When all that is broken has broken.
 _BROKEN = T0 + 2 * SECOND
 _CLIENT = 61
+_GROUP = "acme"
 _CLAIMER = 10
 
 
@@ -56,6 +57,7 @@ class Scene:
 
     step: Held | None = None
     waiting: TaskRef | None = None
+    group_no: int = -1
 
     @property
     def held(self) -> Held:
@@ -206,6 +208,84 @@ async def repairing(storage: Storage) -> Scene:
     return Scene(held(await _ask(storage, TaskType.REPAIR, 3)))
 
 
+async def _group(storage: Storage, limit: int = 2) -> int:
+    """Make a group of this limit, by a process that has ended."""
+    asked = request("p0", TaskType.INIT, key="scene-group", lease=95, worker_id=_CLAIMER)
+    (begun,) = await prepare(storage, asked)
+    group_no = await storage.enter_group(held(begun).task, _GROUP)
+    assert group_no is not None
+    await storage.remove(NS, "p0", now=T0)
+    await storage.set_group_limit(NS, _GROUP, limit)
+    return group_no
+
+
+async def _in_group(storage: Storage, group_no: int, decision: Decision, *, name: str = "p1") -> None:
+    """A process in the group, whose init has ended so."""
+    asked = request(name, TaskType.INIT, key=f"begin-{name}", lease=96, worker_id=_CLAIMER)
+    (begun,) = await prepare(storage, asked)
+    await storage.enter_group(held(begun).task, _GROUP)
+    await save(storage, await _first_in(storage, group_no), decision)
+
+
+async def _first_in(storage: Storage, group_no: int) -> Held:
+    about = {"groups": [group_no], "worker_id": _CLAIMER, "lease": 97, "now": T0}
+    (found,) = await storage.search_groups(NS, 1, **about)
+    return held(found)
+
+
+async def entering(storage: Storage) -> Scene:
+    """Its init is about to enter a group, and a call waits behind it."""
+    group_no = await _group(storage)
+    step = held(await _ask(storage, TaskType.INIT, 1))
+    return Scene(step, postponed(await _ask(storage, TaskType.CALL, 2)), group_no)
+
+
+async def waits_for_room(storage: Storage) -> Scene:
+    """A call waits for room, which there is, before a timer that will be due; another call is behind it."""
+    group_no = await _group(storage, limit=1)
+    await _in_group(storage, group_no, set_timer(_HOUR, events=events(1)))
+    first = postponed(await _ask(storage, TaskType.CALL, 2, None))
+    await _ask(storage, TaskType.CALL, 3, None)
+    return Scene(waiting=first, group_no=group_no)
+
+
+async def two_wait_for_room(storage: Storage) -> Scene:
+    """There is room for one of two calls of two processes."""
+    group_no = await _group(storage, limit=1)
+    await _in_group(storage, group_no, resume(), name="p2")
+    await _in_group(storage, group_no, resume())
+    first = postponed(await _ask(storage, TaskType.CALL, 2, None))
+    other = request("p2", TaskType.CALL, key="scene-4", lease=40, worker_id=None)
+    await prepare(storage, other, now=T0 + MICROSECOND)
+    return Scene(waiting=first, group_no=group_no)
+
+
+async def due_in_group(storage: Storage) -> Scene:
+    """Nothing runs, and its timer will be due, and then wait for room."""
+    group_no = await _group(storage)
+    await _in_group(storage, group_no, set_timer(_HOUR, events=events(1)))
+    return Scene(group_no=group_no)
+
+
+async def runs_in_group(storage: Storage) -> Scene:
+    """A call fills up its group, and another waits, before a timer that will be due."""
+    group_no = await _group(storage, limit=1)
+    await _in_group(storage, group_no, set_timer(_HOUR, events=events(1)))
+    await _ask(storage, TaskType.CALL, 2, None)
+    step = await _first_in(storage, group_no)
+    return Scene(step, postponed(await _ask(storage, TaskType.CALL, 3)), group_no)
+
+
+async def last_in_group(storage: Storage) -> Scene:
+    """A call of another process fills up the group, and the only one that waits there is of this one."""
+    group_no = await _group(storage, limit=1)
+    await _in_group(storage, group_no, resume(), name="p2")
+    await _in_group(storage, group_no, resume())
+    await prepare(storage, request("p2", TaskType.CALL, key="scene-4", lease=40, worker_id=None))
+    step = await _first_in(storage, group_no)
+    return Scene(step, postponed(await _ask(storage, TaskType.CALL, 2)), group_no)
+
+
 async def _bulk(storage: Storage, *, simple: bool) -> None:
     """A bulk of all that broke until now."""
     item = NewBulk(NS, None, None, simple, None, b"hash", "bulk", b"bulk", MICROSECOND)
@@ -310,6 +390,19 @@ async def _search_timers(storage: Storage, scene: Scene, side: int) -> Any:
 
 async def _capture(storage: Storage, scene: Scene, side: int) -> Any:
     return await storage.capture_task(scene.ref, worker_id=side, lease=side * 1000, now=LATER)
+
+
+async def _search_groups(storage: Storage, scene: Scene, side: int) -> Any:
+    about = {"worker_id": side, "lease": side * 1000, "now": LATER}
+    return await storage.search_groups(NS, 9, groups=[scene.group_no], **about)
+
+
+async def _queue_timers(storage: Storage, scene: Scene, side: int) -> Any:
+    return bool(await storage.queue_timers(NS, limit=9, now=LATER))
+
+
+async def _enter(storage: Storage, scene: Scene, side: int) -> Any:
+    return await storage.enter_group(scene.held.task, _GROUP)
 
 
 async def _collect(storage: Storage, scene: Scene, side: int) -> Any:
@@ -448,6 +541,9 @@ OPS: dict[str, Op] = {
     "search_calls": Op(_search_calls, skips=True),
     "search_timers": Op(_search_timers, skips=True),
     "capture_task": Op(_capture, skips=True),
+    "search_groups": Op(_search_groups, skips=True),
+    "queue_timers": Op(_queue_timers, skips=True),
+    "enter_group": Op(_enter),
     "hand_back": Op(_hand_back),
     "zombie_policy": Op(_collect, skips=True, on_zombie="policy"),
     "zombie_error": Op(_collect, skips=True, on_zombie="error"),
@@ -577,4 +673,27 @@ MEETINGS: dict[str, tuple[Setting, str]] = {
         ),
     ),
     "repair_waits": (repair_waits, f"bulk_round stop_bulk repair simple_repair {_CLAIMS} remove"),
+    # Others would be passed by, and the second of them be claimed.
+    "two_wait_for_room": (two_wait_for_room, "search_groups remove"),
+    "waits_for_room": (
+        waits_for_room,
+        f"search_groups queue_timers call call_waiting fused_call {_CLAIMS} put repair remove",
+    ),
+    "due_in_group": (
+        due_in_group,
+        "queue_timers search_groups search_timers call call_waiting fused_call repair remove",
+    ),
+    "runs_in_group": (runs_in_group, f"search_groups queue_timers call {_SAVES} {_ZOMBIES}"),
+    # The step of another process leaves room as this one is removed.
+    "last_in_group": (
+        last_in_group,
+        "search_groups remove save_resume save_break save_remove hand_back zombie_retry call",
+    ),
+    "entering": (
+        entering,
+        (
+            "enter_group call fused_call search_calls search_groups save_resume save_refusal save_break "
+            f"{_ZOMBIES}"
+        ),
+    ),
 }
