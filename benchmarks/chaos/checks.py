@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import pairwise
 
-from benchmarks.chaos.evidence import Account, Asked, Books, Clients, by_key
-from benchmarks.chaos.ledger import ACCOUNTS, ENTERED, PAPERS, TICK
+from benchmarks.chaos.evidence import Account, Asked, Books, Clients, by_key, came
+from benchmarks.chaos.ledger import ACCOUNTS, ENTERED, PAPERS, TENANTS, TICK
+from benchmarks.chaos.limits import COOK_EVERY, COOK_PROCESSES, COOKS, METER_EVERY, METER_PROCESSES, PAUSE
 from benchmarks.chaos.losses import Lost
 from progressor import ProcessStatus, TaskStatus, TaskType
 from progressor.model import TaskStatus as Status
@@ -232,6 +233,79 @@ def no_stranger_touched(case: Case) -> Iterator[str]:
             yield f"{each.process}: it was started and is gone, and nobody removed it"
 
 
+def nominal_times_exact(case: Case) -> Iterator[str]:
+    """A recurring timer runs each nominal time once: none is lost and none comes twice, however late."""
+    there = {**case.books.meters, **case.books.cooks}
+    for name in (*METER_PROCESSES, *COOK_PROCESSES):
+        if name not in there:
+            yield f"{name}: it is gone"
+            continue
+        account, every = there[name], METER_EVERY if name in METER_PROCESSES else COOK_EVERY
+        nominals = came(account)
+        for before, after in pairwise(nominals):
+            if after - before != every:
+                yield f"{name}: {after} came behind {before}"
+        steps = [each for each in account.process.history if each.name == "came"]
+        ended = {e.task_id for e in account.trace if e.task_type is TaskType.TIMEOUT and e.finished_time}
+        finished = {e.task_id for e in account.trace if e.status is TaskStatus.FINISHED} & ended
+        if sorted(each.task_id for each in steps) != sorted(finished):
+            yield f"{name}: {len(steps)} steps in the history, {len(finished)} timers in the trace"
+        if account.process.state["steps"] != len(nominals) or account.process.timers:
+            yield f"{name}: state {account.process.state}, timers {account.process.timers}"
+
+
+def stirred_once(case: Case) -> Iterator[str]:
+    """Each notification to a cook is one step."""
+    keys = Counter(
+        event.payload["key"]
+        for account in case.books.cooks.values()
+        for event in account.process.history
+        if event.name == "stirred"
+    )
+    for asked in case.clients.asked.values():
+        if asked.namespace != COOKS:
+            continue
+        count = keys.pop(asked.key, 0)
+        if count != 1 and not (count == 0 and case.is_lost(asked)):
+            yield f"{asked.key}: {count} steps of {asked.process}"
+    for key, count in keys.items():
+        yield f"{key}: {count} steps, which nobody asked for"
+
+
+def _spans(account: Account) -> Iterator[tuple[datetime, datetime]]:
+    """When its steps began and ended; what was cancelled has the begin of its last try."""
+    for entry in account.trace:
+        if entry.running_time and entry.finished_time and entry.status is not TaskStatus.CANCELLED:
+            yield entry.running_time, entry.finished_time
+
+
+def limits_of_groups_kept(case: Case) -> Iterator[str]:
+    """Of no group more ran at once than its limit, neither whenever it was looked at nor by the traces."""
+    crowds = case.books.crowds
+    for group, most in crowds.most.items():
+        limit = crowds.limits[group]
+        if limit is None or most > limit:
+            yield f"{group}: {most} in running at once, not {limit}"
+    for tenant, limit in TENANTS.items():
+        cooks = [each for name, each in case.books.cooks.items() if COOK_PROCESSES[name] == tenant]
+        spans = [span for account in cooks for span in _spans(account)]
+        turns = [(begin, 1) for begin, _ in spans] + [(end, -1) for _, end in spans]
+        running = 0
+        for moment, change in sorted(turns):
+            running += change
+            if running > limit:
+                yield f"{tenant}: {running} steps at {moment}, by the traces"
+                break
+
+
+def pauses_kept(case: Case) -> Iterator[str]:
+    """The next step of a cook begins no sooner than the pause after the end of its last one."""
+    for name, account in case.books.cooks.items():
+        for (_, ended), (began, _) in pairwise(sorted(_spans(account))):
+            if began - ended < PAUSE:
+                yield f"{name}: a step began {began - ended} after the end of the last one"
+
+
 CHECKS: tuple[Callable[[Case], Iterator[str]], ...] = (
     one_outcome,
     every_caller_answered,
@@ -247,4 +321,8 @@ CHECKS: tuple[Callable[[Case], Iterator[str]], ...] = (
     receipts_gone,
     living_workers_keep_their_steps,
     no_stranger_touched,
+    nominal_times_exact,
+    stirred_once,
+    limits_of_groups_kept,
+    pauses_kept,
 )

@@ -43,6 +43,7 @@ async def _serve(spec: dict[str, Any]) -> None:
         namespaces,
         steady,
     )
+    from benchmarks.chaos.limits import cooks, meters  # noqa: PLC0415
     from benchmarks.chaos.teller import Tellers  # noqa: PLC0415
     from progressor import Client, Engine  # noqa: PLC0415
     from progressor.deployment.standalone import Standalone, scanner_apart, zombie_collector_apart  # noqa: PLC0415
@@ -67,13 +68,14 @@ async def _serve(spec: dict[str, Any]) -> None:
 
     match role:
         case "worker":
-            async with Engine(dsn, namespaces(), **alone):
+            async with Engine(dsn, [*namespaces(), meters(), cooks()], **alone):
                 await told()
         case "steady":
             async with Engine(dsn, [steady()], **STEADY_OPTIONS):
                 await told()
         case "engine":
-            async with Engine(dsn, namespaces(), fuse="always", **alone) as engine:
+            served = [*namespaces(), meters(), cooks()]
+            async with Engine(dsn, served, fuse="always", **alone) as engine:
                 await tell(engine.client)
         case "client":
             async with Client(dsn, **CLIENT_OPTIONS) as client:

@@ -27,6 +27,7 @@ DEFECTS = {
     "hasty-judge": "collectors go by the age of a heartbeat alone, whether or not writes get through",
     "number": "answers and removals go by numbers alone, which a promoted or restored server gives again",
     "apart": "the rows that handlers write are committed before their steps are saved",
+    "crowd": "claims in a group do not wait for each other, so two of them fill the same room",
     "no-scan": "NOTIFY alone wakes workers and callers: no scan, no poll, and hints are lost",
 }
 
@@ -104,6 +105,13 @@ def _commit_apart() -> None:
     BlockingDriver.check = hasty_blocking  # type: ignore[method-assign]
 
 
+def _crowd_in() -> None:
+    lock = "FOR NO KEY UPDATE OF g"
+    if lock not in STATEMENTS["lock_groups"]:
+        raise RuntimeError(f"lock_groups: no {lock!r} found")
+    STATEMENTS["lock_groups"] = STATEMENTS["lock_groups"].replace(lock, "")
+
+
 def _scan_never() -> None:
     async def nothing(_self: Scanner) -> timedelta | None:
         return None
@@ -126,5 +134,6 @@ _BUILDERS = {
     "hasty-judge": _judge_hastily,
     "number": _go_by_number,
     "apart": _commit_apart,
+    "crowd": _crowd_in,
     "no-scan": _scan_never,
 }

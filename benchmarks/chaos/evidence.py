@@ -12,6 +12,7 @@ from typing import Any
 
 from benchmarks.chaos.journal import Record, read
 from benchmarks.chaos.ledger import ACCOUNTS, PAPERS, RECEIPTS, STEADY
+from benchmarks.chaos.limits import COOK_PROCESSES, COOKS, METER_PROCESSES, METERS, Crowds
 from benchmarks.chaos.server import Server
 from progressor import Client, HistoryRange, Process, ProcessNotFound, TaskStatus, TraceEntry
 
@@ -104,6 +105,9 @@ class Books:
     """Accounts, steady processes, the moments of all tables, and the rows of the bank's own table."""
 
     accounts: dict[str, Account]
+    meters: dict[str, Account]
+    cooks: dict[str, Account]
+    crowds: Crowds
     papers: set[str]
     steady: list[Process[Any]]
     receipts_left: int
@@ -128,19 +132,16 @@ _TASKS = "SELECT task_type, scheduled_time, finished_time FROM progressor.tasks"
 _ENTRIES = "SELECT account, nonce, amount FROM bank.entries"
 
 
-async def read_books(client: Client, server: Server, accounts: Iterable[str]) -> Books:
+async def read_books(client: Client, server: Server, accounts: Iterable[str], crowds: Crowds) -> Books:
     """Read everything through the public client; moments, tasks and the bank's own rows by SQL."""
-    found: dict[str, Account] = {}
-    for name in accounts:
-        with contextlib.suppress(ProcessNotFound):
-            # A check asks where it has gone.
-            process = await client.get(ACCOUNTS, name, range=HistoryRange())
-            found[name] = Account(process, await client.trace(ACCOUNTS, name))
     left = await client.search(namespace=RECEIPTS, limit=1000)
     steady = await client.search(namespace=STEADY)
     papers = {name for (name,) in server.query(_PAPERS, PAPERS)}
     return Books(
-        found,
+        await _read(client, ACCOUNTS, accounts),
+        await _read(client, METERS, METER_PROCESSES),
+        await _read(client, COOKS, COOK_PROCESSES),
+        crowds,
         papers,
         steady.items,
         len(left.items),
@@ -150,6 +151,16 @@ async def read_books(client: Client, server: Server, accounts: Iterable[str]) ->
     )
 
 
+async def _read(client: Client, namespace: str, names: Iterable[str]) -> dict[str, Account]:
+    found: dict[str, Account] = {}
+    for name in names:
+        with contextlib.suppress(ProcessNotFound):
+            # A check asks where it has gone.
+            process = await client.get(namespace, name, range=HistoryRange())
+            found[name] = Account(process, await client.trace(namespace, name))
+    return found
+
+
 def by_key(account: Account) -> dict[str, list[Any]]:
     """The events of an account by the key of the request that made them."""
     made: defaultdict[str, list[Any]] = defaultdict(list)
@@ -157,3 +168,9 @@ def by_key(account: Account) -> dict[str, list[Any]]:
         if event.payload["key"] is not None:
             made[event.payload["key"]].append(event)
     return made
+
+
+def came(account: Account) -> list[datetime]:
+    """The nominal times of the steps of a recurring timer, in the order of its history."""
+    events = (event for event in account.process.history if event.name == "came")
+    return [datetime.fromisoformat(event.payload["nominal"]) for event in events]

@@ -31,6 +31,10 @@ BRANCH = "branch"
 ENTERED = ("deposited", "ticked")
 TICK = timedelta(seconds=0.8)
 RECEIPT_LIFE = timedelta(seconds=1.5)
+# The group of all receipts, and how many of them are worked on at once.
+TILL, TILL_LIMIT = "till", 2
+# How many cooks of each work at once; see limits.py.
+TENANTS = {"north": 5, "south": 1}
 # Long enough that whoever asks meanwhile waits.
 PONDERS = 4.0
 # Long enough that a kill finds steps under way.
@@ -60,8 +64,8 @@ _STEADY_STEP = 2 * STEADY_LEASE_SECONDS
 # Longer than a step and a stall; short enough that a run's end sees who is stuck.
 _STEADY_TIMEOUT = timedelta(seconds=40)
 # Nobody is there to repair anything: what a fault interrupted is tried again, however often.
-_POLICY = RetryPolicy(initial_interval=timedelta(seconds=0.2), backoff_coefficient=1.0, max_attempts=None)
-_STEP_TIMEOUT = timedelta(seconds=5)
+POLICY = RetryPolicy(initial_interval=timedelta(seconds=0.2), backoff_coefficient=1.0, max_attempts=None)
+STEP_TIMEOUT = timedelta(seconds=5)
 _ENTER = "INSERT INTO bank.entries (account, nonce, amount) VALUES (%s, %s, %s)"
 
 
@@ -70,7 +74,7 @@ class BadMomentError(Exception):
 
 
 def namespaces() -> list[Namespace]:
-    """What the workers serve."""
+    """What the workers serve, beside meters and cooks."""
     return [_accounts(), _receipts(), _papers()]
 
 
@@ -79,8 +83,8 @@ def _accounts() -> Namespace:
         ACCOUNTS,
         on_zombie="retry",
         zombie_attempts=1_000_000,
-        retry_policy=_POLICY,
-        step_timeout=_STEP_TIMEOUT,
+        retry_policy=POLICY,
+        step_timeout=STEP_TIMEOUT,
         concurrency=20,
     )
 
@@ -138,10 +142,12 @@ def _accounts() -> Namespace:
 def _receipts() -> Namespace:
     ns = Namespace(
         RECEIPTS,
+        group=lambda _: TILL,
+        group_limit=TILL_LIMIT,
         on_zombie="retry",
         zombie_attempts=1_000_000,
-        retry_policy=_POLICY,
-        step_timeout=_STEP_TIMEOUT,
+        retry_policy=POLICY,
+        step_timeout=STEP_TIMEOUT,
         concurrency=10,
     )
 
@@ -157,7 +163,7 @@ def _receipts() -> Namespace:
 
 def _papers() -> Namespace:
     ns = Namespace(
-        PAPERS, on_zombie="retry", zombie_attempts=1_000_000, step_timeout=_STEP_TIMEOUT, concurrency=10
+        PAPERS, on_zombie="retry", zombie_attempts=1_000_000, step_timeout=STEP_TIMEOUT, concurrency=10
     )
 
     @ns.init

@@ -12,7 +12,7 @@ from pathlib import Path
 from benchmarks.chaos import checks
 from benchmarks.chaos.asking import Caller
 from benchmarks.chaos.defects import OF_CLIENTS, build_in
-from benchmarks.chaos.evidence import Clients, read_books
+from benchmarks.chaos.evidence import Books, Clients, came, read_books
 from benchmarks.chaos.faults import WEIGHTS, Faults
 from benchmarks.chaos.journal import Journal
 from benchmarks.chaos.ledger import (
@@ -26,7 +26,9 @@ from benchmarks.chaos.ledger import (
     SHARED_ACCOUNTS,
     STEADY,
     STEADY_PROCESSES,
+    TENANTS,
 )
+from benchmarks.chaos.limits import COOK_PROCESSES, COOKS, METER_PROCESSES, METERS, Crowds
 from benchmarks.chaos.losses import Losses
 from benchmarks.chaos.proxy import Proxy
 from benchmarks.chaos.recovery import recoveries
@@ -79,6 +81,7 @@ class Run:
         self._home = home
         self._journal = home / "bank.jsonl"
         self._losses = Losses(server, proxy, home / "branch.jsonl")
+        self._crowds = Crowds(server)
         self._stuck: list[str] = []
         far, near = server.proxied(proxy.port), server.role_dsn
         self._workers = [
@@ -125,13 +128,14 @@ class Run:
                     seed=options.seed,
                     pause=options.pause,
                 )
-                await faults.run(options.seconds)
-                took = await self._settle(bank)
+                async with self._crowds.watched():
+                    await faults.run(options.seconds)
+                    took = await self._settle(bank)
             finally:
                 await asyncio.gather(*(member.kill() for member in self._members))
             ended = now()
             clients = self._records()
-            books = await read_books(bank, self._server, clients.accounts)
+            books = await read_books(bank, self._server, clients.accounts, self._crowds)
         case = checks.Case(clients, books, self._losses.lost, began, ended)
         verdicts = [
             Verdict(check.__name__.replace("_", " "), str(check.__doc__), list(check(case)))
@@ -146,7 +150,7 @@ class Run:
             defect=options.defect,
             verdicts=verdicts,
             recoveries=recoveries(faults.done, books.tasks),
-            figures=self._figures(clients, faults, took, len(books.tasks)),
+            figures=self._figures(clients, faults, took, books),
         )
         if not report.holds:
             report.last_words = {member.name: member.last_words() for member in self._members}
@@ -163,13 +167,20 @@ class Run:
         journal = Journal(self._journal)
         try:
             async with asyncio.timeout(_START_SECONDS):
-                while not {ACCOUNTS, RECEIPTS, STEADY} <= set((await bank.health()).namespaces):  # noqa: ASYNC110
+                wanted = {ACCOUNTS, RECEIPTS, STEADY, METERS, COOKS}
+                while not wanted <= set((await bank.health()).namespaces):  # noqa: ASYNC110
                     await asyncio.sleep(0.1)
         except TimeoutError:
             words = "\n".join(line for member in self._workers for line in member.last_words())
             raise RuntimeError(f"no worker in {_START_SECONDS:g} s:\n{words}") from None
         for name in STEADY_PROCESSES:
             await bank.start(STEADY, name)
+        for tenant, limit in TENANTS.items():
+            await bank.set_group_limit(COOKS, tenant, limit)
+        for name in METER_PROCESSES:
+            await bank.start(METERS, name)
+        for name, tenant in COOK_PROCESSES.items():
+            await bank.start(COOKS, name, {"tenant": tenant})
         caller = Caller(bank, journal, reply=_START_SECONDS)
         args = {"balance": OPENING_BALANCE}
         for account in (*SHARED_ACCOUNTS, BRANCH):
@@ -197,13 +208,16 @@ class Run:
     async def _close(self, bank: Client, bound: float) -> None:
         caller = Caller(bank, Journal(self._journal), reply=min(bound, 30))
 
-        async def rest(name: str) -> None:
+        async def rest(namespace: str, name: str) -> None:
             with contextlib.suppress(ProgressorError):
                 # One that broke is what its check looks for.
-                await bank.call(STEADY, name, "close", timeout=min(bound, 30))
+                await bank.call(namespace, name, "close", timeout=min(bound, 30))
 
         steady = await bank.search(namespace=STEADY)
-        await asyncio.gather(*(rest(item.process_id) for item in steady.items))
+        resting = [(STEADY, item.process_id) for item in steady.items]
+        resting += [(METERS, name) for name in METER_PROCESSES]
+        resting += [(COOKS, name) for name in COOK_PROCESSES]
+        await asyncio.gather(*(rest(*each) for each in resting))
         with contextlib.suppress(TimeoutError):
             # Who has no answer by then is found by a check.
             async with asyncio.timeout(bound):
@@ -221,7 +235,7 @@ class Run:
             for finding in invariant.findings
         ]
 
-    def _figures(self, clients: Clients, faults: Faults, took: float, tasks: int) -> dict[str, object]:
+    def _figures(self, clients: Clients, faults: Faults, took: float, books: Books) -> dict[str, object]:
         asked = clients.asked.values()
         return {
             "errands": len(clients.errands),
@@ -229,7 +243,15 @@ class Run:
             "refused": sum(bool(each.refusals) for each in asked),
             "asked again": clients.counts["again"],
             "looked up after an answer": clients.counts["seen"] + clients.counts["unseen"],
-            "tasks in the tables": tasks,
+            "tasks in the tables": len(books.tasks),
+            "nominal times of meters and cooks": sum(
+                len(came(each)) for each in (*books.meters.values(), *books.cooks.values())
+            ),
+            "looks at groups": self._crowds.looks,
+            "the most in running at once": ", ".join(
+                f"{group} {most} of {self._crowds.limits[group]}"
+                for group, most in sorted(self._crowds.most.items())
+            ),
             "requests lost": len(self._losses.lost.keys),
             "told that they were lost": clients.again["RequestLost"],
             "faults missed": faults.missed,

@@ -14,9 +14,11 @@ from typing import Any
 from benchmarks.chaos.asking import Caller
 from benchmarks.chaos.journal import Journal, Record, read
 from benchmarks.chaos.ledger import ACCOUNTS, OPENING_BALANCE, RECEIPTS, SHARED_ACCOUNTS
+from benchmarks.chaos.limits import COOK_PROCESSES, COOKS
 from progressor import Client, HistoryRange, ProcessNotFound
 
 _TELLERS = 8
+_ERRANDS = {"transfer": 65, "note": 15, "receipt": 10, "open": 5, "stir": 5}
 _MOST_OWN_ACCOUNTS = 12
 _REPLY_SECONDS = 3.0
 # How often an answer is held against what everybody can read at that moment.
@@ -68,10 +70,12 @@ class Tellers:
     def _errand(self) -> Record:
         self._number += 1
         errand = {"do": "errand", "id": f"{self._name}.{self._births}.{self._number}"}
-        kind = self._random.choices(["transfer", "note", "receipt", "open"], [70, 15, 10, 5])[0]
+        kind = self._random.choices(list(_ERRANDS), list(_ERRANDS.values()))[0]
         if kind == "open" and self._opened < _MOST_OWN_ACCOUNTS:
             self._opened += 1
             return errand | {"kind": "open", "account": f"{self._name}-{self._opened}"}
+        if kind == "stir":
+            return errand | {"kind": "stir", "cook": self._random.choice(list(COOK_PROCESSES))}
         accounts = [*SHARED_ACCOUNTS, *self._own]
         if kind in ("note", "receipt"):
             return errand | {"kind": kind, "account": self._random.choice(accounts)}
@@ -85,6 +89,8 @@ class Tellers:
                 await self._transfer(errand)
             case "note":
                 await self._ask(f"{errand['id']}:n", "notify", errand["account"], "note", None)
+            case "stir":
+                await self._ask(f"{errand['id']}:s", "notify", errand["cook"], "stir", None, of=COOKS)
             case "receipt":
                 args = {"for": errand["account"]}
                 await self._ask(f"{errand['id']}:r", "start", errand["id"], None, args, of=RECEIPTS)

@@ -11,6 +11,7 @@ import pytest
 from progressor import (
     Client,
     Cron,
+    Engine,
     Event,
     Intent,
     InvalidRequest,
@@ -23,7 +24,7 @@ from progressor import (
     Task,
 )
 from progressor.inputs import MAX_TIMERS
-from tests.acceptance.conftest import MakeClient
+from tests.acceptance.conftest import MakeClient, MakeEngine
 from tests.acceptance.support import NS, until, until_events
 
 TICK = timedelta(milliseconds=40)
@@ -31,7 +32,7 @@ HOUR, DAY = timedelta(hours=1), timedelta(days=1)
 OVER = RRule("FREQ=DAILY;COUNT=3", datetime(2020, 1, 1, tzinfo=UTC))
 
 
-def clock(**options: Any) -> Namespace[Any]:
+def clock(version: str = "", **options: Any) -> Namespace[Any]:
     """Its timer `tick` recurs as a call says; each step notes its nominal time, and fails on request."""
     namespace: Namespace[Any] = Namespace(
         NS, retry_policy=RetryPolicy(initial_interval=TICK, max_attempts=2), **options
@@ -59,7 +60,7 @@ def clock(**options: Any) -> Namespace[Any]:
             raise ValueError("ill")
         nominal = process.task.nominal
         assert nominal is not None
-        process.emit("tick", nominal=nominal.isoformat(), missed=process.task.missed)
+        process.emit("tick", nominal=nominal.isoformat(), missed=process.task.missed, by=version)
 
     @namespace.repair
     async def heal(process: Process[Any]) -> None:
@@ -97,6 +98,27 @@ async def test_it_comes_again(serve: MakeClient) -> None:
     assert (await client.get(NS, "p")).timers == {}
     trace = [entry for entry in await client.trace(NS, "p") if entry.task_type == "timeout"]
     assert [entry.status for entry in trace if entry.status != "cancelled"] == ["finished"] * count
+
+
+async def test_two_versions_of_the_code_serve_one_timer(engine: MakeEngine, dsn: str) -> None:
+    """A new one comes beside the old one, which then leaves: each nominal time is run once."""
+    names = ["p", "q", "r", "s"]
+    async with Engine(dsn, [clock("old")]) as old:
+        for name in names:
+            await old.client.start(NS, name)
+            await old.client.set_timer(NS, name, "tick", every=TICK, catch_up="all")
+        await until(lambda: ticks(old.client), lambda found: len(found) >= 2)
+        new = await engine(clock("new"))
+        before = len(await ticks(new.client))
+        await until(lambda: ticks(new.client), lambda found: len(found) >= before + 5)
+    for name in names:
+        before = len(await ticks(new.client, name))
+        found = await until(lambda name=name: ticks(new.client, name), lambda f, n=before: len(f) >= n + 3)
+        assert all(after - earlier == TICK for (earlier, _), (after, _) in itertools.pairwise(found))
+        assert {missed for _, missed in found} == {0}
+        served = [event.payload["by"] for event in (await new.client.get(NS, name)).history]
+        assert (served[0], served[-1]) == ("old", "new")
+        await new.client.call(NS, name, "stop")
 
 
 async def test_all_that_was_missed(serve: MakeClient) -> None:
