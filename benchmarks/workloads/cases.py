@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from benchmarks.workloads import age, distance, mailbox, memory, names
+from benchmarks.workloads import age, distance, limits, mailbox, memory, names
 from benchmarks.workloads.rows import Sizes
 from progressor.bench import cases
 from progressor.bench.cases import BenchCase, Workload
@@ -23,6 +23,8 @@ WORKLOADS: Mapping[str, Workload] = {
     "emptied": mailbox.emptied,
     "crowd": mailbox.crowd,
     "memory": memory.memory,
+    "jitter": limits.jitter,
+    "full-groups": limits.full_groups,
 }
 
 GROUPS: Mapping[str, str] = {
@@ -32,6 +34,8 @@ GROUPS: Mapping[str, str] = {
     "mailbox": "calls beside a long mailbox, a mailbox worked off, and a crowd of requests at once",
     "distance": "start and call with 1 ms added to each round trip to PostgreSQL",
     "memory": "what a worker holds, idle and with many steps at once",
+    "jitter": "recurring timers of one nominal time, spread over five minutes, at two rates",
+    "groups": "claims beside requests that wait in full groups: in one, and in many",
 }
 
 _COMMAND = (sys.executable, "-m", "benchmarks.workloads")
@@ -52,6 +56,18 @@ def all_cases(sizes: Sizes, *, seconds: float) -> Iterator[BenchCase]:
         params = {"what": what, "round_trip_ms": 1.0, **timed}
         yield _case("distance", f"distance-{what}", "distance", params)
     yield _case("memory", "memory", "memory", {"in_flight": sizes.in_flight})
+    # Spread over five minutes: a million is 3,333 a second.
+    for part in (1, 4):
+        timers = {"timers": sizes.jittered // part, "seconds": sizes.jittered * 3e-4}
+        yield _case("jitter", f"jitter-{sizes.jittered // part}", "jitter", timers)
+    for held, groups in (
+        (0, 1),
+        (sizes.held, 1),
+        (sizes.held, sizes.held // 1000),
+        (sizes.held, sizes.held // 10),
+    ):
+        given = {"held": held, "groups": groups, "claims": 100}
+        yield _case("groups", f"groups-{groups if held else 0}", "full-groups", given)
 
 
 def _case(

@@ -29,6 +29,10 @@ class Sizes(rows.Sizes):
     """The longest mailbox."""
     crowd: int = 10_000
     """Requests of one client at once."""
+    jittered: int = 1_000_000
+    """Recurring timers of one nominal time."""
+    held: int = 1_000_000
+    """Requests that wait for room in full groups."""
 
 
 # Requests that wait behind the running step of one process.

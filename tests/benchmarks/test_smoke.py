@@ -18,7 +18,7 @@ from typing import Any, LiteralString
 
 import pytest
 
-from benchmarks.workloads import age, distance, mailbox, memory, names, rows
+from benchmarks.workloads import age, distance, limits, mailbox, memory, names, rows
 from benchmarks.workloads.cases import GROUPS, WORKLOADS, all_cases
 from benchmarks.workloads.names import STYLES
 from progressor import Engine, Namespace, Process
@@ -43,6 +43,8 @@ TINY = rows.Sizes(
     window=20,
     mailbox=50,
     crowd=20,
+    jittered=40,
+    held=2000,
 )
 LOADS = rows.loads(TINY)
 
@@ -216,6 +218,22 @@ async def test_a_crowd_is_answered(dsn: str, tables: Tables) -> None:
     figures = await mailbox.crowd(dsn, processes=TINY.crowd)
     assert figures["starts_failed"] == figures["calls_failed"] == 0
     assert _value(tables, "SELECT count(*) FROM processes") == TINY.crowd
+
+
+async def test_jittered_timers_fire(dsn: str, tables: Tables, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each once, and its rule sets it again for the next day."""
+    monkeypatch.setattr(limits, "_AT_ONCE", 15)
+    figures = await limits.jitter(dsn, timers=TINY.jittered, seconds=0.5)
+    assert figures["count"] == TINY.jittered
+    assert _value(tables, "SELECT count(*) FROM schedule WHERE scheduled_time > now() + '20 hours'") == 40
+
+
+@pytest.mark.parametrize("groups", [1, 200])
+async def test_claims_beside_full_groups(dsn: str, tables: Tables, groups: int) -> None:
+    """What waits in full ones is left, and what waits in the other one is taken."""
+    figures = await limits.full_groups(dsn, held=TINY.held, groups=groups, claims=5, limit=3)
+    assert figures["turn_claims"] == (1 if groups == 1 else 6)
+    assert _value(tables, "SELECT count(*) FROM schedule") == TINY.held
 
 
 def test_big_tables_are_what_steps_would_have_written(dsn: str, tables: Tables) -> None:
