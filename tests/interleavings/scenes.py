@@ -15,6 +15,7 @@ from progressor.storage.operations import Storage
 from progressor.storage.steps.fused import Doubtful
 from progressor.storage.values import Claimed, Finished, Import, NewBulk, NotPrepared, TaskRef
 from progressor.timers import SetTimer
+from progressor.timers.recurrence import Occurrence, Recurrence
 from tests.interleavings.stepping import Side
 from tests.support import (
     MICROSECOND,
@@ -148,6 +149,20 @@ async def timing(storage: Storage) -> Scene:
     await _started(storage, set_timer(SECOND))
     (found,) = await storage.search_timers(NS, 1, worker_id=_CLAIMER, lease=20, now=T0 + SECOND)
     return Scene(held(found))
+
+
+async def recurring(storage: Storage) -> Scene:
+    """Its recurring timer runs."""
+    await _started(storage, _armed(1))
+    (found,) = await storage.search_timers(NS, 1, worker_id=_CLAIMER, lease=20, now=T0 + SECOND)
+    return Scene(held(found))
+
+
+def _armed(second: int) -> Decision:
+    """The rule of the recurring timer, for its nominal time at this second."""
+    occurrence = Occurrence(Recurrence(SECOND, catch_up="all"), T0 + second * SECOND)
+    timer = SetTimer(at=occurrence.nominal, occurrence=occurrence.as_bytes())
+    return set_timer(SECOND, events=events(second))._replace(timer=timer)
 
 
 async def broken(storage: Storage) -> Scene:
@@ -555,6 +570,8 @@ OPS: dict[str, Op] = {
     "save_resume": _saves(resume(events=events(2))),
     "save_replace": _saves(set_timer(_HOUR, events=events(1))),
     "save_replace_due": _saves(set_timer(_DUE)),
+    # The step of a recurring timer arms its next nominal time.
+    "save_next": _saves(_armed(2)),
     "save_cancel": _saves(cancel()),
     "save_retry": _saves(retry(SECOND)),
     "save_break": Op(_fails),
@@ -607,6 +624,8 @@ MEETINGS: dict[str, tuple[Setting, str]] = {
             f"save_retry save_resume save_replace_due save_break {_ZOMBIES}"
         ),
     ),
+    # Saved twice, as after a lost answer, it arms one.
+    "recurring": (recurring, f"save_next save_retry save_break call search_timers {_ZOMBIES}"),
     "repairing": (
         repairing,
         f"call repair simple_repair {_CLAIMS} save_hold save_resume save_replace save_cancel {_ZOMBIES}",
