@@ -14,6 +14,7 @@ from typing import Any, LiteralString
 
 import psycopg
 import pytest
+from psycopg import pq
 
 from progressor.messages.message import Message
 from progressor.model import Decision, Event, ProcessStatus
@@ -978,6 +979,81 @@ async def test_cost_of_a_name_that_had_many_lives(
         read, buffers = await measured(dsn, name, hot[name], values)
         assert sum(read) <= 40, name
         assert buffers <= 250, name
+
+
+class Touched:
+    """The rows of `schedule` that statements read and change: each is explained, undone, and then sent."""
+
+    def __init__(self) -> None:
+        self.read = self.changed = 0.0
+
+    async def explain(self, session: Session, statements: dict[str, Params]) -> None:
+        is_open = session._pgconn.transaction_status == pq.TransactionStatus.INTRANS
+        await self._ask(session, b"SAVEPOINT explained" if is_open else b"BEGIN")
+        for name in (each for each in statements if each not in ("begin", "commit", "rollback")):
+            _, sql, names, formats = numbered(name)
+            values = [_encode(statements[name][each]) for each in names]
+            explain = b"EXPLAIN (ANALYZE, TIMING OFF, FORMAT JSON) " + sql
+            (row,) = await self._ask(session, explain, values, formats)
+            self._count(row["QUERY PLAN"][0]["Plan"])
+        await self._ask(session, b"ROLLBACK TO explained" if is_open else b"ROLLBACK")
+
+    async def _ask(self, session: Session, sql: bytes, *given: Any) -> list[Any]:
+        session._pgconn.send_query_params(sql, *(given[:1] or ([],)), None, *(given[1:] or (None,)), 1)
+        # By a name of its own: columns are remembered by it.
+        return (await session._synced([f"{sql[:7]!r}"]))[f"{sql[:7]!r}"]
+
+    def _count(self, plan: Plan) -> None:
+        if plan.get("Relation Name") == "schedule" and plan["Node Type"] == "ModifyTable":
+            self.changed += sum(child["Actual Rows"] * child["Actual Loops"] for child in plan["Plans"])
+        elif plan.get("Relation Name") == "schedule":
+            self.read += plan["Actual Loops"] * (
+                plan["Actual Rows"] + plan.get("Rows Removed by Filter", 0)
+            )
+        for child in plan.get("Plans", ()):
+            self._count(child)
+
+
+@pytest.fixture
+def touched(monkeypatch: pytest.MonkeyPatch) -> Iterator[Touched]:
+    """What is sent from now on."""
+    found, send = Touched(), Session._send
+
+    async def explaining(self: Session, statements: Any) -> Any:
+        await found.explain(self, statements)
+        return await send(self, statements)
+
+    monkeypatch.setattr(Session, "_send", explaining)
+    yield found
+    monkeypatch.undo()
+
+
+@pytest.mark.parametrize("fused", [False, True], ids=["prepared", "fused"])
+async def test_a_call_changes_no_more_with_many_timers(
+    storage: Storage, touched: Touched, fused: bool
+) -> None:
+    """Of 32 timers it blocks one. A handler sees all: they are read, and again for the first."""
+
+    async def ends(claimed: Sequence[Claimed]) -> list[Decision | None]:
+        return [resume(events=events(1)) for _ in claimed]
+
+    await storage.register_namespace(NS, options={}, schemas={})
+    names = ["", *(f"t{place}" for place in range(1, 32))]
+    read, changed = [], []
+    for process_id, count in (("one", 1), ("many", 32)):
+        timers = change_timers(*(SetTimer(after=LONG, name=name) for name in names[:count]))
+        await start(storage, process_id, timers)
+        touched.read = touched.changed = 0
+        if fused:
+            await fuse(storage, [request(process_id)], ends, now=T0)
+        else:
+            await save(storage, await hold(storage, request(process_id)), resume())
+        read.append(touched.read)
+        changed.append(touched.changed)
+    assert changed[0] == changed[1]
+    # What is fused ends behind its lock, and blocks nothing.
+    assert (changed[0] == 0) == fused
+    assert read[1] <= read[0] + 3 * 32
 
 
 # What steps change again and again, by table.
