@@ -5,6 +5,7 @@ Rule: a declaration is a value. What has run stands in the process of the schedu
 
 from __future__ import annotations
 
+import inspect
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -112,6 +113,7 @@ class Schedule:
             object.__setattr__(self, "notify", _recipient(self.notify))
         if self.each is not None:
             object.__setattr__(self, "each", _checked(self.each, self.namespace))
+        _check_functions(start=self.start, args=self.args)
         if not callable(self.args):
             encode(self.args, field="args")
 
@@ -160,6 +162,24 @@ class Schedule:
             return Message(self.namespace, str(to), str(self.each.call), args, idempotency_key=key)
         target: Recipient = self.notify
         return Message(target.namespace, target.process_id, target.name, args, idempotency_key=key)
+
+
+def _check_functions(**given: Any) -> None:
+    # At its first time a wrong one would fail, perhaps at night.
+    for field, function in given.items():
+        if not callable(function):
+            continue
+        if inspect.iscoroutinefunction(function):
+            raise InvalidRequest(f"{field} must not be an async function: it only computes", field=field)
+        try:
+            inspect.signature(function).bind(None)
+        except TypeError as error:
+            raise InvalidRequest(
+                f"{field} must be a function of one argument, the nominal time ({error})", field=field
+            ) from None
+        except ValueError:
+            # A builtin that does not tell its signature.
+            continue
 
 
 def _recipient(given: Any) -> Recipient:

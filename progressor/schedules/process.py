@@ -16,7 +16,7 @@ from progressor.handlers.namespace import Namespace
 from progressor.handlers.schedules import SCHEDULES, Schedule
 from progressor.inputs import names_like
 from progressor.schedules.runs import ScheduleRuns
-from progressor.schedules.sending import MOST_WAITING, Scheduled, Sending, enqueue, go_on, queue_of
+from progressor.schedules.sending import MOST_WAITING, Scheduled, Sending, ask, go_on, queue_of
 from progressor.schedules.state import Declaration, ScheduleState, Span
 
 schedules = Namespace(
@@ -112,8 +112,7 @@ async def resume(process: Scheduled) -> None:
 async def trigger(process: Scheduled) -> datetime:
     """Send now, or once the run before has ended; return the nominal time: this moment."""
     _refuse_paused(process)
-    enqueue(process, [process.now])
-    go_on(process)
+    ask(process, [process.now])
     return process.now
 
 
@@ -141,8 +140,7 @@ async def backfill(process: Scheduled, span: Span) -> list[datetime]:
             raise Reject(f"there are more than {MOST_WAITING:,} times: give a shorter span")
         times.append(found)
         found = rule.after(found)
-    enqueue(process, times)
-    go_on(process)
+    ask(process, times)
     return times
 
 

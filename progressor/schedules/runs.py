@@ -36,7 +36,7 @@ class ScheduleRuns:
             process_id=sent.process_id,
             idempotency_key=sent.idempotency_key,
             is_start=sent.kind == "start",
-            is_same=isinstance(schedule.start, str),
+            is_same=schedule.start == sent.process_id,
         )
 
     async def page(self, schedule: Schedule, cursor: str | None) -> tuple[Sequence[str], str | None]:

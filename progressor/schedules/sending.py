@@ -41,6 +41,14 @@ def enqueue(process: Scheduled, times: Sequence[datetime]) -> None:
     process.state.waiting = waiting + new
 
 
+def ask(process: Scheduled, times: Sequence[datetime]) -> None:
+    """Have times that somebody asked for sent in their turn; Reject if too many would wait."""
+    enqueue(process, times)
+    if times:
+        process.state.asked = process.state.waiting[-1]
+    go_on(process)
+
+
 def go_on(process: Scheduled, after: timedelta = AT_ONCE) -> None:
     """Have what waits sent by a step of its own."""
     state = process.state
@@ -66,8 +74,8 @@ class Sending:
         state, overlap = process.state, process.state.declaration.overlap
         if state.fan_out is None and (overlap == "allow" or not (state.waiting or await self._goes_on())):
             await self._send(nominal)
-        elif overlap == "skip" and not state.waiting:
-            # What waits was asked for by hand, and costs no other time its turn.
+        elif overlap == "skip" and state.asked not in state.waiting:
+            # While what was asked for by hand waits, others wait behind it, and lose no turn to it.
             process.emit("skipped", nominal=nominal, because="the run before goes on")
         elif len(state.waiting) == MOST_WAITING:
             process.emit("skipped", nominal=nominal, because=f"{MOST_WAITING:,} times wait")
@@ -79,7 +87,9 @@ class Sending:
     async def next(self) -> None:
         """Send the next page of a fan-out, or the first time that waits if the run before has ended."""
         state = self.process.state
-        if state.fan_out is not None:
+        if state.fan_out is not None and self.schedule.each is None:
+            self._give_up(state.fan_out)
+        elif state.fan_out is not None:
             await self._send_page(state.fan_out)
         elif state.waiting:
             if state.declaration.overlap != "allow" and await self._goes_on():
@@ -124,6 +134,12 @@ class Sending:
         if fan_out.cursor is None:
             self.process.emit("sent", nominal=fan_out.nominal, to=f"{fan_out.sent} processes")
             self.process.state.fan_out = None
+
+    def _give_up(self, fan_out: FanOut) -> None:
+        # Newer code sends to one process: the rest of the fan-out has no call any more.
+        to = f"{fan_out.sent} processes"
+        self.process.emit("sent", nominal=fan_out.nominal, to=to, because="it notifies each no longer")
+        self.process.state.fan_out = None
 
     def _post(self, message: Message) -> Message:
         self.runs.check(message)

@@ -7,12 +7,13 @@ from contextlib import suppress
 from typing import Any
 
 from progressor.client.client import Client
-from progressor.errors import ProcessAlreadyExists, ProcessBroken, ProcessNotFound
+from progressor.errors import InvalidState, ProcessAlreadyExists, ProcessBroken, ProcessNotFound
 from progressor.handlers.namespace import Namespace
+from progressor.handlers.process import Process
 from progressor.handlers.schedules import SCHEDULES
 from progressor.loggers import Logger
 from progressor.schedules.process import declare
-from progressor.schedules.state import Declaration
+from progressor.schedules.state import Declaration, ScheduleState
 
 log = Logger("progressor.schedules")
 
@@ -33,26 +34,33 @@ async def declare_all(client: Client, namespaces: Iterable[Namespace[Any]]) -> N
         return
     known = await _known(client)
     for process_id, declaration in declared.items():
-        if known.get(process_id) == declaration:
-            continue
-        if process_id not in known:
-            with suppress(ProcessAlreadyExists):
-                await client.submit_start(SCHEDULES, process_id, declaration)
-                continue
         try:
-            await client.notify(declare, process_id, declaration)
-        except (ProcessBroken, ProcessNotFound) as error:
+            await _declare(client, known.get(process_id), process_id, declaration)
+        except (ProcessBroken, ProcessNotFound, InvalidState) as error:
             # Broken, it is declared anew by the next start; removed meanwhile, it was begun for nothing.
+            # One whose state a newer release wrote is left to that.
             log.warning("schedule not declared", extra={"process_id": process_id, "cause": str(error)})
 
 
-async def _known(client: Client) -> dict[str, Declaration | None]:
-    """Return the schedules that exist, with their declarations; None for one that has not begun."""
-    found: dict[str, Declaration | None] = {}
+async def _declare(
+    client: Client, known: Process[ScheduleState] | None, process_id: str, declaration: Declaration
+) -> None:
+    if known is None:
+        with suppress(ProcessAlreadyExists):
+            await client.submit_start(SCHEDULES, process_id, declaration)
+            return
+    elif known.state is not None and known.state.declaration == declaration:
+        return
+    await client.notify(declare, process_id, declaration)
+
+
+async def _known(client: Client) -> dict[str, Process[ScheduleState]]:
+    """Return the schedules that exist; the state of one that has not begun is None."""
+    found: dict[str, Process[ScheduleState]] = {}
     cursor: str | None = None
     while True:
         page = await client.search(namespace=SCHEDULES, limit=_PAGE, cursor=cursor)
-        found |= {each.process_id: each.state and each.state.declaration for each in page.items}
+        found |= {each.process_id: each for each in page.items}
         cursor = page.cursor
         if cursor is None:
             return found

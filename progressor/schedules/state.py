@@ -50,7 +50,8 @@ class ScheduleState(BaseModel):
     """The state of a schedule.
 
     `replaced` is the declaration before the present one. `waiting` are nominal times that are sent once the
-    run before has ended; what was triggered or backfilled begins there too.
+    run before has ended; what was triggered or backfilled begins there too, and `asked` is the last of
+    these.
     """
 
     declaration: Declaration
@@ -59,6 +60,7 @@ class ScheduleState(BaseModel):
     paused_at: AwareDatetime | None = None
     reason: str | None = None
     waiting: list[AwareDatetime] = []
+    asked: AwareDatetime | None = None
     fan_out: FanOut | None = None
     last: Sent | None = None
 

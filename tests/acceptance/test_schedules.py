@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 
-from progressor import Cron, Each, Engine, Namespace, Process, Rejected
+from progressor import Client, Cron, Each, Engine, Namespace, Process, Rejected, SetTimer
 from progressor.schedules import SCHEDULES, ScheduleState, Span, backfill, pause, resume, trigger
+from progressor.schedules.state import FanOut
 from progressor.testing.world import World
 from tests.acceptance.support import until
 from tests.support import eventually
@@ -243,6 +244,70 @@ async def test_a_rule_that_changes(progressor_world: MakeWorld, dsn: str) -> Non
         await world.advance(HOUR)
         assert other.begun == ["run-0102"]
     assert one.begun == []
+
+
+async def test_another_id_for_the_run(progressor_world: MakeWorld) -> None:
+    """Newer code starts another process: that of the last run need not be gone, only at rest."""
+    one, other = Runs(), Runs(takes=1.5 * HOUR)
+    one.namespace.schedule("hourly", HOURLY, start=hour)
+    other.namespace.schedule("hourly", HOURLY, start="fixed")
+    async with progressor_world([one.namespace], now=BEGIN) as world:
+        await world.advance(HOUR)
+    async with progressor_world([other.namespace], now=BEGIN + 1.5 * HOUR) as world:
+        await world.advance(2 * HOUR)
+        assert other.begun == ["fixed"]
+        assert await events(world) == [("sent", "01T01"), ("sent", "01T02"), ("skipped", "01T03")]
+
+
+async def test_a_fan_out_whose_code_goes(progressor_world: MakeWorld) -> None:
+    """Newer code starts a process instead: it sends no start for each of the rest, and goes on."""
+    one, other = Runs(), Runs()
+    one.namespace.schedule("hourly", HOURLY, each=Each(one.note))
+    other.namespace.schedule("hourly", HOURLY, start=hour)
+    async with progressor_world([one.namespace], now=BEGIN) as world:
+        await asyncio.gather(*(world.client.start(NS, f"o{n}") for n in range(105)))
+        half = await state(world)
+        half.fan_out = FanOut(nominal=BEGIN, sent=100)
+        await world.client.remove(SCHEDULES, f"{NS}/hourly")
+        timer = SetTimer(name=f"{NS}/hourly", at=BEGIN + HOUR, every=HOURLY)
+        await world.client.put(SCHEDULES, f"{NS}/hourly", state=half, action=timer)
+    async with progressor_world([other.namespace], now=BEGIN) as world:
+        await world.advance(2.5 * HOUR)
+        assert other.begun == ["run-0102"]
+        found = await world.client.get(SCHEDULES, f"{NS}/hourly")
+        assert [each.metadata["name"] for each in found.history] == ["skipped", "sent", "sent"]
+        assert found.history[1].payload["to"] == "100 processes"
+        assert (await state(world)).fan_out is None
+
+
+async def test_a_trigger_while_a_run_goes_on(progressor_world: MakeWorld) -> None:
+    """What comes before its turn waits behind it; after that times are dropped again, and none piles up."""
+    runs = Runs(takes=2.5 * HOUR)
+    runs.namespace.schedule("hourly", HOURLY, start=lambda at: f"run-{at:%d%H%M}")
+    async with progressor_world([runs.namespace], now=BEGIN) as world:
+        await world.advance(1.5 * HOUR)
+        await world.client.call(trigger, f"{NS}/hourly")
+        await world.advance(13 * HOUR)
+        assert runs.begun[:4] == ["run-010100", "run-010130", "run-010200", "run-010300"]
+        assert ("skipped", "01T04") in await events(world)
+        assert (await state(world)).waiting == []
+
+
+async def test_a_state_of_a_newer_release(dsn: str, caplog: pytest.LogCaptureFixture) -> None:
+    """An engine that cannot read it starts all the same, and leaves it alone."""
+    runs = Runs()
+    runs.namespace.schedule("hourly", HOURLY, start=hour)
+    async with engines(dsn, runs.namespace) as made:
+        await until(lambda: made[0].client.get(SCHEDULES, f"{NS}/hourly"), lambda found: found.state)
+    async with Client(dsn) as client:
+        found = (await client.get(SCHEDULES, f"{NS}/hourly")).state
+        found["declaration"]["overlap"] = "replace"
+        await client.remove(SCHEDULES, f"{NS}/hourly")
+        await client.put(SCHEDULES, f"{NS}/hourly", state=found)
+        async with engines(dsn, runs.namespace):
+            pass
+        assert "schedule not declared" in caplog.text
+        assert (await client.get(SCHEDULES, f"{NS}/hourly")).state == found
 
 
 @asynccontextmanager

@@ -33,6 +33,10 @@ def orders() -> Namespace[Any]:
     return namespace
 
 
+async def later(at: datetime) -> str:
+    return str(at)
+
+
 def message(to: str | None = None, **doing: Any) -> Message:
     namespace = orders()
     namespace.schedule("nightly", NIGHTLY, **doing)
@@ -116,6 +120,10 @@ def test_no_schedule_no_namespace() -> None:
         ("overlap", {"overlap": "never"}),
         ("catch_up", {"catch_up": "some"}),
         ("args", {"args": object()}),
+        ("start", {"start": lambda: "x"}),
+        ("start", {"start": later}),
+        ("args", {"args": later}),
+        ("args", {"args": Day}),
     ],
 )
 def test_what_is_refused(field: str, given: dict[str, Any]) -> None:
