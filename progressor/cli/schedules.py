@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import typer
 from rich.text import Text
 
 from progressor.cli.change import print_answer
 from progressor.cli.options import ASKING, AsJson, NamespaceName, read_moment, with_settings
-from progressor.cli.output import clock, note, print_json, stdout, visible
+from progressor.cli.output import clock, note, print_json, short, stdout, visible
 from progressor.cli.question import ask
 from progressor.cli.tables import Listing
 from progressor.client.client import Client
@@ -19,6 +19,7 @@ from progressor.client.results import Page
 from progressor.deployment.settings import Settings
 from progressor.errors import NamespaceNotFound
 from progressor.handlers.process import Process
+from progressor.monitoring import KnownNamespace
 from progressor.schedules import (
     SCHEDULES,
     Declaration,
@@ -57,11 +58,12 @@ def schedules(
     """List schedules: when each is due next, what it sends, and what it did last."""
     if context.invoked_subcommand is not None:
         return
-    found = ask(settings, lambda client: _found(client, namespace))
+    found, serving = ask(settings, lambda client: _found(client, namespace))
     if json:
         print_json([_plain(each) for each in found], machine=True)
     elif found:
         stdout().print(_listing(found))
+        _warn(serving)
     else:
         note("no schedule: `namespace.schedule(…)` declares one, and an engine that serves it begins it")
 
@@ -129,7 +131,14 @@ def _ask(settings: Settings, namespace: str, name: str, function: Any, *args: An
     return ask(settings, lambda client: client.call(function, f"{namespace}/{name}", *args))
 
 
-async def _found(client: Client, namespace: str | None) -> list[Process[Any]]:
+class _Found(NamedTuple):
+    """A schedule, and the error after which a time of it is tried again."""
+
+    process: Process[Any]
+    retrying: str | None
+
+
+async def _found(client: Client, namespace: str | None) -> tuple[list[_Found], KnownNamespace | None]:
     found: list[Process[Any]] = []
     cursor: str | None = None
     while True:
@@ -139,17 +148,33 @@ async def _found(client: Client, namespace: str | None) -> list[Process[Any]]:
                 namespace=SCHEDULES, metadata=metadata, limit=_PAGE, cursor=cursor
             )
         except NamespaceNotFound:
-            return []
+            return [], None
         found += page.items
         cursor = page.cursor
         if cursor is None:
-            return found
+            break
+    # A group is of one schedule: its timers have its name.
+    failed = await client.errors(namespace=SCHEDULES)
+    errors = {each.process_id: each.message for each in failed if each.status == "retrying"}
+    serving = next((each for each in await client.namespaces() if each.name == SCHEDULES), None)
+    return [_Found(each, errors.get(each.process_id)) for each in found], serving
 
 
-def _plain(process: Process[Any]) -> dict[str, Any]:
+def _warn(serving: KnownNamespace | None) -> None:
+    if serving is None:
+        return
+    if serving.paused:
+        because = f": {visible(serving.pause_reason)}" if serving.pause_reason else ""
+        note(f"nothing is sent: the namespace {SCHEDULES} is paused{because}")
+    if not serving.workers:
+        note("nothing is sent: no live worker serves a schedule")
+
+
+def _plain(found: _Found) -> dict[str, Any]:
+    process = found.process
     namespace, _, name = process.process_id.rpartition("/")
     about = {"namespace": namespace, "name": name, "status": process.status, "next": _next(process)}
-    return about | {"detail": process.detail} | (process.state or {})
+    return about | {"detail": process.detail, "retrying": found.retrying} | (process.state or {})
 
 
 def _next(process: Process[Any]) -> datetime | None:
@@ -157,14 +182,14 @@ def _next(process: Process[Any]) -> datetime | None:
     return None if timer is None else timer.due
 
 
-def _listing(found: Sequence[Process[Any]]) -> Listing:
+def _listing(found: Sequence[_Found]) -> Listing:
     listing = Listing("SCHEDULE", "STATE", "NEXT", "EVERY", "SENDS", "LAST")
-    for process in found:
+    for process, retrying in found:
         state = None if process.state is None else ScheduleState.model_validate(process.state)
         last = None if state is None else state.last
         listing.add(
             Text(visible(process.process_id)),
-            _standing(process, state),
+            _standing(process, state, retrying),
             clock(_next(process)),
             "" if state is None else _every(state.declaration),
             Text(visible("" if state is None else state.declaration.sends)),
@@ -173,9 +198,11 @@ def _listing(found: Sequence[Process[Any]]) -> Listing:
     return listing
 
 
-def _standing(process: Process[Any], state: ScheduleState | None) -> Text:
+def _standing(process: Process[Any], state: ScheduleState | None, retrying: str | None) -> Text:
     if process.status == "error":
-        return Text("broken", style="red")
+        return Text(f"broken: {short(process.detail)}", style="red")
+    if retrying is not None:
+        return Text(f"retrying: {short(retrying)}", style="red")
     if state is None:
         return Text("beginning")
     if state.paused_at is not None:
@@ -189,4 +216,4 @@ def _every(declaration: Declaration) -> str:
     rule = declaration.timer.every or {}
     if "seconds" in rule and "cron" not in rule:
         return f"{rule['seconds']:g} s"
-    return " ".join(str(value) for value in rule.values())
+    return " ".join(str(value) for value in rule.values() if value is not True)

@@ -28,6 +28,8 @@ orders = Namespace("shop.order", state=Order)
 carts = Namespace("shop.cart")
 orders.schedule("yearly", Cron("0 0 1 1 *"), start=lambda at: f"order-{at:%Y}", args={"item": "calendar"})
 
+orders.schedule("flawed", Cron("0 0 2 1 * *", seconds=True), start=lambda at: str(at.year // 0))
+
 
 @orders.init
 async def place(process: Process[Order], args: Place) -> None:

@@ -14,14 +14,30 @@ ON = ("schedules", "--namespace", NS)
 
 def test_it_is_listed(ask: Ask) -> None:
     """With its rule, what it sends, and when it is due next."""
-    (found,) = ask(*ON, "--json").json
+    found = next(each for each in ask(*ON, "--json").json if each["name"] == "yearly")
     year = datetime.now(UTC).year + 1
     assert (found["name"], found["next"]) == ("yearly", f"{year}-01-01T00:00:00+00:00")
     assert found["declaration"]["sends"] == f"start {NS}"
     shown = ask(*ON).out
     assert f"{NS}/yearly" in shown
     assert "0 0 1 1 * UTC" in shown
+    assert "0 0 2 1 * * UTC" in shown
+    assert "True" not in shown
     assert ask("schedules", "--namespace", "shop.cart").err.startswith("no schedule: ")
+
+
+def test_why_nothing_is_sent(ask: Ask) -> None:
+    """A schedule whose function raises is retrying; a pause of their namespace stands below all of them."""
+    assert ask("schedules", "trigger", NS, "flawed").status == 0
+    found = {}
+    while found.get("retrying") is None:
+        (found,) = (each for each in ask(*ON, "--json").json if each["name"] == "flawed")
+    assert found["retrying"] == "ZeroDivisionError: integer division or modulo by zero"
+    assert "retrying: ZeroDivisionError" in " ".join(ask(*ON).out.split())
+    assert ask("pause", "progressor.schedules", "--reason", "restored").status == 0
+    shown = ask(*ON)
+    assert ask("resume", "progressor.schedules").status == 0
+    assert "nothing is sent: the namespace progressor.schedules is paused: restored" in shown.err
 
 
 def test_pause_backfill_and_resume(ask: Ask) -> None:
@@ -38,7 +54,7 @@ def test_pause_backfill_and_resume(ask: Ask) -> None:
     ]
     left = [{"waiting": True}]
     while any(each["waiting"] for each in left):
-        left = ask(*ON, "--json").json
+        left = [each for each in ask(*ON, "--json").json if each["name"] == "yearly"]
     for year in (2020, 2021):
         # Sent, and so delivered within the next moments.
         found = Ended(1, "", "")
