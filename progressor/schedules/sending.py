@@ -22,9 +22,9 @@ Scheduled = Process[ScheduleState]
 MOST_WAITING = 1_000
 """Nominal times that wait at once."""
 AT_ONCE = timedelta(0)
-_SHORTEST_LOOK, _LONGEST_LOOK = timedelta(seconds=1), timedelta(minutes=1)
+_SHORTEST_LOOK, _LONGEST_LOOK = timedelta(milliseconds=100), timedelta(minutes=1)
 # Of the time that a run has taken, the part after which it is looked at again.
-_LOOKS = 10
+_LOOKS = 4
 
 
 def queue_of(process_id: str) -> str:

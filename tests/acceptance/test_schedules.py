@@ -313,11 +313,7 @@ async def test_a_state_of_a_newer_release(dsn: str, caplog: pytest.LogCaptureFix
 @asynccontextmanager
 async def engines(dsn: str, *namespaces: Namespace[Any]) -> AsyncIterator[list[Engine]]:
     """One engine for each, all at once."""
-    beat = timedelta(milliseconds=500)
-    made = [
-        Engine(dsn, [each], heartbeat_interval=beat, lease_age=3 * beat, scan_interval=timedelta(seconds=1))
-        for each in namespaces
-    ]
+    made = [Engine(dsn, [each], scan_interval=timedelta(seconds=1)) for each in namespaces]
     await asyncio.gather(*(each.__aenter__() for each in made))
     try:
         yield made
@@ -370,4 +366,3 @@ async def test_a_worker_without_the_schedule_leaves_it_to_one_that_has_it(dsn: s
         found = await client.get(SCHEDULES, f"{NS}/often")
         sent = [datetime.fromisoformat(each.payload["nominal"]) for each in found.history]
         assert sent == [sent[0] + n * timedelta(seconds=1) for n in range(len(sent))]
-        assert old.begun == []
