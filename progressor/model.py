@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import Any, Literal, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
 from pydantic_core import to_json
 
@@ -35,10 +35,9 @@ class TaskType(StrEnum):
     TIMEOUT = "timeout"
     REMOVE = "remove"
 
-    @property
-    def is_timer(self) -> bool:
+    def __init__(self, value: str) -> None:
+        self.is_timer: Final = value in ("timeout", "remove")
         """True of timers, which wait for their time; all other tasks wait in the mailbox."""
-        return self is TaskType.TIMEOUT or self is TaskType.REMOVE
 
 
 class TaskStatus(StrEnum):

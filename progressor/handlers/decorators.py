@@ -35,6 +35,7 @@ class _Inherit(Enum):
 
 
 _INHERIT: Final = _Inherit.INHERIT
+_BY_NAME: Final = (TaskType.CALL, TaskType.NOTIFY)
 _History = HistoryRange | None | _Inherit
 
 
@@ -65,7 +66,7 @@ class Decorators(Generic[StateT]):
 
     def find(self, task_type: TaskType, name: str | None = None) -> Function | None:
         """Return the function that serves tasks of a type, and of a name; None if none does."""
-        if task_type is TaskType.CALL or task_type is TaskType.NOTIFY:
+        if task_type in _BY_NAME:
             return self._calls.get(name or "")
         if task_type is TaskType.TIMEOUT:
             return self._timeouts.find(name)

@@ -114,7 +114,7 @@ class Namespace(Decorators[StateT]):
                 return self._timeouts.armed(process, task, intent)
             except (InvalidRequest, MissingHandler) as error:
                 raise InvalidCall(str(error), field="timer") from None
-        if (skipped := passed_over(task)) is not None:
+        if task.task_type.is_timer and (skipped := passed_over(task)) is not None:
             return skipped
         if self._handler is not None:
             raw = await self._profile.watched(self._handler.process(task, process))
@@ -156,7 +156,7 @@ class Namespace(Decorators[StateT]):
             return None
         if self._handler is not None:
             return self._profile if self.options.history is None else None
-        function = None if task_type is TaskType.TIMEOUT else self.find(task_type, name)
+        function = None if task_type.is_timer else self.find(task_type, name)
         if function is None or self._histories.get(function, self.options.history) is not None:
             return None
         return function.profile
