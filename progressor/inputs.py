@@ -193,6 +193,8 @@ def can_be_stored(moment: datetime) -> bool:
 
 def check_timer(name: object) -> str:
     """Return the name of a timer, '' for the one without; InvalidRequest if no timer can have it."""
+    if name == "":
+        return ""
     if not isinstance(name, str):
         raise InvalidRequest(
             f"the name of a timer must be a text, not {type(name).__name__}", field="timer"

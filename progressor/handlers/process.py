@@ -277,9 +277,7 @@ class Process(Generic[StateT]):
         counts from the commit, and `at` (with a zone), or `every` and what else SetTimer takes, else
         InvalidRequest. The step fails if the namespace has no timeout handler for it, unless `remove`.
         """
-        self._drafted("set_timer()").change(
-            SetTimer(at=at, after=after, remove=remove, name=name, **recurrence)
-        )
+        self._drafted("set_timer()").change(SetTimer(at, after, remove, name, **recurrence))
 
     def unset_timer(self, name: str = "", /) -> None:
         """Cancel the process's timer of this name; without one, that without a name. Others stay."""

@@ -92,9 +92,8 @@ def passed_over(task: Task) -> Intent | None:
     InvalidRequest if this release cannot read its rule: at each try, for no handler runs whose next time
     could not be armed.
     """
-    if task.args is None or (occurrence := task.occurrence) is None:
-        return None
-    if task.attempts_count or task.running_time is None:
+    occurrence = task.occurrence
+    if occurrence is None or task.attempts_count or task.running_time is None:
         return None
     wanted = occurrence.wanted(task.running_time)
     if wanted is not occurrence:
@@ -116,21 +115,16 @@ def _fields(task: Task, late: Occurrence, wanted: Occurrence | None) -> dict[str
     return fields_of(task) | {"timer": task.name or "", "nominal": nominal, "goes_on_at": goes_on_at}
 
 
-def _armed(task: Task, intent: Intent) -> Intent:
+def _armed(task: Task, changes: tuple[TimerChange, ...], now: datetime) -> tuple[TimerChange, ...]:
     # The step that fires a recurring timer arms its next time, unless it changes the timer itself.
-    now = task.running_time
-    if isinstance(intent.action, Remove) or now is None:
-        return intent
-    changes = intent.changes
     if task.args is not None and task.task_type.is_timer:
         changes = _with_next(task, changes, now)
-    elif all(isinstance(each, UnsetTimer) or each.is_armed for each in changes):
-        return intent
-    new = tuple(
+    elif not [each for each in changes if isinstance(each, SetTimer) and not each.is_armed]:
+        return changes
+    return tuple(
         each.armed(now, task.namespace, task.process_id, each.name) if isinstance(each, SetTimer) else each
         for each in changes
     )
-    return replace(intent, action=new if len(new) > 1 else new[0] if new else None)
 
 
 def _with_next(task: Task, changes: tuple[TimerChange, ...], now: datetime) -> tuple[TimerChange, ...]:
@@ -203,19 +197,23 @@ class Timeouts:
 
         MissingHandler or InvalidRequest if they cannot be set.
         """
-        if intent.action is None and not task.task_type.is_timer:
+        if intent.action is None and (task.args is None or not task.task_type.is_timer):
             return intent
-        intent = _armed(task, intent)
-        self._check(process.snapshot, task, intent.changes)
-        return intent
+        asked = new = intent.changes
+        if task.running_time is not None and not isinstance(intent.action, Remove):
+            new = _armed(task, asked, task.running_time)
+        self._check(process.snapshot, task, new)
+        if new is asked:
+            return intent
+        return replace(intent, action=new if len(new) > 1 else new[0] if new else None)
 
     def _check(self, process: Snapshot, task: Task, changes: tuple[TimerChange, ...]) -> None:
         new = [each for each in changes if isinstance(each, SetTimer)]
-        if not new:
-            return
         for each in new:
             if not each.remove and not self.is_raw and self.find(each.name) is None:
                 raise MissingHandler(self._missing(each.name))
+        if not new or len(process.timers) + len(new) <= MAX_TIMERS:
+            return
         ended = {each.name for each in changes if isinstance(each, UnsetTimer)}
         if task.task_type.is_timer:
             ended.add(task.name or "")
