@@ -276,7 +276,7 @@ def _succeeded(process: Snapshot, task: Task, intent: Intent) -> Decision:
     key = task.task_type, Ending.SUCCESS
     rule = BROKEN_IN_INIT.get(key, TABLE[key]) if was_broken_in_init(process) else TABLE[key]
     end = rule.end(_case_of(intent.action))
-    several = end.disposition is Disposition.RESUME
+    several = intent.action is not None and end.disposition is Disposition.RESUME
     return Decision(
         disposition=end.disposition,
         reply=Reply(response=intent.response),

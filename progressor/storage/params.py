@@ -9,7 +9,7 @@ from typing import Any
 from pydantic_core import to_json
 
 from progressor.messages.message import Message
-from progressor.model import Decision, Disposition, Life, Metadata, ProcessStatus, Task, TaskType
+from progressor.model import Decision, Disposition, Event, Life, Metadata, ProcessStatus, Task, TaskType
 from progressor.storage.postgres.arrays import (
     bigints,
     blobs,
@@ -69,9 +69,9 @@ def step_columns(steps: Sequence[Step]) -> Columns:
     return {
         **result_columns(steps),
         "disposition": texts([decision.disposition for decision in decisions]),
-        **timer_columns(decisions),
         # The name of a timer that is tried again goes with its row.
         "timer": texts([_timer_of(step) for step in steps]),
+        **_due_columns([decision.timer for decision in decisions]),
         "delay": bigints([_delay(decision) for decision in decisions]),
         "keeps_slot": booleans([step.keeps_slot for step in steps]),
         "pause": bigints([None if step.pause is None else microseconds(step.pause) for step in steps]),
@@ -91,7 +91,9 @@ def result_columns(steps: Sequence[Step]) -> Columns:
     answers = [TaskOutcome.of(decision.reply) for decision in decisions]
     return {
         **task_key_columns([step.task for step in steps]),
-        "status": texts([_status_of(step) for step in steps]),
+        "status": texts(
+            [step.decision.status if step.pause is None else _resting_status(step) for step in steps]
+        ),
         "aux_state": blobs([decision.aux_state for decision in decisions]),
         "process_metadata": jsons([json_text(decision.metadata) for decision in decisions]),
         "last_event_id": bigints(
@@ -103,11 +105,11 @@ def result_columns(steps: Sequence[Step]) -> Columns:
     }
 
 
-def _status_of(step: Step) -> ProcessStatus | None:
-    """Return the new status of a process; None if its row stays as it is."""
-    if step.decision.status is None and step.pause is not None:
+def _resting_status(step: Step) -> ProcessStatus | None:
+    """Return the new status of a process that rests after a step; None if its row stays as it is."""
+    if step.decision.status is None and step.process.status is ProcessStatus.RUNNING:
         # Its row says until when it rests.
-        return step.process.status if step.process.status is ProcessStatus.RUNNING else None
+        return ProcessStatus.RUNNING
     return step.decision.status
 
 
@@ -117,9 +119,13 @@ def timer_columns(decisions: Sequence[Decision]) -> Columns:
 
 
 def _change_columns(timers: Sequence[TimerChange | None]) -> Columns:
+    names = texts([None if timer is None else timer.name for timer in timers])
+    return {"timer": names, **_due_columns(timers)}
+
+
+def _due_columns(timers: Sequence[TimerChange | None]) -> Columns:
     new = [timer if isinstance(timer, SetTimer) else None for timer in timers]
     return {
-        "timer": texts([None if timer is None else timer.name for timer in timers]),
         "timer_type": texts([None if timer is None else _timer_type(timer) for timer in new]),
         "timer_at": timestamps([None if timer is None else timer.at for timer in new]),
         "timer_args": blobs([None if timer is None else timer.occurrence for timer in new]),
@@ -177,6 +183,10 @@ def _event_columns(steps: Sequence[Step]) -> Columns:
         if step.decision.events and step.decision.disposition is not Disposition.REMOVE
         for event_id, event in enumerate(step.decision.events, start=step.process.last_event_id + 1)
     ]
+    return _columns_of_events(events) if events else _NO_EVENTS
+
+
+def _columns_of_events(events: Sequence[tuple[Task, int, Event]]) -> Columns:
     return {
         "event_process_no": bigints([task.process_no for task, _, _ in events]),
         "event_task_id": bigints([task.task_id for task, _, _ in events]),
@@ -184,6 +194,9 @@ def _event_columns(steps: Sequence[Step]) -> Columns:
         "event_metadata": jsons([json_text(event.metadata) for _, _, event in events]),
         "event_payload": blobs([event.payload for _, _, event in events]),
     }
+
+
+_NO_EVENTS = _columns_of_events(())
 
 
 def _delay(decision: Decision) -> int | None:

@@ -42,6 +42,9 @@ if TYPE_CHECKING:
 
 D = TypeVar("D", bound="DataclassInstance")
 
+# A look-up costs less than the call of an enum, and each request has one or two.
+_STATUSES = {str(status): status for status in ProcessStatus}
+
 
 def record_of(kind: type[D], row: Row, **others: Any) -> D:
     """Return a dataclass of the columns that have the names of its fields, and of these other values."""
@@ -49,13 +52,12 @@ def record_of(kind: type[D], row: Row, **others: Any) -> D:
 
 
 def snapshot_of(namespace: str, process_id: str, row: Row, timers: tuple[Timer, ...]) -> Snapshot:
-    previous = row["previous_status"]
     return Snapshot(
         process_no=row["process_no"],
         namespace=namespace,
         process_id=process_id,
-        status=ProcessStatus(row["status"]),
-        previous_status=ProcessStatus(previous) if previous else None,
+        status=_STATUSES[row["status"]],
+        previous_status=_STATUSES.get(row["previous_status"]),
         status_changed_at=row["status_changed_at"],
         created_at=row["created_at"],
         detail=row["detail"],
@@ -84,6 +86,8 @@ def beside(task: Task, waiting: Mapping[str, tuple[TaskType, datetime]]) -> tupl
 
     They are those that wait, by name, and the task itself if it is one.
     """
+    if not waiting and not task.task_type.is_timer:
+        return ()
     status = TimerStatus.HELD if task.task_type is TaskType.REPAIR else TimerStatus.BLOCKED
     timers = [Timer(kind, due, status, name) for name, (kind, due) in waiting.items()]
     if task.task_type.is_timer and task.scheduled_time is not None:
