@@ -17,6 +17,11 @@ With a plain join it prefers to read an index from end to end on any table that 
 vacuumed: as `running` is every quiet night, and all are in a new database. tests/storage/test_plans.py
 checks every statement for it.
 
+Most of what a statement for a few processes costs is the start of its plan: each node, and each column that
+a node hands on. What few items have, such as an expiry or a pause, is read by its place in the array where
+it is needed, and no part carries it. A value that is made of a parameter for all parts stands behind
+OFFSET 0 too: else the planner makes it again wherever it is used.
+
 A line `-- include NAME` stands for the text of `fragments/NAME.sql`, which statements share. A fragment is
 whole by itself: a condition, items of FROM, SET or SELECT, or parts of WITH. `make sql NAME=save_result`
 prints a statement as it is sent.

@@ -14,8 +14,8 @@
 --
 --   new_task        the accepted requests
 --   runs_now        the tasks that run at once
---   blocked_timer   the first timer, which is blocked behind it
---   hastened        the first request that waits, if it is less urgent than those that now wait behind it
+--   head            the first timer, which is blocked behind it; else the first request that waits, if it is less
+--                   urgent than those that now wait behind it
 --   waits           the tasks that wait
 WITH item AS (
     SELECT
@@ -31,13 +31,14 @@ WITH item AS (
             %(namespace)s::text[], %(process_id)s::text[], %(task_type)s::text[],
             %(name)s::text[], %(args)s::bytea[], %(idempotency_key)s::text[],
             %(request_hash)s::bytea[], %(context)s::bytea[], %(reply_to)s::bigint[],
-            %(worker_id)s::bigint[], %(lease)s::bigint[], %(expires)s::bigint[], %(priority)s::bigint[]
+            %(worker_id)s::bigint[], %(lease)s::bigint[]
         ) WITH ORDINALITY AS i (
             namespace, process_id, task_type,
             name, args, idempotency_key,
             request_hash, context, reply_to,
-            worker_id, lease, expires, priority, ord
+            worker_id, lease, ord
         )
+        OFFSET 0
     ) AS i
     LEFT JOIN LATERAL (
         SELECT
@@ -73,10 +74,14 @@ next AS (
             SELECT FROM progressor.running AS r WHERE r.process_no = item.process_no OFFSET 0
         )
         AND head.head_place IS NULL AS is_next,
-        max(item.priority) OVER mailbox AS highest
+        max((%(priority)s::bigint[])[item.ord]) OVER mailbox AS highest
     FROM item
     LEFT JOIN LATERAL (
-        SELECT s.ctid AS head_place, s.claimable OR s.held_time IS NOT NULL AS head_waits, coalesce(s.order_time, s.scheduled_time) AS head_time
+        SELECT
+            s.ctid AS head_place,
+            CASE
+                WHEN s.claimable OR s.held_time IS NOT NULL THEN coalesce(s.order_time, s.scheduled_time)
+            END AS head_time
         FROM progressor.schedule AS s
         WHERE
             item.accepted
@@ -132,8 +137,8 @@ new_task AS (
         CASE WHEN runs THEN 'running' ELSE 'waiting' END::progressor.task_status,
         now, CASE WHEN runs THEN now END,
         name, args, idempotency_key, request_hash, context, reply_to,
-        CASE WHEN runs THEN worker_id END, lease, now + expires * interval '1 microsecond',
-        nullif(priority, 0)
+        CASE WHEN runs THEN worker_id END, lease,
+        now + (%(expires)s::bigint[])[ord] * interval '1 microsecond', nullif((%(priority)s::bigint[])[ord], 0)
     FROM placed
     WHERE accepted
 ),
@@ -145,24 +150,24 @@ runs_now AS (
     WHERE runs
 ),
 
-blocked_timer AS (
-    UPDATE progressor.schedule AS s
-    SET claimable = FALSE, held_time = NULL, group_no = NULL
-    FROM placed AS i
-    WHERE i.is_next AND s.ctid = coalesce(i.named_place, i.timer_place)
-),
-
-hastened AS (
+head AS (
     UPDATE progressor.schedule AS s
     SET
-        order_time = i.now - i.highest * interval '1 minute',
+        claimable = s.claimable AND NOT i.is_next,
+        order_time = CASE WHEN NOT i.is_next THEN i.now - i.highest * interval '1 minute' END,
         held_time = CASE
+            WHEN i.is_next THEN NULL
             -- Its place among those that wait for room; else until when it waits.
             WHEN s.group_no IS NOT NULL THEN i.now - i.highest * interval '1 minute'
             ELSE s.held_time
-        END
+        END,
+        group_no = CASE WHEN NOT i.is_next THEN s.group_no END
     FROM placed AS i
-    WHERE i.head_waits AND i.head_time > i.now - i.highest * interval '1 minute' AND s.ctid = i.head_place
+    WHERE
+        s.ctid = CASE
+            WHEN i.is_next THEN coalesce(i.named_place, i.timer_place)
+            WHEN i.head_time > i.now - i.highest * interval '1 minute' THEN i.head_place
+        END
 ),
 
 waits AS (
@@ -181,7 +186,8 @@ waits AS (
     FROM (
         SELECT
             placed.*,
-            now - nullif(CASE WHEN is_next THEN highest ELSE priority END, 0) * interval '1 minute' AS order_time
+            now - nullif(CASE WHEN is_next THEN highest ELSE (%(priority)s::bigint[])[ord] END, 0)
+            * interval '1 minute' AS order_time
         FROM placed
     ) AS placed
     WHERE accepted AND NOT runs

@@ -26,6 +26,7 @@ FROM (
         ((SELECT current_setting('prg.locked')::bigint[]))[i.ord] AS process_no
     FROM unnest(%(namespace)s::text[], %(process_id)s::text[], %(idempotency_key)s::text[])
         WITH ORDINALITY AS i (namespace, process_id, idempotency_key, ord)
+    OFFSET 0
 ) AS i
 CROSS JOIN LATERAL (
     SELECT p.*

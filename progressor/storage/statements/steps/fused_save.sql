@@ -40,10 +40,9 @@ WITH item AS MATERIALIZED (
         %(process_no)s::bigint[], %(task_id)s::bigint[], %(worker_id)s::bigint[], %(lease)s::bigint[],
         %(task_type)s::text[], %(name)s::text[], %(args)s::bytea[], %(idempotency_key)s::text[],
         %(request_hash)s::bytea[], %(context)s::bytea[], %(began)s::timestamptz[],
-        %(expires)s::bigint[], %(priority)s::bigint[],
         -- [timers
         %(disposition)s::text[], %(timer)s::text[], %(timer_type)s::text[], %(timer_at)s::timestamptz[],
-        %(timer_args)s::bytea[], %(delay)s::bigint[],
+        %(delay)s::bigint[],
         -- timers]
         %(status)s::text[], %(aux_state)s::bytea[], %(process_metadata)s::jsonb[],
         %(last_event_id)s::bigint[], %(response)s::bytea[], %(error)s::text[]
@@ -51,10 +50,9 @@ WITH item AS MATERIALIZED (
         process_no, task_id, worker_id, lease,
         task_type, name, args, idempotency_key,
         request_hash, context, began,
-        expires, priority,
         -- [timers
         disposition, timer, timer_type, timer_at,
-        timer_args, delay,
+        delay,
         -- timers]
         status, aux_state, metadata,
         last_event_id, response, error, ord
@@ -126,7 +124,7 @@ cancelled_timer AS (
 
 new_timer_task AS (
     INSERT INTO progressor.tasks (process_no, task_id, task_type, name, args, status, scheduled_time)
-    SELECT process_no, new_timer_id, new_timer_type, nullif(timer, ''), timer_args, 'waiting', due
+    SELECT process_no, new_timer_id, new_timer_type, nullif(timer, ''), (%(timer_args)s::bytea[])[ord], 'waiting', due
     FROM item
     WHERE new_timer_id IS NOT NULL
 ),
@@ -178,7 +176,7 @@ ended_task AS (
         CASE WHEN error IS NULL THEN 'finished' ELSE 'error' END::progressor.task_status,
         began, began, now,
         name, args, idempotency_key, request_hash, context, worker_id, lease, response, error,
-        began + expires * interval '1 microsecond', nullif(priority, 0)
+        began + (%(expires)s::bigint[])[ord] * interval '1 microsecond', nullif((%(priority)s::bigint[])[ord], 0)
     FROM item
 )
 

@@ -15,7 +15,7 @@ WITH item AS MATERIALIZED (
         i.*,
         coalesce(%(now)s::timestamptz, statement_timestamp()) AS now,
         coalesce(%(now)s::timestamptz, statement_timestamp())
-        + i.pause * interval '1 microsecond' AS rests_until,
+        + (%(pause)s::bigint[])[i.ord] * interval '1 microsecond' AS rests_until,
         r.place AS running_place,
         p.place AS process_place,
         p.namespace_no,
@@ -34,13 +34,12 @@ WITH item AS MATERIALIZED (
         %(process_no)s::bigint[], %(task_id)s::bigint[], %(worker_id)s::bigint[], %(lease)s::bigint[],
         %(status)s::text[], %(aux_state)s::bytea[], %(process_metadata)s::jsonb[],
         %(last_event_id)s::bigint[], %(response)s::bytea[], %(timer)s::text[], %(timer_type)s::text[],
-        %(timer_at)s::timestamptz[], %(timer_args)s::bytea[], %(delay)s::bigint[], %(keeps_slot)s::boolean[],
-        %(pause)s::bigint[]
+        %(timer_at)s::timestamptz[], %(delay)s::bigint[], %(keeps_slot)s::boolean[]
     ) WITH ORDINALITY AS i (
         process_no, task_id, worker_id, lease,
         status, aux_state, metadata,
         last_event_id, response, timer, timer_type,
-        timer_at, timer_args, delay, keeps_slot, pause, ord
+        timer_at, delay, keeps_slot, ord
     )
     -- include held
     CROSS JOIN LATERAL (
@@ -101,7 +100,7 @@ new_timer_task AS (
         process_no, task_id, task_type, name, args, status, scheduled_time, running_time, worker_id, lease
     )
     SELECT
-        process_no, new_timer_id, new_timer_type, nullif(timer, ''), timer_args,
+        process_no, new_timer_id, new_timer_type, nullif(timer, ''), (%(timer_args)s::bytea[])[ord],
         CASE WHEN next_id IS NULL THEN 'waiting' ELSE 'running' END::progressor.task_status,
         due,
         CASE WHEN next_id IS NOT NULL THEN now END,

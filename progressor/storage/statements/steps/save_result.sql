@@ -11,8 +11,7 @@
 --            broke the process (break); new_due: when that, or the task of this step, is due (retry)
 --   ranked   is_first: whether that timer comes before all others; due: when the first timer is due
 --   placed   next_id: the task that runs at once: the first waiting call, else a timer that is due; held_time:
---            the end of the pause after this step, if the next task would come before it; waits_in: the group
---            in which the next request waits for room
+--            the end of the pause after this step, if the next task would come before it
 --
 --   process, event                                      the handler's changes
 --   ended_task, cancelled_timer, started_task,          the tasks that ended, began or are new
@@ -24,7 +23,7 @@ WITH item AS MATERIALIZED (
         i.*,
         coalesce(%(now)s::timestamptz, statement_timestamp()) AS now,
         coalesce(%(now)s::timestamptz, statement_timestamp())
-        + i.pause * interval '1 microsecond' AS rests_until,
+        + (%(pause)s::bigint[])[i.ord] * interval '1 microsecond' AS rests_until,
         r.place AS running_place,
         r.task_type,
         p.place AS process_place,
@@ -48,13 +47,13 @@ WITH item AS MATERIALIZED (
         %(disposition)s::text[], %(status)s::text[], %(aux_state)s::bytea[],
         %(process_metadata)s::jsonb[], %(last_event_id)s::bigint[], %(response)s::bytea[],
         %(error)s::text[], %(timer)s::text[], %(timer_type)s::text[], %(timer_at)s::timestamptz[],
-        %(timer_args)s::bytea[], %(delay)s::bigint[], %(keeps_slot)s::boolean[], %(pause)s::bigint[]
+        %(delay)s::bigint[], %(keeps_slot)s::boolean[]
     ) WITH ORDINALITY AS i (
         process_no, task_id, worker_id, lease,
         disposition, status, aux_state,
         metadata, last_event_id, response,
         error, timer, timer_type, timer_at,
-        timer_args, delay, keeps_slot, pause, ord
+        delay, keeps_slot, ord
     )
     -- include held
     -- A left join: a process that is removed in this transaction has no row any more.
@@ -103,12 +102,12 @@ timed AS (
         END AS new_due,
         -- Of a timer that is fired by hand: those of the one that it replaces, to be run however late.
         CASE
-            WHEN timer_args = '' THEN (
+            WHEN (%(timer_args)s::bytea[])[ord] = '' THEN (
                 SELECT decode(replace(encode(t.args, 'escape'), '"begun":false', '"begun":true'), 'escape')
                 FROM progressor.tasks AS t
                 WHERE t.process_no = item.process_no AND t.task_id = item.old_timer_id
             )
-            ELSE timer_args
+            ELSE (%(timer_args)s::bytea[])[ord]
         END AS new_timer_args
     FROM item
     OFFSET 0
@@ -141,8 +140,7 @@ placed AS MATERIALIZED (
             -- A task that is tried again is claimed again.
             WHEN due <= now THEN CASE WHEN is_first THEN new_timer_id ELSE head_id END
         END AS next_id,
-        CASE WHEN call_id IS NOT NULL OR due < rests_until THEN rests_until END AS held_time,
-        CASE WHEN call_id IS NOT NULL AND rests_until IS NULL THEN group_no END AS waits_in
+        CASE WHEN call_id IS NOT NULL OR due < rests_until THEN rests_until END AS held_time
     FROM ranked
 ),
 
@@ -271,14 +269,20 @@ scheduled AS (
 resumed AS (
     UPDATE progressor.schedule AS s
     SET
-        claimable = i.held_time IS NULL AND i.waits_in IS NULL,
-        order_time = CASE WHEN i.call_id IS NOT NULL THEN
-            -- include most_urgent
-        END,
-        held_time = CASE WHEN i.waits_in IS NULL THEN i.held_time ELSE
-            -- include most_urgent
-        END,
-        group_no = i.waits_in
+        claimable = i.held_time IS NULL AND (i.call_id IS NULL OR i.group_no IS NULL),
+        (order_time, held_time) = (
+            SELECT
+                urgent.order_time,
+                coalesce(i.held_time, CASE WHEN i.group_no IS NOT NULL THEN urgent.order_time END)
+            FROM (
+                SELECT
+                    CASE WHEN i.call_id IS NOT NULL THEN
+                        -- include most_urgent
+                    END AS order_time
+                OFFSET 0
+            ) AS urgent
+        ),
+        group_no = CASE WHEN i.call_id IS NOT NULL AND i.rests_until IS NULL THEN i.group_no END
     FROM placed AS i
     WHERE
         i.next_id IS NULL
