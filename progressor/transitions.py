@@ -392,4 +392,5 @@ def after(
         last_event_id=process.last_event_id + len(decision.events),
         timers=timers,
         birth=process.birth,
+        group_no=process.group_no,
     )

@@ -35,6 +35,7 @@ from progressor.transitions import (
     Ending,
     Lost,
     Verb,
+    after,
     decide,
     decide_lost,
     retry_interval,
@@ -347,3 +348,11 @@ def test_the_largest_interval_does_not_overflow(make_task: Any) -> None:
     policy = RetryPolicy(backoff_coefficient=1000, initial_interval=longest, max_interval=longest)
     task = make_task(TaskType.TIMEOUT, last_retry_interval=longest)
     assert retry_interval(task, FAILURE, policy) == longest
+
+
+@pytest.mark.parametrize("outcome", [Success(Intent()), REJECTION, FAILURE])
+def test_a_process_keeps_its_group(make_task: Any, make_snapshot: Any, outcome: Outcome) -> None:
+    """However the step ends, the next one sees it: a process enters a group once."""
+    process, task = make_snapshot(group_no=7), make_task(TaskType.CALL)
+    decision = decide(process, task, outcome, POLICY)
+    assert after(process, task, decision, now=task.running_time, timers=()).group_no == 7
