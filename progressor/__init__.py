@@ -34,7 +34,7 @@ if TYPE_CHECKING:
         TraceEntry as TraceEntry,
     )
     from progressor.client.sync import SyncClient as SyncClient
-    from progressor.config import RetryPolicy as RetryPolicy
+    from progressor.config import Rate as Rate, RetryPolicy as RetryPolicy
     from progressor.deployment.database import development_database as development_database
     from progressor.engine import Engine as Engine
     from progressor.errors import (
@@ -109,7 +109,7 @@ else:
             "client.handle": "ProcessHandle",
             "client.results": "Health Page Published Receipt TraceEntry",
             "client.sync": "SyncClient",
-            "config": "RetryPolicy",
+            "config": "Rate RetryPolicy",
             "deployment.database": "development_database",
             "engine": "Engine",
             "errors": (

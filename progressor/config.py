@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from datetime import timedelta
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NamedTuple, Self
 
 from pydantic import (
     AfterValidator,
@@ -17,14 +17,15 @@ from pydantic import (
     ValidationError,
     ValidationInfo,
     field_validator,
+    model_validator,
 )
 from pydantic_core import to_json
 
 from progressor.errors import InvalidRequest
 from progressor.model import Event, HistoryRange, Metadata, metadata_size
 
-# Steps; the largest limit of a group.
-MOST_OF_A_GROUP = 1_000_000
+# Steps; the largest limit of a group, and of a rate.
+MOST_OF_A_GROUP = MOST_OF_A_RATE = 1_000_000
 # The schema of the tables unless a user names another one; the SQL files are written with this name.
 DEFAULT_SCHEMA = "progressor"
 _SCHEMA = re.compile(r"[a-z_][a-z0-9_]{0,62}")
@@ -92,6 +93,58 @@ class RetryPolicy(_Options):
         return min(last * self.backoff_coefficient, self.max_interval)
 
 
+# Microseconds from one begin to the next at the highest rate: below, whole ones would miss it by too much.
+_SHORTEST = 10
+# The longest time in which what a burst may use comes back.
+_LONGEST = timedelta(days=3650)
+
+
+class Rate(_Options):
+    """A rate at which steps begin: `limit` in each span of `per`, over all workers.
+
+    What is not used is kept, up to `burst` begins (default: `limit`), which may come at once. So in no span
+    of `per` more than `limit + burst` begin. InvalidRequest for a value out of range.
+    """
+
+    limit: int = Field(ge=1, le=MOST_OF_A_RATE)
+    per: timedelta = Field(gt=timedelta(0), le=timedelta(days=31))
+    burst: int = Field(ge=1, le=MOST_OF_A_RATE)
+
+    def __init__(self, limit: int, *, per: timedelta, burst: int | None = None) -> None:
+        super().__init__(limit=limit, per=per, burst=limit if burst is None else burst)
+
+    @model_validator(mode="after")
+    def _can_be_kept(self) -> Self:
+        if self.per < self.limit * timedelta(microseconds=_SHORTEST):
+            raise ValueError("limit must be at most 100,000 a second")
+        if self.interval * self.burst > _LONGEST:
+            raise ValueError("burst must come back within ten years at this rate")
+        return self
+
+    @property
+    def interval(self) -> timedelta:
+        """The time from one begin to the next at this rate: whole microseconds, rounded up."""
+        return timedelta(microseconds=-(-self.per // timedelta(microseconds=self.limit)))
+
+
+class Rates(NamedTuple):
+    """The rates of a namespace, and of each of its groups; None: any.
+
+    `enters`: an init without a group does not begin, because its process is still to enter one.
+    """
+
+    all: Rate | None = None
+    group: Rate | None = None
+    enters: bool = False
+
+    @property
+    def any(self) -> bool:
+        """True if there is one."""
+        return self.all is not None or self.group is not None
+
+
+NO_RATES = Rates()
+
 OnZombie = Literal["policy", "retry", "error"]
 
 
@@ -106,6 +159,8 @@ class NamespaceOptions(_Options):
     history: HistoryRange | None = None
     pause: Positive | None = None
     group_limit: int | None = Field(default=None, ge=1, le=MOST_OF_A_GROUP)
+    rate: Rate | None = None
+    group_rate: Rate | None = None
 
 
 class ConnectionOptions(_Options):

@@ -81,6 +81,7 @@ class Engine:
     """
 
     _worker_type: type[Worker] = Worker
+    _pool_type: type[Pool] = Pool
 
     def __init__(self, dsn: str, namespaces: App | Iterable[Namespace], **options: Any) -> None:
         self.options = EngineOptions(**options)
@@ -168,7 +169,7 @@ class Engine:
     def _pool(self, node: Node, worker: Worker, namespace: Namespace, budget: ResultBudget) -> Pool:
         options = self.options
         alone = not options.scanner and not options.signals
-        return Pool(
+        return self._pool_type(
             namespace,
             node.storage,
             worker,

@@ -1,11 +1,14 @@
-"""Limits: the pause between two steps of a process, and groups. Additive: the columns may be NULL."""
+"""Limits: the pause between two steps of a process, groups, and rates. Additive: columns may be NULL."""
 
 from __future__ import annotations
 
 import sqlalchemy as sa
 from alembic import op
 
+from progressor.storage import storage_parameters
 from progressor.storage.statements import in_schema
+
+storage_parameters.backport()
 
 revision = "0014"
 down_revision = "0013"
@@ -17,6 +20,13 @@ additive = True
 _RELEASE = "UPDATE progressor.schedule SET claimable = TRUE WHERE held_time IS NOT NULL"
 _TIMES = (("processes", "rests_until"), ("schedule", "held_time"))
 _GROUPED = ("processes", "schedule", "running")
+_HOT = {
+    "fillfactor": "70",
+    "autovacuum_vacuum_scale_factor": "0.0",
+    "autovacuum_vacuum_threshold": "1000",
+    "autovacuum_vacuum_cost_delay": "0",
+    "vacuum_truncate": "false",
+}
 
 
 def upgrade() -> None:
@@ -45,11 +55,22 @@ def upgrade() -> None:
         sa.Column("namespace_no", sa.Integer(), nullable=False),
         sa.Column("group_key", sa.Text(collation="C"), nullable=False),
         sa.Column("group_limit", sa.Integer(), nullable=True),
+        sa.Column("next_at", sa.DateTime(timezone=True), nullable=True),
         sa.CheckConstraint("group_limit >= 0", name=op.f("groups_group_limit_check")),
         sa.PrimaryKeyConstraint("group_no", name=op.f("groups_pkey")),
         sa.UniqueConstraint("namespace_no", "group_key", name="groups_key"),
         schema=schema,
         comment="Groups of processes, of which only so many run at once. Claims lock the row.",
+        postgresql_with=_HOT,
+    )
+    op.create_table(
+        "rates",
+        sa.Column("namespace_no", sa.Integer(), autoincrement=False, nullable=False),
+        sa.Column("next_at", sa.DateTime(timezone=True), nullable=False),
+        sa.PrimaryKeyConstraint("namespace_no", name=op.f("rates_pkey")),
+        schema=schema,
+        comment="When the next step of a namespace with a rate may begin. Claims lock the row.",
+        postgresql_with=_HOT,
     )
 
 
@@ -57,6 +78,7 @@ def downgrade() -> None:
     """Go back to no limits; what is held may be claimed."""
     schema = op.get_context().version_table_schema
     op.execute(in_schema(_RELEASE, schema))
+    op.drop_table("rates", schema=schema)
     op.drop_table("groups", schema=schema)
     op.drop_index("running_by_group", "running", schema=schema)
     op.drop_index("schedule_held", "schedule", schema=schema)

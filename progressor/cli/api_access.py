@@ -19,7 +19,7 @@ from progressor.http.server.auth.authenticator import AccessOptions, Authenticat
 from progressor.http.server.auth.client_certificates import Certificates, networks
 from progressor.http.server.auth.oidc import Provider
 from progressor.http.server.auth.origins import allowed_hosts
-from progressor.http.server.auth.rate_limit import Rate
+from progressor.http.server.auth.rate_limit import CallerRate
 from progressor.http.server.options import HttpOptions
 from progressor.http.server.serve import ApiServer
 from progressor.loggers import Logger
@@ -118,12 +118,12 @@ def _certificates(settings: HttpSettings) -> Certificates | None:
     )
 
 
-def _rate(settings: HttpSettings) -> Rate | None:
+def _rate(settings: HttpSettings) -> CallerRate | None:
     if settings.http_rate is None:
         if settings.http_burst is not None:
             raise _wrong("http_rate", f"must be set, because {PREFIX}HTTP_BURST is")
         return None
-    return Rate(settings.http_rate, settings.http_burst or max(1, math.ceil(2 * settings.http_rate)))
+    return CallerRate(settings.http_rate, settings.http_burst or max(1, math.ceil(2 * settings.http_rate)))
 
 
 def _rights(field: str, rights: Any) -> Rights:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import Any, Protocol, TypedDict
 
-from progressor.config import NamespaceOptions, OnZombie, RetryPolicy
+from progressor.config import NamespaceOptions, OnZombie, Rate, RetryPolicy
 from progressor.errors import InvalidRequest
 from progressor.handlers.codec import Codec
 from progressor.handlers.process import Process
@@ -39,6 +39,8 @@ class Keywords(TypedDict, total=False):
     pause: timedelta | None
     group: Group | None
     group_limit: int | None
+    rate: Rate | None
+    group_rate: Rate | None
     codec: Codec | None
 
 
@@ -87,10 +89,9 @@ class MissingHandler(Exception):
 def check_group(group: Group | None, options: NamespaceOptions, *, is_raw: bool) -> Group | None:
     """Return the function of a namespace that names groups; InvalidRequest if it cannot be one."""
     if group is None:
-        if options.group_limit is not None:
-            raise InvalidRequest(
-                "group_limit needs a group: a function of the arguments", field="group_limit"
-            )
+        for limit in ("group_limit", "group_rate"):
+            if getattr(options, limit) is not None:
+                raise InvalidRequest(f"{limit} needs a group: a function of the arguments", field=limit)
         return None
     if is_raw:
         raise InvalidRequest("a raw handler has no typed arguments, so it takes no group", field="group")

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from copy import copy
 from typing import Any, Final, Unpack, overload
 
-from progressor.config import NamespaceOptions
+from progressor.config import NamespaceOptions, Rates
 from progressor.errors import InvalidRequest
 from progressor.handlers.codec import RAW, Codec, Wire
 from progressor.handlers.decorators import Decorators
@@ -41,10 +41,11 @@ class Namespace(Decorators[StateT]):
     `handler` is a raw Handler instead of decorated functions. `step_timeout` (60 s) limits each run of a
     handler, `concurrency` (100) the steps of the namespace in one worker. `history` is the range of events
     that handlers get (None: none), `pause` the least time from the end of a step of a process to the begin
-    of its next (None: none). `group` returns the group of a process for the arguments of its start: of each
-    group at most `group_limit` steps run at once, over all workers (None: as many as `set_group_limit`
-    says). `codec` stands between JSON and the tables; clients must use the same one. InvalidRequest, here
-    and in the decorators, names an argument that cannot be used.
+    of its next (None: none), `rate` how many steps begin in a time, over all workers (None: any). `group`
+    returns the group of a process for the arguments of its start: of each group at most `group_limit` steps
+    run at once, over all workers (None: as many as `set_group_limit` says), and so many begin as
+    `group_rate` admits. `codec` stands between JSON and the tables; clients must use the same one.
+    InvalidRequest, here and in the decorators, names an argument that cannot be used.
 
     `on_zombie` decides on a task that lost its worker. `policy`: a timer is tried again by `retry_policy`,
     a request breaks the process; `retry`: either is tried again, up to `zombie_attempts` (3) times;
@@ -71,7 +72,9 @@ class Namespace(Decorators[StateT]):
         self.options: Final = NamespaceOptions(**options)
         self._group = check_group(group, self.options, is_raw=self.is_raw)
         self.has_groups: Final = group is not None
-        self.is_limited: Final = self.has_groups or self.options.pause is not None
+        self.rates: Final = Rates(self.options.rate, self.options.group_rate, enters=self.has_groups)
+        self.holds: Final = self.has_groups or self.options.pause is not None
+        self.is_limited: Final = self.holds or self.options.rate is not None
         self._handler = check_handler(handler, state=state, codec=codec)
         self.wire: Final[Wire] = Wire(codec) if handler is None else RAW
         self.shape: Final = ANY if state is None else StateShape(state)

@@ -17,6 +17,7 @@ from functools import partial
 import psycopg
 
 from progressor import metrics
+from progressor.config import NO_RATES, Rates
 from progressor.model import Life
 from progressor.storage.admin.bulks import Bulks
 from progressor.storage.admin.namespaces import Oversight
@@ -25,6 +26,7 @@ from progressor.storage.params import (
     import_columns,
     key_columns,
     life_columns,
+    rate_params,
     redo_columns,
     request_columns,
     step_columns,
@@ -236,10 +238,12 @@ class Storage(Bulks, Oversight, TokenStatements, HeldTasks):
         lease: int,
         room: int = ROOM,
         left: Sequence[str] = (),
+        rates: Rates = NO_RATES,
         now: datetime | None = None,
     ) -> list[Claimed]:
         """Claim the oldest waiting requests, but for functions that are `left`; `room` is in bytes."""
         params = {"worker_id": worker_id, "lease": lease, "now": now, "left": texts(left)}
+        params |= rate_params(rates)
         verb = "search_served_calls" if left else "search_calls"
         return await self._claim(verb, {**params, "namespace": namespace, "limit": limit}, room)
 
@@ -252,10 +256,12 @@ class Storage(Bulks, Oversight, TokenStatements, HeldTasks):
         lease: int,
         room: int = ROOM,
         left: Sequence[str] = (),
+        rates: Rates = NO_RATES,
         now: datetime | None = None,
     ) -> list[Claimed]:
         """Claim timers that are due, earliest first, but for those that are `left`; `room` is in bytes."""
         params = {"worker_id": worker_id, "lease": lease, "now": now, "left": texts(left)}
+        params |= rate_params(rates)
         verb = "search_served_timers" if left else "search_timers"
         return await self._claim(verb, {**params, "namespace": namespace, "limit": limit}, room)
 
@@ -265,11 +271,17 @@ class Storage(Bulks, Oversight, TokenStatements, HeldTasks):
         return rows[0]["task_id"] if rows else None
 
     async def capture_task(
-        self, ref: TaskRef, *, worker_id: int, lease: int, now: datetime | None = None
+        self,
+        ref: TaskRef,
+        *,
+        worker_id: int,
+        lease: int,
+        rates: Rates = NO_RATES,
+        now: datetime | None = None,
     ) -> Claimed | None:
         """Claim one task by id, if it is the next of its process and, if it is a timer, due."""
         params = {"namespace": ref.namespace, "worker_id": worker_id, "lease": lease, "now": now}
-        params |= {"process_no": ref.process_no, "task_id": ref.task_id}
+        params |= {"process_no": ref.process_no, "task_id": ref.task_id, **rate_params(rates)}
         return next(iter(await self._claim("capture_task", params, ROOM)), None)
 
     async def collect_zombies(

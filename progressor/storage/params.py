@@ -8,6 +8,7 @@ from typing import Any
 
 from pydantic_core import to_json
 
+from progressor.config import Rate, Rates
 from progressor.messages.message import Message
 from progressor.model import Decision, Disposition, Event, Life, Metadata, ProcessStatus, Task, TaskType
 from progressor.storage.postgres.arrays import (
@@ -62,6 +63,23 @@ def request_columns(requests: Sequence[Request]) -> Columns:
         "expires": bigints([None if r.expires is None else microseconds(r.expires) for r in requests]),
         "priority": bigints([r.priority for r in requests]),
     }
+
+
+def rate_params(rates: Rates) -> dict[str, Any]:
+    """Return the rates that a claim holds; without any it is a statement without rates."""
+    if not rates.any:
+        return {}
+    return {
+        **_rate_params("rate", rates.all),
+        **_rate_params("group", rates.group),
+        "enters": rates.enters,
+    }
+
+
+def _rate_params(name: str, rate: Rate | None) -> dict[str, int | None]:
+    if rate is None:
+        return {f"{name}_interval": None, f"{name}_burst": None}
+    return {f"{name}_interval": microseconds(rate.interval), f"{name}_burst": rate.burst}
 
 
 def step_columns(steps: Sequence[Step]) -> Columns:

@@ -30,6 +30,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.dialects.postgresql import ARRAY, JSONB
 
+import progressor.storage.limit_tables  # noqa: F401 - its tables are of the same metadata
 from progressor.storage.columns import (
     EMPTY as _EMPTY,
     HOT as _HOT,
@@ -266,18 +267,6 @@ running = Table(
     PrimaryKeyConstraint("process_no"),
     Index("running_by_group", "group_no", postgresql_where=text("group_no IS NOT NULL")),
     postgresql_with=_HOT,
-)
-
-groups = Table(
-    "groups",
-    metadata,
-    Column("group_no", Integer, Identity(always=True), primary_key=True),
-    Column("namespace_no", Integer, nullable=False),
-    Column("group_key", _KeyText, nullable=False),
-    Column("group_limit", Integer),
-    UniqueConstraint("namespace_no", "group_key", name="groups_key"),
-    CheckConstraint("group_limit >= 0", name="group_limit"),
-    comment="Groups of processes, of which only so many run at once. Claims lock the row.",
 )
 
 events = Table(

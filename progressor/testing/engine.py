@@ -7,6 +7,7 @@ and no zombie collector run: the world looks for work itself, and all steps are 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import timedelta
 from typing import Any
 
 from progressor.app.app import App
@@ -16,7 +17,8 @@ from progressor.node.node import Node
 from progressor.node.witness import Witness
 from progressor.services.bulk_runner import bulk_runner_on
 from progressor.services.service import PeriodicService
-from progressor.storage import Claimed, Clock, StepTransaction
+from progressor.storage import Claimed, Clock, Kind, StepTransaction
+from progressor.worker.pool import Pool
 from progressor.worker.pools import Pools
 from progressor.worker.slot import Slot
 from progressor.worker.worker import StepResult, Worker
@@ -46,10 +48,18 @@ class RepeatingWorker(Worker):
         self._budget.give_back(slot)
 
 
+class WorldPool(Pool):
+    """A pool that rests for no real time: its world says when a task may begin."""
+
+    def rest(self, kind: Kind, delay: timedelta) -> None:
+        """Do nothing."""
+
+
 class VirtualEngine(Engine):
     """An engine in virtual time."""
 
     _worker_type = RepeatingWorker
+    _pool_type = WorldPool
 
     def __init__(self, dsn: str, app: App, *, clock: Clock, **options: Any) -> None:
         super().__init__(dsn, app, **options)

@@ -205,11 +205,13 @@ class World:
             backlog = await self._engine.node.storage.backlog(name, most=1)
             if backlog.paused:
                 continue
+            due = [each for each in (backlog.next_due, backlog.next_room) if each is not None]
             if backlog.calls.tasks or backlog.timers.tasks:
-                self._due[name] = self._now
+                due = [backlog.rests or _AT_ONCE]
+            if due:
+                self._due[name] = self._now + min(due)
+            if due == [_AT_ONCE]:
                 self._engine.pools.ring(name, "calls")
-            elif backlog.next_due is not None:
-                self._due[name] = self._now + backlog.next_due
         self._ring(self._now)
         return min((*self._due.values(), *await self._messages()), default=None)
 

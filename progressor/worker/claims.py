@@ -9,13 +9,16 @@ for the next one if there are more.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Protocol
 
 from progressor import metrics
+from progressor.config import Rate
 from progressor.errors import ProgressorError
 from progressor.handlers.namespace import Namespace
 from progressor.model import new_lease
-from progressor.storage import ROOM, Claimed, Kind, Storage, TaskRef
+from progressor.storage import KINDS, ROOM, Claimed, Kind, Storage, TaskRef
 from progressor.worker.foreign_functions import ForeignFunctions
 from progressor.worker.group_turn import GroupTurn
 
@@ -23,28 +26,49 @@ from progressor.worker.group_turn import GroupTurn
 _MOST_RELEASED = 1000
 
 
+# A pool that rests because of a rate rests so long at least, if the burst bears that: at a high rate it
+# claims several at once.
+_REST = timedelta(milliseconds=10)
+
+
+class Bells(Protocol):
+    """The bells of a pool, by which its claims ask for the next one."""
+
+    worker_id: int
+
+    def ring_again(self, kind: Kind) -> None:
+        """Have the claims go on with this kind where they were."""
+
+    def rest(self, kind: Kind, delay: timedelta) -> None:
+        """Have nothing claimed before `delay`, then tasks of this kind."""
+
+    def expect(self, delay: timedelta) -> None:
+        """Have the claims look for timers after `delay`."""
+
+
 class Claims:
-    """The claims of the pool of one namespace; `ring` has it claim again tasks of a kind."""
+    """The claims of the pool of one namespace; `bells` are that pool's."""
 
     def __init__(
         self,
         namespace: Namespace,
         storage: Storage,
         foreign: ForeignFunctions,
-        *,
-        worker_id: int,
-        ring: Callable[[Kind], None],
+        bells: Bells,
     ) -> None:
         self._name = namespace.name
-        self._is_limited = namespace.is_limited
+        self._is_limited = namespace.holds
         self.in_groups = namespace.has_groups
         """True if processes may be in groups; learned if only another version of the code had any."""
         self._storage = storage
         self._foreign = foreign
-        self._worker_id = worker_id
-        self._ring = ring
+        self._bells = bells
         self._looks = True
         self._turn = GroupTurn()
+        self._rates = namespace.rates
+        # By a rate they take turns: the kind that took something last, and whether search_calls did.
+        self._last: Kind = "timers"
+        self._groups_first = False
 
     def look(self) -> None:
         """Have the next claims look for what is held, whether the namespace has limits or not."""
@@ -57,26 +81,76 @@ class Claims:
 
     def leave(self, group_no: int | None) -> None:
         """Have the next claim look for what waits in the group in which a step has ended, or in all."""
-        if group_no is None:
+        if group_no is None or self._rates.group is not None:
+            # By a rate of groups it may have to rest: only a look tells for how long.
             self._turn.begin()
         else:
             self._turn.leave(group_no)
+
+    def kinds(self) -> Sequence[Kind]:
+        """Return the kinds in the order of the next claims: calls first, or in turns by a rate."""
+        return KINDS[::-1] if self._last == "calls" and self._rates.all is not None else KINDS
 
     async def search(self, kind: Kind, limit: int, room: int) -> list[Claimed]:
         """Claim tasks of a kind; `room` is in bytes."""
         began, left = time.monotonic(), self._foreign.left()
         if kind == "timers":
             await self._release()
-        search = self._storage.search_calls if kind == "calls" else self._storage.search_timers
-        found = await search(
-            self._name, limit, worker_id=self._worker_id, lease=new_lease(), room=room, left=left
-        )
-        room -= sum(held.size for held in found)
-        # A claim in groups leaves nothing to others: while there are such functions, it is left to others.
-        if kind == "calls" and self.in_groups and not left and len(found) < limit and room > 0:
-            await self._add_from_groups(found, limit, room)
+            found = await self._search("timers", limit, room, left=left)
+        else:
+            found = await self._search_requests(limit, room, left)
+        if found:
+            self._last = kind
+        if self._rates.all is not None and len(found) < limit:
+            await self._note_rest(kind, self._rates.all)
         histogram = metrics.CALLS_SCANNING if kind == "calls" else metrics.TIMERS_SCANNING
         metrics.took(histogram, began, self._name)
+        return found
+
+    async def _note_rest(self, kind: Kind, rate: Rate) -> None:
+        """Have the pool rest until the rate of its namespace lets the next step begin."""
+        try:
+            rest = await self._storage.rests(self._name)
+        except ProgressorError:
+            # What was claimed must be run all the same. The next claim meets the outage.
+            self._bells.ring_again(kind)
+        else:
+            if rest is not None:
+                self._bells.rest(kind, _delay(rate, rest))
+
+    async def _search(self, kind: Kind, limit: int, room: int, *, left: Sequence[str]) -> list[Claimed]:
+        """Claim tasks that wait in no group."""
+        search = self._storage.search_calls if kind == "calls" else self._storage.search_timers
+        found = await search(
+            self._name,
+            limit,
+            worker_id=self._bells.worker_id,
+            lease=new_lease(),
+            room=room,
+            left=left,
+            rates=self._rates,
+        )
+        if kind == "calls":
+            self._groups_first = bool(found)
+        return found
+
+    async def _search_requests(self, limit: int, room: int, left: Sequence[str]) -> list[Claimed]:
+        found: list[Claimed] = []
+        # A claim in groups leaves nothing to others: while there are such functions, it is left to others.
+        in_groups = self.in_groups and not left
+        goes_first = in_groups and self._groups_first and self._rates.all is not None
+        if goes_first:
+            await self._add_from_groups(found, limit, room)
+        if len(found) < limit and (free := room - _size(found)) > 0:
+            try:
+                found += await self._search("calls", limit - len(found), free, left=left)
+            except ProgressorError:
+                # What was claimed before is run. If it is still so, the next claim fails.
+                if not found:
+                    raise
+                self._bells.ring_again("calls")
+        if in_groups and not goes_first and len(found) < limit and (free := room - _size(found)) > 0:
+            await self._add_from_groups(found, limit, free)
         return found
 
     async def next_of(self, process_no: int) -> Claimed | None:
@@ -90,13 +164,16 @@ class Claims:
         if task_id is None:
             return await self._longest_in_groups() if self.in_groups else None
         ref = TaskRef(self._name, process_no, task_id)
-        return await self._storage.capture_task(ref, worker_id=self._worker_id, lease=new_lease())
+        return await self._storage.capture_task(
+            ref, worker_id=self._bells.worker_id, lease=new_lease(), rates=self._rates
+        )
 
     async def _longest_in_groups(self) -> Claimed | None:
         """Claim one task that waits for room, in a whole turn; None if there is none."""
         turn, found = GroupTurn(self._turn.after), list[Claimed]()
-        while not found and not turn.is_over:
-            await self._search_groups(turn, found, 1, ROOM)
+        rests = False
+        while not (found or rests or turn.is_over):
+            rests = await self._search_groups(turn, found, 1, ROOM)
         return found[0] if found else None
 
     async def _add_from_groups(self, found: list[Claimed], limit: int, room: int) -> None:
@@ -106,23 +183,31 @@ class Claims:
             # What was claimed before is run. If it is still so, the next claim fails.
             if not found:
                 raise
-            self._ring("calls")
+            self._bells.ring_again("calls")
         if not self._turn.is_over:
-            self._ring("calls")
+            self._bells.ring_again("calls")
 
-    async def _search_groups(self, turn: GroupTurn, found: list[Claimed], limit: int, room: int) -> None:
-        """Claim tasks that wait for room: in the next groups of the turn, and where steps have ended."""
+    async def _search_groups(self, turn: GroupTurn, found: list[Claimed], limit: int, room: int) -> bool:
+        """Claim tasks that wait for room: in the next groups of the turn, and where steps have ended.
+
+        Return whether fewer were claimed than there seemed to be: the rate of the namespace admits no more.
+        """
         reaches_end = True
         while reaches_end and not turn.is_over:
-            groups, last = await self._storage.groups_with_room(self._name, after=turn.after)
+            groups, last, rest = await self._storage.groups_with_room(
+                self._name, after=turn.after, rates=self._rates
+            )
+            if rest is not None and self._rates.group is not None:
+                self._bells.expect(_delay(self._rates.group, rest))
             # Each gives a task: no more of them are locked than there are slots for.
             asked = groups[: limit - len(found)]
             more = await self._claim_in(asked, limit - len(found), room)
             found += more
             room -= sum(held.size for held in more)
-            if more and (len(found) >= limit or room <= 0):
-                turn.broke_off(max(held.process.group_no or 0 for held in more))
-                return
+            rests = self._rates.all is not None and len(more) < len(asked)
+            if rests or (more and (len(found) >= limit or room <= 0)):
+                turn.broke_off(max((held.process.group_no or 0 for held in more), default=turn.after))
+                return rests
             last = asked[-1] if len(asked) < len(groups) else last
             turn.went(last)
             reaches_end = last is None
@@ -132,12 +217,19 @@ class Claims:
             found += more
             if len(found) < limit and sum(held.size for held in more) < room:
                 turn.took(left)
+        return False
 
     async def _claim_in(self, groups: Sequence[int], limit: int, room: int) -> list[Claimed]:
         if not groups:
             return []
         return await self._storage.search_groups(
-            self._name, limit, groups=groups, worker_id=self._worker_id, lease=new_lease(), room=room
+            self._name,
+            limit,
+            groups=groups,
+            worker_id=self._bells.worker_id,
+            lease=new_lease(),
+            room=room,
+            rates=self._rates,
         )
 
     async def _release(self) -> None:
@@ -152,6 +244,15 @@ class Claims:
         if released or self.in_groups:
             # Requests may be among them.
             self._turn.begin()
-            self._ring("calls")
+            self._bells.ring_again("calls")
         if released == _MOST_RELEASED:
-            self._ring("timers")
+            self._bells.ring_again("timers")
+
+
+def _delay(rate: Rate, rest: timedelta) -> timedelta:
+    """Return how long to wait for what a rate lets begin next, in `rest`."""
+    return max(min(rest, rate.interval), min(_REST, rate.interval * (rate.burst // 2)))
+
+
+def _size(found: Sequence[Claimed]) -> int:
+    return sum(held.size for held in found)

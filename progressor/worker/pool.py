@@ -25,7 +25,7 @@ from progressor.handlers.running.waits import call_in
 from progressor.loggers import Logger
 from progressor.model import Decision, Task
 from progressor.outages import Outage, OutageLines, cause_of
-from progressor.storage import KINDS, ROOM, Claimed, Finished, Kind, Request, Storage
+from progressor.storage import ROOM, Claimed, Finished, Kind, Request, Storage
 from progressor.supervision import Background, end_all, expect, report, watched
 from progressor.worker.alarm import Alarm
 from progressor.worker.claims import Claims
@@ -73,9 +73,8 @@ class Pool:
         self._alarm = Alarm()
         # The task with which each chain began: `_give_up` logs its process.
         self._chains: dict[StepTask[object], Claimed] = {}
-        self._claims = Claims(
-            namespace, storage, worker.foreign, worker_id=worker_id, ring=self._ring_again
-        )
+        self._rests_until = 0.0
+        self._claims = Claims(namespace, storage, worker.foreign, self)
         self._background = Background(namespace=namespace.name)
         self._outage = Outage(log, _LINES, namespace=namespace.name)
         self.drained = asyncio.Event()
@@ -111,9 +110,9 @@ class Pool:
         """Have the claims look for work of this kind."""
         if kind == "calls":
             self._claims.look_around()
-        self._ring_again(kind)
+        self.ring_again(kind)
 
-    def _ring_again(self, kind: Kind) -> None:
+    def ring_again(self, kind: Kind) -> None:
         """Have the claims go on where they were."""
         self._rung.add(kind)
         self._bell.set()
@@ -123,8 +122,16 @@ class Pool:
         if self._alarm.set(asyncio.get_running_loop().time(), delay.total_seconds()):
             self._bell.set()
 
+    def rest(self, kind: Kind, delay: timedelta) -> None:
+        """Have nothing claimed before `delay`, then tasks of this kind: a rate lets none begin before."""
+        self._rung.add(kind)
+        self._rests_until = asyncio.get_running_loop().time() + delay.total_seconds()
+
     def reserve(self) -> bool:
         """Take a slot for a request made in this OS process; return False if it may have none."""
+        if self.namespace.rates.all is not None:
+            # Claims hold the rate.
+            return False
         # While tasks are known to wait, an eighth of the slots is kept for them: requests made in this OS
         # process must not starve the timers.
         kept = max(1, self.size // 8) if self._rung else 0
@@ -286,6 +293,8 @@ class Pool:
             # In a group others wait for the room of this chain, here or elsewhere.
             others_wait = others_wait or self._claims.in_groups
             slot.goes_on = self.is_open and not (others_wait and steps >= MAX_CHAIN)
+            # By a rate each step is claimed.
+            slot.goes_on = slot.goes_on and not self.namespace.rates.any
             held = await self._run_step(held, slot, begun)
             begun = None
 
@@ -327,7 +336,10 @@ class Pool:
         return self._poll_interval * random.uniform(0.8, 1.2)  # noqa: S311 - jitter
 
     async def _wait_for_ring(self, next_poll: float) -> None:
-        delay = self._alarm.next(next_poll) - asyncio.get_running_loop().time()
+        now = asyncio.get_running_loop().time()
+        if self._rung and self._rests_until > now:
+            next_poll = min(next_poll, self._rests_until)
+        delay = self._alarm.next(next_poll) - now
         if delay > 0 and not self._bell.is_set():
             handle = asyncio.get_running_loop().call_later(delay, self._bell.set)
             await self._bell.wait()
@@ -337,9 +349,10 @@ class Pool:
     async def _claim_once(self) -> None:
         # Calls before timers. A claim takes seven eighths of the slots, or half of the last; others are
         # for requests made in this OS process. It takes so many because each claim is a transaction.
-        for kind in KINDS:
+        for kind in self._claims.kinds():
             room = self._room() if kind in self._rung and self.free > 0 else 0
-            if room <= 0 or not self.is_open:
+            rests = asyncio.get_running_loop().time() < self._rests_until
+            if room <= 0 or rests or not self.is_open:
                 continue
             slots = max((self.free + 1) // 2, self.free - self.size // 8)
             self._rung.discard(kind)
@@ -354,7 +367,7 @@ class Pool:
             finally:
                 self.release(slots - len(found))
             if len(found) == slots or sum(held.size for held in found) >= room:
-                self._ring_again(kind)
+                self.ring_again(kind)
             for held in found:
                 self.run(held)
 

@@ -17,7 +17,7 @@ from progressor.deployment.http_settings import HttpSettings
 from progressor.deployment.settings import Settings
 from progressor.errors import InvalidRequest
 from progressor.http.server.auth.authenticator import AccessOptions
-from progressor.http.server.auth.rate_limit import Rate
+from progressor.http.server.auth.rate_limit import CallerRate
 from progressor.http.server.options import HttpOptions
 from progressor.rights import Rights, Scope
 
@@ -133,9 +133,9 @@ def test_certificates() -> None:
 
 def test_a_rate() -> None:
     """Its burst is that of two seconds, and one at least."""
-    assert access(http_rate=5).rate == Rate(5.0, 10)
-    assert access(http_rate=0.1).rate == Rate(0.1, 1)
-    assert access(http_rate=5, http_burst=3).rate == Rate(5.0, 3)
+    assert access(http_rate=5).rate == CallerRate(5.0, 10)
+    assert access(http_rate=0.1).rate == CallerRate(0.1, 1)
+    assert access(http_rate=5, http_burst=3).rate == CallerRate(5.0, 3)
 
 
 def test_how_long_a_token_is_kept_and_who_needs_none() -> None:

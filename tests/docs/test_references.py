@@ -27,7 +27,7 @@ from tests.docs.pages import marked, read
 PUBLIC = """
     App Lifespan Middleware CallNext StepView LifespanFailed
     Engine Namespace Handler Process Task TaskType TaskStatus ProcessStatus Event HistoryRange Intent
-    Cron RRule Monthly Each
+    Cron RRule Monthly Each Rate
     Timer TimerStatus SetTimer UnsetTimer Remove Message Reject NonRetryable RetryPolicy Codec
     Client SyncClient ProcessHandle TraceEntry Page Health Receipt Published KnownNamespace KnownWorker
     KnownGroup NamespaceStatus WaitingRequests Mailbox FailureGroup

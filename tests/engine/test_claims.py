@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import timedelta
 from typing import Any
 
 import pytest
 
-from progressor import Namespace
+from progressor import Namespace, Rate
 from progressor.errors import StorageUnavailable
+from progressor.storage import Kind
 from progressor.storage.steps.held import GroupsWithRoom
 from progressor.worker.claims import Claims
 from progressor.worker.group_turn import GroupTurn
@@ -64,7 +66,7 @@ class Groups:
     async def groups(self, _namespace: str, *, limit: int) -> list[Task]:
         return [Task(number, 1) for number in self.waiting][:limit]
 
-    async def groups_with_room(self, _namespace: str, *, after: int = 0) -> GroupsWithRoom:
+    async def groups_with_room(self, _namespace: str, *, after: int = 0, **_: Any) -> GroupsWithRoom:
         if self.fails:
             raise StorageUnavailable("an outage")
         self.looks.append(after)
@@ -86,17 +88,35 @@ class Groups:
 
 
 class Case:
-    """Claims in such groups, and whether they have rung for the next one."""
+    """Claims in such groups, and how they have rung for the next one."""
 
-    def __init__(self, waiting: dict[int, int], *, limited: bool = True, **more: Any) -> None:
-        self.storage: Any = Groups(waiting, **more)
+    worker_id = 1
+
+    def __init__(
+        self,
+        waiting: dict[int, int],
+        *,
+        limited: bool = True,
+        storage: type[Groups] = Groups,
+        options: dict[str, Any] | None = None,
+        **more: Any,
+    ) -> None:
+        self.storage: Any = storage(waiting, **more)
         self.rung = False
-        options: dict[str, Any] = {"group": str, "group_limit": 9} if limited else {}
+        self.rests: list[tuple[Kind, timedelta]] = []
+        self.alarms: list[timedelta] = []
+        options = options or ({"group": str, "group_limit": 9} if limited else {})
         namespace: Namespace[Any] = Namespace(NS, **options)
-        self.claims = Claims(namespace, self.storage, self.storage, worker_id=1, ring=self._ring)
+        self.claims = Claims(namespace, self.storage, self.storage, self)
 
-    def _ring(self, _kind: str) -> None:
+    def ring_again(self, _kind: Kind) -> None:
         self.rung = True
+
+    def rest(self, kind: Kind, delay: timedelta) -> None:
+        self.rests.append((kind, delay))
+
+    def expect(self, delay: timedelta) -> None:
+        self.alarms.append(delay)
 
     async def claim(self, limit: int = 9, room: int = 100) -> list[int]:
         """The groups of what one claim takes."""
@@ -253,3 +273,132 @@ async def test_what_was_claimed_before_an_outage_is_run() -> None:
         await case.claim()
     case.storage.fails = False
     assert await case.claim() == [1, 2]
+
+
+class Rated(Groups):
+    """Storage of a namespace whose rate admits `admits` more tasks; `pause` is what it and a look say."""
+
+    def __init__(
+        self, waiting: dict[int, int], *, requests: int = 0, timers: int = 0, admits: int = 0
+    ) -> None:
+        super().__init__(waiting)
+        self.left_of: dict[Kind, int] = {"calls": requests, "timers": timers}
+        self.admits = admits
+        self.pause: timedelta | None = None
+
+    def _taken(self, count: int) -> int:
+        taken = min(count, self.admits)
+        self.admits -= taken
+        return taken
+
+    def _search(self, kind: Kind, limit: int) -> list[Task]:
+        taken = self._taken(min(limit, self.left_of[kind]))
+        self.left_of[kind] -= taken
+        return [Task(0, 1)] * taken
+
+    async def search_calls(self, _namespace: str, limit: int, **_: Any) -> list[Task]:
+        return self._search("calls", limit)
+
+    async def search_timers(self, _namespace: str, limit: int, **_: Any) -> list[Task]:
+        return self._search("timers", limit)
+
+    async def search_groups(
+        self, namespace: str, limit: int, *, groups: Sequence[int], **_: Any
+    ) -> list[Task]:
+        wanted = min(limit, sum(self.waiting[number] for number in groups))
+        return await super().search_groups(namespace, self._taken(wanted), groups=groups)
+
+    async def groups_with_room(self, namespace: str, *, after: int = 0, **_: Any) -> GroupsWithRoom:
+        return (await super().groups_with_room(namespace, after=after))._replace(rest=self.pause)
+
+    async def rests(self, _namespace: str) -> timedelta | None:
+        if self.fails:
+            raise StorageUnavailable("an outage")
+        return self.pause
+
+
+TEN_A_SECOND = Rate(10, per=timedelta(seconds=1))
+
+
+def rated(waiting: dict[int, int], rate: Rate = TEN_A_SECOND, **more: Any) -> Case:
+    grouped = {"group": str, "group_limit": 9} if waiting else {}
+    return Case(waiting, storage=Rated, options={"rate": rate, **grouped}, **more)
+
+
+async def test_a_pool_rests_until_the_rate_admits_more() -> None:
+    """If it found less than it has slots for; not beyond an interval, whatever the tables say."""
+    case = rated({}, requests=9, admits=4)
+    case.storage.pause = timedelta(milliseconds=70)
+    assert len(await case.claim(4)) == 4
+    assert case.rests == []
+    assert await case.claim(4) == []
+    case.storage.pause = timedelta(days=1)
+    await case.claims.search("timers", 4, 100)
+    assert case.rests == [("calls", timedelta(milliseconds=70)), ("timers", TEN_A_SECOND.interval)]
+    case.storage.pause = None
+    await case.claim(4)
+    assert len(case.rests) == 2
+
+
+@pytest.mark.parametrize(("burst", "delay"), [(1000, 10_000), (8, 4_000), (1, 300)])
+async def test_at_a_high_rate_it_rests_for_several(burst: int, delay: int) -> None:
+    """As long as half of the burst bears it."""
+    case = rated({}, Rate(1000, per=timedelta(seconds=1), burst=burst))
+    case.storage.pause = timedelta(microseconds=300)
+    await case.claim(4)
+    assert case.rests == [("calls", timedelta(microseconds=delay))]
+
+
+async def test_an_outage_behind_a_claim_loses_nothing() -> None:
+    """What it has taken is run; the next claim meets it."""
+    case = rated({}, requests=2, admits=9)
+    case.storage.fails = True
+    assert len(await case.claim(4)) == 2
+    assert case.rung
+
+
+async def test_requests_and_timers_take_turns_by_a_rate() -> None:
+    """Those who got nothing last go first."""
+    case = rated({}, requests=9, timers=9)
+    took: list[Kind] = []
+    for _ in range(4):
+        case.storage.admits = 1
+        took += [kind for kind in case.claims.kinds() if await case.claims.search(kind, 4, 100)]
+    assert took == ["calls", "timers", "calls", "timers"]
+    without = Case({}, limited=False)
+    without.storage.calls = [Task(0, 1)]
+    await without.claim(1)
+    assert without.claims.kinds() == ("calls", "timers")
+
+
+async def test_groups_and_others_take_turns_by_a_rate() -> None:
+    """As do the groups among themselves: where the rate has ended a claim, the next one goes on."""
+    case = rated({1: 9, 2: 9, 3: 9}, requests=9)
+    took: list[int] = []
+    for _ in range(8):
+        case.storage.admits = 1
+        took += await case.claim(4)
+    assert took == [0, 1, 0, 2, 0, 3, 0, 1]
+
+
+async def test_what_a_rate_leaves_in_groups_is_looked_at_again() -> None:
+    """A turn that the rate ends is not over, and no search of one task goes on for ever."""
+    case = rated({1: 1, 2: 1})
+    assert await case.claim() == []
+    assert case.rung
+    assert await case.claims.next_of(7) is None
+    case.storage.admits = 2
+    assert await case.claim() == [1, 2]
+
+
+async def test_a_group_that_rests_rings_when_it_may_go_on() -> None:
+    """The namespace does not rest meanwhile; where a step has ended, the next turn tells for how long."""
+    options = {"group": str, "group_rate": TEN_A_SECOND}
+    case = Case({1: 0, 2: 0}, storage=Rated, options=options)
+    case.storage.pause = timedelta(milliseconds=90)
+    await case.claim_all()
+    assert (set(case.alarms), case.rests) == ({timedelta(milliseconds=90)}, [])
+    looks = len(case.storage.looks)
+    case.claims.leave(1)
+    await case.claim()
+    assert len(case.storage.looks) > looks

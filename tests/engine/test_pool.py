@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from progressor import Namespace, supervision
+from progressor import Namespace, Rate, supervision
 from progressor.handlers.running.threads import NoThread
 from progressor.loggers import message_of
 from progressor.storage.operations import Storage
@@ -85,11 +85,11 @@ async def make(
 ) -> AsyncIterator[Callable[[int], Pool]]:
     pools: list[Pool] = []
 
-    def make(size: int) -> Pool:
+    def make(size: int, **options: Any) -> Pool:
         worker: Any = steps
         worker.connections = NoConnections()
         worker.foreign = NO_FOREIGN
-        namespace = Namespace(NS, concurrency=size)
+        namespace = Namespace(NS, concurrency=size, **options)
         pool = Pool(namespace, storage, worker, worker_id=WORKER, budget=budget, poll_interval=HOUR)
         pools.append(pool)
         pool.start()
@@ -115,6 +115,25 @@ async def test_a_slot_is_reserved_and_released(make: Callable[[int], Pool]) -> N
     pool.release()
     assert (pool.free, pool.reserve(), pool.free) == (1, True, 0)
     pool.release(2)
+
+
+async def test_by_a_rate_no_slot_is_reserved_and_each_step_is_claimed(
+    make: Callable[..., Pool], storage: Storage, tables: Tables, steps: Steps
+) -> None:
+    """What the rate does not admit stays where it is, and costs no look while the pool rests."""
+    tables.set_namespace(NS)
+    steps.gate.set()
+    await inits(storage, 3)
+    pool = make(4, rate=Rate(1, per=HOUR, burst=2))
+    assert not pool.reserve()
+    await eventually(lambda: pool.busy == 0 and pool._rests_until > 0, "it rests")
+    assert steps.begun == ["p0", "p1"]
+    assert steps.kept == [False, False]
+    looks: list[int] = []
+    pool._claims.search = lambda *_: looks.append(1)  # type: ignore[method-assign, assignment, return-value]
+    pool.ring("calls")
+    await eventually(lambda: not pool._bell.is_set(), "the ring is heard")
+    assert looks == []
 
 
 async def test_a_share_is_kept_for_what_waits(make: Callable[[int], Pool]) -> None:

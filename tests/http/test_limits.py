@@ -19,7 +19,7 @@ from progressor.http.server.auth import rate_limit
 from progressor.http.server.auth.authenticator import AccessOptions, Authenticator
 from progressor.http.server.auth.client_certificates import Certificates, networks
 from progressor.http.server.auth.oidc import Provider
-from progressor.http.server.auth.rate_limit import Rate, RateLimit
+from progressor.http.server.auth.rate_limit import CallerRate, RateLimit
 from progressor.http.server.options import HttpOptions
 from progressor.rights import Rights, Scope
 from tests.acceptance.support import Gate
@@ -194,7 +194,7 @@ async def test_a_problem_shows_a_few_of_many_faults(serve: Serve) -> None:
 
 async def test_a_caller_that_asks_too_often(client: Client, stack: AsyncExitStack, clock: Clock) -> None:
     """It is told how often it may, on every answer; others have a bucket of their own."""
-    access = Authenticator(client.tokens, AccessOptions(rate=Rate(2.0, 3)))
+    access = Authenticator(client.tokens, AccessOptions(rate=CallerRate(2.0, 3)))
     api = await stack.enter_async_context(asking(make_app(client, access=access)))
     rights: dict[str, Any] = {"scopes": ["all"], "namespaces": ["*"], "lifetime": None}
     one, two = [(await client.tokens.create("x", **rights)).bearer.text for _ in range(2)]
@@ -218,7 +218,7 @@ async def test_a_caller_that_asks_too_often(client: Client, stack: AsyncExitStac
 
 def test_a_bucket_is_full_after_a_while(clock: Clock) -> None:
     """And never fuller."""
-    buckets = RateLimit(Rate(1.0, 2))
+    buckets = RateLimit(CallerRate(1.0, 2))
     assert [buckets.take("a").left for _ in range(3)] == [1, 0, -1]
     clock.at += 100
     assert [buckets.take("a").left for _ in range(3)] == [1, 0, -1]

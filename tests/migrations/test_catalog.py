@@ -31,7 +31,7 @@ LANDED = {
     "0011_named_timers.py": "9f20e28deea15a8f7c2a351094936a03ba48a4280bcc2834779b041acfad06dc",
     "0012_expiry_and_priority.py": "6b4645a4bf043da65be327435ad747ded88cdb43cbeb0b1aa224875e0614c0ca",
     "0013_outbox.py": "901805ba9a7c1e7609a249f4b456e171a8ac6d730c1638e4ff0476208c88ef13",
-    "0014_limits.py": "f9cdfd89f0c56dfed8f1e031c2cde9e76491dbf6d64155abc14980cc8747b142",
+    "0014_limits.py": "61fcf55458311f49e82410a0d1f017cd61835011ffe1b89e76c60477f12a40c1",
 }
 LISTED = ROOT / "progressor" / "storage" / "catalog.txt"
 

@@ -16,10 +16,12 @@ import psycopg
 import pytest
 from psycopg import pq
 
+from progressor.config import Rate, Rates
 from progressor.messages.message import Message
 from progressor.model import Decision, Event, ProcessStatus
 from progressor.storage.operations import Storage
 from progressor.storage.outbox import Outbox
+from progressor.storage.params import rate_params
 from progressor.storage.postgres.arrays import bigints
 from progressor.storage.postgres.pipeline import Session, _encode, numbered
 from progressor.storage.postgres.pool import SessionPool
@@ -93,6 +95,8 @@ OTHER_STATEMENTS = {
     "lock_processes",
     # Of groups alone.
     *("lock_groups", "make_groups", "set_group_limit"),
+    # Of rates alone.
+    *("make_rate", "lock_rate", "rests"),
     "catalog",
 }
 BIG = {
@@ -187,6 +191,13 @@ OTHERS = {
     ("next_message", "outbox"): "due <=",
     # Up to a bound, in the order in which they are due.
     ("waiting_messages", "outbox"): "",
+}
+
+# By a rate they read what they read without one.
+OTHERS |= {
+    (f"{name}_rated", table): condition
+    for (name, table), condition in OTHERS.items()
+    if f"{name}_rated" in STATEMENTS
 }
 
 # And by this index alone: others have the same column, and all rows that are not wanted.
@@ -285,6 +296,10 @@ FROM generate_series(2, %(rows)s, 2) AS n;
 
 SELECT setval('tasks_task_id_seq', 100 * %(rows)s);
 """
+
+
+RATES = Rates(all=Rate(5, per=SECOND), group=Rate(3, per=SECOND))
+ADMITTED = {name: str(value) for name, value in rate_params(RATES).items()}
 
 
 def fill(tables: Tables, rows: LiteralString = _MANY) -> None:
@@ -399,6 +414,7 @@ async def tour(dsn: str) -> None:
     await storage.ripen(NS, limit=10, now=T0)
     await storage.holds(NS)
     await in_groups(storage)
+    await by_rates(storage)
     await storage.retire(NS, lease_age=SECOND)
     await storage.status()
     await storage.waiting(NS)
@@ -422,6 +438,9 @@ async def tour(dsn: str) -> None:
         await session.transact(
             {"take_groups": {**mine, "namespace": NS, "group_no": bigints([1]), "limit": 10}}
         )
+        rated = {**mine, **rate_params(RATES), "namespace": NS}
+        await session.transact({"take_unseen_rated": {**rated, "task_id": 1}})
+        await session.transact({"take_groups_rated": {**rated, "group_no": bigints([1]), "limit": 10}})
         await session.transact({"retire": {"name": "nobody.knows", "lease_age": SECOND}})
     # A policy that retries, for what the collector then sends.
     await storage.register_namespace(NS, options={"on_zombie": "retry"}, schemas={})
@@ -456,6 +475,19 @@ async def in_groups(storage: Storage) -> None:
     await storage.set_group_limit(NS, "acme", 3)
     await storage.groups(NS)
     await storage.remove(NS, "p15")
+
+
+async def by_rates(storage: Storage) -> None:
+    """Claims of all kinds in a namespace with rates."""
+    mine = {"worker_id": WORKER, "lease": 6, "rates": RATES, "now": T0}
+    await storage.search_calls(NS, 10, **mine)  # type: ignore[arg-type]
+    await storage.search_calls(NS, 10, left=["call new"], **mine)  # type: ignore[arg-type]
+    await storage.search_timers(NS, 10, **mine)  # type: ignore[arg-type]
+    await storage.search_timers(NS, 10, left=["timeout new"], **mine)  # type: ignore[arg-type]
+    await storage.capture_task(TaskRef(NS, 1, 1), **mine)  # type: ignore[arg-type]
+    await storage.groups_with_room(NS, rates=RATES, now=T0)
+    await storage.search_groups(NS, 10, groups=[1], **mine)  # type: ignore[arg-type]
+    await storage.rests(NS, now=T0)
 
 
 async def bulks(storage: Storage) -> None:
@@ -590,7 +622,7 @@ async def hot(dsn: str, sent: dict[str, Params], tables: Tables) -> dict[str, Pa
     await tour(dsn)
     tables.execute(
         "TRUNCATE processes, removed_processes, kept_answers, tasks, running, schedule, events, outbox, "
-        "namespaces, groups"
+        "namespaces, groups, rates"
     )
     return {name: params for name, params in sent.items() if name not in OTHER_STATEMENTS}
 
@@ -795,6 +827,8 @@ BESIDE_FULL_GROUPS: dict[str, tuple[dict[str, str], int, int]] = {
     "ripen": ({"limit": "10"}, 1, 1),
     "queue_timers": ({"limit": "10"}, 10, 10),
     "backlog": ({"most": "10", "after": "0"}, 12, 1010),
+    "groups_with_room_rated": ({"after": "0", "groups": "32", **ADMITTED}, 6, 70),
+    "search_groups_rated": ({"group_no": "{groups}", "limit": "10", **ADMITTED}, 8, 8),
 }
 
 
@@ -819,6 +853,25 @@ async def test_cost_of_a_claim_beside_full_groups(
     read, buffers = await measured(dsn, name, hot[name], values)
     assert max(read) <= most[filled is _HELD_BY_MANY]
     assert buffers <= (12_000 if name == "backlog" and filled is _HELD_BY_MANY else 500)
+
+
+@pytest.mark.parametrize("begun", [0, 2, 5])
+@pytest.mark.parametrize("name", ["search_calls_rated", "search_timers_rated"])
+@pytest.mark.parametrize("analyzed", [False, True], ids=["new", "analyzed"])
+async def test_cost_of_a_claim_by_a_rate(
+    dsn: str, hot: dict[str, Params], tables: Tables, name: str, analyzed: bool, begun: int
+) -> None:
+    """It reads as many tasks as its rate admits, of however many wait: none once all of it is used."""
+    fill(tables)
+    tables.execute(
+        "INSERT INTO rates SELECT namespace_no, %s FROM namespaces", T0 + (begun - 4) * SECOND / 5
+    )
+    if analyzed:
+        tables.execute("ANALYZE")
+    values = {"namespace": f"'{NS}'", "worker_id": "1", "lease": "1", "limit": "100", "now": f"'{T0}'"}
+    read, buffers = await measured(dsn, name, hot[name], {**values, **ADMITTED})
+    assert max(read) == 5 - begun
+    assert buffers <= 300
 
 
 # What each may read of a table, and how many pages in all.

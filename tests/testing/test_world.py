@@ -18,6 +18,7 @@ from progressor import (
     Monthly,
     Namespace,
     Process,
+    Rate,
     RetryPolicy,
     TaskStatus,
 )
@@ -441,3 +442,41 @@ async def test_a_message_that_nobody_takes_ends_after_a_day(dsn: str, tables: Ta
         await world.advance(2 * DAY)
         assert tables.execute("SELECT n FROM outbox") == []
         assert world.now == START + 2 * DAY
+
+
+@pytest.mark.parametrize("of_group", [False, True], ids=["all", "group"])
+async def test_what_a_rate_does_not_admit_begins_when_it_does(dsn: str, of_group: bool) -> None:
+    """At its exact time, however far that is; requests and timers alike."""
+    rate = Rate(1, per=DAY, burst=2)
+    limits: dict[str, Any] = {"group": lambda _: "acme", "group_rate": rate} if of_group else {"rate": rate}
+    namespace, noted = diary(**limits)
+    async with World(dsn, [namespace], now=START) as world:
+        await world.client.start("diary", "p", [30.0])
+        for _ in range(2):
+            await world.client.notify("diary", "p", "tell")
+        await world.settle()
+        await world.advance(timedelta(minutes=1))
+        assert noted == []
+        await world.advance(timedelta(days=1))
+        trace = await world.client.trace("diary", "p")
+        began = [None if each.running_time is None else each.running_time - START for each in trace]
+        assert sorted(each for each in began if each is not None) == [timedelta(0), timedelta(0), DAY]
+        await world.advance(timedelta(days=2))
+        assert [moment for _, moment in noted] == [START + 2 * DAY]
+        trace = await world.client.trace("diary", "p")
+        assert [each.running_time for each in trace].count(None) == 0
+
+
+async def test_a_world_is_quiet_while_a_rate_lets_it_rest(dsn: str) -> None:
+    """A call that waits for it is answered by an advance, each at its own time."""
+    namespace, _ = diary(rate=Rate(2, per=timedelta(seconds=1), burst=1))
+    async with World(dsn, [namespace], now=START) as world:
+        await world.client.start("diary", "p", [9.0])
+        calls = [asyncio.create_task(world.client.call("diary", "p", "tell")) for _ in range(3)]
+        await world.settle()
+        assert not any(each.done() for each in calls)
+        await world.advance(timedelta(seconds=1))
+        assert [each.done() for each in calls].count(True) == 2
+        await world.advance(timedelta(seconds=1))
+        answers = sorted(map(datetime.fromisoformat, await asyncio.gather(*calls)))
+        assert answers == [START + timedelta(seconds=0.5) * n for n in (1, 2, 3)]

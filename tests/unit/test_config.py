@@ -6,8 +6,10 @@ from typing import Any
 import pytest
 
 from progressor import Client
-from progressor.config import ConnectionOptions, EngineOptions, NamespaceOptions, RetryPolicy
+from progressor.config import ConnectionOptions, EngineOptions, NamespaceOptions, Rate, RetryPolicy
 from progressor.errors import InvalidRequest
+
+SECOND = timedelta(seconds=1)
 
 
 @pytest.mark.parametrize(
@@ -55,6 +57,43 @@ def test_namespace_options_name_the_wrong_field(field: str, value: Any) -> None:
     with pytest.raises(InvalidRequest, match=rf"^NamespaceOptions\.{field}") as caught:
         NamespaceOptions(**{field: value})
     assert str(caught.value.field).startswith(field)
+
+
+@pytest.mark.parametrize(
+    ("values", "field"),
+    [
+        ({"limit": 0, "per": SECOND}, "limit"),
+        ({"limit": 1_000_001, "per": SECOND}, "limit"),
+        ({"limit": "many", "per": SECOND}, "limit"),
+        ({"limit": 1, "per": timedelta(0)}, "per"),
+        ({"limit": 1, "per": -SECOND}, "per"),
+        ({"limit": 1, "per": timedelta.max}, "per"),
+        ({"limit": 1, "per": "often"}, "per"),
+        ({"limit": 1, "per": SECOND, "burst": 0}, "burst"),
+        ({"limit": 1, "per": SECOND, "burst": 2**62}, "burst"),
+        ({"limit": 100_001, "per": SECOND}, "options"),
+        ({"limit": 1, "per": timedelta(days=31), "burst": 118}, "options"),
+    ],
+)
+def test_a_rate_names_the_wrong_field(values: dict[str, Any], field: str) -> None:
+    """A rate that nobody could keep is refused."""
+    with pytest.raises(InvalidRequest, match=rf"^Rate\.{field}: ") as caught:
+        Rate(**values)
+    assert caught.value.field == field
+
+
+def test_a_rate_as_it_is_stored() -> None:
+    """As JSON, and back; with the burst that it has if none is given."""
+    options = NamespaceOptions(rate=Rate(100, per=timedelta(milliseconds=500)), group_rate=None)
+    assert options.model_dump(mode="json")["rate"] == {"limit": 100, "per": "PT0.5S", "burst": 100}
+    assert NamespaceOptions.model_validate_json(options.model_dump_json()) == options
+
+
+def test_the_interval_of_a_rate() -> None:
+    """Whole microseconds, and never too few of them."""
+    assert Rate(100, per=SECOND).interval == timedelta(milliseconds=10)
+    assert Rate(7, per=SECOND).interval == timedelta(microseconds=142_858)
+    assert Rate(1, per=timedelta(days=31)).interval == timedelta(days=31)
 
 
 MEASURES = [

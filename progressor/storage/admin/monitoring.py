@@ -42,13 +42,16 @@ class ServedNamespaces(NamedTuple):
 class Backlog(NamedTuple):
     """The backlog of a namespace.
 
-    `next_due` is the time until its next timer falls due, None if it has none.
+    `next_due` is the time until its next timer falls due, None if it has none; `rests` that until its rate
+    lets the next step begin, `next_room` that until a rate of groups does; None: it may begin now.
     """
 
     calls: Waiting
     timers: Waiting
     next_due: timedelta | None
     paused: bool = False
+    rests: timedelta | None = None
+    next_room: timedelta | None = None
 
 
 class Overview(Transactions):
@@ -132,13 +135,10 @@ class Overview(Transactions):
     async def backlog(self, namespace: str, *, most: int, now: datetime | None = None) -> Backlog:
         """Count the tasks that wait in a namespace, up to `most`."""
         (row,) = await self._rows("backlog", namespace=namespace, most=most, after=0, now=now)
-        next_due: datetime | None = row["next_due"]
-        return Backlog(
-            _waiting(row, "calls"),
-            _waiting(row, "timers"),
-            None if next_due is None else next_due - row["now"],
-            row["paused"],
-        )
+        moments = [row[each] for each in ("next_due", "rests_until", "next_room")]
+        due, rests, room = (None if moment is None else moment - row["now"] for moment in moments)
+        calls, timers = _waiting(row, "calls"), _waiting(row, "timers")
+        return Backlog(calls, timers, due, row["paused"], rests, room)
 
     async def oldest_snapshot(self) -> timedelta | None:
         """Return the age of the oldest transaction that holds up VACUUM.

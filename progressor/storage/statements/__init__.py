@@ -31,6 +31,10 @@ A part that stands between `-- [timers` and `-- timers]` is for steps that touch
 `STATEMENTS["fused_save_timeless"]` is sent, which is the same file without these parts; where none is of a
 process with several, `STATEMENTS["fused_save_one_timer"]` is: a part that finds nothing to do costs its
 start all the same.
+
+A part between `-- [rated` and `-- rated]` is for namespaces with a rate, and one between `-- [unrated` and
+`-- unrated]` for all others: `STATEMENTS["search_calls_rated"]` is the same file with the former parts and
+without the latter.
 """
 
 from __future__ import annotations
@@ -84,6 +88,19 @@ STATEMENTS |= {
     f"fused_save_{variant}": reduce(lambda sql, part: part.sub("", sql), parts, STATEMENTS["fused_save"])
     for variant, parts in _VARIANTS.items()
 }
+
+
+_LINE = r"^ *-- (?:\[{0}|{0}\])\n"
+
+
+def _with(name: str, without: str, sql: str) -> str:
+    """Return the SQL with the parts of one name as its own, and without those of another."""
+    return re.sub(_LINE.format(name), "", _marked(without).sub("", sql), flags=re.MULTILINE)
+
+
+_BOTH = {name: sql for name, sql in STATEMENTS.items() if "-- [rated\n" in sql}
+STATEMENTS |= {name: _with("unrated", "rated", sql) for name, sql in _BOTH.items()}
+STATEMENTS |= {f"{name}_rated": _with("rated", "unrated", sql) for name, sql in _BOTH.items()}
 
 
 def in_schema(sql: str, schema: str) -> str:

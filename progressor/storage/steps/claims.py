@@ -27,8 +27,9 @@ T = TypeVar("T")
 Transact = Callable[[str, Transaction], Awaitable[Results]]
 """A function that runs a transaction until PostgreSQL does it, or refuses it twice for damage."""
 
-# What locks the groups in which a claim takes tasks.
-_BEFORE = {"search_groups": ("lock_groups",)}
+# What locks the groups in which a claim takes tasks, and the rate by which it does.
+_BEFORE = dict.fromkeys(("search_groups", "take_groups"), ("lock_groups",))
+_RATE = ("make_rate", "lock_rate")
 _DUE = {
     "search_calls": "due_calls",
     "search_served_calls": "due_calls",
@@ -41,16 +42,26 @@ _MOST_PASSED_OVER, _MOST_LOGGED = 200, 1000
 _UNREAD = "claimed task cannot be read"
 
 
+def _taking(verb: str, params: Params) -> tuple[str, Transaction]:
+    """Return the statement of a claim, and that with those before it: by rates, if any concern it."""
+    before = _BEFORE.get(verb, ())
+    has_rate = params.get("rate_interval") is not None
+    if has_rate or (before and params.get("group_interval") is not None):
+        before = (*_RATE, *before) if has_rate else before
+        verb = f"{verb}_rated"
+    return verb, dict.fromkeys((*before, verb), params)
+
+
 async def claim(session: Session, again: bool, *, verb: str, params: dict[str, Any]) -> list[Row]:
     """Claim tasks and return their rows, without large values."""
-    taking = dict.fromkeys((*_BEFORE.get(verb, ()), verb), params)
+    sent, taking = _taking(verb, params)
     if not again:
-        return (await session.transact({"one_claim": params, **taking}))[verb]
+        return (await session.transact({"one_claim": params, **taking}))[sent]
     # `one_claim` waits for the first try, which may still be under way on a connection that only we lost:
     # the tasks that it claims must be found and run.
     async with session.transaction():
         results = await session.transact({"one_claim": params, "claimed": {**params, "only": None}})
-        return results["claimed"] or (await session.transact(taking))[verb]
+        return results["claimed"] or (await session.transact(taking))[sent]
 
 
 class Unread:
@@ -87,7 +98,8 @@ class Unread:
 async def claim_apart(transact: Transact, verb: str, params: Params, unread: Unread) -> list[Row]:
     """Claim tasks one by one, and read them so, after a claim that met one that cannot be read."""
     if verb in _BEFORE:
-        taking = dict.fromkeys(("one_claim", *_BEFORE[verb], "take_groups", "claimed_keys"), params)
+        _, groups = _taking("take_groups", params)
+        taking = {"one_claim": params, **groups, "claimed_keys": params}
         return await _read(transact, params, (await transact(verb, taking))["claimed_keys"], unread)
     results = await transact("claimed_keys", {"one_claim": params, "claimed_keys": params})
     # The claim may have been committed, and only its answer be unreadable.
@@ -104,7 +116,7 @@ async def claim_apart(transact: Transact, verb: str, params: Params, unread: Unr
         if len(keys) < limit:
             one = {**params, "process_no": candidate["process_no"], "task_id": candidate["task_id"]}
             # Ask for all that is claimed by now: an earlier answer may have been lost.
-            taking = {"one_claim": one, "take_unseen": one, "claimed_keys": one}
+            taking = {"one_claim": one, **_taking("take_unseen", one)[1], "claimed_keys": one}
             keys = (await transact("take_unseen", taking))["claimed_keys"]
         return ()
 

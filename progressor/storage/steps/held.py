@@ -11,9 +11,10 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import Any, NamedTuple
 
+from progressor.config import NO_RATES, Rates
 from progressor.model import Task
 from progressor.monitoring import MOST_COUNTED, KnownGroup
-from progressor.storage.params import release_columns, task_key_columns
+from progressor.storage.params import rate_params, release_columns, task_key_columns
 from progressor.storage.postgres.arrays import bigints
 from progressor.storage.postgres.pool import SessionPool
 from progressor.storage.postgres.retry import always, damage
@@ -28,10 +29,14 @@ _GROUPS = 32
 
 
 class GroupsWithRoom(NamedTuple):
-    """The groups that have room for tasks that wait; `last` is where to look on, None at the end of all."""
+    """The groups that have room for tasks that wait; `last` is where to look on, None at the end of all.
+
+    `rest` is the time until the first of those goes on that their rate lets rest; None if there is none.
+    """
 
     group_nos: Sequence[int]
     last: int | None
+    rest: timedelta | None = None
 
 
 class HeldTasks(Transactions):
@@ -78,11 +83,25 @@ class HeldTasks(Transactions):
         params = {"namespace": namespace, "limit": limit, "now": now}
         return len((await self._transact(verb, {verb: params}, patience=self._patience))[verb])
 
-    async def groups_with_room(self, namespace: str, *, after: int = 0) -> GroupsWithRoom:
+    async def groups_with_room(
+        self, namespace: str, *, after: int = 0, rates: Rates = NO_RATES, now: datetime | None = None
+    ) -> GroupsWithRoom:
         """Look at the next groups behind `after` in which tasks wait for room."""
-        rows = await self._rows("groups_with_room", namespace=namespace, after=after, groups=_GROUPS)
+        about = {"namespace": namespace, "after": after, "groups": _GROUPS}
+        if rates.group is None:
+            rows = await self._rows("groups_with_room", **about)
+        else:
+            rows = await self._rows("groups_with_room_rated", **about, **rate_params(rates), now=now)
         last = rows[-1]["group_no"] if len(rows) == _GROUPS else None
-        return GroupsWithRoom([row["group_no"] for row in rows if row["has_room"]], last)
+        rests = [row["rest"] for row in rows if row.get("rest") is not None]
+        return GroupsWithRoom(
+            [row["group_no"] for row in rows if row["has_room"]], last, min(rests, default=None)
+        )
+
+    async def rests(self, namespace: str, *, now: datetime | None = None) -> timedelta | None:
+        """Return the time until the rate of a namespace lets its next step begin; None: it may now."""
+        rows = await self._rows("rests", namespace=namespace, now=now)
+        return rows[0]["rest"] if rows else None
 
     async def room_in_groups(self, namespace: str, groups: Sequence[int]) -> Sequence[int]:
         """Return those of these groups that have room for tasks that wait there."""
@@ -98,11 +117,13 @@ class HeldTasks(Transactions):
         worker_id: int,
         lease: int,
         room: int = ROOM,
+        rates: Rates = NO_RATES,
         now: datetime | None = None,
     ) -> list[Claimed]:
         """Claim the tasks that wait longest in each of these groups, as many as it has room for."""
         params = {"namespace": namespace, "limit": limit, "group_no": bigints(groups), "now": now}
-        params |= {"worker_id": worker_id, "lease": lease}
+        # An init that is claimed here has its group.
+        params |= {"worker_id": worker_id, "lease": lease, **rate_params(rates._replace(enters=False))}
         return await self._claim("search_groups", params, room)
 
     async def groups(

@@ -19,7 +19,7 @@ from progressor.http.server.auth.jwks import is_loopback
 from progressor.http.server.auth.oidc import Oidc, Provider
 from progressor.http.server.auth.origins import AllowedHosts
 from progressor.http.server.auth.principals import Principal, unknown
-from progressor.http.server.auth.rate_limit import Rate, RateLimit
+from progressor.http.server.auth.rate_limit import CallerRate, RateLimit
 from progressor.http.server.auth.scopes import Admission
 from progressor.http.server.auth.tokens import TokenAuthenticator
 from progressor.http.server.problems import Refusal
@@ -49,7 +49,7 @@ class AccessOptions:
     certificates: Certificates | None = None
     token_kept_for: timedelta = timedelta(seconds=5)
     """The time that a token is kept in memory; a revoked one is admitted for at most so long."""
-    rate: Rate | None = None
+    rate: CallerRate | None = None
     insecure_no_auth: bool = False
     allowed_hosts: AllowedHosts = field(default_factory=AllowedHosts)
     """Hosts, beside this machine, under which callers who show nothing may ask."""

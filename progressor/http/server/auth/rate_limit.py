@@ -17,7 +17,7 @@ _MOST_CALLERS = 10_000
 _POLICY, _STANDING = "RateLimit-Policy", "RateLimit"
 
 
-class Rate(NamedTuple):
+class CallerRate(NamedTuple):
     """The rate of each caller: requests a second in the long run, and requests at once."""
 
     per_second: float
@@ -32,7 +32,7 @@ class Rate(NamedTuple):
 class RateStatus(NamedTuple):
     """The requests that a caller has left after this one; below 0, this one was too many."""
 
-    rate: Rate
+    rate: CallerRate
     left: float
 
     def check(self) -> None:
@@ -66,7 +66,7 @@ class _Bucket(NamedTuple):
 class RateLimit:
     """The buckets of the callers who asked last."""
 
-    def __init__(self, rate: Rate) -> None:
+    def __init__(self, rate: CallerRate) -> None:
         self._rate = rate
         self._buckets: OrderedDict[str, _Bucket] = OrderedDict()
 

@@ -1,7 +1,9 @@
 -- A scanner's look at one namespace: whether it is paused, a bounded count of the calls and timers that can
 -- be claimed now, how long the oldest of each has waited, and when the next timer is due. Tasks that were held
 -- until a time are counted with the timers: a claim of timers releases them. Of a group that has room, one task
--- that waits for it is counted with the calls. Reads a bounded number of rows, by indexes.
+-- that waits for it is counted with the calls. What a rate lets rest is counted too, but for groups: until when
+-- the namespace rests, and when the first group may go on, is told beside. Reads a bounded number of rows, by
+-- indexes.
 WITH RECURSIVE
 -- include waiting_groups
 
@@ -29,14 +31,39 @@ SELECT
             ORDER BY s.held_time
             LIMIT 1
         )
-    ) AS next_due
+    ) AS next_due,
+    (
+        SELECT r.next_at
+        FROM progressor.rates AS r
+        WHERE r.namespace_no = at.namespace_no AND r.next_at > at.now AND at.has_rate
+    ) AS rests_until,
+    (
+        SELECT min(g.next_at)
+        FROM (SELECT f.group_no FROM found AS f LIMIT 1000) AS f
+        CROSS JOIN LATERAL (
+            SELECT g.group_no, g.group_limit, g.next_at
+            FROM progressor.groups AS g
+            WHERE g.group_no = f.group_no
+            OFFSET 0
+        ) AS g
+        -- include room
+        WHERE room.tasks > 0 AND g.next_at > at.now AND at.groups_have_rate
+    ) AS next_room
 FROM
     (
         SELECT
             coalesce(%(now)s::timestamptz, now()) AS now,
             (
                 SELECT n.namespace_no FROM progressor.namespaces AS n WHERE n.name = %(namespace)s::text
-            ) AS namespace_no
+            ) AS namespace_no,
+            (
+                SELECT n.options ->> 'rate' IS NOT NULL
+                FROM progressor.namespaces AS n WHERE n.name = %(namespace)s::text
+            ) AS has_rate,
+            (
+                SELECT n.options ->> 'group_rate' IS NOT NULL
+                FROM progressor.namespaces AS n WHERE n.name = %(namespace)s::text
+            ) AS groups_have_rate
     ) AS at,
     LATERAL (
         SELECT count(*) AS waiting, min(c.scheduled_time) AS oldest
@@ -54,7 +81,10 @@ FROM
             SELECT oldest.held_time
             FROM (SELECT f.group_no FROM found AS f LIMIT 1000) AS f
             CROSS JOIN LATERAL (
-                SELECT g.group_no, g.group_limit FROM progressor.groups AS g WHERE g.group_no = f.group_no OFFSET 0
+                SELECT g.group_no, g.group_limit, g.next_at
+                FROM progressor.groups AS g
+                WHERE g.group_no = f.group_no
+                OFFSET 0
             ) AS g
             -- include room
             CROSS JOIN LATERAL (
@@ -64,7 +94,7 @@ FROM
                 ORDER BY s.held_time
                 LIMIT 1
             ) AS oldest
-            WHERE room.tasks > 0
+            WHERE room.tasks > 0 AND NOT (at.groups_have_rate AND coalesce(g.next_at > at.now, FALSE))
             LIMIT %(most)s::bigint
         ) AS c
     ) AS calls,

@@ -23,8 +23,14 @@ WITH due AS MATERIALIZED (
                 -- include claimable
         FOR NO KEY UPDATE OF p, s SKIP LOCKED
     ) AS d
+    -- [rated
+    -- include admitted
+    -- rated]
 ),
 
+-- [rated
+-- include charged
+-- rated]
 -- include captured
 
 -- include started_with_values

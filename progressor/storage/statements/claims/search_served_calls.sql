@@ -2,7 +2,12 @@
 -- behind many that are left, others wait until the workers that serve these have taken them.
 --
 --   looked, served              the first tasks, and those of them that are not left to others
+-- [unrated
 --   due, captured               the tasks that are claimed, locked, and written to running
+-- unrated]
+-- [rated
+--   due, charged, captured      the tasks that are claimed, locked, of the rate, and written to running
+-- rated]
 --   started, taken              their rows, and that they leave the schedule
 WITH looked AS MATERIALIZED (
     SELECT s.process_no, s.task_id
@@ -16,6 +21,9 @@ WITH looked AS MATERIALIZED (
 
 -- include due_if_served
 
+-- [rated
+-- include charged
+-- rated]
 -- include captured
 
 -- include started_with_values

@@ -20,8 +20,14 @@ WITH due AS MATERIALIZED (
         LIMIT %(limit)s::bigint
         FOR NO KEY UPDATE OF p, s SKIP LOCKED
     ) AS d
+    -- [rated
+    -- include admitted
+    -- rated]
 ),
 
+-- [rated
+-- include charged
+-- rated]
 -- include captured
 
 -- include started_with_values

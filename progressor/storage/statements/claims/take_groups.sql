@@ -1,5 +1,11 @@
 -- After a claim in groups that PostgreSQL refused because of one row: as search_groups, without reading a value
 -- of any task. Each is then read alone.
+-- [rated
+--
+--   due                         the tasks that are claimed and locked
+--   charged, charged_groups     when the rate of the namespace, and that of each group, admits the next one
+--   captured, started, taken    their rows in running, that they run, and that they leave the schedule
+-- rated]
 WITH
 -- include due_in_groups
 

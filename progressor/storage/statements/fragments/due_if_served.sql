@@ -39,4 +39,7 @@ due AS MATERIALIZED (
         LIMIT %(limit)s::bigint
         FOR NO KEY UPDATE OF p, s SKIP LOCKED
     ) AS d
+    -- [rated
+    -- include admitted
+    -- rated]
 ),
