@@ -126,16 +126,14 @@ class Pool:
         """Have nothing claimed before `delay`, then tasks of this kind: a rate lets none begin before."""
         self._rung.add(kind)
         self._rests_until = asyncio.get_running_loop().time() + delay.total_seconds()
+        self.expect(delay)
 
     def reserve(self) -> bool:
         """Take a slot for a request made in this OS process; return False if it may have none."""
-        if self.namespace.rates.all is not None:
-            # Claims hold the rate.
-            return False
-        # While tasks are known to wait, an eighth of the slots is kept for them: requests made in this OS
-        # process must not starve the timers.
+        # Claims hold a rate. While tasks are known to wait, an eighth of the slots is kept for them: requests
+        # made in this OS process must not starve the timers.
         kept = max(1, self.size // 8) if self._rung else 0
-        if self.free <= kept or not self.claims:
+        if self.free <= kept or not self.claims or self.namespace.rates.all is not None:
             return False
         self.free -= 1
         return True
@@ -289,12 +287,11 @@ class Pool:
                 await self._storage.hand_back([held.task])
                 return
             steps += 1
-            others_wait = self.free <= 0 and bool(self._rung)
             # In a group others wait for the room of this chain, here or elsewhere.
-            others_wait = others_wait or self._claims.in_groups
-            slot.goes_on = self.is_open and not (others_wait and steps >= MAX_CHAIN)
+            others_wait = self._claims.in_groups or (self.free <= 0 and bool(self._rung))
             # By a rate each step is claimed.
-            slot.goes_on = slot.goes_on and not self.namespace.rates.any
+            ends = self.namespace.rates.any or (others_wait and steps >= MAX_CHAIN)
+            slot.goes_on = self.is_open and not ends
             held = await self._run_step(held, slot, begun)
             begun = None
 
@@ -336,10 +333,7 @@ class Pool:
         return self._poll_interval * random.uniform(0.8, 1.2)  # noqa: S311 - jitter
 
     async def _wait_for_ring(self, next_poll: float) -> None:
-        now = asyncio.get_running_loop().time()
-        if self._rung and self._rests_until > now:
-            next_poll = min(next_poll, self._rests_until)
-        delay = self._alarm.next(next_poll) - now
+        delay = self._alarm.next(next_poll) - asyncio.get_running_loop().time()
         if delay > 0 and not self._bell.is_set():
             handle = asyncio.get_running_loop().call_later(delay, self._bell.set)
             await self._bell.wait()
@@ -351,8 +345,7 @@ class Pool:
         # for requests made in this OS process. It takes so many because each claim is a transaction.
         for kind in self._claims.kinds():
             room = self._room() if kind in self._rung and self.free > 0 else 0
-            rests = asyncio.get_running_loop().time() < self._rests_until
-            if room <= 0 or rests or not self.is_open:
+            if room <= 0 or not self.is_open or asyncio.get_running_loop().time() < self._rests_until:
                 continue
             slots = max((self.free + 1) // 2, self.free - self.size // 8)
             self._rung.discard(kind)

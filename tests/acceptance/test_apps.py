@@ -28,6 +28,7 @@ from progressor import (
     StorageUnavailable,
     SyncClient,
     Task,
+    engine as engine_module,
 )
 from progressor.handlers.running import threads
 from tests.acceptance.conftest import MakeClient, Options, of_a_client
@@ -190,15 +191,17 @@ async def _serve_for_ever(engine: Engine, serves: asyncio.Event) -> None:
         await asyncio.Event().wait()
 
 
-async def test_a_start_that_fails_half_way_leaves_the_lifespan(dsn: str, mode: Options) -> None:
+async def test_a_start_that_fails_half_way_leaves_the_lifespan(
+    dsn: str, mode: Options, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Whatever stops the engine after the lifespan has begun."""
     order: list[str] = []
     namespace = Namespace(NS)
 
-    def too_long() -> dict[str, Any]:
+    def too_long(_namespace: Namespace) -> dict[str, Any]:
         raise RuntimeError("no schemas today")
 
-    namespace.schemas = too_long  # type: ignore[method-assign]
+    monkeypatch.setattr(engine_module, "storable_schemas", too_long)
     with pytest.raises(RuntimeError, match="no schemas today"):
         async with Engine(dsn, App([namespace], lifespan=yields({}, order)), **mode):
             raise AssertionError("it serves")

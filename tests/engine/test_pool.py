@@ -13,7 +13,7 @@ from progressor.handlers.running.threads import NoThread
 from progressor.loggers import message_of
 from progressor.storage.operations import Storage
 from progressor.storage.values import ROOM, Claimed
-from progressor.worker import pool as pool_module
+from progressor.worker import hand_backs, pool as pool_module
 from progressor.worker.pool import MAX_CHAIN, Pool
 from progressor.worker.result_budget import NoRoom, ResultBudget
 from progressor.worker.slot import Slot
@@ -388,9 +388,16 @@ async def test_stop_waits_for_what_the_last_claim_brings(
 
 @pytest.mark.parametrize("lack", [NoThread("can't start new thread"), NoRoom()], ids=type)
 async def test_what_could_not_begin_goes_back_unharmed(
-    lack: BaseException, make: Callable[[int], Pool], storage: Storage, steps: Steps, tables: Tables
+    lack: BaseException,
+    make: Callable[[int], Pool],
+    storage: Storage,
+    steps: Steps,
+    tables: Tables,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A step that could not begin is handed back without an attempt, and claimed again a little later."""
+    # Long enough for the looks of a slow machine.
+    monkeypatch.setattr(hand_backs, "_PAUSE", 5.0)
     steps.gate.set()
     steps.lacks = lack
     await inits(storage, 1)
