@@ -130,8 +130,8 @@ class Pool:
 
     def reserve(self) -> bool:
         """Take a slot for a request made in this OS process; return False if it may have none."""
-        # Claims hold a rate. While tasks are known to wait, an eighth of the slots is kept for them: requests
-        # made in this OS process must not starve the timers.
+        # Claims hold a rate. While tasks are known to wait, an eighth of the slots is kept for them:
+        # requests made in this OS process must not starve the timers.
         kept = max(1, self.size // 8) if self._rung else 0
         if self.free <= kept or not self.claims or self.namespace.rates.all is not None:
             return False
