@@ -1,4 +1,4 @@
-"""The times at which a pool's own timers fall due, so that no other process has to wake it.
+"""The times at which timers of a pool fall due, and its rests end, so that no other process has to wake it.
 
 Rule: each millisecond is kept once and none beyond the horizon, so memory is bounded, however many timers
 are set.
@@ -20,6 +20,7 @@ class Alarm:
         # Milliseconds.
         self._moments: list[int] = []
         self._set: set[int] = set()
+        self._rests_until = 0.0
 
     def set(self, now: float, delay: float) -> bool:
         """Add the moment in `delay` seconds; return True if it is new and the soonest."""
@@ -31,6 +32,18 @@ class Alarm:
         self._set.add(moment)
         heapq.heappush(self._moments, moment)
         return self._moments[0] == moment
+
+    def rest(self, now: float, delay: float) -> None:
+        """Note that a rate lets nothing begin for `delay` seconds."""
+        self._rests_until = now + delay
+
+    def rests(self, now: float) -> bool:
+        """Return whether a rate lets nothing begin now."""
+        return now < self._rests_until
+
+    def end_of_rest(self, now: float, otherwise: float) -> float:
+        """Return the end of a rest that is not over, or `otherwise` if there is none or that is sooner."""
+        return min(self._rests_until, otherwise) if self.rests(now) else otherwise
 
     def next(self, otherwise: float) -> float:
         """Return the soonest moment in seconds, or `otherwise` if that is sooner."""

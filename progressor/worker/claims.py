@@ -24,8 +24,6 @@ from progressor.worker.group_turn import GroupTurn
 
 # Tasks that one look releases.
 _MOST_RELEASED = 1000
-
-
 # A pool that rests because of a rate rests so long at least, if the burst bears that: at a high rate it
 # claims several at once.
 _REST = timedelta(milliseconds=10)
@@ -37,7 +35,7 @@ class Bells(Protocol):
     worker_id: int
 
     def ring_again(self, kind: Kind) -> None:
-        """Have the claims go on with this kind where they were."""
+        """Have the claims go on where they were."""
 
     def rest(self, kind: Kind, delay: timedelta) -> None:
         """Have nothing claimed before `delay`, then tasks of this kind."""
@@ -81,8 +79,7 @@ class Claims:
 
     def leave(self, group_no: int | None) -> None:
         """Have the next claim look for what waits in the group in which a step has ended, or in all."""
-        if group_no is None or self._rates.group is not None:
-            # By a rate of groups it may have to rest: only a look tells for how long.
+        if group_no is None:
             self._turn.begin()
         else:
             self._turn.leave(group_no)
@@ -96,9 +93,16 @@ class Claims:
         began, left = time.monotonic(), self._foreign.left()
         if kind == "timers":
             await self._release()
-            found = await self._search("timers", limit, room, left=left)
-        else:
-            found = await self._search_requests(limit, room, left)
+        # A claim in groups leaves nothing to others: while there are such functions, it is left to others.
+        asks_groups = kind == "calls" and self.in_groups and not left
+        found: list[Claimed] = []
+        if asks_groups and self._groups_first and self._rates.all is not None:
+            await self._add_from_groups(found, limit, room)
+            asks_groups = False
+        if len(found) < limit and _size(found) < room:
+            await self._add(found, kind, limit, room - _size(found), left)
+        if asks_groups and len(found) < limit and _size(found) < room:
+            await self._add_from_groups(found, limit, room - _size(found))
         if found:
             self._last = kind
         if self._rates.all is not None and len(found) < limit:
@@ -107,51 +111,46 @@ class Claims:
         metrics.took(histogram, began, self._name)
         return found
 
+    async def _add(
+        self, found: list[Claimed], kind: Kind, limit: int, room: int, left: Sequence[str]
+    ) -> None:
+        """Claim tasks that wait in no group."""
+        search = self._storage.search_calls if kind == "calls" else self._storage.search_timers
+        try:
+            more = await search(
+                self._name,
+                limit - len(found),
+                worker_id=self._bells.worker_id,
+                lease=new_lease(),
+                room=room,
+                left=left,
+                rates=self._rates,
+            )
+        except ProgressorError:
+            # What was claimed before is run. If it is still so, the next claim fails.
+            if not found:
+                raise
+            self._bells.ring_again(kind)
+        else:
+            found += more
+            if kind == "calls":
+                self._groups_first = bool(more)
+
     async def _note_rest(self, kind: Kind, rate: Rate) -> None:
         """Have the pool rest until the rate of its namespace lets the next step begin."""
         try:
             rest = await self._storage.rests(self._name)
         except ProgressorError:
-            # What was claimed must be run all the same. The next claim meets the outage.
+            # What was claimed is run. If it is still so, the next claim fails.
             self._bells.ring_again(kind)
         else:
             if rest is not None:
                 self._bells.rest(kind, _delay(rate, rest))
 
-    async def _search(self, kind: Kind, limit: int, room: int, *, left: Sequence[str]) -> list[Claimed]:
-        """Claim tasks that wait in no group."""
-        search = self._storage.search_calls if kind == "calls" else self._storage.search_timers
-        found = await search(
-            self._name,
-            limit,
-            worker_id=self._bells.worker_id,
-            lease=new_lease(),
-            room=room,
-            left=left,
-            rates=self._rates,
-        )
-        if kind == "calls":
-            self._groups_first = bool(found)
-        return found
-
-    async def _search_requests(self, limit: int, room: int, left: Sequence[str]) -> list[Claimed]:
-        found: list[Claimed] = []
-        # A claim in groups leaves nothing to others: while there are such functions, it is left to others.
-        in_groups = self.in_groups and not left
-        goes_first = in_groups and self._groups_first and self._rates.all is not None
-        if goes_first:
-            await self._add_from_groups(found, limit, room)
-        if len(found) < limit and (free := room - _size(found)) > 0:
-            try:
-                found += await self._search("calls", limit - len(found), free, left=left)
-            except ProgressorError:
-                # What was claimed before is run. If it is still so, the next claim fails.
-                if not found:
-                    raise
-                self._bells.ring_again("calls")
-        if in_groups and not goes_first and len(found) < limit and (free := room - _size(found)) > 0:
-            await self._add_from_groups(found, limit, free)
-        return found
+    def _expect(self, rest: timedelta | None) -> None:
+        """Have groups looked at again once the first of those goes on that their rate lets rest."""
+        if rest is not None and self._rates.group is not None:
+            self._bells.expect(_delay(self._rates.group, rest))
 
     async def next_of(self, process_no: int) -> Claimed | None:
         """Claim the first request in the mailbox of a process; None if it cannot be claimed now.
@@ -170,10 +169,9 @@ class Claims:
 
     async def _longest_in_groups(self) -> Claimed | None:
         """Claim one task that waits for room, in a whole turn; None if there is none."""
-        turn, found = GroupTurn(self._turn.after), list[Claimed]()
-        rests = False
-        while not (found or rests or turn.is_over):
-            rests = await self._search_groups(turn, found, 1, ROOM)
+        turn, found, goes_on = GroupTurn(self._turn.after), list[Claimed](), True
+        while not found and not turn.is_over and goes_on:
+            goes_on = await self._search_groups(turn, found, 1, ROOM)
         return found[0] if found else None
 
     async def _add_from_groups(self, found: list[Claimed], limit: int, room: int) -> None:
@@ -190,34 +188,58 @@ class Claims:
     async def _search_groups(self, turn: GroupTurn, found: list[Claimed], limit: int, room: int) -> bool:
         """Claim tasks that wait for room: in the next groups of the turn, and where steps have ended.
 
-        Return whether fewer were claimed than there seemed to be: the rate of the namespace admits no more.
+        Return False if that ended before: no slots, no room for values, or the rate of the namespace.
         """
-        reaches_end = True
+        reaches_end, has_rate = True, self._rates.all is not None
         while reaches_end and not turn.is_over:
-            groups, last, rest = await self._storage.groups_with_room(
-                self._name, after=turn.after, rates=self._rates
-            )
-            if rest is not None and self._rates.group is not None:
-                self._bells.expect(_delay(self._rates.group, rest))
+            looked = await self._storage.groups_with_room(self._name, after=turn.after, rates=self._rates)
+            self._expect(looked.rest)
+            groups, last, _ = looked
             # Each gives a task: no more of them are locked than there are slots for.
             asked = groups[: limit - len(found)]
             more = await self._claim_in(asked, limit - len(found), room)
             found += more
-            room -= sum(held.size for held in more)
-            rests = self._rates.all is not None and len(more) < len(asked)
-            if rests or (more and (len(found) >= limit or room <= 0)):
-                turn.broke_off(max((held.process.group_no or 0 for held in more), default=turn.after))
-                return rests
+            room -= _size(more)
+            if more and (len(found) >= limit or room <= 0 or has_rate):
+                turn.broke_off(max(held.process.group_no or 0 for held in more))
+            if asked and (has_rate or len(found) >= limit or room <= 0):
+                return False
+            self._leave_served(turn, more)
             last = asked[-1] if len(asked) < len(groups) else last
             turn.went(last)
             reaches_end = last is None
         if left := turn.left(limit - len(found)):
-            asked = await self._storage.room_in_groups(self._name, left)
-            more = await self._claim_in(asked, limit - len(found), room)
-            found += more
-            if len(found) < limit and sum(held.size for held in more) < room:
-                turn.took(left)
-        return False
+            await self._search_left(turn, left, found, limit, room)
+        return True
+
+    async def _search_left(
+        self, turn: GroupTurn, left: Sequence[int], found: list[Claimed], limit: int, room: int
+    ) -> None:
+        """Claim tasks that wait for room where steps have ended."""
+        looked = await self._storage.room_in_groups(self._name, left, rates=self._rates)
+        self._expect(looked.rest)
+        more = await self._claim_in(looked.group_nos, limit - len(found), room)
+        found += more
+        if len(found) < limit and _size(more) < room:
+            turn.took(left)
+            if self._rates.all is not None and looked.group_nos:
+                # Of these the rate of the namespace may have admitted none, or not all.
+                for group_no in looked.group_nos:
+                    turn.leave(group_no)
+                self._bells.ring_again("calls")
+            elif self._leave_served(turn, more):
+                self._bells.ring_again("calls")
+
+    def _leave_served(self, turn: GroupTurn, more: Sequence[Claimed]) -> bool:
+        """Have groups asked again that have a rate and gave tasks: they may rest now, and more wait there.
+
+        Return whether there are any.
+        """
+        served = {held.process.group_no for held in more} if self._rates.group is not None else set()
+        for group_no in served:
+            if group_no is not None:
+                turn.leave(group_no)
+        return bool(served)
 
     async def _claim_in(self, groups: Sequence[int], limit: int, room: int) -> list[Claimed]:
         if not groups:
@@ -249,10 +271,11 @@ class Claims:
             self._bells.ring_again("timers")
 
 
+def _size(found: Sequence[Claimed]) -> int:
+    """Return the bytes of the values of tasks."""
+    return sum(held.size for held in found)
+
+
 def _delay(rate: Rate, rest: timedelta) -> timedelta:
     """Return how long to wait for what a rate lets begin next, in `rest`."""
     return max(min(rest, rate.interval), min(_REST, rate.interval * (rate.burst // 2)))
-
-
-def _size(found: Sequence[Claimed]) -> int:
-    return sum(held.size for held in found)

@@ -73,7 +73,6 @@ class Pool:
         self._alarm = Alarm()
         # The task with which each chain began: `_give_up` logs its process.
         self._chains: dict[StepTask[object], Claimed] = {}
-        self._rests_until = 0.0
         self._claims = Claims(namespace, storage, worker.foreign, self)
         self._background = Background(namespace=namespace.name)
         self._outage = Outage(log, _LINES, namespace=namespace.name)
@@ -125,13 +124,12 @@ class Pool:
     def rest(self, kind: Kind, delay: timedelta) -> None:
         """Have nothing claimed before `delay`, then tasks of this kind: a rate lets none begin before."""
         self._rung.add(kind)
-        self._rests_until = asyncio.get_running_loop().time() + delay.total_seconds()
-        self.expect(delay)
+        self._alarm.rest(asyncio.get_running_loop().time(), delay.total_seconds())
 
     def reserve(self) -> bool:
-        """Take a slot for a request made in this OS process; return False if it may have none."""
-        # Claims hold a rate. While tasks are known to wait, an eighth of the slots is kept for them:
-        # requests made in this OS process must not starve the timers.
+        """Take a slot for a request made in this OS process; return False if there is none, or a rate."""
+        # While tasks are known to wait, an eighth of the slots is kept for them: requests made in this OS
+        # process must not starve the timers.
         kept = max(1, self.size // 8) if self._rung else 0
         if self.free <= kept or not self.claims or self.namespace.rates.all is not None:
             return False
@@ -287,8 +285,9 @@ class Pool:
                 await self._storage.hand_back([held.task])
                 return
             steps += 1
+            others_wait = self.free <= 0 and bool(self._rung)
             # In a group others wait for the room of this chain, here or elsewhere.
-            others_wait = self._claims.in_groups or (self.free <= 0 and bool(self._rung))
+            others_wait = others_wait or self._claims.in_groups
             # By a rate each step is claimed.
             ends = self.namespace.rates.any or (others_wait and steps >= MAX_CHAIN)
             slot.goes_on = self.is_open and not ends
@@ -333,7 +332,8 @@ class Pool:
         return self._poll_interval * random.uniform(0.8, 1.2)  # noqa: S311 - jitter
 
     async def _wait_for_ring(self, next_poll: float) -> None:
-        delay = self._alarm.next(next_poll) - asyncio.get_running_loop().time()
+        now = asyncio.get_running_loop().time()
+        delay = self._alarm.next(self._alarm.end_of_rest(now, next_poll) if self._rung else next_poll) - now
         if delay > 0 and not self._bell.is_set():
             handle = asyncio.get_running_loop().call_later(delay, self._bell.set)
             await self._bell.wait()
@@ -345,7 +345,7 @@ class Pool:
         # for requests made in this OS process. It takes so many because each claim is a transaction.
         for kind in self._claims.kinds():
             room = self._room() if kind in self._rung and self.free > 0 else 0
-            if room <= 0 or not self.is_open or asyncio.get_running_loop().time() < self._rests_until:
+            if room <= 0 or not self.is_open or self._alarm.rests(asyncio.get_running_loop().time()):
                 continue
             slots = max((self.free + 1) // 2, self.free - self.size // 8)
             self._rung.discard(kind)

@@ -74,8 +74,8 @@ class Groups:
         last = looked[-1] if len(looked) == 2 else None
         return GroupsWithRoom([number for number in looked if self.waiting[number]], last)
 
-    async def room_in_groups(self, _namespace: str, groups: Sequence[int]) -> list[int]:
-        return [number for number in groups if self.waiting[number]]
+    async def room_in_groups(self, _namespace: str, groups: Sequence[int], **_: Any) -> GroupsWithRoom:
+        return GroupsWithRoom([number for number in groups if self.waiting[number]], None)
 
     async def search_groups(
         self, _namespace: str, limit: int, *, groups: Sequence[int], **_: Any
@@ -88,34 +88,32 @@ class Groups:
 
 
 class Case:
-    """Claims in such groups, and how they have rung for the next one."""
+    """Claims in such groups, and whether they have rung for the next one."""
 
     worker_id = 1
 
-    def __init__(
-        self,
-        waiting: dict[int, int],
-        *,
-        limited: bool = True,
-        storage: type[Groups] = Groups,
-        options: dict[str, Any] | None = None,
-        **more: Any,
-    ) -> None:
-        self.storage: Any = storage(waiting, **more)
+    def __init__(self, waiting: dict[int, int], *, limited: bool = True, **more: Any) -> None:
+        self.storage: Any = Groups(waiting, **more)
+        self.begin({"group": str, "group_limit": 9} if limited else {})
+
+    def begin(self, options: dict[str, Any]) -> None:
         self.rung = False
         self.rests: list[tuple[Kind, timedelta]] = []
         self.alarms: list[timedelta] = []
-        options = options or ({"group": str, "group_limit": 9} if limited else {})
         namespace: Namespace[Any] = Namespace(NS, **options)
         self.claims = Claims(namespace, self.storage, self.storage, self)
 
-    def ring_again(self, _kind: Kind) -> None:
+    def ring_again(self, kind: Kind) -> None:
+        """Note that there is to be another claim."""
+        assert kind
         self.rung = True
 
     def rest(self, kind: Kind, delay: timedelta) -> None:
+        """Note for how long there is to be none."""
         self.rests.append((kind, delay))
 
     def expect(self, delay: timedelta) -> None:
+        """Note when groups are to be looked at."""
         self.alarms.append(delay)
 
     async def claim(self, limit: int = 9, room: int = 100) -> list[int]:
@@ -275,67 +273,90 @@ async def test_what_was_claimed_before_an_outage_is_run() -> None:
     assert await case.claim() == [1, 2]
 
 
-class Rated(Groups):
-    """Storage of a namespace whose rate admits `admits` more tasks; `pause` is what it and a look say."""
+# By rates.
 
-    def __init__(
-        self, waiting: dict[int, int], *, requests: int = 0, timers: int = 0, admits: int = 0
-    ) -> None:
+TEN_A_SECOND = Rate(10, per=timedelta(seconds=1))
+
+
+class RatedGroups(Groups):
+    """Storage of a namespace whose rate admits `admits` more tasks, and that of a group `admits_in`.
+
+    `rest` is how long the namespace, or a group, is said to rest.
+    """
+
+    def __init__(self, waiting: dict[int, int], *, requests: int = 0, timers: int = 0) -> None:
         super().__init__(waiting)
-        self.left_of: dict[Kind, int] = {"calls": requests, "timers": timers}
-        self.admits = admits
-        self.pause: timedelta | None = None
+        self.requests, self.timers = requests, timers
+        self.admits = 100
+        self.admits_in: dict[int, int] = {}
+        self.rest: timedelta | None = None
+        self.is_out = False
 
     def _taken(self, count: int) -> int:
         taken = min(count, self.admits)
         self.admits -= taken
         return taken
 
-    def _search(self, kind: Kind, limit: int) -> list[Task]:
-        taken = self._taken(min(limit, self.left_of[kind]))
-        self.left_of[kind] -= taken
+    async def search_calls(self, _namespace: str, limit: int, **_: Any) -> list[Task]:
+        taken = self._taken(min(limit, self.requests))
+        self.requests -= taken
         return [Task(0, 1)] * taken
 
-    async def search_calls(self, _namespace: str, limit: int, **_: Any) -> list[Task]:
-        return self._search("calls", limit)
-
     async def search_timers(self, _namespace: str, limit: int, **_: Any) -> list[Task]:
-        return self._search("timers", limit)
+        taken = self._taken(min(limit, self.timers))
+        self.timers -= taken
+        return [Task(0, 1)] * taken
+
+    def _rested(self, look: GroupsWithRoom) -> GroupsWithRoom:
+        with_room = [number for number in look.group_nos if self.admits_in.get(number, 9)]
+        rest = self.rest if len(with_room) < len(look.group_nos) else None
+        return GroupsWithRoom(with_room, look.last, rest)
+
+    async def groups_with_room(self, _namespace: str, *, after: int = 0, **_: Any) -> GroupsWithRoom:
+        return self._rested(await super().groups_with_room(_namespace, after=after))
+
+    async def room_in_groups(self, _namespace: str, groups: Sequence[int], **_: Any) -> GroupsWithRoom:
+        return self._rested(await super().room_in_groups(_namespace, groups))
 
     async def search_groups(
-        self, namespace: str, limit: int, *, groups: Sequence[int], **_: Any
+        self, _namespace: str, limit: int, *, groups: Sequence[int], **_: Any
     ) -> list[Task]:
-        wanted = min(limit, sum(self.waiting[number] for number in groups))
-        return await super().search_groups(namespace, self._taken(wanted), groups=groups)
-
-    async def groups_with_room(self, namespace: str, *, after: int = 0, **_: Any) -> GroupsWithRoom:
-        return (await super().groups_with_room(namespace, after=after))._replace(rest=self.pause)
+        taken: list[Task] = []
+        for number in groups:
+            there = min(self.waiting[number], self.admits_in.get(number, 9), limit - len(taken))
+            count = self._taken(there)
+            if number in self.admits_in:
+                self.admits_in[number] -= count
+            taken += await super().search_groups(_namespace, count, groups=[number])
+        return taken
 
     async def rests(self, _namespace: str) -> timedelta | None:
-        if self.fails:
+        if self.is_out:
             raise StorageUnavailable("an outage")
-        return self.pause
+        return self.rest
 
 
-TEN_A_SECOND = Rate(10, per=timedelta(seconds=1))
+class RatedCase(Case):
+    """Claims in a namespace with a rate of its own, or one of its groups."""
 
-
-def rated(waiting: dict[int, int], rate: Rate = TEN_A_SECOND, **more: Any) -> Case:
-    grouped = {"group": str, "group_limit": 9} if waiting else {}
-    return Case(waiting, storage=Rated, options={"rate": rate, **grouped}, **more)
+    def __init__(
+        self, waiting: dict[int, int], *, requests: int = 0, timers: int = 0, **rates: Any
+    ) -> None:
+        self.storage = RatedGroups(waiting, requests=requests, timers=timers)
+        self.begin(({"group": str} if waiting else {}) | (rates or {"rate": TEN_A_SECOND}))
 
 
 async def test_a_pool_rests_until_the_rate_admits_more() -> None:
     """If it found less than it has slots for; not beyond an interval, whatever the tables say."""
-    case = rated({}, requests=9, admits=4)
-    case.storage.pause = timedelta(milliseconds=70)
+    case = RatedCase({}, requests=9)
+    case.storage.admits, case.storage.rest = 4, timedelta(milliseconds=70)
     assert len(await case.claim(4)) == 4
     assert case.rests == []
     assert await case.claim(4) == []
-    case.storage.pause = timedelta(days=1)
+    case.storage.rest = timedelta(days=1)
     await case.claims.search("timers", 4, 100)
     assert case.rests == [("calls", timedelta(milliseconds=70)), ("timers", TEN_A_SECOND.interval)]
-    case.storage.pause = None
+    case.storage.rest = None
     await case.claim(4)
     assert len(case.rests) == 2
 
@@ -343,23 +364,23 @@ async def test_a_pool_rests_until_the_rate_admits_more() -> None:
 @pytest.mark.parametrize(("burst", "delay"), [(1000, 10_000), (8, 4_000), (1, 300)])
 async def test_at_a_high_rate_it_rests_for_several(burst: int, delay: int) -> None:
     """As long as half of the burst bears it."""
-    case = rated({}, Rate(1000, per=timedelta(seconds=1), burst=burst))
-    case.storage.pause = timedelta(microseconds=300)
+    case = RatedCase({}, rate=Rate(1000, per=timedelta(seconds=1), burst=burst))
+    case.storage.rest = timedelta(microseconds=300)
     await case.claim(4)
     assert case.rests == [("calls", timedelta(microseconds=delay))]
 
 
-async def test_an_outage_behind_a_claim_loses_nothing() -> None:
-    """What it has taken is run; the next claim meets it."""
-    case = rated({}, requests=2, admits=9)
-    case.storage.fails = True
+async def test_an_outage_loses_nothing_that_was_claimed_by_a_rate() -> None:
+    """The next claim meets it."""
+    case = RatedCase({}, requests=2)
+    case.storage.is_out = True
     assert len(await case.claim(4)) == 2
     assert case.rung
 
 
 async def test_requests_and_timers_take_turns_by_a_rate() -> None:
     """Those who got nothing last go first."""
-    case = rated({}, requests=9, timers=9)
+    case = RatedCase({}, requests=9, timers=9)
     took: list[Kind] = []
     for _ in range(4):
         case.storage.admits = 1
@@ -367,38 +388,57 @@ async def test_requests_and_timers_take_turns_by_a_rate() -> None:
     assert took == ["calls", "timers", "calls", "timers"]
     without = Case({}, limited=False)
     without.storage.calls = [Task(0, 1)]
-    await without.claim(1)
+    await without.claim()
     assert without.claims.kinds() == ("calls", "timers")
 
 
 async def test_groups_and_others_take_turns_by_a_rate() -> None:
-    """As do the groups among themselves: where the rate has ended a claim, the next one goes on."""
-    case = rated({1: 9, 2: 9, 3: 9}, requests=9)
+    """As do the groups among themselves: none is passed over, whatever the rate admits at once."""
+    case = RatedCase({1: 9, 2: 9}, requests=9)
     took: list[int] = []
-    for _ in range(8):
+    for _ in range(6):
         case.storage.admits = 1
         took += await case.claim(4)
-    assert took == [0, 1, 0, 2, 0, 3, 0, 1]
+        assert case.rung
+    assert took == [0, 1, 0, 2, 0, 1]
 
 
-async def test_what_a_rate_leaves_in_groups_is_looked_at_again() -> None:
-    """A turn that the rate ends is not over, and no search of one task goes on for ever."""
-    case = rated({1: 1, 2: 1})
-    assert await case.claim() == []
-    assert case.rung
+async def test_a_lent_slot_waits_for_the_rate_of_the_namespace() -> None:
+    """Its look ends, though groups have room."""
+    case = RatedCase({1: 1, 2: 1, 3: 1})
+    case.storage.admits = 0
     assert await case.claims.next_of(7) is None
-    case.storage.admits = 2
-    assert await case.claim() == [1, 2]
+    case.storage.admits = 1
+    assert await case.claims.next_of(7) is not None
 
 
-async def test_a_group_that_rests_rings_when_it_may_go_on() -> None:
-    """The namespace does not rest meanwhile; where a step has ended, the next turn tells for how long."""
-    options = {"group": str, "group_rate": TEN_A_SECOND}
-    case = Case({1: 0, 2: 0}, storage=Rated, options=options)
-    case.storage.pause = timedelta(milliseconds=90)
-    await case.claim_all()
-    assert (set(case.alarms), case.rests) == ({timedelta(milliseconds=90)}, [])
-    looks = len(case.storage.looks)
+async def test_a_group_that_rests_is_looked_at_when_it_may_go_on() -> None:
+    """Also one whose last admitted task was just claimed; the namespace does not rest meanwhile."""
+    case = RatedCase({1: 3}, group_rate=TEN_A_SECOND)
+    case.storage.admits_in, case.storage.rest = {1: 2}, timedelta(milliseconds=90)
+    assert await case.claim() == [1, 1]
+    assert case.alarms == [timedelta(milliseconds=90)]
+    assert not case.rung
     case.claims.leave(1)
-    await case.claim()
-    assert len(case.storage.looks) > looks
+    assert await case.claim() == []
+    assert case.alarms == [timedelta(milliseconds=90)] * 2
+    case.storage.admits_in = {1: 1}
+    case.claims.leave(1)
+    assert await case.claim_all() == [1]
+    assert not case.rung
+    assert case.rests == []
+
+
+async def test_where_steps_have_ended_the_rate_of_the_namespace_holds_too() -> None:
+    """A group that it lets wait is asked again."""
+    case = RatedCase({1: 0, 2: 0})
+    await case.claim_all()
+    case.storage.waiting |= {1: 1, 2: 1}
+    case.storage.admits = 1
+    case.claims.leave(1)
+    case.claims.leave(2)
+    assert await case.claim() == [1]
+    assert case.rung
+    case.storage.admits = 1
+    assert await case.claim_all() == [2]
+    assert not case.rung

@@ -377,13 +377,13 @@ async def test_a_look_where_steps_have_ended(storage: Storage, tables: Tables) -
     """Of these groups those that have room and tasks that wait for it; none in a paused namespace."""
     for name, group in (("a1", "a"), ("a2", "a"), ("a3", "a"), ("b1", "b"), ("c1", "c")):
         await enter(storage, name, group)
-    assert await storage.room_in_groups(NS, [1, 2, 7]) == [1, 2]
+    assert (await storage.room_in_groups(NS, [1, 2, 7])).group_nos == [1, 2]
     first, *_ = await found(storage)
-    assert await storage.room_in_groups(NS, [1, 2, 3]) == []
+    assert (await storage.room_in_groups(NS, [1, 2, 3])).group_nos == []
     await save(storage, first, resume())
-    assert await storage.room_in_groups(NS, [3, 2, 1]) == [1]
+    assert (await storage.room_in_groups(NS, [3, 2, 1])).group_nos == [1]
     tables.execute("UPDATE namespaces SET paused = TRUE")
-    assert await storage.room_in_groups(NS, [1, 2, 3]) == []
+    assert (await storage.room_in_groups(NS, [1, 2, 3])).group_nos == []
 
 
 async def test_a_claim_whose_answer_is_lost_takes_no_more(dsn: str, tables: Tables) -> None:

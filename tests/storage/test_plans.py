@@ -486,6 +486,7 @@ async def by_rates(storage: Storage) -> None:
     await storage.search_timers(NS, 10, left=["timeout new"], **mine)  # type: ignore[arg-type]
     await storage.capture_task(TaskRef(NS, 1, 1), **mine)  # type: ignore[arg-type]
     await storage.groups_with_room(NS, rates=RATES, now=T0)
+    await storage.room_in_groups(NS, [1], rates=RATES, now=T0)
     await storage.search_groups(NS, 10, groups=[1], **mine)  # type: ignore[arg-type]
     await storage.rests(NS, now=T0)
 
@@ -828,6 +829,7 @@ BESIDE_FULL_GROUPS: dict[str, tuple[dict[str, str], int, int]] = {
     "queue_timers": ({"limit": "10"}, 10, 10),
     "backlog": ({"most": "10", "after": "0"}, 12, 1010),
     "groups_with_room_rated": ({"after": "0", "groups": "32", **ADMITTED}, 6, 70),
+    "room_in_groups_rated": ({"group_no": "{groups}", **ADMITTED}, 8, 8),
     "search_groups_rated": ({"group_no": "{groups}", "limit": "10", **ADMITTED}, 8, 8),
 }
 

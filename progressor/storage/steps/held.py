@@ -21,6 +21,7 @@ from progressor.storage.postgres.retry import always, damage
 from progressor.storage.postgres.sqlstates import BatchRefused, Unreadable
 from progressor.storage.postgres.transactions import Transactions
 from progressor.storage.rows import claimed_of, record_of
+from progressor.storage.statements import Row
 from progressor.storage.steps.claims import Unread, claim, claim_apart, loaded
 from progressor.storage.values import ROOM, Claimed
 
@@ -92,21 +93,26 @@ class HeldTasks(Transactions):
             rows = await self._rows("groups_with_room", **about)
         else:
             rows = await self._rows("groups_with_room_rated", **about, **rate_params(rates), now=now)
-        last = rows[-1]["group_no"] if len(rows) == _GROUPS else None
-        rests = [row["rest"] for row in rows if row.get("rest") is not None]
-        return GroupsWithRoom(
-            [row["group_no"] for row in rows if row["has_room"]], last, min(rests, default=None)
-        )
+        return _groups_of(rows, rows[-1]["group_no"] if len(rows) == _GROUPS else None)
 
     async def rests(self, namespace: str, *, now: datetime | None = None) -> timedelta | None:
         """Return the time until the rate of a namespace lets its next step begin; None: it may now."""
         rows = await self._rows("rests", namespace=namespace, now=now)
         return rows[0]["rest"] if rows else None
 
-    async def room_in_groups(self, namespace: str, groups: Sequence[int]) -> Sequence[int]:
-        """Return those of these groups that have room for tasks that wait there."""
-        rows = await self._rows("room_in_groups", namespace=namespace, group_no=bigints(groups))
-        return [row["group_no"] for row in rows]
+    async def room_in_groups(
+        self,
+        namespace: str,
+        groups: Sequence[int],
+        *,
+        rates: Rates = NO_RATES,
+        now: datetime | None = None,
+    ) -> GroupsWithRoom:
+        """Look which of these groups have room for tasks that wait there."""
+        about = {"namespace": namespace, "group_no": bigints(groups)}
+        if rates.group is None:
+            return _groups_of(await self._rows("room_in_groups", **about))
+        return _groups_of(await self._rows("room_in_groups_rated", **about, **rate_params(rates), now=now))
 
     async def search_groups(
         self,
@@ -152,3 +158,10 @@ class HeldTasks(Transactions):
         results = await self._transact("enter_group", statements, patience=None, holds=always)
         entered: int | None = next((row["group_no"] for row in results["enter_group"]), None)
         return entered
+
+
+def _groups_of(rows: Sequence[Row], last: int | None = None) -> GroupsWithRoom:
+    """Return the groups of a look that have room, and how long the first of those rests that have none."""
+    rests = [row["rest"] for row in rows if row.get("rest") is not None]
+    with_room = [row["group_no"] for row in rows if row.get("has_room", True)]
+    return GroupsWithRoom(with_room, last, min(rests, default=None))
