@@ -164,6 +164,8 @@ async def test_a_chain_of_calls_sees_the_timer(serve: MakeClient) -> None:
     client = await serve(chained)
     starting = asyncio.create_task(client.start("chained", "p"))
     await entered.wait()
+    # An init that is run behind its lock is committed once it waits.
+    await until(lambda: client.search(namespace="chained"), lambda page: len(page.items) == 1)
     for number in (2, 0, 3):
         await client.notify("chained", "p", "look", number)
     await until_waiting(client, "p", 3, namespace="chained")
