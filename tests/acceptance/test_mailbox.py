@@ -83,7 +83,7 @@ async def test_waiting_calls_go_before_a_due_timer(serve: MakeClient) -> None:
     """A timer that falls due while calls wait runs after them."""
     scripted = Scripted()
     client = await serve(scripted.namespace)
-    first = await start_and_call(client, scripted, Act(after=0.05), Act(gate="g", emit="first"))
+    first = await start_and_call(client, scripted, Act(after=0.5), Act(gate="g", emit="first"))
     await scripted.gates["g"].entered()
     calls = [first]
     for number, name in enumerate(("second", "third"), start=1):
