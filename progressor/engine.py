@@ -103,8 +103,7 @@ class Engine:
         lending, budget = Lending(node.place, pools, pools.run_next), ResultBudget()
         workers: list[Worker] = []
         connection_slots = ConnectionSlots(node, options)
-        client = EngineClient(node, self.namespaces, pools)
-        for namespace in self._with_schedules(node, namespaces, client):
+        for namespace in self._with_schedules(node, namespaces):
             worker = self._worker_type(
                 namespace,
                 layered(namespace, self.app.middleware),
@@ -127,7 +126,8 @@ class Engine:
             node,
             workers,
             pools,
-            client,
+            # It knows the pools that there are now.
+            EngineClient(node, self.namespaces, pools),
             self._heartbeat(node, witness, pools),
             LoopLag(partial(_step_in, workers)),
             lending,
@@ -135,15 +135,12 @@ class Engine:
             self._services(node, witness, pools),
         )
 
-    def _with_schedules(
-        self, node: Node, namespaces: Sequence[Namespace], client: EngineClient
-    ) -> Iterator[Namespace]:
+    def _with_schedules(self, node: Node, namespaces: Sequence[Namespace]) -> Iterator[Namespace]:
         """Yield the namespaces, and that of the schedules which they declare, if they declare any."""
         yield from namespaces
         if self._schedules is not None:
             by_name = {each.name: each for each in namespaces}
-            runs = ScheduleRuns(node.storage, client.reader, by_name)
-            yield self._schedules.bound({"runs": runs})
+            yield self._schedules.bound({"runs": ScheduleRuns(node, by_name)})
 
     def _made_node(self, pools: Pools) -> Node:
         return Node(self._dsn, self.options, ring=pools.ring)

@@ -5,21 +5,20 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from progressor.client.reader import Reader
 from progressor.handlers.namespace import Namespace
 from progressor.handlers.schedules import Schedule
 from progressor.messages.message import MAX_MESSAGES, Message
 from progressor.model import ProcessStatus, TaskType
+from progressor.node.node import Node
 from progressor.schedules.state import Sent
-from progressor.storage import Storage
+from progressor.storage import Wanted
 
 
 class ScheduleRuns:
     """The resource of the steps of schedules: reads, on the connections of their engine."""
 
-    def __init__(self, storage: Storage, reader: Reader, namespaces: Mapping[str, Namespace[Any]]) -> None:
-        self._storage = storage
-        self._reader = reader
+    def __init__(self, node: Node, namespaces: Mapping[str, Namespace[Any]]) -> None:
+        self._node = node
         self._namespaces = namespaces
 
     async def goes_on(self, schedule: Schedule, sender_no: int, sent: Sent | None) -> bool:
@@ -29,7 +28,7 @@ class ScheduleRuns:
         """
         if sent is None or schedule.each is not None:
             return False
-        return await self._storage.goes_on(
+        return await self._node.storage.goes_on(
             sender_no=sender_no,
             task_id=sent.task_id,
             namespace=sent.namespace,
@@ -42,17 +41,14 @@ class ScheduleRuns:
     async def page(self, schedule: Schedule, cursor: str | None) -> tuple[Sequence[str], str | None]:
         """Return the ids of the next running processes, as many as a step sends to, and where to go on."""
         chosen = None if schedule.each is None else schedule.each.metadata
-        found, following = await self._reader.search(
+        wanted = Wanted(
             namespace=schedule.namespace,
-            namespaces=None,
             status=ProcessStatus.RUNNING,
             metadata=None if chosen is None else dict(chosen),
-            timer=None,
-            created_after=None,
-            created_before=None,
-            limit=MAX_MESSAGES,
-            cursor=cursor,
             states=False,
+        )
+        found, following = await (await self._node.reads()).search(
+            wanted, limit=MAX_MESSAGES, cursor=cursor
         )
         return [each.process_id for each in found], following
 

@@ -240,3 +240,9 @@ async def test_schemas_that_cannot_be_stored(
     told = [(each.namespace, each.schemas) for each in caplog.records]  # type: ignore[attr-defined]  # ours
     left_out = ["repair", "call give: returns", "call take: args"]
     assert told == ([] if odd is Unwritten else [(NS, left_out)])
+
+
+async def test_the_client_of_an_engine_knows_what_it_serves(engine: MakeEngine) -> None:
+    """It asks the database about no namespace before its first request."""
+    running = await engine(Scripted().namespace)
+    assert running.client._dispatcher._known == {NS}

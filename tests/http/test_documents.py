@@ -20,6 +20,7 @@ from openapi_spec_validator import validate
 
 from progressor import Client, Engine
 from progressor.client.bulk_repairs import LEAST_RATE, MOST_RATE
+from progressor.config import MOST_OF_A_GROUP
 from progressor.http.server.app import make_app
 from progressor.http.server.auth.authenticator import AccessOptions, Authenticator
 from progressor.http.server.openapi.operations import HEADERS
@@ -107,7 +108,9 @@ async def test_patterns_and_bounds_are_those_of_the_code(api: httpx.AsyncClient)
         assert bool(re.search(seen["process_id"][0]["pattern"], process_id)) is is_one
     assert re.search(seen["name"][0]["pattern"], "pay")
     assert not re.search(seen["name"][0]["pattern"], "progressor:set_timer")
-    assert {(schema["minimum"], schema["maximum"]) for schema in seen["limit"]} == {(1, MOST_ITEMS)}
+    # Of a page, and of a group.
+    bounds = {(1, MOST_ITEMS), (0, MOST_OF_A_GROUP)}
+    assert {(schema["minimum"], schema["maximum"]) for schema in seen["limit"]} == bounds
     assert {(schema["minimum"], schema["maximum"]) for schema in seen["task_id"]} == {(1, LAST_ID)}
     bulk = _body(document, "/v1/bulk", "post")["properties"]
     assert (bulk["rate"]["minimum"], bulk["rate"]["maximum"]) == (LEAST_RATE, MOST_RATE)

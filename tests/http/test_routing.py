@@ -26,7 +26,13 @@ def test_an_endpoint_takes_nothing_that_its_route_would_not_read() -> None:
 
 def _at(row: Row) -> str:
     return row.path.format(
-        namespace=shop.NS, process_id="o1", name="echo", task_id=1, timer="default", bulk_id=1
+        namespace=shop.NS,
+        process_id="o1",
+        name="echo",
+        task_id=1,
+        timer="default",
+        bulk_id=1,
+        group="acme",
     )
 
 
