@@ -218,7 +218,9 @@ async def full_groups(dsn: str, *, held: int, groups: int, claims: int, limit: i
 
 
 class _Claiming:
-    """The claims of a pool, without its slots."""
+    """The claims of a pool, without its slots: it hears its own bells."""
+
+    worker_id = 1
 
     def __init__(self, storage: Storage, limit: int) -> None:
         self._limit = limit
@@ -226,10 +228,16 @@ class _Claiming:
         self._rung = False
         foreign: Any = _Nobody()
         namespace: Namespace[Any] = Namespace(GROUPED, group=str)
-        self._claims = Claims(namespace, storage, foreign, worker_id=1, ring=self._ring)
+        self._claims = Claims(namespace, storage, foreign, self)
 
-    def _ring(self, _kind: object) -> None:
+    def ring_again(self, _kind: object) -> None:
         self._rung = True
+
+    def rest(self, _kind: object, _delay: timedelta) -> None:
+        """Do nothing: these groups have no rates."""
+
+    def expect(self, _delay: timedelta) -> None:
+        """Do nothing: these groups have no rates."""
 
     async def _claim(self) -> float:
         self._rung = False
