@@ -11,7 +11,7 @@ import pytest
 from pydantic import BaseModel
 
 from progressor import Client, Engine, InvalidRequest, Namespace, NamespaceNotFound, Process
-from tests.acceptance.conftest import MakeClient, MakeEngine
+from tests.acceptance.conftest import MakeClient, MakeEngine, Options
 from tests.acceptance.support import NS, Gate, until
 
 SOON = timedelta(milliseconds=30)
@@ -159,10 +159,10 @@ async def test_limits_that_cannot_be(serve: MakeClient) -> None:
     assert await client.groups(NS) == []
 
 
-async def test_a_stop_leaves_what_waits_to_others(engine: MakeEngine, dsn: str) -> None:
+async def test_a_stop_leaves_what_waits_to_others(engine: MakeEngine, dsn: str, mode: Options) -> None:
     """What waited for room on a worker that left, as its steps end, begins on another one."""
     kitchen = Kitchen(limit=1)
-    async with Engine(dsn, [kitchen.namespace], stop_grace=timedelta(seconds=5)) as leaving:
+    async with Engine(dsn, [kitchen.namespace], **{**mode, "stop_grace": timedelta(seconds=5)}) as leaving:
         await leaving.client.start(NS, "p1", Order(tenant="acme"))
         kitchen.gate = gate = Gate()
         await leaving.client.notify(NS, "p1", "cook")
@@ -213,13 +213,13 @@ async def test_a_start_whose_group_cannot_be_named(serve: MakeClient, group: Any
     assert kitchen.ran == []
 
 
-async def test_processes_from_before_have_no_group(engine: MakeEngine, dsn: str) -> None:
+async def test_processes_from_before_have_no_group(engine: MakeEngine, dsn: str, mode: Options) -> None:
     """They are not limited; those that are made now are. Without the groups again, all go on."""
     before, after = Kitchen(group=None, limit=None), Kitchen(limit=1)
-    async with Engine(dsn, [before.namespace]) as old:
+    async with Engine(dsn, [before.namespace], **mode) as old:
         for name in ("old1", "old2"):
             await old.client.start(NS, name, Order(tenant="acme"))
-    async with Engine(dsn, [after.namespace]) as new:
+    async with Engine(dsn, [after.namespace], **mode) as new:
         await new.client.start(NS, "p1", Order(tenant="acme"))
         after.gate = gate = Gate()
         calls = [asyncio.create_task(new.client.call(NS, name, "cook")) for name in ("old1", "old2", "p1")]

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from progressor import Client, Engine, InvalidRequest, Namespace, Process, Reject, Rejected, TraceEntry
-from tests.acceptance.conftest import MakeClient, MakeEngine
+from tests.acceptance.conftest import MakeClient, MakeEngine, Options
 from tests.acceptance.support import NS, Act, Scripted, until
 
 PAUSE = timedelta(milliseconds=150)
@@ -97,9 +97,11 @@ async def test_a_step_in_the_same_namespace_lends_its_slot(engine: MakeEngine) -
     assert await clients[0].start(NS, "asks", "p") == 7
 
 
-async def test_what_is_held_goes_on_in_a_version_without_the_pause(engine: MakeEngine, dsn: str) -> None:
+async def test_what_is_held_goes_on_in_a_version_without_the_pause(
+    engine: MakeEngine, dsn: str, mode: Options
+) -> None:
     """Its workers release it when they poll."""
-    async with Engine(dsn, [Scripted(pause=PAUSE).namespace]) as before:
+    async with Engine(dsn, [Scripted(pause=PAUSE).namespace], **mode) as before:
         await before.client.start(NS, "p", Act(then=Act(emit="fired"), after=0))
     after = await engine(Scripted().namespace)
     await until(lambda: after.client.get(NS, "p"), lambda process: process.last_event_id == 1)

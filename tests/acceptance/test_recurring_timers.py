@@ -24,7 +24,7 @@ from progressor import (
     Task,
 )
 from progressor.inputs import MAX_TIMERS
-from tests.acceptance.conftest import MakeClient, MakeEngine
+from tests.acceptance.conftest import MakeClient, MakeEngine, Options
 from tests.acceptance.support import NS, until, until_events
 
 TICK = timedelta(milliseconds=40)
@@ -100,10 +100,12 @@ async def test_it_comes_again(serve: MakeClient) -> None:
     assert [entry.status for entry in trace if entry.status != "cancelled"] == ["finished"] * count
 
 
-async def test_two_versions_of_the_code_serve_one_timer(engine: MakeEngine, dsn: str) -> None:
+async def test_two_versions_of_the_code_serve_one_timer(
+    engine: MakeEngine, dsn: str, mode: Options
+) -> None:
     """A new one comes beside the old one, which then leaves: each nominal time is run once."""
     names = ["p", "q", "r", "s"]
-    async with Engine(dsn, [clock("old")]) as old:
+    async with Engine(dsn, [clock("old")], **mode) as old:
         for name in names:
             await old.client.start(NS, name)
             await old.client.set_timer(NS, name, "tick", every=TICK, catch_up="all")

@@ -15,6 +15,7 @@ from progressor import Client, Cron, Each, Engine, Namespace, Process, Rejected,
 from progressor.schedules import SCHEDULES, ScheduleState, Span, backfill, pause, resume, trigger
 from progressor.schedules.state import FanOut
 from progressor.testing.world import World
+from tests.acceptance.conftest import Options, of_a_client
 from tests.acceptance.support import until
 from tests.support import eventually
 
@@ -293,27 +294,29 @@ async def test_a_trigger_while_a_run_goes_on(progressor_world: MakeWorld) -> Non
         assert (await state(world)).waiting == []
 
 
-async def test_a_state_of_a_newer_release(dsn: str, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_state_of_a_newer_release(
+    dsn: str, mode: Options, caplog: pytest.LogCaptureFixture
+) -> None:
     """An engine that cannot read it starts all the same, and leaves it alone."""
     runs = Runs()
     runs.namespace.schedule("hourly", HOURLY, start=hour)
-    async with engines(dsn, runs.namespace) as made:
+    async with engines(dsn, mode, runs.namespace) as made:
         await until(lambda: made[0].client.get(SCHEDULES, f"{NS}/hourly"), lambda found: found.state)
-    async with Client(dsn) as client:
+    async with Client(dsn, **of_a_client(mode)) as client:
         found = (await client.get(SCHEDULES, f"{NS}/hourly")).state
         found["declaration"]["overlap"] = "replace"
         await client.remove(SCHEDULES, f"{NS}/hourly")
         await client.put(SCHEDULES, f"{NS}/hourly", state=found)
-        async with engines(dsn, runs.namespace):
+        async with engines(dsn, mode, runs.namespace):
             pass
         assert "schedule not declared" in caplog.text
         assert (await client.get(SCHEDULES, f"{NS}/hourly")).state == found
 
 
 @asynccontextmanager
-async def engines(dsn: str, *namespaces: Namespace[Any]) -> AsyncIterator[list[Engine]]:
+async def engines(dsn: str, mode: Options, *namespaces: Namespace[Any]) -> AsyncIterator[list[Engine]]:
     """One engine for each, all at once."""
-    made = [Engine(dsn, [each], scan_interval=timedelta(seconds=1)) for each in namespaces]
+    made = [Engine(dsn, [each], **mode) for each in namespaces]
     await asyncio.gather(*(each.__aenter__() for each in made))
     try:
         yield made
@@ -328,12 +331,12 @@ def second(at: datetime) -> str:
     return f"run-{at:%H%M%S}"
 
 
-async def test_several_engines_send_each_time_once(dsn: str) -> None:
+async def test_several_engines_send_each_time_once(dsn: str, mode: Options) -> None:
     """Whoever fires it; all begin the schedule at the same moment."""
     parts = [Runs() for _ in range(3)]
     for each in parts:
         each.namespace.schedule("often", EVERY_SECOND, start=second, overlap="allow", catch_up="all")
-    async with engines(dsn, *(each.namespace for each in parts)) as made:
+    async with engines(dsn, mode, *(each.namespace for each in parts)) as made:
         client = made[0].client
         await until(lambda: client.search(namespace=NS), lambda page: len(page.items) >= 6)
         found = await client.get(SCHEDULES, f"{NS}/often")
@@ -345,12 +348,12 @@ async def test_several_engines_send_each_time_once(dsn: str) -> None:
         assert len(sent) == (last - first).total_seconds() + 1
 
 
-async def test_a_worker_without_the_schedule_leaves_it_to_one_that_has_it(dsn: str) -> None:
+async def test_a_worker_without_the_schedule_leaves_it_to_one_that_has_it(dsn: str, mode: Options) -> None:
     """In a rolling deploy the old version sends nothing of the new one's schedule, and breaks nothing."""
     old, new = Runs(), Runs()
     old.namespace.schedule("other", Cron("0 0 1 1 *"), start=hour)
     new.namespace.schedule("often", EVERY_SECOND, start=second, overlap="allow", catch_up="all")
-    async with engines(dsn, old.namespace, new.namespace) as made:
+    async with engines(dsn, mode, old.namespace, new.namespace) as made:
         client = made[0].client
         await until(lambda: client.search(namespace=NS), lambda page: len(page.items) >= 4)
         trace = await client.trace(SCHEDULES, f"{NS}/often")
@@ -360,7 +363,7 @@ async def test_a_worker_without_the_schedule_leaves_it_to_one_that_has_it(dsn: s
         await until(
             lambda: client.trace(SCHEDULES, f"{NS}/often", last=1), lambda last: last[0].attempts_count > 0
         )
-        made[1] = await Engine(dsn, [new.namespace]).__aenter__()
+        made[1] = await Engine(dsn, [new.namespace], **mode).__aenter__()
         count = len(new.begun)
         await eventually(lambda: len(new.begun) > count + 3, "it goes on")
         found = await client.get(SCHEDULES, f"{NS}/often")

@@ -357,7 +357,8 @@ class StorageMachine(RuleBasedStateMachine):
         for step, result, wanted in zip(steps, results, expected, strict=True):
             if wanted is None:
                 # Who repeats it hears of what a try before did under the same lease.
-                known = (tried or bool(loss)) and self._was_ended_by(step)
+                repeats = tried or bool(torn if loss == "torn" else loss)
+                known = repeats and self._was_ended_by(step)
                 assert isinstance(result, Saved if known else LostLease)
                 continue
             assert isinstance(result, Saved)

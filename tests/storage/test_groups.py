@@ -185,6 +185,17 @@ async def test_an_urgent_request_goes_before_others_of_its_group(storage: Storag
     assert {*names(await found(storage))} == {"p3", "p4"}
 
 
+async def test_a_start_keeps_its_place_before_what_waits_behind_it(
+    storage: Storage, tables: Tables
+) -> None:
+    """A request without a priority keeps its place, however little urgent the next one is."""
+    await wait(storage, init("p1", worker_id=None))
+    (claimed,) = await claim_calls(storage)
+    await wait(storage, request("p1", priority=-10))
+    assert await storage.enter_group(claimed.task, "acme")
+    assert [row["held_time"] for row in tables.schedule("p1")] == [T0, None]
+
+
 async def test_a_group_is_never_fused(storage: Storage) -> None:
     """A worker whose code knows no groups prepares the request, which waits for room."""
 

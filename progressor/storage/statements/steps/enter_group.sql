@@ -57,7 +57,7 @@ JOIN item AS i ON i.process_no = s.process_no
 CROSS JOIN LATERAL (
     SELECT
         least(
-            s.scheduled_time - s.priority * interval '1 minute',
+            s.scheduled_time - coalesce(s.priority, 0) * interval '1 minute',
             -- include most_urgent
         ) AS order_time
 ) AS urgent
