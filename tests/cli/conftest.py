@@ -1,4 +1,4 @@
-"""Commands as subprocesses and in this process; a worker that serves `shop.py`.
+"""Commands as subprocesses and in this process; a worker that serves `planner.py`.
 
 Rule: a test waits for what a command says, with a deadline, never for a time.
 """
@@ -190,10 +190,10 @@ def progressor(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Ended]:
 
 @pytest.fixture(scope="package")
 def shop(databases: Databases, template: str) -> Iterator[str]:
-    """The DSN of a database that a worker serves `shop.py` on."""
+    """The DSN of a database that a worker serves `planner.py` on."""
     name = databases.make(template)
     dsn = databases.dsn(name)
-    worker = Running("worker", "shop", PROGRESSOR_DATABASE_URL=dsn)
+    worker = Running("worker", "planner:everything", PROGRESSOR_DATABASE_URL=dsn)
     worker.wait_for("serving")
     yield dsn
     worker.kill()

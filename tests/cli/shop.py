@@ -8,7 +8,7 @@ from pathlib import Path
 
 from pydantic import BaseModel
 
-from progressor import Cron, Namespace, Process, Reject
+from progressor import Namespace, Process, Reject
 
 
 class Order(BaseModel):
@@ -26,9 +26,6 @@ class Pay(BaseModel):
 
 orders = Namespace("shop.order", state=Order)
 carts = Namespace("shop.cart")
-orders.schedule("yearly", Cron("0 0 1 1 *"), start=lambda at: f"order-{at:%Y}", args={"item": "calendar"})
-
-orders.schedule("flawed", Cron("0 0 2 1 * *", seconds=True), start=lambda at: str(at.year // 0))
 
 
 @orders.init

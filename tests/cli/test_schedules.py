@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from tests.cli.conftest import Ended
 
 Ask = Callable[..., Ended]
-NS = "shop.order"
+NS = "shop.report"
 ON = ("schedules", "--namespace", NS)
 
 
@@ -41,7 +41,7 @@ def test_why_nothing_is_sent(ask: Ask) -> None:
 
 
 def test_pause_backfill_and_resume(ask: Ask) -> None:
-    """Paused it says why, and sends nothing; a backfill starts the orders of past years."""
+    """Paused it says why, and sends nothing; a backfill starts the reports of past years."""
     assert ask("schedules", "pause", NS, "yearly", "--reason", "audit").status == 0
     assert "paused: audit" in ask(*ON).out
     span = (NS, "yearly", "2019-12-31T00:00Z", "2022-01-01T00:00Z")
@@ -59,8 +59,8 @@ def test_pause_backfill_and_resume(ask: Ask) -> None:
         # Sent, and so delivered within the next moments.
         found = Ended(1, "", "")
         while found.status != 0:
-            found = ask("get", NS, f"order-{year}", "--json")
-        assert found.json["state"]["item"] == "calendar"
+            found = ask("get", NS, f"report-{year}", "--json")
+        assert found.json["state"] == "sales"
 
 
 def test_trigger(ask: Ask) -> None:
@@ -72,5 +72,5 @@ def test_trigger(ask: Ask) -> None:
 
 def test_what_is_wrong(ask: Ask) -> None:
     """A schedule that is not there, and a text that is no time."""
-    assert "no process 'progressor.schedules/shop.order/nix'" in ask("schedules", "trigger", NS, "nix").err
+    assert "no process 'progressor.schedules/shop.report/nix'" in ask("schedules", "trigger", NS, "nix").err
     assert ask("schedules", "backfill", NS, "yearly", "yesterday").status == 2

@@ -120,7 +120,7 @@ def test_worker_serves_metrics_and_health(spawn: Spawn, dsn: str) -> None:
         "ok": True,
         "detail": None,
         "workers": 1,
-        "namespaces": ["progressor.schedules", "shop.cart", "shop.order"],
+        "namespaces": ["shop.cart", "shop.order"],
         "paused": [],
     }
 
