@@ -168,9 +168,9 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> set[str]:
     found: set[str] = set()
     send = Session._send
 
-    async def noted(session: Session, statements: Transaction) -> Any:
+    async def noted(session: Session, statements: Transaction, hints: Any = None) -> Any:
         found.update(statements)
-        return await send(session, statements)
+        return await send(session, statements, hints)
 
     monkeypatch.setattr(Session, "_send", noted)
     return found

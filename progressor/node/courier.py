@@ -7,13 +7,13 @@ lost, with its OS process or before it, a sweep finds the messages. Any number o
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 from progressor import metrics
 from progressor.errors import ProgressorError
 from progressor.loggers import Logger
 from progressor.outages import Outage, OutageLines, cause_of
-from progressor.storage import Delivery, Outbox
+from progressor.storage import Delivery, Outbox, WakesBehind, wakes_nobody
 from progressor.supervision import Background
 
 log = Logger("progressor.courier")
@@ -24,11 +24,21 @@ _LINES = OutageLines(
 
 
 class Courier:
-    """The courier of an OS process; `wake` is called for each namespace in which tasks wait now."""
+    """The courier of an OS process.
 
-    def __init__(self, outbox: Outbox, wake: Callable[[str], None]) -> None:
+    `work_waits` is called for each namespace in which tasks wait now, with those that have had a hint by
+    `wakes`, behind the transaction.
+    """
+
+    def __init__(
+        self,
+        outbox: Outbox,
+        work_waits: Callable[[str, Collection[str]], None],
+        wakes: WakesBehind = wakes_nobody,
+    ) -> None:
         self._outbox = outbox
-        self._wake = wake
+        self._work_waits = work_waits
+        self._wakes = wakes
         self._background = Background()
         self._outage = Outage(log, _LINES)
         self._rung = self._delivers = self._stopped = False
@@ -56,7 +66,7 @@ class Courier:
         try:
             while self._rung:
                 self._rung = False
-                delivery = await self._outbox.deliver()
+                delivery = await self._outbox.deliver(wakes=self._wakes)
                 self._note(delivery)
                 self._rung = self._rung or delivery.more
         except ProgressorError as error:
@@ -75,7 +85,7 @@ class Courier:
             metrics.MESSAGES.labels(each.namespace, "refused").inc()
             log.warning("message not delivered", extra=each.fields)
         for namespace in delivery.namespaces:
-            self._wake(namespace)
+            self._work_waits(namespace, delivery.woken)
 
     async def stop(self) -> None:
         """End the flight under way; what it has not delivered stays in the outbox."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -20,10 +20,12 @@ from progressor.node.wakes import Wakes
 from progressor.release import VERSION
 from progressor.storage import (
     Batcher,
+    Hints,
     Kind,
     Outbox,
     SessionPool,
     Signals,
+    Step,
     Storage,
     batch_steps,
     place_of,
@@ -69,7 +71,7 @@ class Node:
         )
         self.storage = Storage(self._connections, patience=options.patience)
         self._batchers: list[Batcher[Any, Any]] = []
-        self.steps = self.stops(batch_steps(self.storage))
+        self.steps = self.stops(batch_steps(self.storage, self._replies_behind))
         self._reads: Reads | None = None
         poll = options.reply_poll_interval
         self.replies = Replies(self.storage, poll_interval=poll, announce=self._announce, follows=self)
@@ -81,7 +83,7 @@ class Node:
         self.signals = self._made_signals() if options.signals else None
         self._wakes = Wakes(self.storage, self.signals, options.lease_age)
         self.outbox = Outbox(self._connections, patience=options.patience, outage=self.storage.outage)
-        self.courier = Courier(self.outbox, self._work_waits)
+        self.courier = Courier(self.outbox, self._work_waits, self.wakes_behind)
         self.is_connected = False
         self._closed = False
         # The event loop of the caller that connected first; all others must use it.
@@ -238,9 +240,20 @@ class Node:
         """Wake one worker of a namespace in which a call waits or a timer is due."""
         self._wakes.wake(namespace, kind)
 
-    def _work_waits(self, namespace: str) -> None:
+    def wakes_behind(self, namespaces: Collection[str]) -> tuple[Hints | None, Collection[str]]:
+        """Return the hints that wake a worker for each namespace; and those of which a worker is known."""
+        if self.signals is None or not namespaces:
+            return None, ()
+        chosen = self._wakes.choose(namespaces)
+        return (self.signals.wakes_behind(chosen) if chosen else None), chosen
+
+    def _replies_behind(self, steps: Sequence[Step]) -> Hints | None:
+        return None if self.signals is None else self.signals.replies_behind(step.task for step in steps)
+
+    def _work_waits(self, namespace: str, woken: Collection[str]) -> None:
         self.ring(namespace, "calls")
-        self.wake(namespace, "calls")
+        if namespace not in woken:
+            self.wake(namespace, "calls")
 
     def wake_worker(self, worker_id: int, namespace: str, kind: Kind) -> None:
         """Wake one worker, which may be this process."""

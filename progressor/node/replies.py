@@ -135,9 +135,8 @@ class Replies:
         return callers
 
     def resolve(self, ref: TaskRef, answer: TaskOutcome) -> None:
-        """Hand a committed answer to the callers here, or hint to the process of its caller."""
-        if not self._hand_out(ref.key, answer) and ref.reply_to is not None:
-            self._announce(ref.reply_to, ref.namespace, ref.task_id)
+        """Hand a committed answer to the callers here; a hint to another process left behind its step."""
+        self._hand_out(ref.key, answer)
         if ref.task_id in self._followed:
             self._tell_followers(ref.task_id)
 
@@ -177,11 +176,15 @@ class Replies:
             self._early.popitem(last=False)
         self._look(keys)
 
+    def announce(self, ref: TaskRef) -> None:
+        """Hint to the process of a caller, whose hint did not leave behind the step."""
+        if ref.reply_to is not None:
+            self._announce(ref.reply_to, ref.namespace, ref.task_id)
+
     def look(self, ref: TaskRef) -> None:
         """Look at a task that may have ended, and hint to the process of its caller."""
         self._look(self._by_id.get(ref.task_id, ()))
-        if ref.reply_to is not None:
-            self._announce(ref.reply_to, ref.namespace, ref.task_id)
+        self.announce(ref)
         if ref.task_id in self._followed:
             self._tell_followers(ref.task_id)
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections.abc import Iterable
 from datetime import timedelta
 
 from progressor.errors import ProgressorError
@@ -39,6 +40,10 @@ class Wakes:
             self._wanted.add((namespace, kind))
             self._background.begin("wake", self._wake(namespace, kind, self._signals))
 
+    def choose(self, namespaces: Iterable[str]) -> dict[str, int]:
+        """Return the worker to wake for each namespace, if it is known which live there now."""
+        return {name: _chosen(live) for name in namespaces if (live := self._known(name))}
+
     async def _wake(self, namespace: str, kind: Kind, signals: Signals) -> None:
         try:
             workers = await self._live(namespace)
@@ -49,17 +54,29 @@ class Wakes:
             self._wanted.discard((namespace, kind))
         self._outage.worked()
         if workers:
-            weights = [max(worker.free_slots, 0.1) for worker in workers]
-            (chosen,) = random.choices(workers, weights)  # noqa: S311 - a spread
-            signals.wake(chosen.worker_id, namespace, kind)
+            signals.wake(_chosen(workers), namespace, kind)
+
+    def _known(self, namespace: str) -> list[LiveWorker]:
+        now = asyncio.get_running_loop().time()
+        seen_at, workers = self._workers.get(namespace, (now, []))
+        return workers if now - seen_at < _WORKERS_AGE else []
 
     async def _live(self, namespace: str) -> list[LiveWorker]:
-        now = asyncio.get_running_loop().time()
-        seen_at, workers = self._workers.get(namespace, (-_WORKERS_AGE, []))
-        if not workers or now - seen_at >= _WORKERS_AGE:
+        workers = self._known(namespace)
+        if not workers:
+            now = asyncio.get_running_loop().time()
             workers = await self._storage.live_workers(namespace, self._lease_age)
             self._workers[namespace] = (now, workers)
         return workers
 
     async def stop(self) -> None:
         await self._background.stop()
+
+
+def _chosen(workers: list[LiveWorker]) -> int:
+    """Return one by chance, weighted by free slots."""
+    if len(workers) == 1:
+        return workers[0].worker_id
+    weights = [max(worker.free_slots, 0.1) for worker in workers]
+    (chosen,) = random.choices(workers, weights)  # noqa: S311 - a spread
+    return chosen.worker_id

@@ -24,7 +24,12 @@ if TYPE_CHECKING:
     from progressor.storage.heartbeats import Beats as Beats
     from progressor.storage.notifications import KINDS as KINDS, Kind as Kind, Signals as Signals
     from progressor.storage.operations import Storage as Storage
-    from progressor.storage.outbox import Delivery as Delivery, Outbox as Outbox
+    from progressor.storage.outbox import (
+        Delivery as Delivery,
+        Outbox as Outbox,
+        WakesBehind as WakesBehind,
+        wakes_nobody as wakes_nobody,
+    )
     from progressor.storage.own_sql.transactions import (
         StepNotSaved as StepNotSaved,
         StepTransaction as StepTransaction,
@@ -35,6 +40,7 @@ if TYPE_CHECKING:
         with_database as with_database,
         with_defaults as with_defaults,
     )
+    from progressor.storage.postgres.pipeline import Hints as Hints
     from progressor.storage.postgres.pool import SessionPool as SessionPool
     from progressor.storage.postgres.server_identity import place_of as place_of
     from progressor.storage.postgres.session_setup import refuse_lent_sessions as refuse_lent_sessions
@@ -94,9 +100,10 @@ else:
             "heartbeats": "Beats",
             "notifications": "KINDS Kind Signals",
             "operations": "Storage",
-            "outbox": "Delivery Outbox",
+            "outbox": "Delivery Outbox WakesBehind wakes_nobody",
             "own_sql.transactions": "StepNotSaved StepTransaction StepTransactions",
             "postgres.dsn": "parsed with_database with_defaults",
+            "postgres.pipeline": "Hints",
             "postgres.pool": "SessionPool",
             "postgres.server_identity": "place_of",
             "postgres.session_setup": "refuse_lent_sessions",

@@ -21,6 +21,7 @@ from progressor import metrics
 from progressor.errors import SchemaMismatch, StorageUnavailable
 from progressor.model import metadata_size
 from progressor.storage.operations import Storage
+from progressor.storage.postgres.pipeline import Hints
 from progressor.storage.postgres.sqlstates import BatchRefused
 from progressor.storage.values import LostLease, Request, Saved, Step
 from progressor.supervision import expect, log_failed, watched
@@ -319,10 +320,19 @@ def batch_requests(
     return Batcher(verb, run, by, _size_of, room=REQUESTS, run_again=run_again)
 
 
-def batch_steps(storage: Storage) -> Batcher[Step, Saved | LostLease]:
-    """Return a batcher of ended steps, with at most one of each process in a batch."""
-    again = partial(storage.save_result, tried=True)
-    return Batcher("save_result", storage.save_result, _step_process, attrgetter("size"), run_again=again)
+def batch_steps(
+    storage: Storage, hints: Callable[[Sequence[Step]], Hints | None] = lambda _: None
+) -> Batcher[Step, Saved | LostLease]:
+    """Return a batcher of ended steps, with at most one of each process in a batch.
+
+    `hints` returns those that leave behind the transaction that saves the steps.
+    """
+
+    async def save(steps: Sequence[Step], tried: bool = False) -> Sequence[Saved | LostLease]:
+        return await storage.save_result(steps, hints=hints(steps), tried=tried)
+
+    again = partial(save, tried=True)
+    return Batcher("save_result", save, _step_process, attrgetter("size"), run_again=again)
 
 
 def _size_of(request: Request) -> int:

@@ -14,20 +14,25 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import Callable, Iterable
-from contextlib import suppress
-from typing import Literal
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager, closing, suppress
+from functools import partial
+from typing import Literal, LiteralString
 
 import psycopg
 
 from progressor import metrics
 from progressor.errors import ProgressorError
 from progressor.loggers import Logger
-from progressor.model import shown_id
+from progressor.model import Task, shown_id
 from progressor.outages import Outage, OutageLines, cause_of
 from progressor.storage.operations import Storage
+from progressor.storage.params import hint_columns
 from progressor.storage.postgres import session_setup
+from progressor.storage.postgres.pipeline import Hints
 from progressor.storage.postgres.server_identity import said_by
+from progressor.storage.postgres.watch import SocketWatch
 from progressor.supervision import Background
 
 log = Logger("progressor.signals")
@@ -55,6 +60,97 @@ def channel_of(node_id: int) -> str:
     return f"progressor_{shown_id(node_id)}"
 
 
+class _Outgoing:
+    """Hints that leave together; those that say the same leave once."""
+
+    def __init__(self) -> None:
+        # Keyed by channel and text: their namespaces, "-" for those of none.
+        self._wakes: dict[tuple[str, str], str] = {}
+        # Keyed by channel and task: the namespaces.
+        self._replies: dict[str, dict[int, str]] = {}
+
+    def wake(self, node_id: int, namespace: str, kind: Kind) -> None:
+        self._wakes[channel_of(node_id), f"wake {kind} {namespace}"] = namespace
+
+    def say(self, channel: str, text: str) -> None:
+        """Add a hint of no namespace."""
+        self._wakes[channel, text] = "-"
+
+    def reply(self, node_id: int, namespace: str, task_id: int) -> None:
+        self._replies.setdefault(channel_of(node_id), {})[task_id] = namespace
+
+    def add(self, others: _Outgoing) -> None:
+        self._wakes |= others._wakes
+        for channel, ids in others._replies.items():
+            self._replies.setdefault(channel, {}).update(ids)
+
+    def messages(self) -> list[tuple[str, str]]:
+        """Return channels and texts."""
+        messages = list(self._wakes)
+        for channel, ids in self._replies.items():
+            listed = [str(task_id) for task_id in ids]
+            for start in range(0, len(listed), _MOST_IDS):
+                part = " ".join(listed[start : start + _MOST_IDS])
+                messages.append((channel, f"reply {part}"))
+        return messages
+
+    def took(self, began: float) -> None:
+        """Measure how long they took to leave."""
+        for namespace in set(self._wakes.values()):
+            metrics.took(metrics.NOTIFICATION, began, namespace, "wake")
+        for namespace in {name for ids in self._replies.values() for name in ids.values()}:
+            metrics.took(metrics.NOTIFICATION, began, namespace, "reply")
+
+
+class _Ear:
+    """A connection that listens; its socket stays watched from one notification to the next."""
+
+    def __init__(self, connection: psycopg.AsyncConnection[object]) -> None:
+        self._connection = connection
+        self._watch = SocketWatch(connection.pgconn)
+        self._heard: deque[psycopg.Notify] = deque()
+        # It is called for those that come with the answer to a statement too.
+        connection.add_notify_handler(self._heard.append)
+
+    async def listen(self, channel: str) -> None:
+        await self._execute("LISTEN {}", channel)
+
+    async def unlisten(self, channel: str) -> None:
+        await self._execute("UNLISTEN {}", channel)
+
+    async def _execute(self, statement: LiteralString, channel: str) -> None:
+        named = psycopg.sql.SQL(statement).format(psycopg.sql.Identifier(channel))
+        await self._connection.execute(named)
+
+    async def next(self, seconds: float) -> Sequence[psycopg.Notify]:
+        """Return the notifications that are there; wait for the first, for so long at most."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                while not self._heard:
+                    await self._watch.readable()
+                    self._take_in()
+        heard = tuple(self._heard)
+        self._heard.clear()
+        return heard
+
+    def _take_in(self) -> None:
+        pgconn = self._connection.pgconn
+        pgconn.consume_input()
+        while (notification := pgconn.notifies()) is not None:
+            if pgconn.notify_handler is not None:
+                pgconn.notify_handler(notification)
+
+    def close(self) -> None:
+        self._watch.close()
+
+
+@asynccontextmanager
+async def _opened(dsn: str) -> AsyncIterator[_Ear]:
+    async with session_setup.connected(dsn, "progressor listener", keeps_state=True) as connection:
+        with closing(_Ear(connection)) as ear:
+            yield ear
+
+
 class Signals:
     """The hints that this process sends to others, and those that it receives."""
 
@@ -74,6 +170,7 @@ class Signals:
         self._dsn = listens_at or dsn
         # An outage of a listener's own URL is no outage of the other connections.
         self._is_apart = listens_at is not None
+        self._node_id = node_id
         self.channel = channel_of(node_id)
         self._on_wake = on_wake
         self._on_replies = on_replies
@@ -81,8 +178,7 @@ class Signals:
         self._on_follow = on_follow
         # By channel: tasks that another process asked for first, and that are waited for here.
         self._follows: dict[str, set[int]] = {}
-        self._wakes: dict[tuple[str, str], str] = {}
-        self._replies: dict[str, dict[int, str]] = {}
+        self._outgoing = _Outgoing()
         self._something = asyncio.Event()
         self._background = Background()
         self._outage = Outage(log, _LINES)
@@ -103,13 +199,40 @@ class Signals:
 
     def wake(self, node_id: int, namespace: str, kind: Kind) -> None:
         """Hint to a worker process that a namespace has work."""
-        self._wakes[channel_of(node_id), f"wake {kind} {namespace}"] = namespace
+        self._outgoing.wake(node_id, namespace, kind)
         self._something.set()
 
     def reply(self, node_id: int, namespace: str, task_id: int) -> None:
         """Hint to a client process that a task has ended."""
-        self._replies.setdefault(channel_of(node_id), {})[task_id] = namespace
+        self._outgoing.reply(node_id, namespace, task_id)
         self._something.set()
+
+    def wakes_behind(self, workers: Mapping[str, int]) -> Hints:
+        """Return the hints that wake these workers, one for each namespace, behind a transaction."""
+        outgoing = _Outgoing()
+        for namespace, node_id in workers.items():
+            outgoing.wake(node_id, namespace, "calls")
+        return self._behind(outgoing)
+
+    def replies_behind(self, tasks: Iterable[Task]) -> Hints | None:
+        """Return the hints that these have ended, for the other processes that asked; None without any."""
+        outgoing, has_any = _Outgoing(), False
+        for task in tasks:
+            if task.reply_to is not None and task.reply_to != self._node_id:
+                outgoing.reply(task.reply_to, task.namespace, task.task_id)
+                has_any = True
+        return self._behind(outgoing) if has_any else None
+
+    def _behind(self, outgoing: _Outgoing) -> Hints:
+        return Hints(hint_columns(outgoing.messages()), partial(self._landed, outgoing))
+
+    def _landed(self, outgoing: _Outgoing, began: float | None) -> None:
+        if began is None:
+            # Sent anew, in a message of their own.
+            self._outgoing.add(outgoing)
+            self._something.set()
+        else:
+            outgoing.took(began)
 
     def follow(self, node_id: int, task_id: int) -> None:
         """Listen for the end of a task on the channel of the process that asked for it."""
@@ -129,12 +252,12 @@ class Signals:
 
     def ended(self, task_id: int) -> None:
         """Hint to the processes that follow a task of this one."""
-        self._wakes[self.channel, f"ended {task_id}"] = "-"
+        self._outgoing.say(self.channel, f"ended {task_id}")
         self._something.set()
 
     def _rouse(self) -> None:
         """Send a sign to the own channel, which rouses the listener."""
-        self._wakes[self.channel, _SIGN] = "-"
+        self._outgoing.say(self.channel, _SIGN)
         self._something.set()
 
     async def _send(self) -> None:
@@ -144,14 +267,8 @@ class Signals:
 
     async def _flush(self) -> None:
         self._something.clear()
-        wakes, self._wakes = self._wakes, {}
-        replies, self._replies = self._replies, {}
-        messages = [(channel, text) for channel, text in wakes]
-        for channel, ids in replies.items():
-            listed = [str(task_id) for task_id in ids]
-            for start in range(0, len(listed), _MOST_IDS):
-                part = " ".join(listed[start : start + _MOST_IDS])
-                messages.append((channel, f"reply {part}"))
+        outgoing, self._outgoing = self._outgoing, _Outgoing()
+        messages = outgoing.messages()
         if not messages:
             return
         began = time.monotonic()
@@ -161,10 +278,7 @@ class Signals:
             self._outage.failed(cause_of(error))
             return
         self._outage.worked()
-        for namespace in set(wakes.values()):
-            metrics.took(metrics.NOTIFICATION, began, namespace, "wake")
-        for namespace in {name for ids in replies.values() for name in ids.values()}:
-            metrics.took(metrics.NOTIFICATION, began, namespace, "reply")
+        outgoing.took(began)
 
     async def _listen(self) -> None:
         loop = asyncio.get_running_loop()
@@ -172,16 +286,14 @@ class Signals:
         while True:
             self.listening.clear()
             try:
-                async with session_setup.connected(
-                    self._dsn, "progressor listener", keeps_state=True
-                ) as connection:
-                    await _listen_on(connection, self.channel)
+                async with _opened(self._dsn) as ear:
+                    await ear.listen(self.channel)
                     since = loop.time()
                     # The ends that were hinted while nobody listened are found by looking.
                     self._on_gap()
                     self.listening.set()
                     self._storage.outage.worked()
-                    await self._hear(connection)
+                    await self._hear(ear)
                 self._hearing.failed("it fell silent")
             except (psycopg.Error, OSError) as error:
                 if self.listening.is_set() or self._is_apart:
@@ -193,14 +305,14 @@ class Signals:
             await asyncio.sleep(pause * random.uniform(0.5, 1.0))  # noqa: S311 - jitter
             pause = min(pause * 2, _LONGEST_PAUSE)
 
-    async def _hear(self, connection: psycopg.AsyncConnection[object]) -> None:
+    async def _hear(self, ear: _Ear) -> None:
         """Act on notifications; return when not even the own sign came back."""
         loop = asyncio.get_running_loop()
         heard_at, strange = loop.time(), 0
         followed: dict[str, set[int]] = {}
         while loop.time() - heard_at < _SILENCE:
-            await self._attend(connection, followed)
-            async for notification in connection.notifies(timeout=_SIGN_INTERVAL, stop_after=1):
+            await self._attend(ear, followed)
+            for notification in await ear.next(_SIGN_INTERVAL):
                 heard_at = loop.time()
                 self._hearing.worked()
                 if not self._take(notification.channel, notification.payload):
@@ -214,19 +326,17 @@ class Signals:
             if loop.time() - heard_at >= _SIGN_INTERVAL:
                 self._rouse()
 
-    async def _attend(
-        self, connection: psycopg.AsyncConnection[object], followed: dict[str, set[int]]
-    ) -> None:
+    async def _attend(self, ear: _Ear, followed: dict[str, set[int]]) -> None:
         """Listen on the channels that are followed now, and bring `followed` up to date."""
         for channel in followed.keys() - self._follows.keys():
             del followed[channel]
-            await connection.execute(psycopg.sql.SQL("UNLISTEN {}").format(psycopg.sql.Identifier(channel)))
+            await ear.unlisten(channel)
         for channel, tasks in list(self._follows.items()):
             if channel not in followed:
-                await _listen_on(connection, channel)
+                await ear.listen(channel)
             for task_id in tasks - followed.get(channel, set()):
                 # From here on its end is hinted; if it has ended before, a look finds that.
-                self._wakes[channel, f"follow {task_id}"] = "-"
+                self._outgoing.say(channel, f"follow {task_id}")
                 self._something.set()
                 self._on_replies([task_id])
             followed[channel] = set(tasks)
@@ -254,10 +364,6 @@ class Signals:
             case _:
                 return False
         return True
-
-
-async def _listen_on(connection: psycopg.AsyncConnection[object], channel: str) -> None:
-    await connection.execute(psycopg.sql.SQL("LISTEN {}").format(psycopg.sql.Identifier(channel)))
 
 
 def _is_id(text: str) -> bool:

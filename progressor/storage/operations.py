@@ -32,7 +32,7 @@ from progressor.storage.params import (
     step_columns,
 )
 from progressor.storage.postgres.arrays import texts
-from progressor.storage.postgres.pipeline import Session
+from progressor.storage.postgres.pipeline import Hints, Session
 from progressor.storage.postgres.retry import always, lasting, one_of, one_or_one_of
 from progressor.storage.postgres.sqlstates import BatchRefused, Unreadable
 from progressor.storage.rows import (
@@ -92,7 +92,7 @@ class Storage(Bulks, Oversight, TokenStatements, HeldTasks):
         return None if holds else self._patience
 
     async def prepare_init(
-        self, requests: Sequence[Request], *, now: datetime | None = None
+        self, requests: Sequence[Request], *, hints: Hints | None = None, now: datetime | None = None
     ) -> list[Prepared]:
         """Create processes, each with its init task. One item per process in a batch."""
 
@@ -107,7 +107,7 @@ class Storage(Bulks, Oversight, TokenStatements, HeldTasks):
             left = [place for place in range(len(requests)) if place not in found]
             while left:
                 params = {**request_columns([requests[place] for place in left]), "now": now}
-                results = await session.transact({"prepare_init": params, "one_life": params})
+                results = await session.transact({"prepare_init": params, "one_life": params}, hints)
                 for row in results["prepare_init"]:
                     place = left[row["ord"] - 1]
                     found[place] = started_of(requests[place], row)
@@ -132,18 +132,24 @@ class Storage(Bulks, Oversight, TokenStatements, HeldTasks):
         )
 
     async def _prepare(
-        self, requests: Sequence[Request], verbs: Sequence[str], now: datetime | None
+        self, requests: Sequence[Request], verbs: Sequence[str], hints: Hints | None, now: datetime | None
     ) -> list[Prepared]:
         params = {**request_columns(requests), "now": now}
         statements = dict.fromkeys((lock_by_name(len(requests)), *verbs), params)
-        return await self._prepared(verbs[0], requests, statements, outcome=verbs[-1])
+        return await self._prepared(verbs[0], requests, statements, hints, outcome=verbs[-1])
 
     async def _prepared(
-        self, verb: str, requests: Sequence[Request], statements: Transaction, *, outcome: str
+        self,
+        verb: str,
+        requests: Sequence[Request],
+        statements: Transaction,
+        hints: Hints | None,
+        *,
+        outcome: str,
     ) -> list[Prepared]:
         patience, apart = self._patience_for(requests), one_or_one_of(len(requests))
         try:
-            results = await self._transact(verb, statements, patience=patience, apart=apart)
+            results = await self._transact(verb, statements, patience=patience, apart=apart, hints=hints)
         except (Unreadable, BatchRefused) as error:
             if len(requests) > 1:
                 raise
@@ -151,15 +157,18 @@ class Storage(Bulks, Oversight, TokenStatements, HeldTasks):
         return [prepared_of(request, row) for request, row in zip(requests, results[outcome], strict=True)]
 
     async def prepare_call(
-        self, requests: Sequence[Request], *, now: datetime | None = None
+        self, requests: Sequence[Request], *, hints: Hints | None = None, now: datetime | None = None
     ) -> list[Prepared]:
         """Append calls and notifies to mailboxes; its timers are blocked behind them."""
-        return await self._prepare(requests, ("prepare_call",), now)
+        return await self._prepare(requests, ("prepare_call",), hints, now)
 
-    async def redo(self, requests: Sequence[Request], *, now: datetime | None = None) -> list[Prepared]:
+    async def redo(
+        self, requests: Sequence[Request], *, hints: Hints | None = None, now: datetime | None = None
+    ) -> list[Prepared]:
         """Append ended calls and notifies to mailboxes again, with the values that are stored."""
         params = {**redo_columns(requests), "now": now}
-        return await self._prepared("redo", requests, dict.fromkeys(REDO, params), outcome="prepare_call")
+        statements = dict.fromkeys(REDO, params)
+        return await self._prepared("redo", requests, statements, hints, outcome="prepare_call")
 
     @asynccontextmanager
     async def _fused(
@@ -199,25 +208,30 @@ class Storage(Bulks, Oversight, TokenStatements, HeldTasks):
         return self._fused(INITS, requests, now)
 
     async def prepare_repair(
-        self, requests: Sequence[Request], *, now: datetime | None = None
+        self, requests: Sequence[Request], *, hints: Hints | None = None, now: datetime | None = None
     ) -> list[Prepared]:
         """Begin the repair of broken processes."""
-        return await self._prepare(requests, ("prepare_repair", "prepared"), now)
+        return await self._prepare(requests, ("prepare_repair", "prepared"), hints, now)
 
     async def simple_repair(
-        self, requests: Sequence[Request], *, now: datetime | None = None
+        self, requests: Sequence[Request], *, hints: Hints | None = None, now: datetime | None = None
     ) -> list[Prepared]:
         """Put broken processes back to running without a handler; the outcome is a final duplicate."""
-        return await self._prepare(requests, ("simple_repair", "prepared"), now)
+        return await self._prepare(requests, ("simple_repair", "prepared"), hints, now)
 
     async def save_result(
-        self, steps: Sequence[Step], *, now: datetime | None = None, tried: bool = False
+        self,
+        steps: Sequence[Step],
+        *,
+        hints: Hints | None = None,
+        now: datetime | None = None,
+        tried: bool = False,
     ) -> list[Saved | LostLease]:
         """End steps and hand out their continuations; at most one item per process in a batch.
 
         `tried`: they were in a batch before, which may have been committed.
         """
-        attempt = partial(save, steps=steps, now=now, tried=tried)
+        attempt = partial(save, steps=steps, hints=hints, now=now, tried=tried)
         return await self._run(
             "save_result", attempt, patience=None, apart=one_of(len(steps)), holds=always
         )

@@ -9,7 +9,7 @@ commit. A refusal ends a message; only one to a namespace that nobody serves yet
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
@@ -18,7 +18,7 @@ from progressor.loggers import Logger
 from progressor.model import TaskType, new_lease
 from progressor.storage.params import Columns, request_columns
 from progressor.storage.postgres.arrays import bigints, microseconds
-from progressor.storage.postgres.pipeline import Session
+from progressor.storage.postgres.pipeline import Hints, Session
 from progressor.storage.postgres.retry import one_or_one_of
 from progressor.storage.postgres.server_identity import said_by
 from progressor.storage.postgres.sqlstates import BatchRefused
@@ -37,6 +37,15 @@ _MOST_COUNTED = 1000
 # Between two tries of a message: the first pause, and the longest.
 _FIRST_PAUSE, _LONGEST_PAUSE = timedelta(seconds=1), timedelta(minutes=5)
 _DOUBLINGS = 10
+
+
+WakesBehind = Callable[[Collection[str]], tuple[Hints | None, Collection[str]]]
+"""A function that returns the hints that wake workers of these namespaces, and those that are hinted."""
+
+
+def wakes_nobody(_namespaces: Collection[str]) -> tuple[None, tuple[()]]:
+    """Return no hints."""
+    return None, ()
 
 
 class RefusedMessage(NamedTuple):
@@ -72,13 +81,15 @@ class RefusedMessage(NamedTuple):
 class Delivery(NamedTuple):
     """The result of a flight: how many messages were delivered in each namespace, and what was refused.
 
-    `namespaces` are those where tasks may wait now; `more`: there may be more to deliver.
+    `namespaces` are those where tasks may wait now, `woken` those of them that have had a hint; `more`:
+    there may be more to deliver.
     """
 
     delivered: Counter[str]
     refused: tuple[RefusedMessage, ...] = ()
     namespaces: tuple[str, ...] = ()
     more: bool = False
+    woken: Collection[str] = ()
 
 
 class WaitingMessages(NamedTuple):
@@ -112,39 +123,43 @@ class Outbox(Transactions):
         (row,) = await self._rows("waiting_messages", most=_MOST_COUNTED, now=now)
         return WaitingMessages(**row)
 
-    async def deliver(self, *, limit: int = MOST, now: datetime | None = None) -> Delivery:
+    async def deliver(
+        self, *, limit: int = MOST, wakes: WakesBehind = wakes_nobody, now: datetime | None = None
+    ) -> Delivery:
         """Deliver up to `limit` messages that are due, those that waited longest first.
 
+        `wakes` returns the hints to their namespaces, which leave behind the delivering transaction.
         If PostgreSQL refuses them together, they are delivered one by one; one that it refuses alone is
         tried again later, for a day.
         """
         try:
-            return await self._flight(limit, now)
+            return await self._flight(limit, wakes, now)
         except (BatchRefused, InvalidRequest):
             return await self._one_by_one(limit, now)
 
-    async def _flight(self, limit: int, now: datetime | None) -> Delivery:
+    async def _flight(self, limit: int, wakes: WakesBehind, now: datetime | None) -> Delivery:
         # The namespaces of all tries: one whose answer was lost may have delivered what it took.
         taken: dict[str, None] = {}
 
-        async def attempt(session: Session, _again: bool) -> tuple[list[_Letter], Results, bool]:
+        async def attempt(session: Session, _again: bool) -> tuple[list[_Letter], Results, Delivery]:
             params = {"limit": limit, "bytes": _MOST_BYTES, "now": now}
             try:
                 rows = (await session.begin({"take_messages": params}))["take_messages"]
                 letters = _together(rows)
                 taken.update(dict.fromkeys(each.request.namespace for each in letters))
-                results = await session.commit(_delivering(letters, now))
+                hints, woken = wakes(taken)
+                results = await session.commit(_delivering(letters, now), hints)
             except Exception:
                 # Not on a cancellation, which waits for nothing: the connection is closed.
                 await session.roll_back()
                 raise
-            return letters, results, len(rows) == limit or len(letters) < len(rows)
+            more = len(rows) == limit or len(letters) < len(rows)
+            return letters, results, Delivery(Counter(), more=more, woken=woken)
 
         apart = one_or_one_of(limit)
-        letters, results, more = await self._run("deliver", attempt, patience=self._patience, apart=apart)
-        delivered: Counter[str] = Counter()
-        refused = await self._settle(letters, results, delivered, now)
-        return Delivery(delivered, refused, tuple(taken), more)
+        letters, results, sent = await self._run("deliver", attempt, patience=self._patience, apart=apart)
+        refused = await self._settle(letters, results, sent.delivered, now)
+        return sent._replace(refused=refused, namespaces=tuple(taken))
 
     async def _settle(
         self, letters: Sequence[_Letter], results: Results, delivered: Counter[str], now: datetime | None
@@ -219,7 +234,7 @@ class Outbox(Transactions):
         total = Delivery(Counter())
         for _ in range(most):
             try:
-                one = await self._flight(1, now)
+                one = await self._flight(1, wakes_nobody, now)
             except (BatchRefused, InvalidRequest) as error:
                 one = await self._put_off(error, now)
             total = Delivery(

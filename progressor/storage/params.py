@@ -65,6 +65,14 @@ def request_columns(requests: Sequence[Request]) -> Columns:
     }
 
 
+def hint_columns(hints: Sequence[tuple[str, str]]) -> Columns:
+    """Return these hints, each a channel and a text."""
+    return {
+        "channel": texts([channel for channel, _ in hints]),
+        "payload": texts([text for _, text in hints]),
+    }
+
+
 def rate_params(rates: Rates) -> dict[str, Any]:
     """Return the rates that a claim holds; without any it is a statement without rates."""
     if not rates.any:

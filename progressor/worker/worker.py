@@ -201,7 +201,7 @@ class Worker:
         # The decision that was saved: a failure, if PostgreSQL refused the first one.
         decision = step.decision
         self._note(task, decision)
-        self._reply(step, saved)
+        self._reply(step, saved, announces=own is not None)
         if decision.messages:
             self._sent()
         due = None if saved.due is None else saved.due - saved.now
@@ -300,10 +300,12 @@ class Worker:
                         "notice refused", extra=fields_of(task) | {"call": task.name, "reason": reason}
                     )
 
-    def _reply(self, step: Step, saved: Saved) -> None:
+    def _reply(self, step: Step, saved: Saved, *, announces: bool) -> None:
         if not step.task.task_type.is_timer:
             ref = TaskRef.of(step.task, step.process)
             self._replies.resolve(ref, TaskOutcome.of(step.decision.reply))
+            if announces:
+                self._replies.announce(ref)
         for ref in saved.cancelled:
             self._replies.look(ref)
 

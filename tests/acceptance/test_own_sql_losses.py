@@ -110,13 +110,13 @@ async def test_a_commit_without_an_answer_is_looked_up(
     till.gate.open()
     commit, lost = Session.commit, False
 
-    async def losing(self: Session, statements: Any) -> Any:
+    async def losing(self: Session, statements: Any, hints: Any = None) -> Any:
         nonlocal lost
         if lost or type(self) is Session:
-            return await commit(self, statements)
+            return await commit(self, statements, hints)
         lost = True
         if committed:
-            await commit(self, statements)
+            await commit(self, statements, hints)
         else:
             await self.roll_back()
         raise psycopg.OperationalError("the connection was lost at COMMIT")

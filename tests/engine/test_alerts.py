@@ -374,7 +374,7 @@ async def send_to(world: World, namespace: str, process_id: str) -> None:
 async def sweep(world: World) -> None:
     connections = SessionPool(world.dsn, limit=1)
     outbox = Outbox(connections, patience=SECOND)
-    node: Any = SimpleNamespace(outbox=outbox, courier=Courier(outbox, lambda _: None))
+    node: Any = SimpleNamespace(outbox=outbox, courier=Courier(outbox, lambda *_: None))
     await OutboxSweeper(node, interval=SECOND).run_once()
     await node.courier.idle()
     await connections.close()

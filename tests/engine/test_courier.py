@@ -33,7 +33,7 @@ class Scripted:
         self.meanwhile: Callable[[], object] = lambda: None
         self.found = WaitingMessages(0, None, None)
 
-    async def deliver(self) -> Delivery:
+    async def deliver(self, **_: object) -> Delivery:
         self.asked += 1
         await asyncio.sleep(0)
         self.meanwhile()
@@ -49,7 +49,7 @@ class Scripted:
 def couriers(*deliveries: Delivery | Exception) -> tuple[Courier, Any, list[str]]:
     woken: list[str] = []
     outbox: Any = Scripted(*deliveries)
-    return Courier(outbox, woken.append), outbox, woken
+    return Courier(outbox, lambda name, _: woken.append(name)), outbox, woken
 
 
 def counted(outcome: str) -> float:

@@ -13,7 +13,7 @@ import pytest
 from progressor import Client, Engine, HandlerFailed, Namespace, Process, StorageUnavailable
 from progressor.storage import Prepared, Request
 from progressor.storage.operations import Storage
-from progressor.storage.postgres.pipeline import Session
+from progressor.storage.postgres.pipeline import Hints, Session
 from progressor.storage.statements import Results, Transaction
 from tests.engine.test_fusing import Served
 from tests.support import NS, Tables, check_invariants, eventually
@@ -55,14 +55,16 @@ class Way:
                 await self.gates["the look"].passed()
             return await begin(session, statements)
 
-        async def gated_commit(session: Session, statements: Transaction) -> Results:
+        async def gated_commit(
+            session: Session, statements: Transaction, hints: Hints | None = None
+        ) -> Results:
             await self.gates["the commit"].passed()
             if self.refused:
                 self.refused -= 1
                 # PostgreSQL never gets it.
                 await session.close()
                 raise psycopg.OperationalError("the connection was lost before COMMIT")
-            told = await commit(session, statements)
+            told = await commit(session, statements, hints)
             if self.lost:
                 self.lost -= 1
                 await session.close()

@@ -29,7 +29,7 @@ from progressor.loggers import message_of
 from progressor.model import Decision, TaskType
 from progressor.storage import Claimed, Fused, Prepared, Request
 from progressor.storage.postgres import session_setup
-from progressor.storage.postgres.pipeline import Session
+from progressor.storage.postgres.pipeline import Hints, Session
 from progressor.storage.statements import Results, Transaction
 from progressor.worker.pool import Pool
 from tests.support import NS, Tables, check_invariants, eventually, request
@@ -46,13 +46,13 @@ class Commits:
         self.refused = self.lost = 0
         commit = Session.commit
 
-        async def gated(session: Session, statements: Transaction) -> Results:
+        async def gated(session: Session, statements: Transaction, hints: Hints | None = None) -> Results:
             self.reached.set()
             await self.gate.wait()
             if self.refused:
                 self.refused -= 1
                 raise psycopg.OperationalError("the connection was lost before COMMIT")
-            told = await commit(session, statements)
+            told = await commit(session, statements, hints)
             if self.lost:
                 self.lost -= 1
                 raise psycopg.OperationalError("the connection was lost at COMMIT")

@@ -18,8 +18,8 @@ def lost(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     to_lose: list[str] = []
     commit = Session.commit
 
-    async def losing(self: Session, statements: Any) -> Any:
-        told = await commit(self, statements)
+    async def losing(self: Session, statements: Any, hints: Any = None) -> Any:
+        told = await commit(self, statements, hints)
         if to_lose and to_lose[0] in statements:
             to_lose.pop()
             raise psycopg.OperationalError("the connection was lost at COMMIT")

@@ -88,12 +88,12 @@ async def test_an_answer_that_cannot_be_read(make: Make, storage: Storage, table
 
 
 async def test_an_answer_for_somebody_elsewhere_is_announced(make: Make) -> None:
-    """An answer that nobody here waits for is announced on its caller's channel, if it has one."""
+    """On its caller's channel, if it has one."""
     announced: list[tuple[int, str, int]] = []
     replies = make(announced=announced)
-    replies.resolve(ref(1, CLIENT), ANSWER)
+    replies.announce(ref(1, CLIENT))
     replies.look(ref(2, CLIENT))
-    replies.resolve(ref(3), ANSWER)
+    replies.announce(ref(3))
     assert announced == [(CLIENT, NS, 1), (CLIENT, NS, 2)]
     assert is_empty(replies)
 

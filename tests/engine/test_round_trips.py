@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from progressor import Client, Engine, Namespace, Process
-from progressor.storage.postgres.pipeline import Session
+from progressor.storage.postgres.pipeline import Hints, Session
 from progressor.storage.statements import Results, Transaction
 from tests.support import NS, eventually
 
@@ -23,12 +23,11 @@ KEPT = ("live_workers",)
 
 FUSED = [("begin", "lock_one_by_name", "fused_look"), ("fused_save_timeless", "commit")]
 ORDINARY = [("lock_one_by_name", "prepare_call"), ("lock", "save_result")]
+# Behind the sync of a transaction leaves another one, with the hints.
 ELSEWHERE = [
-    ("lock_one_by_name", "prepare_call"),
-    ("notify",),
+    ("lock_one_by_name", "prepare_call", "notify"),
     ("one_claim", "search_calls"),
-    ("lock", "save_result"),
-    ("notify",),
+    ("lock", "save_result", "notify"),
     ("replies",),
 ]
 
@@ -39,10 +38,10 @@ def messages(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, ...]]:
     found: list[tuple[str, ...]] = []
     send = Session._send
 
-    async def noted(session: Session, statements: Transaction) -> Results:
+    async def noted(session: Session, statements: Transaction, hints: Hints | None = None) -> Results:
         if tuple(statements) != KEPT:
-            found.append(tuple(statements))
-        return await send(session, statements)
+            found.append((*statements, *(() if hints is None else ("notify",))))
+        return await send(session, statements, hints)
 
     monkeypatch.setattr(Session, "_send", noted)
     return found
@@ -91,7 +90,7 @@ async def test_a_call_of_the_workers_own_process(
 
 @pytest.mark.parametrize("engine", ["learned"], indirect=True)
 async def test_a_call_of_another_process(engine: Engine, dsn: str, messages: list[tuple[str, ...]]) -> None:
-    """Four more: a wake, the claim, a hint, and the reading of the answer."""
+    """Two more: the claim, and the reading of the answer; the hints leave behind what they are about."""
     async with Client(dsn) as client:
         await client.call(NS, "p1", "add")
         assert await _call(client, messages) == [ELSEWHERE] * CALLS

@@ -26,7 +26,7 @@ async def following(client: Client) -> None:
     signals = client._node.signals
     assert signals is not None
     await eventually(lambda: bool(signals._follows), "it follows")
-    await eventually(lambda: not signals._wakes, "all hints are sent")
+    await eventually(lambda: not signals._outgoing.messages(), "all hints are sent")
 
 
 @pytest.mark.parametrize("first_is", ["elsewhere", "in the engine", "gone"])

@@ -8,6 +8,7 @@ import pytest
 
 from progressor import outages
 from progressor.loggers import message_of
+from progressor.model import Task, TaskType
 from progressor.storage import notifications
 from progressor.storage.notifications import Signals
 from progressor.storage.operations import Storage
@@ -81,6 +82,24 @@ async def test_hints_are_coalesced(
     assert two.replies == list(range(700))
     assert two.wakes == [(NS, "calls")]
     assert len(sent) == 1
+
+
+def task(task_id: int, reply_to: int | None = None) -> Task:
+    return Task(NS, "p1", task_id, TaskType.CALL, "act", reply_to=reply_to)
+
+
+async def test_hints_behind_a_transaction(pair: tuple[Heard, Heard], storage: Storage) -> None:
+    """They are heard as others are; those that are lost there leave in a message of their own."""
+    one, two = pair
+    wakes = one.signals.wakes_behind({NS: TWO})
+    assert one.signals.replies_behind([task(1), task(2, reply_to=ONE)]) is None
+    replies = one.signals.replies_behind([task(3, reply_to=TWO), task(4)])
+    assert replies is not None
+    async with storage._connections.acquire() as session:
+        await session.transact({"server_version": {}}, wakes)
+    await eventually(lambda: two.wakes == [(NS, "calls")], "heard")
+    replies.landed(None)
+    await eventually(lambda: two.replies == [3], "heard")
 
 
 async def test_a_dead_listener_is_made_anew(

@@ -14,7 +14,7 @@ from typing import Any, cast
 import psycopg
 
 from progressor.storage.operations import Storage
-from progressor.storage.postgres.pipeline import Session
+from progressor.storage.postgres.pipeline import Hints, Session
 from progressor.storage.postgres.pool import SessionPool
 from progressor.storage.statements import Results, Transaction
 
@@ -128,7 +128,7 @@ class _Stepped:
         self._session, self._side = session, side
         self._is_open = False
 
-    async def transact(self, statements: Transaction) -> Results:
+    async def transact(self, statements: Transaction, _hints: Hints | None = None) -> Results:
         if self._is_open:
             return await self._one_by_one(statements)
         async with self.transaction():
@@ -146,7 +146,7 @@ class _Stepped:
         self._is_open = True
         return await self._one_by_one(statements)
 
-    async def commit(self, statements: Transaction) -> Results:
+    async def commit(self, statements: Transaction, _hints: Hints | None = None) -> Results:
         results = await self._one_by_one(statements)
         await self._session.commit({})
         self._is_open = False

@@ -19,7 +19,7 @@ from psycopg.conninfo import make_conninfo
 from progressor.storage.operations import Storage
 from progressor.storage.outbox import Outbox
 from progressor.storage.postgres import retry
-from progressor.storage.postgres.pipeline import Session
+from progressor.storage.postgres.pipeline import Hints, Session
 from progressor.storage.statements import Results, Transaction
 from tests.model.oracle import Rows
 from tests.support import LossyConnections, Tables, nothing
@@ -108,21 +108,21 @@ class World:
         finally:
             assert (self.lossy.early, self.lossy.late, self._torn) == (0, 0, None), "nothing was lost"
 
-    async def _send(self, session: Session, statements: Transaction) -> Results:
+    async def _send(self, session: Session, statements: Transaction, hints: Hints | None) -> Results:
         if self._torn is not None and self._torn in statements:
             self._torn = None
             # As if its process had been killed: PostgreSQL finds out when it reads.
             await session.close()
             raise psycopg.OperationalError("the connection was lost in the middle")
         self.sent.append(tuple(statements))
-        return await _SEND(session, statements)
+        return await _SEND(session, statements, hints)
 
     @contextmanager
     def watching(self) -> Iterator[None]:
         """Know what sessions send."""
 
-        async def send(session: Session, statements: Transaction) -> Results:
-            return await self._send(session, statements)
+        async def send(session: Session, statements: Transaction, hints: Hints | None = None) -> Results:
+            return await self._send(session, statements, hints)
 
         with mock.patch.object(Session, "_send", send):
             yield

@@ -336,9 +336,9 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, Params]]:
     seen: dict[str, Params] = {}
     send = Session._send
 
-    async def recording(self: Session, statements: Any) -> Any:
+    async def recording(self: Session, statements: Any, hints: Any = None) -> Any:
         seen.update(statements)
-        return await send(self, statements)
+        return await send(self, statements, hints)
 
     monkeypatch.setattr(Session, "_send", recording)
     yield seen
@@ -1074,9 +1074,9 @@ def touched(monkeypatch: pytest.MonkeyPatch) -> Iterator[Touched]:
     """What is sent from now on."""
     found, send = Touched(), Session._send
 
-    async def explaining(self: Session, statements: Any) -> Any:
+    async def explaining(self: Session, statements: Any, hints: Any = None) -> Any:
         await found.explain(self, statements)
-        return await send(self, statements)
+        return await send(self, statements, hints)
 
     monkeypatch.setattr(Session, "_send", explaining)
     yield found

@@ -19,7 +19,7 @@ from progressor import metrics
 from progressor.model import TaskStatus, TaskType
 from progressor.storage.heartbeats import Beats
 from progressor.storage.operations import Storage
-from progressor.storage.postgres.pipeline import Session
+from progressor.storage.postgres.pipeline import Hints, Session
 from progressor.storage.postgres.pool import SessionPool
 from progressor.storage.statements import Results, Transaction
 from progressor.storage.values import (
@@ -75,7 +75,7 @@ class HeldSession:
         self._session, self._gate = session, gate
         self._is_open = False
 
-    async def transact(self, statements: Transaction) -> Results:
+    async def transact(self, statements: Transaction, _hints: Hints | None = None) -> Results:
         if self._is_open or "find_process" in statements:
             # Within it, or a look before it, which holds nothing.
             return await self._session.transact(statements)

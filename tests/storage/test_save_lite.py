@@ -10,7 +10,7 @@ import pytest
 
 from progressor.model import Decision, Event, Task
 from progressor.storage.operations import Storage
-from progressor.storage.postgres.pipeline import Session
+from progressor.storage.postgres.pipeline import Hints, Session
 from progressor.storage.statements import Results, Transaction
 from progressor.storage.values import LostLease, Saved
 from tests.support import (
@@ -206,12 +206,12 @@ async def test_a_connection_that_is_lost_between_the_two(
     first = await wait(storage, request("p2"), now=NOW)
     transact, seen, later = Session.transact, list[tuple[str, ...]](), list[Held]()
 
-    async def torn(session: Session, statements: Transaction) -> Results:
+    async def torn(session: Session, statements: Transaction, hints: Hints | None) -> Results:
         seen.append(tuple(statements))
         if len(seen) == 2:
             later.append(await hold(storage, request("p1"), now=NOW))
             raise psycopg.OperationalError("the connection was lost")
-        return await transact(session, statements)
+        return await transact(session, statements, hints)
 
     monkeypatch.setattr(Session, "transact", torn)
     outcomes = await storage.save_result([step.step(set_timer(SECOND)) for step in steps], now=NOW)

@@ -70,7 +70,7 @@ class Nothing:
 @pytest.fixture
 def unhurried(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
     """An answer that is there before it is waited for sets the watch anew: here none is."""
-    monkeypatch.setattr(session, "_arrivals", Nothing())
+    monkeypatch.setattr(session._watch, "_arrivals", Nothing())
 
 
 @pytest.mark.usefixtures("unhurried")
@@ -173,7 +173,7 @@ async def _reset_at_rest(dsn: str) -> None:
         async with connections.acquire() as session:
             await _use(session)
             reset()
-            await eventually(lambda: not session._listens, "the watch is taken away")
+            await eventually(lambda: not session._watch._listens, "the watch is taken away")
             with pytest.raises(psycopg.OperationalError):
                 await _use(session)
         await connections.close()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from progressor import metrics
 from progressor.client.dispatch.fused import Fuse, FusedBatch, Prepare
@@ -69,12 +69,16 @@ class Flights:
         return pool if pool is not None and pool.reserve() else None
 
     async def _carry(self, requests: Sequence[Request], slots: Sequence[Pool | None]) -> Sequence[Prepared]:
+        # Those that find no slot here wait for another worker.
+        waiting = {each.namespace for each, slot in zip(requests, slots, strict=True) if slot is None}
+        hints, woken = self._node.wakes_behind([name for name in waiting if not self._claims(name)])
         try:
             outcomes = await self._prepare(
                 [
                     request if slot is None else request._replace(worker_id=slot.worker_id)
                     for request, slot in zip(requests, slots, strict=True)
-                ]
+                ],
+                hints=hints,
             )
         except BaseException:
             for slot in slots:
@@ -87,15 +91,20 @@ class Flights:
             elif slot is not None:
                 slot.release()
             if isinstance(outcome, Postpone):
-                self._wake(request.namespace, "calls")
+                self._wake(request.namespace, "calls", woken)
         return outcomes
 
-    def _wake(self, namespace: str, kind: Kind) -> None:
-        """Wake a pool or a worker that has a slot for what waits."""
+    def _claims(self, namespace: str) -> bool:
+        """Return whether a pool of this OS process takes what waits."""
+        pool = self._pools.get(namespace)
+        return pool is not None and pool.claims
+
+    def _wake(self, namespace: str, kind: Kind, woken: Collection[str] = ()) -> None:
+        """Wake a pool or a worker that has a slot for what waits; `woken`: those of which one is awake."""
         pool = self._pools.get(namespace)
         if pool is not None:
             pool.ring(kind)
-        if pool is None or not pool.claims:
+        if namespace not in woken and not self._claims(namespace):
             self._node.wake(namespace, kind)
 
 

@@ -14,7 +14,7 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
-from typing import assert_never
+from typing import Protocol, assert_never
 
 from progressor import metrics
 from progressor.errors import InvalidRequest
@@ -29,6 +29,7 @@ from progressor.storage import (
     Finished,
     Fused,
     FusedFlight,
+    Hints,
     Kind,
     NotPrepared,
     Postpone,
@@ -40,8 +41,16 @@ from progressor.worker.pools import Pools
 from progressor.worker.slot import StartedStep
 
 Fuse = Callable[[Sequence[Request]], AbstractAsyncContextManager[FusedFlight]]
-Prepare = Callable[[Sequence[Request]], Awaitable[Sequence[Prepared]]]
 Wake = Callable[[str, Kind], None]
+
+
+class Prepare(Protocol):
+    """An operation that persists requests; the hints leave behind its transaction."""
+
+    def __call__(
+        self, requests: Sequence[Request], /, *, hints: Hints | None = None
+    ) -> Awaitable[Sequence[Prepared]]: ...
+
 
 # Seconds that the handlers of a flight may compute together, as expected from earlier runs: for so long
 # other requests to the same processes, and to the connection, wait.

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from progressor.monitoring import Waiting
 from progressor.rights import check_patterns, fitting
-from progressor.storage.postgres.arrays import texts
+from progressor.storage.params import hint_columns
 from progressor.storage.postgres.server_identity import place_of
 from progressor.storage.postgres.transactions import Transactions
 from progressor.storage.statements import Row
@@ -151,11 +151,7 @@ class Overview(Transactions):
 
     async def notify(self, hints: Sequence[tuple[str, str]]) -> None:
         """Send hints, each to a channel."""
-        await self._rows(
-            "notify",
-            channel=texts([channel for channel, _ in hints]),
-            payload=texts([payload for _, payload in hints]),
-        )
+        await self._rows("notify", **hint_columns(hints))
 
     async def server(self) -> dict[str, str]:
         """Return version and place of the server; of several in the DSN, that of the one reached last."""

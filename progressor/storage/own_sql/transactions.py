@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-import socket
 from collections.abc import AsyncIterator
 from concurrent.futures import Future
 from contextlib import asynccontextmanager, suppress
@@ -25,7 +24,7 @@ from progressor.storage.operations import Storage
 from progressor.storage.own_sql.drivers import Marked
 from progressor.storage.own_sql.scopes import scope_of
 from progressor.storage.postgres import session_setup, sqlstates
-from progressor.storage.postgres.pipeline import Session
+from progressor.storage.postgres.pipeline import Hints, Session
 from progressor.storage.postgres.pool import ConnectionPool
 from progressor.storage.postgres.server_identity import said_by
 from progressor.storage.postgres.session_setup import BOUNDED_TRANSACTION
@@ -66,27 +65,26 @@ class StepNotSaved(Exception):
 class _StepSession(Session):
     """The engine's use of a connection that a handler has in between: piped only in `speaking`."""
 
-    async def transact(self, statements: Transaction) -> Results:
+    async def transact(self, statements: Transaction, hints: Hints | None = None) -> Results:
         """Run these in the transaction that the handler got."""
-        return await self._send({**_OWN_AGAIN, **statements})
+        return await self._send({**_OWN_AGAIN, **statements}, hints)
 
     def begin_speaking(self) -> None:
         self._pgconn.nonblocking = 1
         self._pgconn.enter_pipeline_mode()
 
     def end_speaking(self) -> None:
-        self._ignore()
+        self._watch.ignore()
         if self._is_quiet and not self.is_lost:
             self._pgconn.exit_pipeline_mode()
 
     def hang_up(self) -> None:
         """End the connection for the server, and for a thread that may still use it."""
-        with suppress(OSError):
-            self._socket.shutdown(socket.SHUT_RDWR)
+        self._watch.hang_up()
 
     def drop(self) -> None:
         """Close it without asking the server, which was hung up on."""
-        self._socket.close()
+        self._watch.close()
         self._pgconn.finish()
 
 

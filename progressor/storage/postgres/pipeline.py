@@ -10,11 +10,8 @@ by statement, and parse a long one again each time: for a lone request that was 
 
 from __future__ import annotations
 
-import asyncio
-import os
 import re
-import select
-import socket
+import time
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
@@ -34,7 +31,8 @@ from progressor.config import DEFAULT_SCHEMA
 from progressor.storage.postgres.arrays import timestamp
 from progressor.storage.postgres.session_setup import BOUNDED_TRANSACTION
 from progressor.storage.postgres.sqlstates import Unreadable
-from progressor.storage.statements import STATEMENTS, Results, Row, Transaction, in_schema
+from progressor.storage.postgres.watch import SocketWatch
+from progressor.storage.statements import STATEMENTS, Params, Results, Row, Transaction, in_schema
 
 _PARAMETER = re.compile(r"%\((\w+)\)s")
 _BINARY = pq.Format.BINARY
@@ -49,6 +47,17 @@ _OPENING: Transaction = {
     "settings": BOUNDED_TRANSACTION,
     "planner": {"is_local": True},
 }
+
+
+class Hints(NamedTuple):
+    """Notifications that leave behind a transaction, in its message and in a transaction of their own.
+
+    They leave once that has ended, whether it was committed or not. `landed` is called once they are on
+    their way, with the time.monotonic() at which their turn came, or with None if they may be lost.
+    """
+
+    params: Params
+    landed: Callable[[float | None], None]
 
 
 class Numbered(NamedTuple):
@@ -144,15 +153,7 @@ class Session:
         self._prepared: set[str] = set()
         # False from the first byte that is sent until the sync is read.
         self._is_quiet = True
-        # A duplicate for the event loop: libpq closes its own socket when it reads that the server ends the
-        # session. The watch of a closed descriptor cannot be removed, and would go off again and again if a
-        # forked process has the socket too.
-        self._socket = socket.socket(fileno=os.dup(self._pgconn.socket))
-        self._arrivals = select.poll()
-        self._arrivals.register(self._socket, select.POLLIN)
-        # Whether the loop watches the socket, and the future that waits for it now.
-        self._listens = False
-        self._awaited: asyncio.Future[None] | None = None
+        self._watch = SocketWatch(self._pgconn)
         # The columns of each statement, which are the same each time.
         self._columns: dict[str, list[str]] = {}
 
@@ -167,25 +168,34 @@ class Session:
         return self._pgconn.status != pq.ConnStatus.OK
 
     async def close(self) -> None:
-        self._ignore()
-        self._socket.close()
+        self._watch.close()
         await self._connection.close()
 
-    async def transact(self, statements: Transaction) -> Results:
+    async def transact(self, statements: Transaction, hints: Hints | None = None) -> Results:
         """Run these as one transaction in one round trip; return the rows of each statement."""
         if self._keeps_state or self._pgconn.transaction_status != pq.TransactionStatus.IDLE:
-            return await self._send(statements)
+            return await self._send(statements, hints)
         try:
-            return await self._send({**_OPENING, **statements, "commit": {}})
+            return await self._send({**_OPENING, **statements, "commit": {}}, hints)
         except psycopg.Error:
             await self.roll_back()
             raise
 
-    async def _send(self, statements: Transaction) -> Results:
-        pgconn = self._pgconn
-        if self._keeps_state and not self._prepared.issuperset(statements):
-            await self._prepare(statements)
+    async def _send(self, statements: Transaction, hints: Hints | None = None) -> Results:
+        behind: Transaction = {} if hints is None else {"notify": hints.params}
+        known = self._prepared
+        if self._keeps_state and not (known.issuperset(statements) and known.issuperset(behind)):
+            await self._prepare({**statements, **behind})
         self._is_quiet = False
+        self._put(statements)
+        if hints is not None:
+            self._pgconn.pipeline_sync()
+            self._put(behind)
+        return await self._synced(statements, hints)
+
+    def _put(self, statements: Transaction) -> None:
+        """Have these statements sent with the next sync."""
+        pgconn = self._pgconn
         for name, params in statements.items():
             statement, sql, names, formats = numbered(name, self._schema)
             values = [_encode(params[each]) for each in names]
@@ -193,16 +203,15 @@ class Session:
                 pgconn.send_query_prepared(statement, values, formats, _BINARY)
             else:
                 pgconn.send_query_params(sql, values, None, formats, _BINARY)
-        return await self._synced(statements)
 
     async def begin(self, statements: Transaction) -> Results:
         """Open a transaction with these, in one round trip; `commit` or `roll_back` ends it."""
         opening: Transaction = {"begin": {}} if self._keeps_state else _OPENING
         return await self._send({**opening, **statements})
 
-    async def commit(self, statements: Transaction) -> Results:
+    async def commit(self, statements: Transaction, hints: Hints | None = None) -> Results:
         """End the open transaction with these, in one round trip."""
-        return await self._send({**statements, "commit": {}})
+        return await self._send({**statements, "commit": {}}, hints)
 
     async def roll_back(self) -> None:
         """Roll back the open transaction; a connection that ended has rolled back already."""
@@ -234,16 +243,25 @@ class Session:
         await self._synced(())
         self._prepared.update(missing)
 
-    async def _synced(self, names: Iterable[str]) -> Results:
+    async def _synced(self, names: Iterable[str], hints: Hints | None = None) -> Results:
         """Send everything and read until the sync that ends the transaction; return the rows by name."""
-        pgconn = self._pgconn
-        pgconn.pipeline_sync()
+        self._pgconn.pipeline_sync()
         await self._flush()
+        results, failure = await self._read()
+        self._is_quiet = hints is None or await self._land(hints)
+        if failure is not None:
+            raise failure
+        # It is committed by now, even if a value cannot be read.
+        return {name: self._rows(name, result) for name, result in zip(names, results, strict=False)}
+
+    async def _read(self) -> tuple[list[pq.abc.PGresult], psycopg.Error | None]:
+        """Read until a sync; return the results, and the first error."""
+        pgconn = self._pgconn
         results: list[pq.abc.PGresult] = []
         failure: psycopg.Error | None = None
         while True:
             if pgconn.is_busy():
-                await self._readable()
+                await self._watch.readable()
                 pgconn.consume_input()
                 continue
             result = pgconn.get_result()
@@ -256,14 +274,23 @@ class Session:
             if status in _DONE:
                 results.append(result)
             elif status == _SYNCED:
-                self._is_quiet = True
-                break
+                return results, failure
             elif failure is None:
                 failure = error_from_result(result)
-        if failure is not None:
-            raise failure
-        # It is committed by now, even if a value cannot be read.
-        return {name: self._rows(name, result) for name, result in zip(names, results, strict=False)}
+
+    async def _land(self, hints: Hints) -> bool:
+        """Read the end of the transaction of hints; return whether it was read to its sync.
+
+        Its failure is not that of the transaction before it.
+        """
+        began, is_read = time.monotonic(), False
+        try:
+            _, failure = await self._read()
+            is_read = True
+        except psycopg.Error as error:
+            failure = error
+        hints.landed(began if failure is None else None)
+        return is_read
 
     def _rows(self, name: str, result: pq.abc.PGresult) -> list[Row]:
         if not result.ntuples:
@@ -283,41 +310,5 @@ class Session:
     async def _flush(self) -> None:
         while self._pgconn.flush() == 1:
             # Read and write: the server may stop reading until its own output is read.
-            loop = asyncio.get_running_loop()
-            loop.add_writer(self._socket.fileno(), self._wake)
-            try:
-                await self._readable()
-            finally:
-                loop.remove_writer(self._socket.fileno())
+            await self._watch.readable(or_writable=True)
             self._pgconn.consume_input()
-
-    async def _readable(self) -> None:
-        """Wait until the socket can be read, or until `_wake` is called for another reason."""
-        loop = asyncio.get_running_loop()
-        self._awaited = loop.create_future()
-        if self._listens and self._arrivals.poll(0):
-            # Bytes that are there already may be the end of a connection that was reset. uvloop reports
-            # that only once, then stops watching, and may have reported it together with what was read.
-            self._ignore()
-        if not self._listens:
-            # The watch stays for the next time: to set and remove it takes a dozen system calls.
-            loop.add_reader(self._socket.fileno(), self._wake)
-            self._listens = True
-        try:
-            await self._awaited
-        finally:
-            self._awaited = None
-
-    def _wake(self) -> None:
-        if self._awaited is not None:
-            if not self._awaited.done():
-                self._awaited.set_result(None)
-        elif self._arrivals.poll(0):
-            # Not a repeated report of what was just read, but bytes that nobody asked for: the server ends
-            # the session. Its next user finds that out, and sets the watch anew.
-            self._ignore()
-
-    def _ignore(self) -> None:
-        if self._listens:
-            self._listens = False
-            asyncio.get_running_loop().remove_reader(self._socket.fileno())

@@ -7,7 +7,7 @@ from datetime import timedelta
 from typing import Any, TypeVar
 
 from progressor.outages import Outage
-from progressor.storage.postgres.pipeline import Session
+from progressor.storage.postgres.pipeline import Hints, Session
 from progressor.storage.postgres.pool import SessionPool
 from progressor.storage.postgres.retry import Apart, Retry, as_one, never
 from progressor.storage.postgres.server_identity import outage_of
@@ -52,11 +52,12 @@ class Transactions:
         patience: float | None,
         holds: Callable[[], bool] = never,
         apart: Apart = as_one,
+        hints: Hints | None = None,
     ) -> Results:
-        """Run one transaction, with the same statements at each try; return their rows."""
+        """Run one transaction, with the same statements and hints at each try; return the rows."""
 
         async def attempt(session: Session, _again: bool) -> Results:
-            return await session.transact(statements)
+            return await session.transact(statements, hints)
 
         return await self._run(verb, attempt, patience=patience, holds=holds, apart=apart)
 

@@ -15,7 +15,7 @@ from typing import Any
 import psycopg
 from psycopg.rows import TupleRow
 
-from progressor.storage.postgres.pipeline import Session, numbered
+from progressor.storage.postgres.pipeline import Hints, Session, numbered
 from progressor.storage.statements import Params, Results, Transaction
 
 Clock = Callable[[], datetime]
@@ -44,9 +44,10 @@ class VirtualSession(Session):
         super().__init__(connection, schema=schema, keeps_state=keeps_state)
         self._clock = clock
 
-    async def _send(self, statements: Transaction) -> Results:
+    async def _send(self, statements: Transaction, hints: Hints | None = None) -> Results:
         now = self._clock()
-        return await super()._send({name: _at(now, name, given) for name, given in statements.items()})
+        dated = {name: _at(now, name, given) for name, given in statements.items()}
+        return await super()._send(dated, hints)
 
 
 def virtual_sessions(clock: Clock) -> Callable[..., Session]:

@@ -17,7 +17,7 @@ from progressor.storage.params import (
     step_columns,
     task_key_columns,
 )
-from progressor.storage.postgres.pipeline import Session
+from progressor.storage.postgres.pipeline import Hints, Session
 from progressor.storage.rows import lite_outcomes_of, outcomes_of
 from progressor.storage.statements import Params
 from progressor.storage.values import LostLease, Saved, Step, most_cancelled
@@ -28,24 +28,34 @@ _LITE = (TaskType.TIMEOUT, TaskType.INIT)
 
 
 async def save(
-    session: Session, again: bool, *, steps: Sequence[Step], now: datetime | None, tried: bool
+    session: Session,
+    again: bool,
+    *,
+    steps: Sequence[Step],
+    now: datetime | None,
+    tried: bool,
+    hints: Hints | None = None,
 ) -> list[Saved | LostLease]:
-    """Try to save these steps; with `again` or `tried` an earlier try may have been committed."""
+    """Try to save these steps; with `again` or `tried` an earlier try may have been committed.
+
+    The hints leave behind each transaction, whichever steps it saves: who hears one looks.
+    """
     params = {**step_columns(steps), "now": now}
     if again or tried:
         # The first try may still be under way, on a connection that only we lost. Behind the lock it is
         # either committed or not, and the fence keeps a committed step from being saved twice.
-        results = await session.transact({"lock": params, "saved": params, **_ending(steps, params)})
+        statements = {"lock": params, "saved": params, **_ending(steps, params)}
+        results = await session.transact(statements, hints)
         return outcomes_of(steps, results)
     if not all(map(_is_lite, steps)):
-        return outcomes_of(steps, await session.transact({"lock": params, **_ending(steps, params)}))
-    results = await session.transact({"lock": params, "save_lite": params})
+        return outcomes_of(steps, await session.transact({"lock": params, **_ending(steps, params)}, hints))
+    results = await session.transact({"lock": params, "save_lite": params}, hints)
     saved = lite_outcomes_of(steps, results["save_lite"])
     # On the processes of these something waits, or their leases are lost.
     others = [step for step, outcome in zip(steps, saved, strict=True) if outcome is None]
     if others:
         params = {**step_columns(others), "now": now}
-        results = await session.transact({"lock": params, **_ending(others, params)})
+        results = await session.transact({"lock": params, **_ending(others, params)}, hints)
     left = iter(outcomes_of(others, results) if others else ())
     return [next(left) if outcome is None else outcome for outcome in saved]
 

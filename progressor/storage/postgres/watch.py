@@ -1,0 +1,74 @@
+"""The watch of a connection's socket: it stays from one wait to the next.
+
+To set a watch and to remove it takes a dozen system calls, as many as a lone transaction needs otherwise.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import select
+import socket
+from contextlib import suppress
+
+from psycopg import pq
+
+
+class SocketWatch:
+    """The watch of one connection, for one wait at a time."""
+
+    def __init__(self, pgconn: pq.abc.PGconn) -> None:
+        # A duplicate for the event loop: libpq closes its own socket when it reads that the server ends the
+        # session. The watch of a closed descriptor cannot be removed, and would go off again and again if a
+        # forked process has the socket too.
+        self._socket = socket.socket(fileno=os.dup(pgconn.socket))
+        self._arrivals = select.poll()
+        self._arrivals.register(self._socket, select.POLLIN)
+        # Whether the loop watches the socket, and the future that waits for it now.
+        self._listens = False
+        self._awaited: asyncio.Future[None] | None = None
+
+    async def readable(self, *, or_writable: bool = False) -> None:
+        """Wait until the socket can be read, or, if that is asked for, written."""
+        loop = asyncio.get_running_loop()
+        self._awaited = loop.create_future()
+        if self._listens and self._arrivals.poll(0):
+            # Bytes that are there already may be the end of a connection that was reset. uvloop reports
+            # that only once, then stops watching, and may have reported it together with what was read.
+            self.ignore()
+        if not self._listens:
+            loop.add_reader(self._socket.fileno(), self._wake)
+            self._listens = True
+        if or_writable:
+            loop.add_writer(self._socket.fileno(), self._wake)
+        try:
+            await self._awaited
+        finally:
+            self._awaited = None
+            if or_writable:
+                loop.remove_writer(self._socket.fileno())
+
+    def _wake(self) -> None:
+        if self._awaited is not None:
+            if not self._awaited.done():
+                self._awaited.set_result(None)
+        elif self._arrivals.poll(0):
+            # Not a repeated report of what was just read, but bytes that nobody asked for: the server ends
+            # the session. Its next user finds that out, and sets the watch anew.
+            self.ignore()
+
+    def ignore(self) -> None:
+        """Stop watching until the next wait."""
+        if self._listens:
+            self._listens = False
+            asyncio.get_running_loop().remove_reader(self._socket.fileno())
+
+    def hang_up(self) -> None:
+        """End the connection, for the server and for a thread that may still use it."""
+        with suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        """Stop watching, for good."""
+        self.ignore()
+        self._socket.close()
