@@ -174,6 +174,7 @@ class Engine:
             budget=budget,
             poll_interval=options.scan_interval / 3 if alone else options.scan_interval * _LAST_NET,
             fuse=options.fuse,
+            hints=node.replies_behind,
         )
 
     def _heartbeat(self, node: Node, witness: Witness, pools: Pools) -> Heartbeat:

@@ -19,6 +19,7 @@ from progressor.engine import Engine
 from progressor.handlers.namespace import Namespace
 from progressor.storage import ROOM, SessionPool, Storage
 from progressor.timers.recurrence import Occurrence, Recurrence
+from progressor.worker.bells import Bells
 from progressor.worker.claims import Claims
 
 GROUPED = "bench.grouped"
@@ -220,27 +221,16 @@ async def full_groups(dsn: str, *, held: int, groups: int, claims: int, limit: i
 class _Claiming:
     """The claims of a pool, without its slots: it hears its own bells."""
 
-    worker_id = 1
-
     def __init__(self, storage: Storage, limit: int) -> None:
         self._limit = limit
         self.found = 0
-        self._rung = False
         foreign: Any = _Nobody()
         namespace: Namespace[Any] = Namespace(GROUPED, group=str)
-        self._claims = Claims(namespace, storage, foreign, self)
-
-    def ring_again(self, _kind: object) -> None:
-        self._rung = True
-
-    def rest(self, _kind: object, _delay: timedelta) -> None:
-        """Do nothing: these groups have no rates."""
-
-    def expect(self, _delay: timedelta) -> None:
-        """Do nothing: these groups have no rates."""
+        self._bells = Bells(timedelta(hours=1))
+        self._claims = Claims(namespace, storage, foreign, self._bells, worker_id=1)
 
     async def _claim(self) -> float:
-        self._rung = False
+        self._bells.rung.clear()
         began = time.perf_counter()
         self.found += len(await self._claims.search("calls", self._limit, ROOM))
         return time.perf_counter() - began
@@ -254,6 +244,6 @@ class _Claiming:
         """Claim until all groups were looked at; return the seconds of each claim."""
         self._claims.look_around()
         took = [await self._claim()]
-        while self._rung:
+        while self._bells.rung:
             took.append(await self._claim())
         return took

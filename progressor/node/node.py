@@ -71,7 +71,7 @@ class Node:
         )
         self.storage = Storage(self._connections, patience=options.patience)
         self._batchers: list[Batcher[Any, Any]] = []
-        self.steps = self.stops(batch_steps(self.storage, self._replies_behind))
+        self.steps = self.stops(batch_steps(self.storage, self.replies_behind))
         self._reads: Reads | None = None
         poll = options.reply_poll_interval
         self.replies = Replies(self.storage, poll_interval=poll, announce=self._announce, follows=self)
@@ -247,7 +247,8 @@ class Node:
         chosen = self._wakes.choose(namespaces)
         return (self.signals.wakes_behind(chosen) if chosen else None), chosen
 
-    def _replies_behind(self, steps: Sequence[Step]) -> Hints | None:
+    def replies_behind(self, steps: Sequence[Step]) -> Hints | None:
+        """Return the hints to other processes that these steps have ended; None if there are none."""
         return None if self.signals is None else self.signals.replies_behind(step.task for step in steps)
 
     def _work_waits(self, namespace: str, woken: Collection[str]) -> None:

@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from progressor.storage.postgres.server_identity import place_of as place_of
     from progressor.storage.postgres.session_setup import refuse_lent_sessions as refuse_lent_sessions
     from progressor.storage.postgres.sqlstates import BatchRefused as BatchRefused, Unreadable as Unreadable
+    from progressor.storage.postgres.transactions import Doubtful as Doubtful
     from progressor.storage.postgres.virtual_time import (
         Clock as Clock,
         virtual_sessions as virtual_sessions,
@@ -58,11 +59,8 @@ if TYPE_CHECKING:
         Wanted as Wanted,
     )
     from progressor.storage.queries.reads import Reads as Reads
-    from progressor.storage.steps.fused import (
-        Doubtful as Doubtful,
-        Fused as Fused,
-        FusedFlight as FusedFlight,
-    )
+    from progressor.storage.steps.fused import Fused as Fused, FusedFlight as FusedFlight
+    from progressor.storage.steps.fused_claim import FusedClaim as FusedClaim
     from progressor.storage.steps.zombies import FROM_THE_START as FROM_THE_START
     from progressor.storage.values import (
         ROOM as ROOM,
@@ -108,10 +106,12 @@ else:
             "postgres.server_identity": "place_of",
             "postgres.session_setup": "refuse_lent_sessions",
             "postgres.sqlstates": "BatchRefused Unreadable",
+            "postgres.transactions": "Doubtful",
             "postgres.virtual_time": "Clock virtual_sessions",
             "queries.reads": "Reads",
             "queries.criteria": "AnswerRow MOST_ITEMS TaskRow TimerFilter TraceRange Wanted",
-            "steps.fused": "Doubtful Fused FusedFlight",
+            "steps.fused": "Fused FusedFlight",
+            "steps.fused_claim": "FusedClaim",
             "steps.zombies": "FROM_THE_START",
             "values": (
                 "Beat Claimed Continue Duplicate Evidence Finished Gone Import LostLease NewBulk "

@@ -9,12 +9,10 @@ a serialization failure: it then finds its own earlier success.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import Sequence
+from contextlib import AbstractAsyncContextManager
 from datetime import datetime, timedelta
 from functools import partial
-
-import psycopg
 
 from progressor import metrics
 from progressor.config import NO_RATES, Rates
@@ -33,7 +31,7 @@ from progressor.storage.params import (
 )
 from progressor.storage.postgres.arrays import texts
 from progressor.storage.postgres.pipeline import Hints, Session
-from progressor.storage.postgres.retry import always, lasting, one_of, one_or_one_of
+from progressor.storage.postgres.retry import always, one_of, one_or_one_of
 from progressor.storage.postgres.sqlstates import BatchRefused, Unreadable
 from progressor.storage.rows import (
     grouped,
@@ -45,7 +43,7 @@ from progressor.storage.rows import (
 )
 from progressor.storage.statements import REDO, Params, Row, Transaction, lock_by_name
 from progressor.storage.steps.claims import accepted
-from progressor.storage.steps.fused import CALLS, INITS, Doubtful, FusedFlight, Look
+from progressor.storage.steps.fused import CALLS, INITS, FusedFlight
 from progressor.storage.steps.held import HeldTasks
 from progressor.storage.steps.save import save
 from progressor.storage.steps.zombies import (
@@ -170,28 +168,6 @@ class Storage(Bulks, Oversight, TokenStatements, HeldTasks):
         statements = dict.fromkeys(REDO, params)
         return await self._prepared("redo", requests, statements, hints, outcome="prepare_call")
 
-    @asynccontextmanager
-    async def _fused(
-        self, look: Look, requests: Sequence[Request], now: datetime | None
-    ) -> AsyncIterator[FusedFlight]:
-        try:
-            async with self._connections.acquire() as session:
-                flight = FusedFlight(session, look, requests, now)
-                try:
-                    await flight.begin()
-                    yield flight
-                except Exception:
-                    # Not on a cancellation, which waits for nothing: the connection is closed.
-                    await session.roll_back()
-                    raise
-        except psycopg.Error as error:
-            final = lasting(error, role=self._connections.role)
-            if final is not None:
-                raise final from None
-            metrics.STORAGE_REPETITIONS.inc()
-            raise Doubtful from None
-        self.outage.worked()
-
     def fused_call(
         self, requests: Sequence[Request], *, now: datetime | None = None
     ) -> AbstractAsyncContextManager[FusedFlight]:
@@ -199,13 +175,13 @@ class Storage(Bulks, Oversight, TokenStatements, HeldTasks):
 
         Doubtful if PostgreSQL or the connection failed: preparing the requests finds what was committed.
         """
-        return self._fused(CALLS, requests, now)
+        return self._flight(lambda session: FusedFlight(session, CALLS, requests, now))
 
     def fused_init(
         self, requests: Sequence[Request], *, now: datetime | None = None
     ) -> AbstractAsyncContextManager[FusedFlight]:
         """Open a transaction that accepts starts; as `fused_call`."""
-        return self._fused(INITS, requests, now)
+        return self._flight(lambda session: FusedFlight(session, INITS, requests, now))
 
     async def prepare_repair(
         self, requests: Sequence[Request], *, hints: Hints | None = None, now: datetime | None = None
@@ -254,12 +230,17 @@ class Storage(Bulks, Oversight, TokenStatements, HeldTasks):
         left: Sequence[str] = (),
         rates: Rates = NO_RATES,
         now: datetime | None = None,
+        tried: bool = False,
     ) -> list[Claimed]:
-        """Claim the oldest waiting requests, but for functions that are `left`; `room` is in bytes."""
+        """Claim the oldest waiting requests, but for functions that are `left`; `room` is in bytes.
+
+        `tried`: an earlier claim under this lease may have been committed.
+        """
         params = {"worker_id": worker_id, "lease": lease, "now": now, "left": texts(left)}
         params |= rate_params(rates)
         verb = "search_served_calls" if left else "search_calls"
-        return await self._claim(verb, {**params, "namespace": namespace, "limit": limit}, room)
+        about = {**params, "namespace": namespace, "limit": limit}
+        return await self._claim(verb, about, room, tried=tried)
 
     async def search_timers(
         self,

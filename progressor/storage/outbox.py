@@ -133,11 +133,11 @@ class Outbox(Transactions):
         tried again later, for a day.
         """
         try:
-            return await self._flight(limit, wakes, now)
+            return await self._sent(limit, wakes, now)
         except (BatchRefused, InvalidRequest):
             return await self._one_by_one(limit, now)
 
-    async def _flight(self, limit: int, wakes: WakesBehind, now: datetime | None) -> Delivery:
+    async def _sent(self, limit: int, wakes: WakesBehind, now: datetime | None) -> Delivery:
         # The namespaces of all tries: one whose answer was lost may have delivered what it took.
         taken: dict[str, None] = {}
 
@@ -234,7 +234,7 @@ class Outbox(Transactions):
         total = Delivery(Counter())
         for _ in range(most):
             try:
-                one = await self._flight(1, wakes_nobody, now)
+                one = await self._sent(1, wakes_nobody, now)
             except (BatchRefused, InvalidRequest) as error:
                 one = await self._put_off(error, now)
             total = Delivery(

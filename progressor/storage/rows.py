@@ -349,7 +349,7 @@ def outcomes_of(steps: Sequence[Step], results: Results) -> list[Saved | LostLea
     cancelled: Mapping[int, tuple[TaskRef, ...]] = {}
     if waited := (*results.get("cancel_waiting", ()), *results.get("remove", ())):
         cancelled = grouped(waited, {step.task.process_no: step.task.namespace for step in steps})
-    there = {row["process_no"] for row in results["lock"]}
+    there = {row["process_no"] for row in results.get("lock", ())}
     return [
         saved_of(step, row, cancelled.get(step.task.process_no, ()))
         if (row := by_place.get(place))

@@ -11,7 +11,6 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from datetime import timedelta
-from typing import Protocol
 
 from progressor import metrics
 from progressor.config import Rate
@@ -19,6 +18,7 @@ from progressor.errors import ProgressorError
 from progressor.handlers.namespace import Namespace
 from progressor.model import new_lease
 from progressor.storage import KINDS, ROOM, Claimed, Kind, Storage, TaskRef
+from progressor.worker.bells import Bells
 from progressor.worker.foreign_functions import ForeignFunctions
 from progressor.worker.group_turn import GroupTurn
 
@@ -29,23 +29,8 @@ _MOST_RELEASED = 1000
 _REST = timedelta(milliseconds=10)
 
 
-class Bells(Protocol):
-    """The bells of a pool, by which its claims ask for the next one."""
-
-    worker_id: int
-
-    def ring_again(self, kind: Kind) -> None:
-        """Have the claims go on where they were."""
-
-    def rest(self, kind: Kind, delay: timedelta) -> None:
-        """Have nothing claimed before `delay`, then tasks of this kind."""
-
-    def expect(self, delay: timedelta) -> None:
-        """Have the claims look for timers after `delay`."""
-
-
 class Claims:
-    """The claims of the pool of one namespace; `bells` are that pool's."""
+    """The claims of the pool of one namespace; by its `bells` they ask for the next one."""
 
     def __init__(
         self,
@@ -53,6 +38,8 @@ class Claims:
         storage: Storage,
         foreign: ForeignFunctions,
         bells: Bells,
+        *,
+        worker_id: int,
     ) -> None:
         self._name = namespace.name
         self._is_limited = namespace.holds
@@ -61,12 +48,18 @@ class Claims:
         self._storage = storage
         self._foreign = foreign
         self._bells = bells
+        self._worker_id = worker_id
         self._looks = True
         self._turn = GroupTurn()
         self._rates = namespace.rates
         # By a rate they take turns: the kind that took something last, and whether search_calls did.
         self._last: Kind = "timers"
         self._groups_first = False
+
+    @property
+    def are_plain(self) -> bool:
+        """Return whether no limit concerns the claims, and no function is left to others."""
+        return not (self.in_groups or self._rates.any or self._foreign.left())
 
     def look(self) -> None:
         """Have the next claims look for what is held, whether the namespace has limits or not."""
@@ -120,7 +113,7 @@ class Claims:
             more = await search(
                 self._name,
                 limit - len(found),
-                worker_id=self._bells.worker_id,
+                worker_id=self._worker_id,
                 lease=new_lease(),
                 room=room,
                 left=left,
@@ -130,7 +123,7 @@ class Claims:
             # What was claimed before is run. If it is still so, the next claim fails.
             if not found:
                 raise
-            self._bells.ring_again(kind)
+            self._bells.ring(kind)
         else:
             found += more
             if kind == "calls":
@@ -142,7 +135,7 @@ class Claims:
             rest = await self._storage.rests(self._name)
         except ProgressorError:
             # What was claimed is run. If it is still so, the next claim fails.
-            self._bells.ring_again(kind)
+            self._bells.ring(kind)
         else:
             if rest is not None:
                 self._bells.rest(kind, _delay(rate, rest))
@@ -164,7 +157,7 @@ class Claims:
             return await self._longest_in_groups() if self.in_groups else None
         ref = TaskRef(self._name, process_no, task_id)
         return await self._storage.capture_task(
-            ref, worker_id=self._bells.worker_id, lease=new_lease(), rates=self._rates
+            ref, worker_id=self._worker_id, lease=new_lease(), rates=self._rates
         )
 
     async def _longest_in_groups(self) -> Claimed | None:
@@ -181,9 +174,9 @@ class Claims:
             # What was claimed before is run. If it is still so, the next claim fails.
             if not found:
                 raise
-            self._bells.ring_again("calls")
+            self._bells.ring("calls")
         if not self._turn.is_over:
-            self._bells.ring_again("calls")
+            self._bells.ring("calls")
 
     async def _search_groups(self, turn: GroupTurn, found: list[Claimed], limit: int, room: int) -> bool:
         """Claim tasks that wait for room: in the next groups of the turn, and where steps have ended.
@@ -226,9 +219,9 @@ class Claims:
                 # Of these the rate of the namespace may have admitted none, or not all.
                 for group_no in looked.group_nos:
                     turn.leave(group_no)
-                self._bells.ring_again("calls")
+                self._bells.ring("calls")
             elif self._leave_served(turn, more):
-                self._bells.ring_again("calls")
+                self._bells.ring("calls")
 
     def _leave_served(self, turn: GroupTurn, more: Sequence[Claimed]) -> bool:
         """Have groups asked again that have a rate and gave tasks: they may rest now, and more wait there.
@@ -248,7 +241,7 @@ class Claims:
             self._name,
             limit,
             groups=groups,
-            worker_id=self._bells.worker_id,
+            worker_id=self._worker_id,
             lease=new_lease(),
             room=room,
             rates=self._rates,
@@ -266,9 +259,9 @@ class Claims:
         if released or self.in_groups:
             # Requests may be among them.
             self._turn.begin()
-            self._bells.ring_again("calls")
+            self._bells.ring("calls")
         if released == _MOST_RELEASED:
-            self._bells.ring_again("timers")
+            self._bells.ring("timers")
 
 
 def _size(found: Sequence[Claimed]) -> int:

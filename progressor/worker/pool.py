@@ -1,16 +1,13 @@
 """The slots of a namespace, and the claims that fill them; the only place that counts free slots.
 
 Rule: a slot is taken before a task is claimed, and given back when its chain of steps has ended and every
-sync handler that it ran has returned: so each slot has a thread, and no step waits for one. Claims are
-woken by rings (a hint, a timer of our own that fell due, a freed slot while more is known to wait) and,
-as the last net, by a slow poll.
+sync handler that it ran has returned: so each slot has a thread, and no step waits for one.
 """
 
 from __future__ import annotations
 
 import asyncio
-import random
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import Future
 from datetime import timedelta
 from functools import partial
@@ -25,14 +22,16 @@ from progressor.handlers.running.waits import call_in
 from progressor.loggers import Logger
 from progressor.model import Decision, Task
 from progressor.outages import Outage, OutageLines, cause_of
-from progressor.storage import ROOM, Claimed, Finished, Kind, Request, Storage
+from progressor.storage import ROOM, Claimed, Finished, Hints, Kind, LostLease, Request, Step, Storage
 from progressor.supervision import Background, end_all, expect, report, watched
-from progressor.worker.alarm import Alarm
+from progressor.worker.bells import Bells
 from progressor.worker.claims import Claims
+from progressor.worker.fused_claims import FusedClaims
 from progressor.worker.hand_backs import NOT_RUN, hand_back
 from progressor.worker.result_budget import ResultBudget
-from progressor.worker.slot import Slot, StartedStep, log_given_up, log_hung
-from progressor.worker.worker import Worker
+from progressor.worker.slot import Reservation, Slot, log_given_up, log_hung
+from progressor.worker.started_step import StartedStep, log_again
+from progressor.worker.worker import StepResult, Worker
 
 log = Logger("progressor.pool")
 
@@ -54,6 +53,7 @@ class Pool:
         budget: ResultBudget,
         poll_interval: timedelta,
         fuse: Fuse = "learned",
+        hints: Callable[[Sequence[Step]], Hints | None] = lambda _: None,
     ) -> None:
         self.namespace = namespace
         self.worker_id = worker_id
@@ -67,13 +67,11 @@ class Pool:
         self._budget = budget
         budget.notify(self._slots_changed)
         self._fuse: Fuse = fuse
-        self._poll_interval = poll_interval.total_seconds()
-        self._bell = asyncio.Event()
-        self._rung: set[Kind] = set()
-        self._alarm = Alarm()
+        self.bells = Bells(poll_interval)
         # The task with which each chain began: `_give_up` logs its process.
         self._chains: dict[StepTask[object], Claimed] = {}
-        self._claims = Claims(namespace, storage, worker.foreign, self)
+        self._claims = Claims(namespace, storage, worker.foreign, self.bells, worker_id=worker_id)
+        self._fused = FusedClaims(namespace, storage, worker, self, fuse=fuse, hints=hints)
         self._background = Background(namespace=namespace.name)
         self._outage = Outage(log, _LINES, namespace=namespace.name)
         self.drained = asyncio.Event()
@@ -90,7 +88,7 @@ class Pool:
     @property
     def is_idle(self) -> bool:
         """Return whether all slots are free and no task is known to wait."""
-        return self.free - self._worker.connections.lent == self.size and not self._rung
+        return self.free - self._worker.connections.lent == self.size and not self.bells.rung
 
     def start(self) -> None:
         metrics.expect(self.namespace.name)
@@ -106,31 +104,16 @@ class Pool:
         self._background.keep("claims", self._claim_forever)
 
     def ring(self, kind: Kind) -> None:
-        """Have the claims look for work of this kind."""
+        """Have the claims look for work of this kind, in all groups."""
         if kind == "calls":
             self._claims.look_around()
-        self.ring_again(kind)
-
-    def ring_again(self, kind: Kind) -> None:
-        """Have the claims go on where they were."""
-        self._rung.add(kind)
-        self._bell.set()
-
-    def expect(self, delay: timedelta) -> None:
-        """Have the claims look for timers after `delay`, when a timer of this pool falls due."""
-        if self._alarm.set(asyncio.get_running_loop().time(), delay.total_seconds()):
-            self._bell.set()
-
-    def rest(self, kind: Kind, delay: timedelta) -> None:
-        """Have nothing claimed before `delay`, then tasks of this kind: a rate lets none begin before."""
-        self._rung.add(kind)
-        self._alarm.rest(asyncio.get_running_loop().time(), delay.total_seconds())
+        self.bells.ring(kind)
 
     def reserve(self) -> bool:
         """Take a slot for a request made in this OS process; return False if there is none, or a rate."""
         # While tasks are known to wait, an eighth of the slots is kept for them: requests made in this OS
         # process must not starve the timers.
-        kept = max(1, self.size // 8) if self._rung else 0
+        kept = max(1, self.size // 8) if self.bells.rung else 0
         if self.free <= kept or not self.claims or self.namespace.rates.all is not None:
             return False
         self.free -= 1
@@ -146,8 +129,8 @@ class Pool:
         self._slots_changed()
 
     def _slots_changed(self) -> None:
-        if self._rung:
-            self._bell.set()
+        if self.bells.rung:
+            self.bells.rouse()
         if self._is_drained:
             self.drained.set()
 
@@ -196,13 +179,38 @@ class Pool:
         try:
             due = self._worker.saved_at_once(finished, since=since)
             if due is not None:
-                self.expect(due)
+                self.bells.expect(due)
             if any(timer.due <= finished.now for timer in finished.step.process.timers):
                 # A fused request blocks no timer, so nothing else rings for one that is due by now.
-                self._rung.add("timers")
+                self.bells.rung.add("timers")
         finally:
             self._budget.give_back(begun.slot)
             self.release()
+
+    def go_on_after(self, begun: StartedStep, result: StepResult) -> bool:
+        """Go on after a step that was saved with its claim; return whether its slot is still used."""
+        self._budget.give_back(begun.slot)
+        if result.due is not None:
+            self.bells.expect(result.due)
+        if result.following is not None:
+            self.run(result.following)
+        return result.following is not None
+
+    def look_up(self, begun: StartedStep, step: Step, *, since: float) -> None:
+        """Find out whether a step was saved with its claim, whose answer was lost, and go on after it."""
+        self._begin(self._looked_up(begun, step, since), begun.held, begun.slot)
+
+    async def _looked_up(self, begun: StartedStep, step: Step, since: float) -> None:
+        saved = await self._storage.saved_before(step)
+        if isinstance(saved, LostLease) and not saved.removed:
+            # Nothing was committed: whoever claims the task runs it.
+            log_again(step.task)
+            return
+        following, due = self._worker.saved_with_claim(step, saved, since=since)
+        if due is not None:
+            self.bells.expect(due)
+        if following is not None:
+            await self._run_chain(following, begun.slot)
 
     def run(self, held: Claimed) -> None:
         """Begin a chain of steps in a slot that was reserved."""
@@ -269,7 +277,7 @@ class Pool:
         if self._claims.in_groups:
             # Its group has room now.
             self._claims.leave(slot.entered or held.process.group_no)
-            self._rung.add("calls")
+            self.bells.rung.add("calls")
         if slot.hung is None:
             self.release()
         else:
@@ -285,7 +293,7 @@ class Pool:
                 await self._storage.hand_back([held.task])
                 return
             steps += 1
-            others_wait = self.free <= 0 and bool(self._rung)
+            others_wait = self.free <= 0 and bool(self.bells.rung)
             # In a group others wait for the room of this chain, here or elsewhere.
             others_wait = others_wait or self._claims.in_groups
             # By a rate each step is claimed.
@@ -304,65 +312,55 @@ class Pool:
                 following, due = await self._worker.end(held, await begun, slot)
         except NOT_RUN as error:
             await hand_back(held.task, error, self._storage, lent=not slot.goes_on)
-            self._rung |= {"calls", "timers"}
+            self.bells.rung |= {"calls", "timers"}
             return None
         if due is not None:
-            self.expect(due)
+            self.bells.expect(due)
         if not slot.goes_on:
             # The chain ends here: any free slot may take what waits on its process.
             self.ring("calls")
         return following
 
     async def _claim_forever(self) -> None:
-        loop = asyncio.get_running_loop()
-        next_poll = loop.time() + self._jittered_poll()
         while self.is_open:
-            await self._wait_for_ring(next_poll)
-            now = loop.time()
-            if now >= next_poll:
-                next_poll = now + self._jittered_poll()
-                self._rung |= {"calls", "timers"}
+            if await self.bells.next():
                 self._claims.look()
-            if self._alarm.goes_off(now):
-                self._rung.add("timers")
-            if self._rung and self.claims:
+            if self.bells.rung and self.claims:
                 await self._claim_once()
-
-    def _jittered_poll(self) -> float:
-        return self._poll_interval * random.uniform(0.8, 1.2)  # noqa: S311 - jitter
-
-    async def _wait_for_ring(self, next_poll: float) -> None:
-        now = asyncio.get_running_loop().time()
-        delay = self._alarm.next(self._alarm.end_of_rest(now, next_poll) if self._rung else next_poll) - now
-        if delay > 0 and not self._bell.is_set():
-            handle = asyncio.get_running_loop().call_later(delay, self._bell.set)
-            await self._bell.wait()
-            handle.cancel()
-        self._bell.clear()
 
     async def _claim_once(self) -> None:
         # Calls before timers. A claim takes seven eighths of the slots, or half of the last; others are
         # for requests made in this OS process. It takes so many because each claim is a transaction.
         for kind in self._claims.kinds():
-            room = self._room() if kind in self._rung and self.free > 0 else 0
-            if room <= 0 or not self.is_open or self._alarm.rests(asyncio.get_running_loop().time()):
+            room = self._room() if kind in self.bells.rung and self.free > 0 else 0
+            if room <= 0 or not self.is_open or self.bells.rests:
                 continue
             slots = max((self.free + 1) // 2, self.free - self.size // 8)
-            self._rung.discard(kind)
+            self.bells.rung.discard(kind)
             self.free -= slots
-            found: list[Claimed] = []
+            reserved = Reservation(slots)
             try:
-                found = await self._claims.search(kind, slots, room)
+                if await self._claim(kind, reserved, room):
+                    self.bells.ring(kind)
             except ProgressorError as error:
                 self._outage.failed(cause_of(error))
             else:
                 self._outage.worked()
             finally:
-                self.release(slots - len(found))
-            if len(found) == slots or sum(held.size for held in found) >= room:
-                self.ring_again(kind)
-            for held in found:
-                self.run(held)
+                self.release(reserved.left)
+
+    async def _claim(self, kind: Kind, slots: Reservation, room: int) -> bool:
+        """Claim tasks and run them; return whether more may wait."""
+        if kind == "calls" and self._fused.pays and self._claims.are_plain:
+            return await self._fused.claim(slots, room)
+        found = await self._claims.search(kind, slots.left, room)
+        more = len(found) == slots.left or sum(held.size for held in found) >= room
+        if kind == "calls":
+            self._fused.note(found)
+        for held in found:
+            slots.take()
+            self.run(held)
+        return more
 
     def _room(self) -> int:
         """Return the bytes of values that may be claimed now, beside those with which the chains began."""
@@ -372,7 +370,7 @@ class Pool:
         """Stop claiming and let what runs finish; return True if all of it did within `grace`."""
         self.is_open = False
         self._worker.connections.close()
-        self._bell.set()
+        self.bells.rouse()
         try:
             async with asyncio.timeout(grace.total_seconds()):
                 # First the claims: the tasks they bring are handed back.

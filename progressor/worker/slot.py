@@ -1,16 +1,13 @@
-"""Slots, in which chains of steps run, and steps that begin before their tasks are committed."""
+"""Slots, in which chains of steps run."""
 
 from __future__ import annotations
 
-import asyncio
 from concurrent.futures import Future
-from typing import Any, NamedTuple
+from typing import Any
 
 from progressor.handlers.handler import handler_of
-from progressor.handlers.running.step_task import StepTask
 from progressor.loggers import Logger
-from progressor.model import Decision, Task, TaskType
-from progressor.storage import Claimed
+from progressor.model import Task
 
 log = Logger("progressor.pool")
 
@@ -35,35 +32,17 @@ class Slot:
         self.entered: int | None = None
 
 
-class StartedStep(NamedTuple):
-    """A step whose handler began before its task is committed."""
+class Reservation:
+    """The slots of a claim; `left` are those that no step has got yet."""
 
-    held: Claimed
-    slot: Slot
-    deciding: StepTask[Decision]
+    __slots__ = ("left",)
 
-    def decided(self) -> Decision | None:
-        """Return the decision; None while the handler runs, or if it was cancelled or failed."""
-        done = self.deciding.done() and not self.deciding.cancelled() and self.deciding.exception() is None
-        return self.deciding.result() if done else None
+    def __init__(self, slots: int) -> None:
+        self.left = slots
 
-    def fits(self, held: Claimed) -> bool:
-        """Return whether its handler would decide the same on another task of its request.
-
-        False if it has not decided.
-        """
-        # The new process of an init is as empty as the one that was not committed.
-        is_same = held.task.task_type is TaskType.INIT or held.process == self.held.process
-        return is_same and self.decided() is not None
-
-    async def given_up(self) -> None:
-        """Stop the handler, whose task is not committed, and drop its decision.
-
-        Return when it has ended.
-        """
-        self.deciding.stop()
-        await asyncio.wait({self.deciding})
-        self.decided()
+    def take(self) -> None:
+        """Give one slot to a step, which gives it back to the pool."""
+        self.left -= 1
 
 
 def log_hung(task: Task, *, hung: int, slots: int) -> dict[str, Any]:

@@ -187,21 +187,26 @@ class Worker:
         self, held: Claimed, decision: Decision, slot: Slot, own: StepTransaction | None = None
     ) -> StepResult:
         """Save the decision, then reply; return an empty StepResult if the lease was lost."""
-        task, process = held
-        pause = self._pause
-        goes_on = slot.goes_on and pause is None
-        step = Step(task, process, decision, goes_on, slot.unsaved_bytes, pause)
         save = self._steps.submit if own is None else partial(self._save_in, own)
         try:
-            step, saved = await self._save(step, save)
+            step, saved = await self._save(self.step_of(held, decision, slot), save)
         finally:
             self._budget.give_back(slot)
         if isinstance(saved, LostLease):
             return StepResult()
         # The decision that was saved: a failure, if PostgreSQL refused the first one.
-        decision = step.decision
+        return self._ended(step, saved, announces=own is not None)
+
+    def step_of(self, held: Claimed, decision: Decision, slot: Slot) -> Step:
+        """Return the end of a step, to be saved."""
+        pause = self._pause
+        goes_on = slot.goes_on and pause is None
+        return Step(held.task, held.process, decision, goes_on, slot.unsaved_bytes, pause)
+
+    def _ended(self, step: Step, saved: Saved, *, announces: bool) -> StepResult:
+        task, process, decision, *_ = step
         self._note(task, decision)
-        self._reply(step, saved, announces=own is not None)
+        self._reply(step, saved, announces=announces)
         if decision.messages:
             self._sent()
         due = None if saved.due is None else saved.due - saved.now
@@ -209,6 +214,19 @@ class Worker:
             return StepResult(None, due)
         left = after(process, task, decision, now=saved.now, timers=saved.timers)
         return StepResult(Claimed(saved.continuation, left), due)
+
+    def saved_with_claim(self, step: Step, saved: Saved | LostLease, *, since: float) -> StepResult:
+        """Reply for a step that was committed with its claim; it was decided at `since`.
+
+        Return an empty StepResult if the lease was lost.
+        """
+        task = step.task
+        if isinstance(saved, LostLease):
+            self._drop(task, saved)
+            return StepResult()
+        metrics.took(metrics.TASK_COMPLETION, since, task.namespace, step.decision.disposition)
+        metrics.child(metrics.FUSED, task.namespace, task.task_type).inc()
+        return self._ended(step, saved, announces=False)
 
     def saved_at_once(self, finished: Finished, *, since: float) -> timedelta | None:
         """Reply for a step that was committed with its request.

@@ -90,8 +90,6 @@ class Groups:
 class Case:
     """Claims in such groups, and whether they have rung for the next one."""
 
-    worker_id = 1
-
     def __init__(self, waiting: dict[int, int], *, limited: bool = True, **more: Any) -> None:
         self.storage: Any = Groups(waiting, **more)
         self.begin({"group": str, "group_limit": 9} if limited else {})
@@ -101,9 +99,10 @@ class Case:
         self.rests: list[tuple[Kind, timedelta]] = []
         self.alarms: list[timedelta] = []
         namespace: Namespace[Any] = Namespace(NS, **options)
-        self.claims = Claims(namespace, self.storage, self.storage, self)
+        bells: Any = self
+        self.claims = Claims(namespace, self.storage, self.storage, bells, worker_id=1)
 
-    def ring_again(self, kind: Kind) -> None:
+    def ring(self, kind: Kind) -> None:
         """Note that there is to be another claim."""
         assert kind
         self.rung = True

@@ -126,14 +126,13 @@ async def test_by_a_rate_no_slot_is_reserved_and_each_step_is_claimed(
     await inits(storage, 3)
     pool = make(4, rate=Rate(1, per=HOUR, burst=2))
     assert not pool.reserve()
-    loop = asyncio.get_running_loop()
-    await eventually(lambda: pool.busy == 0 and pool._alarm.rests(loop.time()), "it rests")
+    await eventually(lambda: pool.busy == 0 and pool.bells.rests, "it rests")
     assert steps.begun == ["p0", "p1"]
     assert steps.kept == [False, False]
     looks: list[int] = []
     pool._claims.search = lambda *_: looks.append(1)  # type: ignore[method-assign, assignment, return-value]
     pool.ring("calls")
-    await eventually(lambda: not pool._bell.is_set(), "the ring is heard")
+    await eventually(lambda: pool.bells.is_heard, "the ring is heard")
     assert looks == []
 
 
@@ -157,7 +156,7 @@ async def test_nothing_new_begins_while_results_wait_to_be_saved(
     assert (pool.reserve(), pool.claims) == (False, False)
     await inits(storage, 1)
     pool.ring("calls")
-    await eventually(lambda: not pool._bell.is_set(), "the ring is heard")
+    await eventually(lambda: pool.bells.is_heard, "the ring is heard")
     assert steps.begun == []
     budget.give_back(others)
     await eventually(lambda: steps.begun == ["p0"], "claimed")
@@ -455,7 +454,7 @@ async def test_room_for_large_values(
     pool = make(8)
     await eventually(lambda: len(steps.begun) == 2, "as many as have room")
     pool.ring("calls")
-    await eventually(lambda: not pool._bell.is_set(), "it heard the ring")
+    await eventually(lambda: pool.bells.is_heard, "it heard the ring")
     assert (len(steps.begun), pool.free) == (2, 6)
     steps.gate.set()
     await eventually(lambda: len(steps.begun) == 5, "all in the end")

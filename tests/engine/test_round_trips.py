@@ -24,6 +24,12 @@ KEPT = ("live_workers",)
 FUSED = [("begin", "lock_one_by_name", "fused_look"), ("fused_save_timeless", "commit")]
 ORDINARY = [("lock_one_by_name", "prepare_call"), ("lock", "save_result")]
 # Behind the sync of a transaction leaves another one, with the hints.
+FUSED_ELSEWHERE = [
+    ("lock_one_by_name", "prepare_call", "notify"),
+    ("begin", "one_claim", "search_calls"),
+    ("save_result", "commit", "notify"),
+    ("replies",),
+]
 ELSEWHERE = [
     ("lock_one_by_name", "prepare_call", "notify"),
     ("one_claim", "search_calls"),
@@ -88,9 +94,13 @@ async def test_a_call_of_the_workers_own_process(
     assert await _call(engine.client, messages) == [expected] * CALLS
 
 
-@pytest.mark.parametrize("engine", ["learned"], indirect=True)
-async def test_a_call_of_another_process(engine: Engine, dsn: str, messages: list[tuple[str, ...]]) -> None:
+@pytest.mark.parametrize(
+    ("engine", "expected"), [("learned", FUSED_ELSEWHERE), ("never", ELSEWHERE)], indirect=["engine"]
+)
+async def test_a_call_of_another_process(
+    engine: Engine, dsn: str, messages: list[tuple[str, ...]], expected: list[tuple[str, ...]]
+) -> None:
     """Two more: the claim, and the reading of the answer; the hints leave behind what they are about."""
     async with Client(dsn) as client:
         await client.call(NS, "p1", "add")
-        assert await _call(client, messages) == [ELSEWHERE] * CALLS
+        assert await _call(client, messages) == [expected] * CALLS

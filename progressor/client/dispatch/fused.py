@@ -16,10 +16,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Protocol, assert_never
 
-from progressor import metrics
 from progressor.errors import InvalidRequest
-from progressor.handlers.handler import fields_of, handler_of
-from progressor.loggers import Logger
+from progressor.handlers.handler_profile import HandlerProfile
 from progressor.model import Decision, Task
 from progressor.storage import (
     Claimed,
@@ -38,7 +36,7 @@ from progressor.storage import (
 )
 from progressor.worker.pool import Pool
 from progressor.worker.pools import Pools
-from progressor.worker.slot import StartedStep
+from progressor.worker.started_step import MOST_TOGETHER, StartedStep, bar_slow, log_again
 
 Fuse = Callable[[Sequence[Request]], AbstractAsyncContextManager[FusedFlight]]
 Wake = Callable[[str, Kind], None]
@@ -50,16 +48,6 @@ class Prepare(Protocol):
     def __call__(
         self, requests: Sequence[Request], /, *, hints: Hints | None = None
     ) -> Awaitable[Sequence[Prepared]]: ...
-
-
-# Seconds that the handlers of a flight may compute together, as expected from earlier runs: for so long
-# other requests to the same processes, and to the connection, wait.
-MOST_TOGETHER = 0.002
-# Seconds; a handler that held the event loop for longer is to blame if its transaction was lost. PostgreSQL
-# ends a transaction after 15 s, a pooler perhaps sooner.
-LOSES_TRANSACTIONS = 1.0
-
-log = Logger("progressor.fusing")
 
 
 class FusedBatch:
@@ -102,7 +90,7 @@ class FusedBatch:
                 results[place] = outcome
         except (Doubtful, InvalidRequest):
             # InvalidRequest: PostgreSQL refuses one of the results. Saved alone, it breaks its process.
-            self._bar()
+            bar_slow(self._begun.values(), self._decided_at - self._began_at, self._profile_of)
             for place, accepted in zip(places, await prepare(sent), strict=True):
                 self._find(place, accepted)
                 results[place] = accepted
@@ -151,33 +139,20 @@ class FusedBatch:
                 elif begun.fits(held := Claimed(task, process)):
                     pool.go_on(begun._replace(held=held))
                 else:
-                    _log_again(task)
+                    log_again(task)
                     pool.restart(held, begun)
             case Postpone(ref):
                 begun = self._begun.get(self._requests[place].lease)
                 if begun is not None and begun.held.task.task_id != ref.task_id:
-                    _log_again(begun.held.task)
+                    log_again(begun.held.task)
                 self._wake(self._requests[place].namespace, "calls")
             case Duplicate() | NotPrepared():
                 pass
             case _:
                 assert_never(outcome)
 
-    def _bar(self) -> None:
-        """Never again run behind a lock a handler that held the event loop until the lock was lost."""
-        if self._decided_at - self._began_at < LOSES_TRANSACTIONS:
-            return
-        for begun in self._begun.values():
-            task = begun.held.task
-            profile = self._pools[task.namespace].namespace.profile_of(task.task_type, task.name)
-            if profile is None or profile.seconds < LOSES_TRANSACTIONS / len(self._begun):
-                continue
-            profile.bar()
-            metrics.FUSED_BARRED.labels(task.namespace).inc()
-            log.error(
-                "handler held the event loop until its transaction was lost, it is no longer fused",
-                extra=fields_of(task) | {"handler": handler_of(task), "seconds": round(profile.seconds, 3)},
-            )
+    def _profile_of(self, task: Task) -> HandlerProfile | None:
+        return self._pools[task.namespace].namespace.profile_of(task.task_type, task.name)
 
     def _end(self) -> None:
         """Give back the slots that are left, and give up the steps that were begun in them for nothing."""
@@ -187,11 +162,3 @@ class FusedBatch:
                 pool.release()
             else:
                 pool.give_up(begun)
-
-
-def _log_again(task: Task) -> None:
-    """Log and count a handler that is run twice: its first run was in a transaction that was lost."""
-    metrics.RUN_AGAIN.labels(task.namespace).inc()
-    log.warning(
-        "transaction lost, handler runs again", extra=fields_of(task) | {"handler": handler_of(task)}
-    )

@@ -2,20 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from datetime import timedelta
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
+import psycopg
+
+from progressor import metrics
 from progressor.outages import Outage
 from progressor.storage.postgres.pipeline import Hints, Session
 from progressor.storage.postgres.pool import SessionPool
-from progressor.storage.postgres.retry import Apart, Retry, as_one, never
+from progressor.storage.postgres.retry import Apart, Retry, as_one, lasting, never
 from progressor.storage.postgres.server_identity import outage_of
 from progressor.storage.statements import Results, Row, Transaction
 
 T = TypeVar("T")
+F = TypeVar("F", bound="Flight")
 Attempt = Callable[[Session, bool], Awaitable[T]]
 """One try, given a session and whether there was a try before."""
+
+
+class Doubtful(Exception):
+    """Raised when a flight failed: whether it was committed can be looked up."""
+
+
+class Flight(Protocol):
+    """An open transaction in which handlers run."""
+
+    async def begin(self) -> None:
+        """Open the transaction."""
 
 
 class Transactions:
@@ -60,6 +76,27 @@ class Transactions:
             return await session.transact(statements, hints)
 
         return await self._run(verb, attempt, patience=patience, holds=holds, apart=apart)
+
+    @asynccontextmanager
+    async def _flight(self, made: Callable[[Session], F]) -> AsyncIterator[F]:
+        """Open the transaction of a flight, once; Doubtful if PostgreSQL or the connection failed."""
+        try:
+            async with self._connections.acquire() as session:
+                flight = made(session)
+                try:
+                    await flight.begin()
+                    yield flight
+                except Exception:
+                    # Not on a cancellation, which waits for nothing: the connection is closed.
+                    await session.roll_back()
+                    raise
+        except psycopg.Error as error:
+            final = lasting(error, role=self._connections.role)
+            if final is not None:
+                raise final from None
+            metrics.STORAGE_REPETITIONS.inc()
+            raise Doubtful from None
+        self.outage.worked()
 
     async def _rows(self, verb: str, **params: Any) -> list[Row]:
         """Return the rows of one statement that locks nothing."""

@@ -52,10 +52,15 @@ def _taking(verb: str, params: Params) -> tuple[str, Transaction]:
     return verb, dict.fromkeys((*before, verb), params)
 
 
-async def claim(session: Session, again: bool, *, verb: str, params: dict[str, Any]) -> list[Row]:
-    """Claim tasks and return their rows, without large values."""
+async def claim(
+    session: Session, again: bool, *, verb: str, params: dict[str, Any], tried: bool = False
+) -> list[Row]:
+    """Claim tasks and return their rows, without large values.
+
+    With `again` or `tried` an earlier try under this lease may have been committed.
+    """
     sent, taking = _taking(verb, params)
-    if not again:
+    if not (again or tried):
         return (await session.transact({"one_claim": params, **taking}))[sent]
     # `one_claim` waits for the first try, which may still be under way on a connection that only we lost:
     # the tasks that it claims must be found and run.

@@ -37,10 +37,6 @@ _SAVES = ("fused_save_timeless", "fused_save_one_timer", "fused_save")
 _MOST_BYTES = 32 << 20
 
 
-class Doubtful(Exception):
-    """Raised when a try failed: preparing its requests finds out whether it was committed."""
-
-
 class Look(NamedTuple):
     """The first statement of a flight: its rows are the requests that may run."""
 

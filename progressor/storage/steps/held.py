@@ -7,6 +7,7 @@ it, behind the lock of its group, once there is room.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import AbstractAsyncContextManager
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Any, NamedTuple
@@ -15,7 +16,7 @@ from progressor.config import NO_RATES, Rates
 from progressor.model import Task
 from progressor.monitoring import MOST_COUNTED, KnownGroup
 from progressor.storage.params import rate_params, release_columns, task_key_columns
-from progressor.storage.postgres.arrays import bigints
+from progressor.storage.postgres.arrays import bigints, texts
 from progressor.storage.postgres.pool import SessionPool
 from progressor.storage.postgres.retry import always, damage
 from progressor.storage.postgres.sqlstates import BatchRefused, Unreadable
@@ -23,6 +24,7 @@ from progressor.storage.postgres.transactions import Transactions
 from progressor.storage.rows import claimed_of, record_of
 from progressor.storage.statements import Row
 from progressor.storage.steps.claims import Unread, claim, claim_apart, loaded
+from progressor.storage.steps.fused_claim import FusedClaim
 from progressor.storage.values import ROOM, Claimed
 
 # Groups that one look reaches: beside so many full ones a claim takes a third of a millisecond more.
@@ -48,19 +50,37 @@ class HeldTasks(Transactions):
         self._unread = Unread()
         self._until_done = partial(self._transact, patience=None, holds=always, apart=damage)
 
-    async def _claim(self, verb: str, params: dict[str, Any], room: int) -> list[Claimed]:
+    async def _claim(
+        self, verb: str, params: dict[str, Any], room: int, *, tried: bool = False
+    ) -> list[Claimed]:
         try:
-            claiming = partial(claim, verb=verb, params=params)
+            claiming = partial(claim, verb=verb, params=params, tried=tried)
             rows = await self._run(verb, claiming, patience=None, holds=always, apart=damage)
         except (Unreadable, BatchRefused):
             # One row must not keep the other tasks, which may be claimed too, from being run.
             rows = await claim_apart(self._until_done, verb, params, self._unread)
+        return await self.with_values(rows, room)
+
+    async def with_values(self, rows: Sequence[Row], room: int) -> list[Claimed]:
+        """Return claimed tasks with their large values; hand back those for which there is no room."""
         if not any(row["is_large"] for row in rows):
             return [claimed_of(row) for row in rows]
         taken, left = await loaded(self._until_done, rows, room, self._unread)
         if left:
             await self.hand_back(left)
         return taken
+
+    def fused_claim(
+        self, namespace: str, limit: int, *, worker_id: int, lease: int, now: datetime | None = None
+    ) -> AbstractAsyncContextManager[FusedClaim]:
+        """Open a transaction that claims the oldest waiting requests, and saves those that end at once.
+
+        Doubtful if PostgreSQL or the connection failed: a claim under the same lease, with `tried`, and
+        `saved_before` find what was committed.
+        """
+        params = {"namespace": namespace, "limit": limit, "worker_id": worker_id, "lease": lease}
+        params |= {"left": texts(()), **rate_params(NO_RATES)}
+        return self._flight(lambda session: FusedClaim(session, "search_calls", params, now))
 
     async def hand_back(self, tasks: Sequence[Task]) -> None:
         """Put claimed tasks that were not begun back to the schedule; they can be claimed again at once."""

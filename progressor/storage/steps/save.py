@@ -44,18 +44,18 @@ async def save(
     if again or tried:
         # The first try may still be under way, on a connection that only we lost. Behind the lock it is
         # either committed or not, and the fence keeps a committed step from being saved twice.
-        statements = {"lock": params, "saved": params, **_ending(steps, params)}
+        statements = {"lock": params, "saved": params, **ending(steps, params)}
         results = await session.transact(statements, hints)
         return outcomes_of(steps, results)
     if not all(map(_is_lite, steps)):
-        return outcomes_of(steps, await session.transact({"lock": params, **_ending(steps, params)}, hints))
+        return outcomes_of(steps, await session.transact({"lock": params, **ending(steps, params)}, hints))
     results = await session.transact({"lock": params, "save_lite": params}, hints)
     saved = lite_outcomes_of(steps, results["save_lite"])
     # On the processes of these something waits, or their leases are lost.
     others = [step for step, outcome in zip(steps, saved, strict=True) if outcome is None]
     if others:
         params = {**step_columns(others), "now": now}
-        results = await session.transact({"lock": params, **_ending(others, params)}, hints)
+        results = await session.transact({"lock": params, **ending(others, params)}, hints)
     left = iter(outcomes_of(others, results) if others else ())
     return [next(left) if outcome is None else outcome for outcome in saved]
 
@@ -74,7 +74,7 @@ def _begins_anew(step: Step) -> bool:
     return step.decision.status is ProcessStatus.INIT
 
 
-def _ending(steps: Sequence[Step], params: Params) -> dict[str, Params]:
+def ending(steps: Sequence[Step], params: Params) -> dict[str, Params]:
     """Return the statements that save these steps.
 
     First those for messages, inits that run anew, breaks, removals, and changes of several timers.

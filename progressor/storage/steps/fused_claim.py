@@ -1,0 +1,50 @@
+"""Waiting requests that are claimed, run and saved in one transaction: one commit instead of two.
+
+Rule: the statements are those of a claim and of the ends of steps, so every limit of a claim holds. Nobody
+else sees a step that ends here as running; one that goes on is committed as claimed. What was locked stays
+locked until the commit: the processes of all that was claimed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from progressor.storage.params import step_columns
+from progressor.storage.postgres.pipeline import Hints, Session
+from progressor.storage.rows import claimed_of, outcomes_of
+from progressor.storage.statements import Params, Row
+from progressor.storage.steps.save import ending
+from progressor.storage.values import Claimed, LostLease, Saved, Step
+
+
+class FusedClaim:
+    """An open transaction that has claimed requests.
+
+    `held` are those that may run here; `large` the rows of those whose values are to be read first.
+    """
+
+    def __init__(self, session: Session, verb: str, params: Params, now: datetime | None) -> None:
+        self._session = session
+        self._verb = verb
+        self._params = {**params, "now": now}
+        self._now = now
+        self.held: list[Claimed] = []
+        self.large: list[Row] = []
+
+    async def begin(self) -> None:
+        """Claim requests."""
+        statements = dict.fromkeys(("one_claim", self._verb), self._params)
+        for row in (await self._session.begin(statements))[self._verb]:
+            if row["is_large"]:
+                self.large.append(row)
+            else:
+                self.held.append(claimed_of(row))
+
+    async def commit(self, steps: Sequence[Step], hints: Hints | None) -> list[Saved | LostLease]:
+        """Save these steps, leave all others claimed, and return the outcomes of the steps."""
+        if not steps:
+            await self._session.commit({})
+            return []
+        params = {**step_columns(steps), "now": self._now}
+        return outcomes_of(steps, await self._session.commit(ending(steps, params), hints))

@@ -1,0 +1,193 @@
+"""Claims whose steps run, and are saved, in the transaction that claims them.
+
+Rule: only steps that end well, in one turn of the event loop, are saved there; all others go on as claimed.
+If the transaction fails, or its answer is lost, the claim is repeated under the same lease: that finds what
+was committed, or claims anew. A decision is then used if its process is as it was; whether a step was saved
+whose task is not found again is looked up.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from progressor import metrics
+from progressor.errors import InvalidRequest
+from progressor.handlers.handler_profile import Fuse, HandlerProfile
+from progressor.handlers.namespace import Namespace
+from progressor.model import Task, new_lease
+from progressor.storage import Claimed, Doubtful, FusedClaim, Hints, LostLease, Saved, Step, Storage
+from progressor.worker.slot import Reservation
+from progressor.worker.started_step import MOST_TOGETHER, StartedStep, bar_slow, log_again
+from progressor.worker.worker import Worker
+
+if TYPE_CHECKING:
+    from progressor.worker.pool import Pool
+
+# Tasks; their processes are locked while their handlers run, one after the other.
+_MOST = 64
+# Bytes of results in one message; a step beyond it is saved by itself.
+_MOST_BYTES = 32 << 20
+
+
+class FusedClaims:
+    """The fused claims of one pool; `hints` returns those that leave behind the steps."""
+
+    def __init__(
+        self,
+        namespace: Namespace,
+        storage: Storage,
+        worker: Worker,
+        pool: Pool,
+        *,
+        fuse: Fuse,
+        hints: Callable[[Sequence[Step]], Hints | None],
+    ) -> None:
+        self._namespace = namespace
+        self._storage = storage
+        self._worker = worker
+        self._pool = pool
+        self._fuse: Fuse = fuse
+        self._hints = hints
+        self.pays = fuse == "always"
+        """True if most of what was claimed last could have run so."""
+
+    def note(self, held: Sequence[Claimed]) -> None:
+        """Learn from what was claimed whether the next claim is to be fused."""
+        if held:
+            ready = sum(self._computes(each.task) is not None for each in held)
+            self.pays = ready * 2 > len(held)
+
+    def _profile_of(self, task: Task) -> HandlerProfile | None:
+        return self._namespace.profile_of(task.task_type, task.name)
+
+    def _computes(self, task: Task) -> float | None:
+        profile = self._profile_of(task)
+        return None if profile is None else profile.computes(self._fuse)
+
+    async def claim(self, slots: Reservation, room: int) -> bool:
+        """Claim requests and run them; return whether more may wait."""
+        limit, lease = min(slots.left, _MOST), new_lease()
+        flight = _ClaimedSteps(self._worker, self._pool, slots)
+        try:
+            claim, saved = await self._fly(flight, limit, lease)
+        except (Doubtful, InvalidRequest):
+            # InvalidRequest: PostgreSQL refuses one of the results. Saved alone, it breaks its process.
+            bar_slow(flight.begun.values(), flight.seconds, self._profile_of)
+            held = await self._storage.search_calls(
+                self._namespace.name,
+                limit,
+                worker_id=self._pool.worker_id,
+                lease=lease,
+                room=room,
+                tried=True,
+            )
+            flight.find(held)
+        else:
+            flight.land(claim.held, saved)
+            held = await self._storage.with_values(claim.large, room)
+            for each in held:
+                flight.run(each)
+            held += claim.held
+        finally:
+            flight.give_up()
+        self.note(held)
+        return len(held) == limit
+
+    async def _fly(
+        self, flight: _ClaimedSteps, limit: int, lease: int
+    ) -> tuple[FusedClaim, list[Saved | LostLease]]:
+        """Carry one transaction; return it with the outcomes of the steps that it saved."""
+        name, began = self._namespace.name, time.monotonic()
+        claiming = self._storage.fused_claim(name, limit, worker_id=self._pool.worker_id, lease=lease)
+        async with claiming as claim:
+            metrics.took(metrics.CALLS_SCANNING, began, name)
+            await flight.begin(claim.held, self._computes)
+            steps = list(flight.steps.values())
+            return claim, await claim.commit(steps, self._hints(steps))
+
+
+class _ClaimedSteps:
+    """The steps of one claim, by the numbers of their processes.
+
+    `begun` are those that are neither over nor handed to the pool, `steps` those that end in the
+    transaction; `seconds` is how long the handlers had the event loop.
+    """
+
+    def __init__(self, worker: Worker, pool: Pool, slots: Reservation) -> None:
+        self._worker = worker
+        self._pool = pool
+        self._slots = slots
+        self.begun: dict[int, StartedStep] = {}
+        self.steps: dict[int, Step] = {}
+        self.seconds = self._decided_at = 0.0
+
+    async def begin(self, held: Sequence[Claimed], computes: Callable[[Task], float | None]) -> None:
+        """Begin what may run behind the locks, and give it one turn of the loop."""
+        together, began = 0.0, time.monotonic()
+        for each in held:
+            seconds = computes(each.task)
+            if seconds is not None and (not self.begun or together + seconds <= MOST_TOGETHER):
+                together += seconds
+                self.begun[each.task.process_no] = self._pool.begin(each)
+        if self.begun:
+            # The handlers run here: the tasks that were begun have their turn of the loop.
+            await asyncio.sleep(0)
+        self._decided_at = time.monotonic()
+        self.seconds = self._decided_at - began
+        size = 0
+        for number, started in self.begun.items():
+            decision = started.decided()
+            if decision is None:
+                continue
+            step = self._worker.step_of(started.held, decision, started.slot)
+            size += step.size
+            if step.ends_alone and (size <= _MOST_BYTES or not self.steps):
+                self.steps[number] = step
+
+    def land(self, held: Sequence[Claimed], saved: Sequence[Saved | LostLease]) -> None:
+        """Go on after the commit: the slot of a step that is over is free, unless a task follows."""
+        for (number, step), outcome in zip(self.steps.items(), saved, strict=True):
+            started = self.begun.pop(number)
+            result = self._worker.saved_with_claim(step, outcome, since=self._decided_at)
+            if self._pool.go_on_after(started, result):
+                self._slots.take()
+        for each in held:
+            number = each.task.process_no
+            if number in self.begun:
+                self._slots.take()
+                self._pool.go_on(self.begun.pop(number))
+            elif number not in self.steps:
+                self.run(each)
+
+    def run(self, held: Claimed) -> None:
+        """Begin a task that was not begun behind the locks."""
+        self._slots.take()
+        self._pool.run(held)
+
+    def find(self, held: Sequence[Claimed]) -> None:
+        """Go on with what was claimed, after the transaction failed; look up what is not among it."""
+        for each in held:
+            started = self.begun.pop(each.task.process_no, None)
+            if started is None:
+                self.run(each)
+                continue
+            self._slots.take()
+            before = started.held
+            if (each.task.task_id, each.process) == (before.task.task_id, before.process):
+                self._pool.go_on(started._replace(held=each))
+            else:
+                log_again(each.task)
+                self._pool.restart(each, started)
+        for number, step in self.steps.items():
+            if number in self.begun:
+                self._slots.take()
+                self._pool.look_up(self.begun.pop(number), step, since=self._decided_at)
+
+    def give_up(self) -> None:
+        """Give up the steps that are left: their tasks are not in the hands of this worker."""
+        for started in self.begun.values():
+            self._slots.take()
+            self._pool.give_up(started)
