@@ -18,6 +18,7 @@ from progressor.node.witness import Witness
 from progressor.services.bulk_runner import bulk_runner_on
 from progressor.services.service import PeriodicService
 from progressor.storage import Claimed, Clock, Kind, StepTransaction
+from progressor.worker.bells import Bells
 from progressor.worker.pool import Pool
 from progressor.worker.pools import Pools
 from progressor.worker.slot import Slot
@@ -48,11 +49,17 @@ class RepeatingWorker(Worker):
         self._budget.give_back(slot)
 
 
-class WorldPool(Pool):
-    """A pool that rests for no real time: its world says when a task may begin."""
+class WorldBells(Bells):
+    """Bells that never rest, for their world says when a task may begin."""
 
     def rest(self, kind: Kind, delay: timedelta) -> None:
         """Do nothing."""
+
+
+class WorldPool(Pool):
+    """A pool that rests for no real time."""
+
+    _bells_type = WorldBells
 
 
 class VirtualEngine(Engine):

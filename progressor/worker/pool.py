@@ -43,6 +43,8 @@ _LINES = OutageLines("claim failed, going on", "claims still fail", "claims work
 class Pool:
     """The slots of one namespace, for up to `concurrency` chains of steps."""
 
+    _bells_type: type[Bells] = Bells
+
     def __init__(
         self,
         namespace: Namespace,
@@ -67,7 +69,7 @@ class Pool:
         self._budget = budget
         budget.notify(self._slots_changed)
         self._fuse: Fuse = fuse
-        self.bells = Bells(poll_interval)
+        self.bells = self._bells_type(poll_interval)
         # The task with which each chain began: `_give_up` logs its process.
         self._chains: dict[StepTask[object], Claimed] = {}
         self._claims = Claims(namespace, storage, worker.foreign, self.bells, worker_id=worker_id)

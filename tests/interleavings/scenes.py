@@ -12,7 +12,7 @@ from typing import Any
 
 from progressor.model import Decision, Event, ProcessStatus, TaskType
 from progressor.storage.operations import Storage
-from progressor.storage.steps.fused import Doubtful
+from progressor.storage.postgres.transactions import Doubtful
 from progressor.storage.values import Claimed, Finished, Import, NewBulk, NotPrepared, TaskRef
 from progressor.timers import SetTimer
 from progressor.timers.recurrence import Occurrence, Recurrence

@@ -41,7 +41,8 @@ from progressor.model import (
 )
 from progressor.storage import outbox
 from progressor.storage.operations import Storage
-from progressor.storage.steps.fused import Doubtful, Fused
+from progressor.storage.postgres.transactions import Doubtful
+from progressor.storage.steps.fused import Fused
 from progressor.storage.values import (
     Claimed,
     Continue,

@@ -12,7 +12,7 @@ import pytest
 
 from progressor.model import Decision, Event, TaskStatus, TaskType
 from progressor.storage.operations import Storage
-from progressor.storage.steps.fused import Doubtful
+from progressor.storage.postgres.transactions import Doubtful
 from progressor.storage.values import (
     Claimed,
     Continue,
