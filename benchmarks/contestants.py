@@ -106,6 +106,12 @@ _AT_MOST: tuple[tuple[str, float, Where, Where], ...] = (
         _p99("call-32-slow"),
         _p99("call-32-slow-ordinary"),
     ),
+    (
+        "CPU of a claim beside a million requests in full groups / beside none",
+        1.2,
+        ("groups-1", "server_cpu_us", OWN),
+        ("groups-0", "server_cpu_us", OWN),
+    ),
     ("step at 30,000 events / at 10", 1.2, _us("age-30000"), _us("age-10")),
     ("step with tables of 5,000,000 rows / empty ones", 1.3, _us("age-tables"), _us("age-tables-empty")),
 )

@@ -66,7 +66,7 @@ def all_cases(sizes: Sizes, *, seconds: float) -> Iterator[BenchCase]:
         (sizes.held, sizes.held // 1000),
         (sizes.held, sizes.held // 10),
     ):
-        given = {"held": held, "groups": groups, "claims": 100}
+        given = {"held": held, "groups": groups, "claims": 300}
         yield _case("groups", f"groups-{groups if held else 0}", "full-groups", given)
 
 

@@ -13,7 +13,7 @@ from progressor.bench import flows
 from progressor.bench.chain import Inconsistent, check_counts
 from progressor.bench.databases import run_sql, runner
 from progressor.bench.flows import Names
-from progressor.bench.measure import Figures, spread, until
+from progressor.bench.measure import Figures, Meter, spread, until
 from progressor.bench.rows import NAMESPACE, Run, add_processes, settle
 from progressor.engine import Engine
 from progressor.handlers.namespace import Namespace
@@ -25,8 +25,9 @@ from progressor.worker.claims import Claims
 GROUPED = "bench.grouped"
 
 _DAY = timedelta(days=1)
-# Parts of the jitter, compared by chi-squared: 29 degrees of freedom, whose 0.1 % point is 58.3.
-_PARTS = 30
+# Parts of the jitter, compared by chi-squared: 29 degrees of freedom. One run in a thousand has more than
+# 58.3, one in a billion more than 101.
+_PARTS, _MOST_CHI2 = 30, 101.0
 _AT_ONCE = 20_000
 
 _TIMERS = """
@@ -50,10 +51,9 @@ WITH step AS (
     SELECT
         extract(epoch FROM t.running_time - t.scheduled_time)::float8 AS begun,
         extract(epoch FROM t.finished_time - t.scheduled_time)::float8 AS ended,
-        least(
-            floor(extract(epoch FROM t.running_time - %(nominal)s::timestamptz) / %(part)s::float8)::int,
-            %(parts)s::int - 1
-        ) AS part
+        extract(epoch FROM t.finished_time - %(nominal)s::timestamptz)::float8 AS took,
+        floor(extract(epoch FROM t.scheduled_time - %(nominal)s::timestamptz) / %(part)s::float8) AS due_in,
+        floor(extract(epoch FROM t.running_time - %(nominal)s::timestamptz) / %(part)s::float8) AS begun_in
     FROM progressor.namespaces AS n
     JOIN progressor.processes AS p USING (namespace_no)
     JOIN progressor.tasks AS t USING (process_no)
@@ -63,18 +63,25 @@ WITH step AS (
 SELECT
     (SELECT percentile_disc(ARRAY[0.5, 0.99]) WITHIN GROUP (ORDER BY begun) FROM step) AS begun,
     (SELECT percentile_disc(ARRAY[0.5, 0.99]) WITHIN GROUP (ORDER BY ended) FROM step) AS ended,
+    (SELECT max(took) FROM step) AS took,
     ARRAY(
-        SELECT (SELECT count(*) FROM step AS s WHERE s.part = i)
+        SELECT (SELECT count(*) FROM step AS s WHERE s.due_in = i)
         FROM generate_series(0, %(parts)s::int - 1) AS i
-    ) AS steps
+    ) AS due_in,
+    ARRAY(
+        SELECT (SELECT count(*) FROM step AS s WHERE s.begun_in = i)
+        FROM generate_series(0, %(parts)s::int - 1) AS i
+    ) AS begun_in
 """
 
 
 async def jitter(dsn: str, *, timers: int, seconds: float) -> Figures:
     """Measure recurring timers of one nominal time whose jitter spreads them over so many seconds.
 
-    p50 and p99 are the time from when each was due to the beginning of its step, `ended` to its save.
-    `chi2` is of the times at which steps began, in thirty parts of the jitter.
+    p50 and p99 are the time from when each was due to the beginning of its step, `ended` to its save. The
+    rate counts until the end of the last step: it is below `asked_rate` where the worker falls behind.
+    `chi2` is of the times at which steps began, in thirty parts of the jitter. Inconsistent if they were
+    not due evenly.
     """
     names, run, steps = Names(flows.TIMERS, f"jitter-{secrets.token_hex(4)}-"), runner(dsn), flows.Steps()
     await asyncio.to_thread(add_processes, run, names, timers)
@@ -90,14 +97,24 @@ async def jitter(dsn: str, *, timers: int, seconds: float) -> Figures:
     check_counts(dsn, flows.TIMERS, None, "timeout", steps=timers, events=timers)
     given = {"nominal": nominal, "part": seconds / _PARTS, "parts": _PARTS}
     (found,) = run_sql(dsn, _STEPS, namespace=flows.TIMERS, **given)
-    expected = timers / _PARTS
+    if (due := _chi2(found["due_in"], timers)) > _MOST_CHI2:
+        raise Inconsistent(f"{timers} timers were not due evenly: {found['due_in']}, chi-squared {due:.0f}")
     return {
         "count": float(timers),
+        "rate": timers / found["took"],
         "asked_rate": timers / seconds,
-        "chi2": sum((count - expected) ** 2 for count in found["steps"]) / expected,
+        "jitter_s": seconds,
+        "due_chi2": due,
+        "chi2": _chi2(found["begun_in"], timers),
         **_percentiles(found["begun"]),
         **_percentiles(found["ended"], "ended_"),
     }
+
+
+def _chi2(found: list[int], count: int) -> float:
+    """Return how far these counts are from one and the same in each part."""
+    expected = count / _PARTS
+    return sum((each - expected) ** 2 for each in found) / expected
 
 
 def _percentiles(seconds: list[float], name: str = "") -> Figures:
@@ -189,8 +206,9 @@ class _Nobody:
 async def full_groups(dsn: str, *, held: int, groups: int, claims: int, limit: int = 10) -> Figures:
     """Measure claims of so many requests of a group with room, beside full groups in which others wait.
 
-    p50 and p99 are of claims that take requests; `turn` is of each claim of a turn that finds nothing, and
-    `turn_claims` how many these are; `freed` is of one claim where a step has ended in a full group.
+    p50, p99 and CPU are of claims that take requests, which in many groups go on with a turn; `turn` is of
+    each claim of a turn that finds nothing, and `turn_claims` how many these are; `freed` is of one claim
+    where a step has ended in a full group.
     """
     run = runner(dsn)
     run(NAMESPACE, name=GROUPED)
@@ -201,7 +219,8 @@ async def full_groups(dsn: str, *, held: int, groups: int, claims: int, limit: i
     connections = SessionPool(dsn, limit=1)
     claiming = _Claiming(Storage(connections, patience=timedelta(seconds=30)), limit)
     try:
-        taking = [await claiming.where_ended(last["group_no"]) for _ in range(claims)]
+        async with Meter(dsn) as meter:
+            taking = [await claiming.where_ended(last["group_no"]) for _ in range(claims)]
         if claiming.found != limit * claims:
             raise Inconsistent(f"{limit * claims} requests should have been claimed, {claiming.found} were")
         turn = await claiming.turn()
@@ -209,8 +228,9 @@ async def full_groups(dsn: str, *, held: int, groups: int, claims: int, limit: i
     finally:
         await connections.close()
         run_sql(dsn, "DELETE FROM progressor.running")
+    cost = meter.per(claims)
     return {
-        "count": float(claims),
+        **{name: cost[name] for name in ("count", "client_cpu_us", "server_cpu_us") if name in cost},
         **spread(sorted(taking)),
         "turn_claims": float(len(turn)),
         **spread(sorted(turn), "turn_"),
