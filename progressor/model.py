@@ -15,11 +15,12 @@ from typing import Any, Final, Literal, NamedTuple
 
 from pydantic_core import to_json
 
+from progressor.calendars import Rule
 from progressor.errors import InvalidRequest
 from progressor.inputs import MAX_ID_LENGTH
 from progressor.messages.message import Message
 from progressor.timers import TimerChange
-from progressor.timers.recurrence import Occurrence, occurrence_of
+from progressor.timers.recurrence import Drift, Occurrence, Recurrence, occurrence_of
 
 Metadata = dict[str, Any]
 LAST_ID = 2**63 - 1  # the largest bigint of PostgreSQL
@@ -74,13 +75,24 @@ class TimerStatus(StrEnum):
 class Timer(NamedTuple):
     """A timer of a process: its type (`timeout` or `remove`), the time at which it is due, its status.
 
-    `name` is empty for the timer without a name.
+    `name` is empty for the timer without a name. Of one that recurs clients see `every` and `drift` as they
+    were set, and the `nominal` time; handlers do not. `every` is None for a rule of a newer release.
     """
 
     task_type: TaskType
     due: datetime
     status: TimerStatus
     name: str = ""
+    every: timedelta | Rule | None = None
+    drift: Drift | None = None
+    nominal: datetime | None = None
+
+    @property
+    def next(self) -> datetime | None:
+        """The nominal time after `nominal`; None if the rule has ended, or counts from the step's end."""
+        if self.every is None or self.nominal is None or self.drift == "after":
+            return None
+        return Recurrence(self.every).after(self.nominal, self.nominal)
 
 
 class ProcessStatus(StrEnum):

@@ -31,7 +31,7 @@ from progressor.model import (
     TaskType,
     Timer,
 )
-from progressor.timers import SetTimer, TimerChange, UnsetTimer
+from progressor.timers import SetTimer, TimerChange, UnsetTimer, keeping
 from progressor.timers.recurrence import as_begun
 
 
@@ -341,12 +341,9 @@ def _not_done(task: Task, ending: Ending, error: str, retry: _Retry | None) -> D
 
 def _held(timer: Task) -> SetTimer:
     """Return the timer that replaces one that broke its process: as due as it was, and run however late."""
-    return SetTimer(
-        at=timer.scheduled_time,
-        remove=timer.task_type is TaskType.REMOVE,
-        name=timer.name or "",
-        occurrence=as_begun(timer.args),
-    )
+    is_removal = timer.task_type is TaskType.REMOVE
+    held = SetTimer(at=timer.scheduled_time, remove=is_removal, name=timer.name or "")
+    return keeping(held, as_begun(timer.args))
 
 
 def retry_interval(task: Task, failure: Failure, policy: RetryPolicy) -> timedelta | None:

@@ -46,7 +46,7 @@ from progressor.storage.values import (
     TaskRef,
     Zombie,
 )
-from progressor.timers import SetTimer, TimerChange, UnsetTimer
+from progressor.timers import SetTimer, TimerChange, UnsetTimer, keeping
 from progressor.timers.recurrence import as_begun
 
 NS = "shop.order"
@@ -140,10 +140,8 @@ def fail(error: str = "ValueError: no") -> Decision:
 def fail_timer(timer: Task, error: str = "ValueError: no") -> Decision:
     """The last failure of a timer."""
     remove = timer.task_type is TaskType.REMOVE
-    held = SetTimer(
-        at=timer.scheduled_time, remove=remove, name=timer.name or "", occurrence=as_begun(timer.args)
-    )
-    return fail(error)._replace(timer=held)
+    held = SetTimer(at=timer.scheduled_time, remove=remove, name=timer.name or "")
+    return fail(error)._replace(timer=keeping(held, as_begun(timer.args)))
 
 
 def fail_repair(error: str = "ValueError: no") -> Decision:

@@ -7,6 +7,7 @@ characters are shown, not sent.
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -103,6 +104,13 @@ def short(value: Any, limit: int = 60) -> str:
         return ""
     text = visible(value if isinstance(value, str) else shown(value))
     return text if len(text) <= limit else f"{text[: limit - 1]}…"
+
+
+def rule_text(rule: Mapping[str, Any]) -> str:
+    """Return the rule of a timer, as JSON has it, on one line."""
+    if rule.keys() == {"seconds"}:
+        return f"{rule['seconds']:g} s"
+    return visible(" ".join(str(value) for value in rule.values() if value is not True))
 
 
 def clock(moment: datetime | None) -> str:

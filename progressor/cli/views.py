@@ -11,7 +11,8 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from progressor.cli.output import clock, short, shown, visible
+from progressor.calendars import json_of
+from progressor.cli.output import clock, rule_text, short, shown, visible
 from progressor.cli.status import through, waiting
 from progressor.cli.tables import Listing
 from progressor.client.results import TraceEntry
@@ -166,8 +167,21 @@ def _timer(timer: Timer) -> Text:
     status = timer.status.value
     name = f"{visible(timer.name)}: " if timer.name else ""
     return Text.assemble(
-        f"{name}{timer.task_type.value} due {clock(timer.due)}  ", (status, _STYLES.get(status, ""))
+        f"{name}{timer.task_type.value} due {clock(timer.due)}  ",
+        (status, _STYLES.get(status, "")),
+        (_recurs(timer), "dim"),
     )
+
+
+def _recurs(timer: Timer) -> str:
+    if timer.nominal is None:
+        return ""
+    known = None if timer.every is None else rule_text(json_of(timer.every))
+    rule = "by a rule of a newer release" if known is None else f"every {known}"
+    # Its due time may differ, by a jitter or by hours.
+    of = "" if timer.nominal == timer.due else f", for {clock(timer.nominal)}"
+    then = ", from the end of its step" if timer.drift == "after" else ""
+    return f"  {rule}{of}{then}" + ("" if timer.next is None else f", then {clock(timer.next)}")
 
 
 def _json(value: Any) -> Text:

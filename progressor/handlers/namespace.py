@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from copy import copy
+from dataclasses import replace
 from typing import Any, Final, Unpack, overload
 
 from progressor.config import NamespaceOptions, Rates
@@ -118,7 +119,7 @@ class Namespace(Decorators[StateT]):
             except (InvalidRequest, MissingHandler) as error:
                 raise InvalidCall(str(error), field="timer") from None
         if task.task_type.is_timer and (skipped := passed_over(task)) is not None:
-            return skipped
+            return replace(skipped, response=self.wire.seal(skipped.response or b""))
         if self._handler is not None:
             raw = await self._profile.watched(self._handler.process(task, process))
             return self._timeouts.armed(process, task, checked(raw))

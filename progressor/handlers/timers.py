@@ -12,6 +12,7 @@ from datetime import datetime, time, timedelta
 from typing import Any, Final
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict, ValidationError
+from pydantic_core import to_json
 
 from progressor.calendars import rule_of
 from progressor.errors import InvalidRequest, Reject
@@ -22,7 +23,7 @@ from progressor.handlers.process import Process
 from progressor.inputs import FIRE_TIMER, MAX_TIMERS, SET_TIMER, UNSET_TIMER, names_like
 from progressor.loggers import Logger
 from progressor.model import Action, Intent, Remove, Snapshot, Task, TaskType
-from progressor.timers import KEPT, SetTimer, TimerChange, UnsetTimer, recurring
+from progressor.timers import KEPT, SetTimer, TimerChange, UnsetTimer, keeping, recurring
 from progressor.timers.recurrence import CatchUp, Drift, Occurrence
 
 _log = Logger("progressor.handler")
@@ -81,14 +82,16 @@ def _fire(process: Snapshot, task: Task, given: TimerArgs) -> Action:
     for timer in process.timers:
         if timer.name == given.timer:
             is_removal = timer.task_type is TaskType.REMOVE
-            return SetTimer(at=task.running_time, remove=is_removal, name=timer.name, occurrence=KEPT)
+            fired = SetTimer(at=task.running_time, remove=is_removal, name=timer.name)
+            return keeping(fired, KEPT)
     raise Reject(f"the process has no timer {given.timer!r}" if given.timer else "the process has no timer")
 
 
 def passed_over(task: Task) -> Intent | None:
     """Return the intent of a recurring timer whose time is not to run now; None: it is to run.
 
-    It is too long ago, or has to wait for its hours. A timer that was tried before is run, however late.
+    It is too long ago, or has to wait for its hours; its response says so, as plain JSON. A timer that was
+    tried before is run, however late.
     InvalidRequest if this release cannot read its rule: at each try, for no handler runs whose next time
     could not be armed.
     """
@@ -100,13 +103,17 @@ def passed_over(task: Task) -> Intent | None:
         _log.warning(
             "recurring timer is too late: no handler runs", extra=_fields(task, occurrence, wanted)
         )
-        return Intent(action=None if wanted is None else _timer_of(task, wanted))
+        then = None if wanted is None else wanted.nominal
+        action = None if wanted is None else _timer_of(task, wanted)
+        return Intent(action=action, response=to_json({"passed_over": "too late", "goes_on_at": then}))
     opens = occurrence.opens(task.running_time)
     if opens is None:
         return None
     _log.info("recurring timer waits for its hours", extra=_fields(task, occurrence, occurrence))
     names = task.namespace, task.process_id, task.name or ""
-    return Intent(action=recurring(occurrence._replace(begun=True), *names, counts=False, since=opens))
+    waits = recurring(occurrence._replace(begun=True), *names, counts=False, since=opens)
+    response = to_json({"passed_over": "outside of its hours", "goes_on_at": waits.at})
+    return Intent(action=waits, response=response)
 
 
 def _fields(task: Task, late: Occurrence, wanted: Occurrence | None) -> dict[str, object]:

@@ -6,5 +6,6 @@ from progressor.timers.changes import (
     SetTimer as SetTimer,
     TimerChange as TimerChange,
     UnsetTimer as UnsetTimer,
+    keeping as keeping,
     recurring as recurring,
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, time, timedelta
 from typing import Any, Final, TypedDict
 
@@ -47,7 +47,8 @@ class SetTimer:
     the time from which the rule counts; without either it begins with the first one to come. `drift`,
     `catch_up` and `within` say what becomes of late and missed times. `jitter` delays it by up to so much,
     and `between` to the next opening of a window of the day: two times, and a time zone (default: that of
-    the rule, else UTC). With either, `after` counts from the begin of the step.
+    the rule, else UTC). With either, `after` counts from the begin of the step; without `every` they count
+    once, as it is set.
 
     Raises InvalidRequest unless exactly one of `at` and `after` is given, or `every` with at most one of
     them; for a time without a zone or outside the years 2 to 9998, a delay of more than 365,000 days, a
@@ -64,8 +65,8 @@ class SetTimer:
     within: timedelta | None = None
     jitter: timedelta | None = None
     between: Between | None = None
-    occurrence: bytes | None = None
-    """What its task keeps of a recurring timer; set by the engine."""
+    occurrence: bytes | None = field(default=None, init=False)
+    """What its task keeps of a recurring timer; only the engine sets it (`keeping`)."""
 
     def __post_init__(self) -> None:
         check_timer(self.name)
@@ -88,7 +89,7 @@ class SetTimer:
         elif self.remove:
             raise InvalidRequest("remove=True takes no every=: it runs once", field="remove")
         else:
-            self._recurrence()
+            self.recurrence()
 
     @property
     def is_armed(self) -> bool:
@@ -120,10 +121,11 @@ class SetTimer:
             nominal = now if start is None else start
             due = spread(nominal, self.jitter, check_spread(self.jitter, self.between, None), *names)
             return SetTimer(at=due, remove=self.remove, name=self.name)
-        rule = self._recurrence()
+        rule = self.recurrence()
         return recurring(Occurrence(rule, rule.first(now, start)), *names, counts=start is None)
 
-    def _recurrence(self) -> Recurrence:
+    def recurrence(self) -> Recurrence:
+        """Return its rule, with what becomes of late times; InvalidRequest if it does not recur."""
         window = check_spread(self.jitter, self.between, self.every)
         return recurrence_of(self.every, self.drift, self.catch_up, self.within, self.jitter, window)
 
@@ -138,8 +140,14 @@ def recurring(
     rule, name, kept = occurrence.recurrence, names[-1], occurrence.as_bytes()
     is_plain = rule.jitter is None and rule.between is None
     if counts and is_plain and rule.drift == "after" and isinstance(rule.every, timedelta):
-        return SetTimer(after=rule.every, name=name, occurrence=kept)
-    return SetTimer(at=rule.due(occurrence.nominal, *names, since=since), name=name, occurrence=kept)
+        return keeping(SetTimer(after=rule.every, name=name), kept)
+    return keeping(SetTimer(at=rule.due(occurrence.nominal, *names, since=since), name=name), kept)
+
+
+def keeping(timer: SetTimer, occurrence: bytes | None) -> SetTimer:
+    """Return this new timer, with what its task keeps of an occurrence: unread, as it may be newer."""
+    object.__setattr__(timer, "occurrence", occurrence)
+    return timer
 
 
 def _seconds(duration: timedelta | None) -> float | None:

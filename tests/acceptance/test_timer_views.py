@@ -1,17 +1,31 @@
 """What clients and handlers see of a process's timer, and the searches by it."""
 
 import asyncio
-from datetime import timedelta
+from datetime import UTC, datetime, time, timedelta
+from typing import Any
 from unittest import mock
 
 import pytest
 
-from progressor import Client, InvalidRequest, Namespace, Process, SetTimer, TaskType, Timer, TimerStatus
+from progressor import (
+    Client,
+    InvalidRequest,
+    Monthly,
+    Namespace,
+    Process,
+    RetryPolicy,
+    SetTimer,
+    TaskType,
+    Timer,
+    TimerStatus,
+)
 from progressor.storage.queries import searches
+from progressor.testing import BrokenInWorld, World
 from tests.acceptance.conftest import MakeClient, MakeEngine
 from tests.acceptance.support import NS, Act, Scripted, until, until_status, until_waiting
+from tests.support import Tables
 
-DAY = timedelta(days=1)
+HOUR, DAY = timedelta(hours=1), timedelta(days=1)
 
 
 async def timer_of(client: Client, process_id: str = "p") -> Timer | None:
@@ -244,3 +258,70 @@ async def test_a_cursor_belongs_to_its_search(serve: MakeClient) -> None:
     with pytest.raises(InvalidRequest) as caught:
         await client.search(timer="overdue", cursor=cursor)
     assert caught.value.field == "cursor"
+
+
+MONTHLY = Monthly(31, at=time(9), tz="Europe/Berlin")
+
+
+def recurring() -> Namespace[list[str]]:
+    """Its timers recur by a rule, by a period from the end of a step, and not at all."""
+    namespace = Namespace("billing.shown", state=list[str], retry_policy=RetryPolicy(max_attempts=1))
+
+    @namespace.init
+    async def begin(process: Process[list[str]]) -> None:
+        process.state = []
+        process.set_timer("invoice", every=MONTHLY, jitter=HOUR)
+        process.set_timer("poll", every=DAY, drift="after")
+        process.set_timer("once", after=2 * DAY)
+
+    @namespace.timeout
+    async def fire(process: Process[list[str]]) -> None:
+        process.state.append(process.task.name or "")
+
+    @namespace.call
+    async def fail(process: Process[list[str]]) -> None:
+        raise ValueError
+
+    return namespace
+
+
+async def test_get_and_search_show_the_rule(progressor_world: Any) -> None:
+    """What it was set by, the time that it means, and the one after it: also while it is held."""
+    async with progressor_world([recurring()], now=datetime(2028, 1, 1, tzinfo=UTC)) as world:
+        await world.client.start("billing.shown", "acme")
+        await world.settle()
+        timers = (await world.client.get("billing.shown", "acme")).timers
+        invoice, poll, once = timers["invoice"], timers["poll"], timers["once"]
+        nominal, after_it = (datetime(2028, *day, 8, tzinfo=UTC) for day in ((1, 31), (2, 29)))
+        assert (invoice.every, invoice.drift, invoice.nominal) == (MONTHLY, "fixed", nominal)
+        assert nominal < invoice.due < nominal + HOUR
+        assert invoice.next == after_it
+        assert (poll.every, poll.drift, poll.nominal, poll.next) == (DAY, "after", poll.due, None)
+        assert (once.every, once.drift, once.nominal, once.next) == (None, None, None, None)
+        (found,) = (await world.client.search(namespace="billing.shown")).items
+        assert found.timers == timers
+        await world.client.notify("billing.shown", "acme", "fail")
+        with pytest.raises(BrokenInWorld):
+            await world.settle()
+        held = (await world.client.get("billing.shown", "acme")).timers
+        assert held == {name: each._replace(status=TimerStatus.HELD) for name, each in timers.items()}
+
+
+async def test_a_rule_of_a_newer_release(dsn: str, tables: Tables) -> None:
+    """It is not known here; that there is one is shown, and the time that it means."""
+    async with World(dsn, [recurring()], now=datetime(2028, 1, 1, tzinfo=UTC)) as world:
+        await world.client.start("billing.shown", "acme")
+        await world.settle()
+        known = (await world.client.get("billing.shown", "acme")).timers["invoice"]
+        tables.execute(
+            """
+            UPDATE tasks
+            SET args = convert_to(replace(convert_from(args, 'UTF8'), '"day":31', '"moon":1'), 'UTF8')
+            WHERE name = 'invoice'
+            """
+        )
+        shown = (await world.client.get("billing.shown", "acme")).timers["invoice"]
+        assert shown == known._replace(every=None)
+        assert shown.next is None
+        tables.execute("DELETE FROM schedule WHERE timer = 'invoice'")
+        tables.execute("DELETE FROM tasks WHERE name = 'invoice'")

@@ -149,29 +149,46 @@ def test_timers(ask: Ask, placed: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "due"),
+    ("given", "due", "rule"),
     [
         (
             ["--every", "0 9 1 1 *", "--tz", "Europe/Berlin", "--at", "2100-01-01T08:30:00Z"],
             "2101-01-01T08:00:00+00:00",
+            "every 0 9 1 1 * Europe/Berlin, then 2102-01-01 ",
         ),
         (
             ["--every", "P1D", "--at", "2100-01-01T08:00:00Z", "--catch-up", "all"],
             "2100-01-01T08:00:00+00:00",
+            "every 86400 s, then 2100-01-02 ",
+        ),
+        (
+            ["--every", "P1D", "--at", "2100-01-01T08:00:00Z", "--drift", "after"],
+            "2100-01-01T08:00:00+00:00",
+            "every 86400 s, from the end of its step",
         ),
         (
             ["--every", "FREQ=MONTHLY;BYMONTHDAY=-1", "--at", "2100-02-01T08:00:00Z"],
             "2100-02-28T08:00:00+00:00",
+            "every FREQ=MONTHLY;BYMONTHDAY=-1 2100-02-01T08:00:00 UTC, then 2100-03-31 ",
         ),
-        (["--at", "2100-01-01T03:00:00Z", "--between", "08:00-18:00"], "2100-01-01T08:00:00+00:00"),
+        (
+            ["--every", "0 3 * * *", "--at", "2100-01-01T00:00:00Z", "--between", "08:00-18:00"],
+            "2100-01-01T08:00:00+00:00",
+            "every 0 3 * * * UTC, for 2100-01-01 ",
+        ),
+        (["--at", "2100-01-01T03:00:00Z", "--between", "08:00-18:00"], "2100-01-01T08:00:00+00:00", None),
     ],
 )
-def test_timers_that_recur(ask: Ask, placed: str, given: list[str], due: str) -> None:
-    """By a period, cron or RRULE, and within hours of the day."""
+def test_timers_that_recur(ask: Ask, placed: str, given: list[str], due: str, rule: str | None) -> None:
+    """By a period, cron or RRULE, and within hours of the day; their rules are shown."""
     done = ask("set-timer", NS, placed, "invoice", *given)
     assert (done.status, done.err) == (0, "")
     (timer,) = ask("get", NS, placed, "--json").json["timers"]
     assert (timer["name"], timer["due"]) == ("invoice", due)
+    assert (timer["every"] is None) == (timer["nominal"] is None) == (rule is None)
+    shown = ask("get", NS, placed).out
+    assert (rule or "invoice: timeout due") in shown
+    assert ("every" in shown) == (rule is not None)
 
 
 @pytest.mark.parametrize(
@@ -264,7 +281,8 @@ def test_search(ask: Ask, broken: str) -> None:
 def test_timers_are_shown_and_searched_by(ask: Ask, order: str) -> None:
     """Kind, due time and how it stands, for people and for machines."""
     assert ask("put", NS, order, '{"item": "tea"}', "--timer-at", "2100-01-31T12:00:00Z").status == 0
-    waiting = {"task_type": "timeout", "due": "2100-01-31T12:00:00+00:00", "status": "waiting", "name": ""}
+    due, once = "2100-01-31T12:00:00+00:00", dict.fromkeys(("every", "drift", "nominal", "next"))
+    waiting = {"task_type": "timeout", "due": due, "status": "waiting", "name": "", **once}
     shown = ask("get", NS, order, "--json").json
     assert (shown["timer"], shown["timers"]) == (waiting, [waiting])
     assert order not in ask("search", "-n", NS, "--timer", "held").out

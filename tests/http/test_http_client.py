@@ -270,7 +270,12 @@ async def test_timers_are_set_fired_and_unset(client: HttpClient) -> None:
     await client.set_timer(
         NS, "o1", "yearly", every=rule, at=at, catch_up="all", within=timedelta(days=1), between=hours
     )
-    assert (await client.get(NS, "o1")).timers["yearly"].due == datetime(2101, 1, 1, 9, tzinfo=UTC)
+    timer = (await client.get(NS, "o1")).timers["yearly"]
+    assert timer.due == datetime(2101, 1, 1, 9, tzinfo=UTC)
+    assert (timer.every, timer.drift, timer.nominal) == (rule, "fixed", datetime(2101, 1, 1, 8, tzinfo=UTC))
+    assert timer.next == datetime(2102, 1, 1, 8, tzinfo=UTC)
+    (found,) = (await client.search(namespace=NS)).items
+    assert found.timers == {"yearly": timer}
     await client.put(NS, "o2", state=None, action=SetTimer(every=timedelta(days=1), at=at))
     assert (await client.get(NS, "o2")).timers[""].due == at
 

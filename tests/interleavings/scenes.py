@@ -14,7 +14,7 @@ from progressor.model import Decision, Event, ProcessStatus, TaskType
 from progressor.storage.operations import Storage
 from progressor.storage.postgres.transactions import Doubtful
 from progressor.storage.values import Claimed, Finished, Import, NewBulk, NotPrepared, TaskRef
-from progressor.timers import SetTimer
+from progressor.timers import SetTimer, keeping
 from progressor.timers.recurrence import Occurrence, Recurrence
 from tests.interleavings.stepping import Side
 from tests.support import (
@@ -161,7 +161,7 @@ async def recurring(storage: Storage) -> Scene:
 def _armed(second: int) -> Decision:
     """The rule of the recurring timer, for its nominal time at this second."""
     occurrence = Occurrence(Recurrence(SECOND, catch_up="all"), T0 + second * SECOND)
-    timer = SetTimer(at=occurrence.nominal, occurrence=occurrence.as_bytes())
+    timer = keeping(SetTimer(at=occurrence.nominal), occurrence.as_bytes())
     return set_timer(SECOND, events=events(second))._replace(timer=timer)
 
 

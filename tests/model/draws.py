@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -11,7 +10,7 @@ import hypothesis.strategies as st
 
 from progressor.model import Failure, Intent, Outcome, Rejection, Remove, Success, TaskType
 from progressor.storage.values import Request
-from progressor.timers import SetTimer, UnsetTimer
+from progressor.timers import SetTimer, UnsetTimer, keeping
 from tests.model.oracle import Key, Policy
 from tests.support import SECOND, T0, events, request
 
@@ -47,7 +46,7 @@ _timers = st.builds(
     SetTimer, after=st.sampled_from([timedelta(0), SECOND, 5 * SECOND]), remove=seldom, name=names
 ) | st.builds(SetTimer, at=st.sampled_from([T0, T0 + 20 * SECOND]), name=names)
 # Those with one of the names recur: storage keeps an occurrence with their tasks, unread.
-timers = _timers.map(lambda timer: replace(timer, occurrence=b"{}" if timer.name == "b" else None))
+timers = _timers.map(lambda timer: keeping(timer, b"{}" if timer.name == "b" else None))
 unset = st.builds(UnsetTimer, name=names)
 several_timers = st.lists(timers | unset, max_size=3, unique_by=lambda timer: timer.name).map(tuple)
 actions = often(st.none(), timers, timers, timers, unset | several_timers, rarely=st.just(Remove()))

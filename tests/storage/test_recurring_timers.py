@@ -10,7 +10,7 @@ from progressor.model import Task
 from progressor.storage.doctor import examine
 from progressor.storage.operations import Storage
 from progressor.storage.values import Import
-from progressor.timers import KEPT, SetTimer
+from progressor.timers import KEPT, SetTimer, keeping
 from progressor.timers.recurrence import Occurrence, Recurrence, occurrence_of
 from tests.support import (
     NS,
@@ -34,11 +34,11 @@ from tests.support import (
 
 FIRST = Occurrence(Recurrence(SECOND, catch_up="all"), T0 + SECOND)
 BEGUN = FIRST._replace(begun=True)
-ARMED = SetTimer(at=FIRST.nominal, name="a", occurrence=FIRST.as_bytes())
+ARMED = keeping(SetTimer(at=FIRST.nominal, name="a"), FIRST.as_bytes())
 
 
 def armed(occurrence: Occurrence) -> SetTimer:
-    return SetTimer(at=occurrence.nominal, name="a", occurrence=occurrence.as_bytes())
+    return keeping(SetTimer(at=occurrence.nominal, name="a"), occurrence.as_bytes())
 
 
 def following(task: Task) -> Occurrence:
@@ -100,7 +100,7 @@ async def test_fired_by_hand_it_keeps_its_rule(storage: Storage, tables: Tables)
     It is run however late.
     """
     await start(storage, "p1", set_timer(SECOND)._replace(timer=ARMED))
-    fires = set_timer(SECOND)._replace(timer=SetTimer(at=T0, name="a", occurrence=KEPT))
+    fires = set_timer(SECOND)._replace(timer=keeping(SetTimer(at=T0, name="a"), KEPT))
     saved = await save(storage, await hold(storage, request()), fires, keeps_slot=False)
     assert saved.continuation is None
     assert standing(tables) == [BEGUN]

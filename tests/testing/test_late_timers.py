@@ -129,3 +129,43 @@ async def test_a_time_that_is_passed_over_is_logged(caplog: pytest.LogCaptureFix
     assert "recurring timer is too late" in line
     assert "nominal=2024-03-01T00:00:00+00:00" in line
     assert "goes_on_at=2024-03-01T23:00:00+00:00" in line
+
+
+class Reversing:
+    """A codec."""
+
+    def encode(self, data: bytes) -> bytes:
+        return data[::-1]
+
+    decode = encode
+
+
+@pytest.mark.parametrize("options", [{}, {"codec": Reversing()}], ids=["plain", "coded"])
+async def test_the_trace_says_what_was_passed_over(dsn: str, options: dict[str, Any]) -> None:
+    """Its task finished as one that ran; the response tells them apart, and where the rule goes on."""
+    namespace = Namespace("invoices", state=list[str], **options)
+
+    @namespace.init
+    async def begin(process: Process[list[str]]) -> None:
+        process.state = []
+        process.set_timer("late", every=HOUR, within=HOUR)
+        process.set_timer("hours", every=HOUR, between=(time(9), time(17)))
+
+    @namespace.timeout
+    async def bill(process: Process[list[str]]) -> None:
+        process.state.append(f"{process.task.name} {process.task.nominal:%d %H}")
+
+    async with World(dsn, [namespace], now=START) as world:
+        await world.client.start("invoices", "a")
+        await world.settle()
+    async with World(dsn, [namespace], now=START + DAY + 2.5 * HOUR) as world:
+        await world.settle()
+        ran = {}
+        for each in await world.client.trace("invoices", "a"):
+            if each.task_type is TaskType.TIMEOUT and each.status == "finished":
+                ran.setdefault(each.name, each.response)
+        assert ran == {
+            "late": {"passed_over": "too late", "goes_on_at": "2024-03-02T02:00:00Z"},
+            "hours": {"passed_over": "outside of its hours", "goes_on_at": "2024-03-02T09:00:00Z"},
+        }
+        assert (await world.client.get("invoices", "a")).state == ["late 02 02"]

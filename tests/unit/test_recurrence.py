@@ -322,3 +322,9 @@ def test_stored_and_read_again(timer: SetTimer) -> None:
     following = occurrence.next(T0 + 3 * HOUR)
     assert following is not None
     assert occurrence_of(following.as_bytes()) == following
+
+
+def test_only_the_engine_says_what_a_task_keeps() -> None:
+    """Else a text that is no occurrence would be found when the timer fires, at each try."""
+    with pytest.raises(TypeError, match="occurrence"):
+        SetTimer(after=timedelta(hours=1), occurrence=b"soon")  # type: ignore[call-arg]

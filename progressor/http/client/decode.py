@@ -15,6 +15,7 @@ from pydantic import TypeAdapter
 from pydantic_core import to_json
 
 from progressor import errors
+from progressor.calendars import rule_of
 from progressor.client.results import Health, Read, TraceEntry
 from progressor.errors import InvalidRequest, ProgressorError, StorageUnavailable
 from progressor.handlers.codec import JSON, RAW, decode
@@ -23,7 +24,7 @@ from progressor.handlers.state.shape import ANY
 from progressor.http.client.exchange import Answer
 from progressor.http.wire import headers, problems
 from progressor.http.wire.members import holds_bytes, value_in
-from progressor.model import Event, Snapshot
+from progressor.model import Event, Snapshot, Timer
 
 _SNAPSHOT, _EVENT, _ENTRY = TypeAdapter(Snapshot), TypeAdapter(Event), TypeAdapter(TraceEntry)
 _HEALTH = TypeAdapter(Health)
@@ -112,15 +113,24 @@ def process_of(facts: Mapping[str, Any], history: Sequence[Mapping[str, Any]]) -
     # Every value of a raw namespace is bytes; in any other only a value that cannot be decoded is.
     raw = all(holds_bytes(each, "payload") for each in history) and not (is_readable and state is not None)
     known = {name: facts[name] for name in Snapshot._fields if name in facts}
-    if "timers" not in known and facts["timer"] is not None:
-        # An API of an older release: its processes have one timer.
-        known["timers"] = (facts["timer"],)
+    # An API of an older release has processes with one timer.
+    timers = facts.get("timers", [each for each in (facts["timer"],) if each is not None])
+    known["timers"] = tuple(map(_timer_of, timers))
     snapshot = _SNAPSHOT.validate_python(known | {"process_no": 0, "aux_state": None, "history": ()})
     snapshot = snapshot._replace(
         aux_state=None if state is None else to_json(state) if is_readable else state,
         history=tuple(event_of(each, stored=True) for each in history),
     )
     return Process(snapshot, wire=RAW if raw else JSON, shape=ANY if is_readable else None)
+
+
+def _timer_of(facts: Mapping[str, Any]) -> dict[str, Any]:
+    known = {name: facts[name] for name in Timer._fields if name in facts}
+    try:
+        return known if known.get("every") is None else known | {"every": rule_of(known["every"])}
+    except InvalidRequest:
+        # An API of a newer release has rules that this one does not know.
+        return known | {"every": None}
 
 
 def event_of(facts: Mapping[str, Any], *, stored: bool = False) -> Event:

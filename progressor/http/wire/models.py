@@ -14,6 +14,7 @@ from typing import Annotated, Any, get_args, get_origin, get_type_hints
 from pydantic import BaseModel, ConfigDict, Field, create_model
 
 from progressor.bulks import BrokenGroup, Bulk, BulkPreview
+from progressor.calendars import Rule, json_of
 from progressor.client.failure_groups import FailureGroup
 from progressor.client.results import Published, TraceEntry
 from progressor.handlers.process import Process
@@ -65,6 +66,8 @@ def _in_json(hint: Any) -> Any:
     """Return a type with the models of nouns in place of the nouns."""
     if get_origin(hint) is tuple:
         return list[_in_json(get_args(hint)[0])]  # type: ignore[misc] # a type that is made
+    if hint == timedelta | Rule | None:
+        return Annotated[dict[str, Any] | None, Field(description="Its rule, as a request states it.")]
     if hint in (timedelta, timedelta | None):
         return Annotated[hint, Field(description="Seconds.")]
     return _BODIES.get(hint, hint)
@@ -76,7 +79,9 @@ def listed(member: str, body: Any, name: str, text: str) -> Any:
     return create_model(name, __base__=Body, __doc__=text, **fields)
 
 
-TimerBody = body_of(Timer, "TimerBody")
+TimerBody = body_of(
+    Timer, "TimerBody", "`next` is the nominal time after it, null if nobody can know it.", nominal="next"
+)
 
 
 class EventBody(Body):
@@ -237,8 +242,10 @@ def plain(value: Any) -> Any:
 
 def _document(body: type[Body], noun: object, *, without: Collection[str] = ()) -> dict[str, Any]:
     facts: dict[str, Any] = {}
+    if isinstance(noun, Timer):
+        facts["every"] = None if noun.every is None else json_of(noun.every)
     for name in body.model_fields:
-        if name not in without and not name.endswith(IN_BASE64):
+        if name not in facts and name not in without and not name.endswith(IN_BASE64):
             facts |= members_for(name, plain(getattr(noun, name)))
     return facts
 

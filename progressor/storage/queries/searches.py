@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import base64
 import json
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from pydantic_core import from_json
 from sqlalchemy import (
     ColumnElement,
     FromClause,
@@ -32,6 +34,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.dialects.postgresql import aggregate_order_by
 
+from progressor.calendars import rule_of
 from progressor.errors import InvalidRequest
 from progressor.inputs import check_count, check_moment
 from progressor.model import LAST_ID, Snapshot, TaskType, Timer, TimerStatus
@@ -60,7 +63,7 @@ _BY_CREATION = (processes.c.namespace_no, processes.c.created_at, processes.c.pr
 _IN_ORDER = ("namespace_no", "at", "no")
 
 _WAITS, _RUNS, _OF_RUNS = schedule.alias("waits"), running.alias("runs"), tasks.alias("of_runs")
-_DUE = schedule.alias("due")
+_DUE, _OF_WAITS = schedule.alias("due"), tasks.alias("of_waits")
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,6 +255,7 @@ def timers_of(process: FromClause) -> ColumnElement[Any]:
             else_=literal(TimerStatus.WAITING.value),
         ).label("timer_status"),
         _WAITS.c.timer.label("timer_name"),
+        _rule_of(_WAITS).label("timer_rule"),
     ).where(_is_timer_of(process))
     runs = (
         select(
@@ -259,6 +263,7 @@ def timers_of(process: FromClause) -> ColumnElement[Any]:
             _OF_RUNS.c.scheduled_time,
             literal(TimerStatus.RUNNING.value),
             func.coalesce(_OF_RUNS.c.name, ""),
+            func.encode(_OF_RUNS.c.args, "base64"),
         )
         .join_from(
             _RUNS,
@@ -268,18 +273,35 @@ def timers_of(process: FromClause) -> ColumnElement[Any]:
         .where(_RUNS.c.process_no == process.c.process_no, _IS_RUNNING_TIMER)
     )
     found = union_all(waits.correlate(process), runs.correlate(process)).subquery("timer")
-    columns = [found.c[name] for name in ("timer_type", "timer_due", "timer_status", "timer_name")]
-    each = func.jsonb_build_array(*columns)
+    each = func.jsonb_build_array(*found.c)
     listed = func.jsonb_agg(aggregate_order_by(each, found.c.timer_due, found.c.timer_name))
     return select(listed).correlate(process).scalar_subquery().label("timers")
 
 
 def shown_timers(row: Row) -> tuple[Timer, ...]:
     """Return the timers that `timers_of` found."""
-    return tuple(
-        Timer(TaskType(kind), datetime.fromisoformat(due), TimerStatus(status), name)
-        for kind, due, status, name in row.get("timers") or ()
+    return tuple(_timer(*each) for each in row.get("timers") or ())
+
+
+def _timer(kind: str, due: str, status: str, name: str, kept: str | None) -> Timer:
+    found = Timer(TaskType(kind), datetime.fromisoformat(due), TimerStatus(status), name)
+    if kept is None:
+        return found
+    stored = from_json(base64.b64decode(kept))
+    nominal = datetime.fromisoformat(stored["nominal"])
+    found = found._replace(drift=stored["drift"], nominal=nominal)
+    # A newer release may have set it by a rule that this one does not know.
+    with suppress(InvalidRequest):
+        found = found._replace(every=rule_of(stored["every"]))
+    return found
+
+
+def _rule_of(waits: FromClause) -> ColumnElement[str]:
+    """Select what the task of a timer keeps of its rule, in base64."""
+    kept = select(func.encode(_OF_WAITS.c.args, "base64")).where(
+        _OF_WAITS.c.process_no == waits.c.process_no, _OF_WAITS.c.task_id == waits.c.task_id
     )
+    return kept.correlate(waits).scalar_subquery()
 
 
 def number_of(namespace: str) -> ScalarSelect[int]:
