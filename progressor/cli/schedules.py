@@ -11,7 +11,7 @@ from rich.text import Text
 
 from progressor.cli.change import print_answer
 from progressor.cli.options import ASKING, AsJson, NamespaceName, read_moment, with_settings
-from progressor.cli.output import clock, note, print_json, short, stdout, visible
+from progressor.cli.output import clock, note, print_json, rule_text, short, stdout, visible
 from progressor.cli.question import ask
 from progressor.cli.tables import Listing
 from progressor.client.client import Client
@@ -22,7 +22,6 @@ from progressor.handlers.process import Process
 from progressor.monitoring import KnownNamespace
 from progressor.schedules import (
     SCHEDULES,
-    Declaration,
     ScheduleState,
     Span,
     backfill,
@@ -186,16 +185,23 @@ def _listing(found: Sequence[_Found]) -> Listing:
     listing = Listing("SCHEDULE", "STATE", "NEXT", "EVERY", "SENDS", "LAST")
     for process, retrying in found:
         state = None if process.state is None else ScheduleState.model_validate(process.state)
-        last = None if state is None else state.last
         listing.add(
             Text(visible(process.process_id)),
             _standing(process, state, retrying),
             clock(_next(process)),
-            "" if state is None else _every(state.declaration),
+            "" if state is None else rule_text(state.declaration.timer.every or {}),
             Text(visible("" if state is None else state.declaration.sends)),
-            "" if last is None else f"{clock(last.at)} {visible(last.process_id)}",
+            "" if state is None else _last(state),
         )
     return listing
+
+
+def _last(state: ScheduleState) -> str:
+    """Return when it sent last, and to whom."""
+    sent, fanned_out = state.last, state.fanned_out
+    if fanned_out is not None and (sent is None or sent.at < fanned_out.at):
+        return f"{clock(fanned_out.at)} {fanned_out.sent:,} processes"
+    return "" if sent is None else f"{clock(sent.at)} {visible(sent.process_id)}"
 
 
 def _standing(process: Process[Any], state: ScheduleState | None, retrying: str | None) -> Text:
@@ -210,10 +216,3 @@ def _standing(process: Process[Any], state: ScheduleState | None, retrying: str 
     if state.fan_out is not None:
         return Text(f"sending, {state.fan_out.sent:,} so far")
     return Text(f"{len(state.waiting):,} wait") if state.waiting else Text("on", style="green")
-
-
-def _every(declaration: Declaration) -> str:
-    rule = declaration.timer.every or {}
-    if "seconds" in rule and "cron" not in rule:
-        return f"{rule['seconds']:g} s"
-    return " ".join(str(value) for value in rule.values() if value is not True)

@@ -15,9 +15,11 @@ from progressor.errors import InvalidRequest, Reject
 from progressor.handlers.namespace import Namespace
 from progressor.handlers.schedules import SCHEDULES, Schedule
 from progressor.inputs import names_like
+from progressor.schedules.declared import arm, keep_due, take
 from progressor.schedules.runs import ScheduleRuns
-from progressor.schedules.sending import MOST_WAITING, Scheduled, Sending, ask, go_on, queue_of
+from progressor.schedules.sending import Sending
 from progressor.schedules.state import Declaration, ScheduleState, Span
+from progressor.schedules.waiting import MOST_WAITING, Scheduled, ask, go_on, queue_of
 
 schedules = Namespace(
     SCHEDULES,
@@ -74,26 +76,21 @@ async def begin(process: Scheduled, declaration: Declaration) -> None:
     namespace, _, name = process.process_id.rpartition("/")
     process.metadata.update(namespace=namespace, schedule=name)
     process.state = ScheduleState(declaration=declaration, declared_at=process.now)
-    _arm(process)
+    arm(process)
 
 
 @schedules.call
-async def declare(process: Scheduled, declaration: Declaration) -> None:
+async def declare(process: Scheduled, declaration: Declaration, *, runs: ScheduleRuns) -> None:
     """Take the declaration of newer code; a rule that changed sends at its own next time, not before."""
-    state = process.state
-    if declaration == state.declaration:
-        return
-    is_moved = declaration.timer != state.declaration.timer
-    state.replaced, state.declaration, state.declared_at = state.declaration, declaration, process.now
-    if is_moved and state.paused_at is None:
-        _arm(process)
+    await take(process, declaration, runs)
 
 
 @schedules.call
-async def pause(process: Scheduled, reason: str = "") -> None:
+async def pause(process: Scheduled, reason: str = "", *, runs: ScheduleRuns) -> None:
     """Send nothing more until `resume`; times in between are passed over, and can be backfilled."""
     process.state.paused_at = process.state.paused_at or process.now
     process.state.reason = reason or process.state.reason
+    await keep_due(process, runs)
     process.unset_timer(process.process_id)
     process.unset_timer(queue_of(process.process_id))
 
@@ -104,7 +101,7 @@ async def resume(process: Scheduled) -> None:
     if process.state.paused_at is None:
         return
     process.state.paused_at = process.state.reason = None
-    _arm(process)
+    arm(process)
     go_on(process)
 
 
@@ -147,7 +144,3 @@ async def backfill(process: Scheduled, span: Span) -> list[datetime]:
 def _refuse_paused(process: Scheduled) -> None:
     if process.state.paused_at is not None:
         raise Reject("the schedule is paused: resume it first", reason=process.state.reason)
-
-
-def _arm(process: Scheduled) -> None:
-    process.set_timer(process.process_id, **process.state.declaration.timer.keywords())

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from progressor.handlers.namespace import Namespace
-from progressor.handlers.schedules import Schedule
+from progressor.handlers.schedules import SCHEDULES, Schedule
 from progressor.messages.message import MAX_MESSAGES, Message
-from progressor.model import ProcessStatus, TaskType
+from progressor.model import ProcessStatus, TaskType, Timer
 from progressor.node.node import Node
 from progressor.schedules.state import Sent
 from progressor.storage import Wanted
@@ -51,6 +51,12 @@ class ScheduleRuns:
             wanted, limit=MAX_MESSAGES, cursor=cursor
         )
         return [each.process_id for each in found], following
+
+    async def timer(self, process_id: str) -> Timer | None:
+        """Return the timer of a schedule by its rule, as the tables have it; None if it has none."""
+        process = await (await self._node.reads()).process(SCHEDULES, process_id)
+        timers = () if process is None else process.timers
+        return next((each for each in timers if each.name == process_id), None)
 
     def check(self, message: Message) -> None:
         """Raise InvalidCall if the target of a message is served here, and does not take its arguments."""

@@ -6,54 +6,21 @@ however many workers there are, and a backfill of what was sent changes nothing.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from progressor.errors import InvalidRequest, Reject
-from progressor.handlers.process import Process
+from progressor.errors import InvalidRequest
 from progressor.handlers.schedules import Schedule
 from progressor.messages.message import Message
+from progressor.model import ProcessStatus
+from progressor.schedules.declared import take
 from progressor.schedules.runs import ScheduleRuns
-from progressor.schedules.state import FanOut, ScheduleState, Sent
+from progressor.schedules.state import Declaration, FannedOut, FanOut, Sent
+from progressor.schedules.waiting import AT_ONCE, Scheduled, enqueue_or_skip, go_on, queue_of
 
-Scheduled = Process[ScheduleState]
-
-MOST_WAITING = 1_000
-"""Nominal times that wait at once."""
-AT_ONCE = timedelta(0)
 _SHORTEST_LOOK, _LONGEST_LOOK = timedelta(milliseconds=100), timedelta(minutes=1)
 # Of the time that a run has taken, the part after which it is looked at again.
 _LOOKS = 4
-
-
-def queue_of(process_id: str) -> str:
-    """Return the name of the timer that sends what waits."""
-    return f"{process_id} queue"
-
-
-def enqueue(process: Scheduled, times: Sequence[datetime]) -> None:
-    """Have times wait for their turn, each once; Reject if too many would wait."""
-    waiting = process.state.waiting
-    new = [each for each in times if each not in waiting]
-    if len(waiting) + len(new) > MOST_WAITING:
-        raise Reject(f"more than {MOST_WAITING:,} times would wait", waiting=len(waiting))
-    process.state.waiting = waiting + new
-
-
-def ask(process: Scheduled, times: Sequence[datetime]) -> None:
-    """Have times that somebody asked for sent in their turn; Reject if too many would wait."""
-    enqueue(process, times)
-    if times:
-        process.state.asked = process.state.waiting[-1]
-    go_on(process)
-
-
-def go_on(process: Scheduled, after: timedelta = AT_ONCE) -> None:
-    """Have what waits sent by a step of its own."""
-    state = process.state
-    if state.paused_at is None and (state.waiting or state.fan_out is not None):
-        process.set_timer(queue_of(process.process_id), after=after)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +36,7 @@ class Sending:
         process, nominal = self.process, self.process.task.nominal
         if nominal is None:
             raise InvalidRequest("the timer of a schedule recurs", field="every")
+        await self._declare_repaired()
         if process.task.missed:
             process.emit("missed", times=process.task.missed, until=nominal)
         state, overlap = process.state, process.state.declaration.overlap
@@ -77,15 +45,14 @@ class Sending:
         elif overlap == "skip" and state.asked not in state.waiting:
             # While what was asked for by hand waits, others wait behind it, and lose no turn to it.
             process.emit("skipped", nominal=nominal, because="the run before goes on")
-        elif len(state.waiting) == MOST_WAITING:
-            process.emit("skipped", nominal=nominal, because=f"{MOST_WAITING:,} times wait")
         else:
-            enqueue(process, [nominal])
+            enqueue_or_skip(process, nominal)
         if queue_of(process.process_id) not in process.timers:
             go_on(process, AT_ONCE if state.fan_out is not None else self._look())
 
     async def next(self) -> None:
         """Send the next page of a fan-out, or the first time that waits if the run before has ended."""
+        await self._declare_repaired()
         state = self.process.state
         if state.fan_out is not None and self.schedule.each is None:
             self._give_up(state.fan_out)
@@ -97,6 +64,13 @@ class Sending:
                 return
             await self._send(state.waiting.pop(0))
         go_on(self.process)
+
+    async def _declare_repaired(self) -> None:
+        # A declaration that came while it was broken was refused; the first step afterwards takes it.
+        process = self.process
+        was_broken = process.previous_status is ProcessStatus.ERROR
+        if was_broken and process.status_changed_at > process.state.declared_at:
+            await take(process, Declaration.of(self.schedule), self.runs)
 
     async def _goes_on(self) -> bool:
         process = self.process
@@ -132,14 +106,17 @@ class Sending:
             self._post(self.schedule.message(fan_out.nominal, to=process_id))
         fan_out.sent += len(found)
         if fan_out.cursor is None:
-            self.process.emit("sent", nominal=fan_out.nominal, to=f"{fan_out.sent} processes")
-            self.process.state.fan_out = None
+            self._end(fan_out)
 
     def _give_up(self, fan_out: FanOut) -> None:
         # Newer code sends to one process: the rest of the fan-out has no call any more.
-        to = f"{fan_out.sent} processes"
-        self.process.emit("sent", nominal=fan_out.nominal, to=to, because="it notifies each no longer")
-        self.process.state.fan_out = None
+        self._end(fan_out, because="it notifies each no longer")
+
+    def _end(self, fan_out: FanOut, **why: str) -> None:
+        process, to = self.process, f"{fan_out.sent} processes"
+        process.emit("sent", nominal=fan_out.nominal, to=to, **why)
+        process.state.fan_out = None
+        process.state.fanned_out = FannedOut(nominal=fan_out.nominal, at=process.now, sent=fan_out.sent)
 
     def _post(self, message: Message) -> Message:
         self.runs.check(message)

@@ -46,6 +46,14 @@ class FanOut(BaseModel):
     sent: int = 0
 
 
+class FannedOut(BaseModel):
+    """The last time that was sent to each of many processes, when the last of them was notified."""
+
+    nominal: AwareDatetime
+    at: AwareDatetime
+    sent: int
+
+
 class ScheduleState(BaseModel):
     """The state of a schedule.
 
@@ -63,6 +71,7 @@ class ScheduleState(BaseModel):
     asked: AwareDatetime | None = None
     fan_out: FanOut | None = None
     last: Sent | None = None
+    fanned_out: FannedOut | None = None
 
 
 class Span(BaseModel):

@@ -6,17 +6,20 @@
 import asyncio
 import json
 import logging
+import os
+import signal
 import sys
 import time
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel
 
-from progressor import Client, Engine, Namespace, Process
+from progressor import Client, Cron, Each, Engine, Namespace, Process, Rate
 
-NS = "bank.remote"
+NS, LIMITED, ORDERS = "bank.remote", "bank.limited", "bank.orders"
+RATE = Rate(100, per=timedelta(seconds=1), burst=5)
 
 
 class Work(BaseModel):
@@ -70,6 +73,46 @@ def namespace_of(*, on_zombie: str, victim: bool) -> Namespace:
     return namespace
 
 
+def limited() -> Namespace[int]:
+    """Its steps take so long that one worker alone cannot begin as many as the rate admits."""
+    namespace = Namespace(LIMITED, state=int, rate=RATE, concurrency=1)
+
+    @namespace.init
+    async def init(process: Process[int]) -> None:
+        process.state = 0
+
+    @namespace.call
+    async def work(process: Process[int]) -> int:
+        await asyncio.sleep(0.02)
+        process.state += 1
+        return process.state
+
+    return namespace
+
+
+def orders(*, dies_at: int | None = None) -> Namespace[int]:
+    """Its schedule notifies all its processes; it dies as it makes the arguments of so many notices."""
+    namespace = Namespace(ORDERS, state=int)
+    made = 0
+
+    @namespace.init
+    async def init(process: Process[int]) -> None:
+        process.state = 0
+
+    @namespace.call
+    async def close(process: Process[int]) -> None:
+        process.state += 1
+
+    def args(_at: datetime) -> None:
+        nonlocal made
+        made += 1
+        if made == dies_at:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    namespace.schedule("closing", Cron("0 0 1 1 *"), each=Each(close), args=args)
+    return namespace
+
+
 def read_options(text: str) -> dict[str, Any]:
     """Engine options from JSON, numbers being seconds."""
     return {
@@ -79,7 +122,18 @@ def read_options(text: str) -> dict[str, Any]:
 
 
 async def serve(dsn: str, on_zombie: str, options: str) -> None:
-    namespace = namespace_of(on_zombie=on_zombie, victim=True)
+    await serve_one(dsn, namespace_of(on_zombie=on_zombie, victim=True), options)
+
+
+async def limit(dsn: str, options: str) -> None:
+    await serve_one(dsn, limited(), options)
+
+
+async def send(dsn: str, dies_at: str, options: str) -> None:
+    await serve_one(dsn, orders(dies_at=int(dies_at)), options)
+
+
+async def serve_one(dsn: str, namespace: Namespace[Any], options: str) -> None:
     async with Engine(dsn, [namespace], **read_options(options)):
         say("ready")
         await asyncio.Event().wait()
@@ -95,4 +149,4 @@ async def ask(dsn: str, options: str) -> None:
 
 if __name__ == "__main__":
     logging.basicConfig(stream=sys.stdout, format="%(message)s", level=logging.WARNING)
-    asyncio.run({"serve": serve, "ask": ask}[sys.argv[1]](*sys.argv[2:]))
+    asyncio.run({"serve": serve, "limit": limit, "send": send, "ask": ask}[sys.argv[1]](*sys.argv[2:]))

@@ -5,14 +5,14 @@ Rule: a test says in its requests what the handlers do (`Act`), so that one name
 
 import asyncio
 from collections import defaultdict, deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime, timedelta
 from typing import Any, TypeVar
 from uuid import uuid4
 
 from pydantic import BaseModel
 
-from progressor import Client, Namespace, Process, Reject, TaskStatus, TaskType, TraceEntry
+from progressor import Client, Namespace, Process, Rate, Reject, TaskStatus, TaskType, TraceEntry
 
 NS = "bank.account"
 DEADLINE = 30.0
@@ -262,3 +262,10 @@ class Flaky:
 
         @self.namespace.repair
         async def mend(process: Process[int]) -> None: ...
+
+
+def assert_kept(rate: Rate, began: Sequence[datetime]) -> None:
+    """In every span no more began than the limit and the burst."""
+    for first in began:
+        in_span = [each for each in began if first <= each <= first + rate.per]
+        assert len(in_span) <= rate.limit + rate.burst

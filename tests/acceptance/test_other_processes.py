@@ -14,9 +14,19 @@ from pathlib import Path
 import pytest
 
 from progressor import HandlerFailed, Namespace, Process, ProcessBroken, ProcessStatus, TaskStatus
+from progressor.schedules import SCHEDULES, trigger
 from tests.acceptance.conftest import MakeClient, MakeEngine, Options, of_a_client
-from tests.acceptance.other_process import NS, Work, namespace_of, read_options
-from tests.acceptance.support import DEADLINE, Scripted, until, until_status, until_waiting
+from tests.acceptance.other_process import (
+    LIMITED,
+    NS,
+    ORDERS,
+    RATE,
+    Work,
+    namespace_of,
+    orders,
+    read_options,
+)
+from tests.acceptance.support import DEADLINE, Scripted, assert_kept, until, until_status, until_waiting
 
 ROOT = Path(__file__).parents[2]
 LEASE_AGE = 1.5
@@ -44,6 +54,11 @@ class Other:
                     return line
                 heard.append(line)
         raise AssertionError(f"it ended without saying {text!r}: {''.join(heard)}")
+
+    async def ended(self) -> int:
+        """Return how it ended, by itself."""
+        async with asyncio.timeout(DEADLINE):
+            return await self._process.wait()
 
     async def kill(self) -> None:
         """SIGKILL, if it still lives."""
@@ -250,3 +265,40 @@ async def test_a_blocked_event_loop_is_no_death(victim: Run, rescuer: Run, clien
     assert await calling == 1
     await until_status(dispatcher, "p", "running", namespace=NS)
     assert [task.error for task in await dispatcher.trace(NS, "p")] == [None, None]
+
+
+async def test_a_rate_holds_over_os_processes(
+    run: Run, client: MakeClient, options: dict[str, object]
+) -> None:
+    """Three workers, of which one alone could not begin so many: in no second more than the rate admits."""
+    for other in [await run("limit", json.dumps(options)) for _ in range(3)]:
+        await other.says("ready")
+    asking = await client()
+    names = [f"p{place}" for place in range(20)]
+    await asyncio.gather(*(asking.start(LIMITED, name) for name in names))
+    await asyncio.gather(*(asking.call(LIMITED, name, "work") for name in names * 10))
+    tasks = [task for name in names for task in await asking.trace(LIMITED, name)]
+    assert len(tasks) == 220
+    assert_kept(RATE, sorted(task.running_time for task in tasks if task.running_time))
+    assert len({task.worker_id for task in tasks}) > 1
+
+
+async def test_a_fan_out_whose_sender_is_killed(
+    run: Run, engine: MakeEngine, client: MakeClient, options: dict[str, object]
+) -> None:
+    """In the middle of a page: another worker sends that again, and each process gets one notice."""
+    other, asking = await run("send", "150", json.dumps({**options, **QUICK})), await client()
+    await other.says("ready")
+    names, schedule = [f"p{place}" for place in range(230)], f"{ORDERS}/closing"
+    await asyncio.gather(*(asking.start(ORDERS, name) for name in names))
+    await asking.call(trigger, schedule)
+    assert await other.ended() == -signal.SIGKILL
+    assert (await asking.get(SCHEDULES, schedule)).state["fan_out"]["sent"] == 100
+    await engine(orders(), **read_options(json.dumps(QUICK)))
+    found = await until(lambda: asking.get(SCHEDULES, schedule), lambda found: bool(found.history))
+    assert [each.payload["to"] for each in found.history] == ["230 processes"]
+
+    async def told() -> list[int]:
+        return [each.state for each in (await asking.search(namespace=ORDERS, limit=1000)).items]
+
+    assert await until(told, lambda states: min(states) > 0) == [1] * 230

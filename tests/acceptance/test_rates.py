@@ -22,7 +22,7 @@ from progressor import (
     TaskStatus,
 )
 from tests.acceptance.conftest import MakeClient, MakeEngine
-from tests.acceptance.support import NS, Act, Gate, Scripted, until
+from tests.acceptance.support import NS, Act, Gate, Scripted, assert_kept, until
 
 # Nothing comes back of it while a test runs.
 SLOW = Rate(1, per=timedelta(days=1), burst=3)
@@ -40,13 +40,6 @@ async def begins(client: Client, names: Sequence[str]) -> list[datetime]:
     """When the last attempts of all tasks of these processes began, by PostgreSQL's clock."""
     traces = [await client.trace(NS, name, limit=100) for name in names]
     return sorted(each.running_time for trace in traces for each in trace if each.running_time)
-
-
-def assert_kept(rate: Rate, began: Sequence[datetime]) -> None:
-    """In every span no more began than the limit and the burst."""
-    for first in began:
-        in_span = [each for each in began if first <= each <= first + rate.per]
-        assert len(in_span) <= rate.limit + rate.burst
 
 
 async def waiting(client: Client, name: str) -> bool:

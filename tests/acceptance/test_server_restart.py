@@ -12,14 +12,26 @@ from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
+from unittest import mock
 from uuid import uuid4
 
 import pytest
 
 import progressor
-from progressor import Client, Engine, HistoryRange, ProcessStatus, StorageUnavailable, outages
+from progressor import (
+    Client,
+    Cron,
+    Engine,
+    HistoryRange,
+    Namespace,
+    Process,
+    ProcessStatus,
+    StorageUnavailable,
+    outages,
+)
 from progressor.embedded import lifetime
 from progressor.loggers import message_of
+from progressor.schedules import SCHEDULES
 from progressor.storage import migrations
 from progressor.storage.postgres.dsn import parsed
 from tests import postgres
@@ -199,3 +211,69 @@ async def test_an_outage_is_a_few_lines_of_log(
 
 async def said(caplog: pytest.LogCaptureFixture, message: str) -> list[Any]:
     return [record for record in caplog.records if message_of(record) == message]
+
+
+def scheduled() -> Namespace[Any]:
+    """Three schedules, so that an outage can come between two of them."""
+    namespace: Namespace[Any] = Namespace(f"shop.{uuid4().hex}")
+
+    @namespace.init
+    async def begin(process: Process[Any]) -> None: ...
+
+    for name in ("first", "second", "third"):
+        namespace.schedule(name, Cron("0 0 1 1 *"), start="fixed")
+    return namespace
+
+
+class Stopping:
+    """Stops the server before a client's second start; and starts it again, if it is to come back."""
+
+    def __init__(self, server: Server, *, comes_back: bool) -> None:
+        self._server, self._comes_back, self._starts = server, comes_back, 0
+        self.restarting: asyncio.Task[None] | None = None
+
+    def patched(self) -> Any:
+        """The starts of all clients."""
+        submit = Client.submit_start
+
+        async def submit_start(client: Client, *args: Any, **more: Any) -> Any:
+            self._starts += 1
+            if self._starts == 2:
+                await self._server.stop(signal.SIGQUIT)
+                if self._comes_back:
+                    self.restarting = asyncio.create_task(self._server.start())
+            return await submit(client, *args, **more)
+
+        return mock.patch.object(Client, "submit_start", submit_start)
+
+
+async def all_declared(client: Client, namespace: Namespace[Any]) -> None:
+    """Wait until each schedule has begun, and waits for its first time."""
+
+    async def timers() -> dict[str, list[str]]:
+        found = await client.search(namespace=SCHEDULES, metadata={"namespace": namespace.name})
+        return {each.process_id: list(each.timers) for each in found.items}
+
+    names = [f"{namespace.name}/{name}" for name in ("first", "second", "third")]
+    await until(timers, lambda found: found == {name: [name] for name in names})
+
+
+async def test_an_outage_while_schedules_are_declared(private: Server, mode: Options) -> None:
+    """The engine waits for the server, and declares each of them once."""
+    namespace, stopping = scheduled(), Stopping(private, comes_back=True)
+    with stopping.patched():
+        async with Engine(private.dsn, [namespace], **mode) as engine:
+            assert stopping.restarting is not None
+            await stopping.restarting
+            await all_declared(engine.client, namespace)
+
+
+async def test_an_outage_that_outlasts_the_patience(private: Server, mode: Options) -> None:
+    """The engine does not start, and says so; the next one declares what is missing."""
+    namespace, stopping = scheduled(), Stopping(private, comes_back=False)
+    engine = Engine(private.dsn, [namespace], patience=timedelta(milliseconds=200), **mode)
+    with stopping.patched(), pytest.raises(StorageUnavailable):
+        await engine.__aenter__()
+    await private.start()
+    async with Engine(private.dsn, [namespace], **mode) as again:
+        await all_declared(again.client, namespace)

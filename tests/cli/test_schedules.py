@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import UTC, datetime
+from typing import Any
 
 from tests.cli.conftest import Ended
 
@@ -61,6 +62,18 @@ def test_pause_backfill_and_resume(ask: Ask) -> None:
         while found.status != 0:
             found = ask("get", NS, f"report-{year}", "--json")
         assert found.json["state"] == "sales"
+
+
+def test_the_last_fan_out_is_listed(ask: Ask) -> None:
+    """When its last notice was sent, and how many it was."""
+    assert ask("start", NS, "one", '"sales"').status == 0
+    assert ask("schedules", "trigger", NS, "notes").status == 0
+    found: dict[str, Any] = {}
+    while found.get("fanned_out") is None:
+        (found,) = (each for each in ask(*ON, "--json").json if each["name"] == "notes")
+    sent = found["fanned_out"]["sent"]
+    assert sent > 0
+    assert f" {sent} processes" in ask(*ON).out
 
 
 def test_trigger(ask: Ask) -> None:
