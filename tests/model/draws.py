@@ -8,10 +8,11 @@ from typing import Any
 
 import hypothesis.strategies as st
 
+from progressor.config import NO_RATES, Rates
 from progressor.model import Failure, Intent, Outcome, Rejection, Remove, Success, TaskType
 from progressor.storage.values import Request
 from progressor.timers import SetTimer, UnsetTimer, keeping
-from tests.model.oracle import Key, Policy
+from tests.model.oracle import RATE, Key, Policy
 from tests.support import SECOND, T0, events, request
 
 NAMESPACES = ("shop.a", "shop.b")
@@ -38,6 +39,8 @@ places = st.integers(0, 7)
 DAY = timedelta(days=1)
 # By the worker of a request, and by whether anybody waits for it.
 PRIORITIES = {(None, True): 10, (None, False): -10, (1, True): 1}
+# By the worker of a claim: not a draw of its own, for most claims know none.
+RATES = {1: NO_RATES, 2: NO_RATES, 3: Rates(RATE, RATE)}
 # How long answers of removed processes are kept, to the moment.
 long_waits = st.sampled_from([timedelta(0), timedelta(minutes=10), DAY - SECOND, DAY, DAY + SECOND])
 waits = st.sampled_from([SECOND, 5 * SECOND, 31 * SECOND, 71 * SECOND])

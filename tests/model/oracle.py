@@ -10,8 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from fractions import Fraction
+from math import floor
 from typing import Any, NamedTuple
 
+from progressor.config import Rate
 from progressor.model import Decision, Disposition, ProcessStatus, TaskStatus, TaskType
 from progressor.storage.values import Claimed, Import, Reason, Request, Step, TaskOutcome
 from progressor.timers import SetTimer
@@ -23,6 +26,9 @@ DAY, MINUTES = timedelta(days=1), timedelta(minutes=10)
 # The intervals of the default policy.
 SECOND, LONGEST = timedelta(seconds=1), timedelta(minutes=15)
 MINUTE = timedelta(minutes=1)
+MICROSECOND = timedelta(microseconds=1)
+# That of a namespace, and of each of its groups, in claims by a rate.
+RATE = Rate(3, per=20 * SECOND, burst=2)
 TIMER = {False: TaskType.TIMEOUT, True: TaskType.REMOVE}
 
 
@@ -184,6 +190,24 @@ class Ended(NamedTuple):
     told: set[int]
 
 
+class Bucket:
+    """A rate as a bucket of tokens: one comes each interval, each begin takes one."""
+
+    def __init__(self) -> None:
+        self._tokens = Fraction(RATE.burst)
+        self._at: datetime | None = None
+
+    def admits(self, now: datetime) -> int:
+        """How many tasks may begin now."""
+        if self._at is not None:
+            self._tokens += Fraction((now - self._at) // MICROSECOND, RATE.interval // MICROSECOND)
+        self._tokens, self._at = min(self._tokens, Fraction(RATE.burst)), now
+        return floor(self._tokens)
+
+    def take(self, begins: int) -> None:
+        self._tokens -= begins
+
+
 class Oracle:
     """All of Storage: one method per verb, one item at a time."""
 
@@ -192,6 +216,7 @@ class Oracle:
         self.removed: list[Process] = []
         self.policies = {name: Policy() for name in namespaces}
         self.seen: dict[int, datetime] = {}
+        self.buckets: dict[tuple[str, str | None], Bucket] = {}
 
     def lives(self) -> list[Process]:
         """Those that live, and those whose answers are kept."""
@@ -530,6 +555,10 @@ class Oracle:
             if process.key[0] == namespace and process.group == group and process.running
         )
 
+    def bucket(self, namespace: str, group: str | None = None) -> Bucket:
+        """That of a namespace with a rate, or of one of its groups."""
+        return self.buckets.setdefault((namespace, group), Bucket())
+
     def claim_in(
         self,
         namespace: str,
@@ -539,8 +568,10 @@ class Oracle:
         worker: int,
         lease: int,
         now: datetime,
+        *,
+        rated: bool,
     ) -> list[Task]:
-        """The tasks that wait longest in each of these groups, as far as it has room."""
+        """The tasks that wait longest in each of these groups, as far as room and rate admit."""
         taken: list[Task] = []
         for group in [] if self.policies[namespace].paused else groups:
             waiting = [
@@ -550,6 +581,9 @@ class Oracle:
             ]
             waiting.sort(key=lambda held: (held[1], held[0].task_id))
             room = min(self.room(namespace, group, most), limit - len(taken))
+            if rated:
+                room = min(room, self.bucket(namespace, group).admits(now))
+                self.bucket(namespace, group).take(len(waiting[:room]))
             taken += [task for task, _ in waiting[:room]]
         for task in taken:
             task.run(worker, lease, now)

@@ -23,7 +23,7 @@ from hypothesis.stateful import (
 )
 
 from progressor import transitions
-from progressor.config import RetryPolicy
+from progressor.config import NO_RATES, Rates, RetryPolicy
 from progressor.errors import InvalidRequest
 from progressor.messages.message import Message
 from progressor.model import (
@@ -65,6 +65,7 @@ from progressor.transitions import decide
 from tests.model.draws import (
     KEYS,
     NAMESPACES,
+    RATES,
     Sent,
     batches,
     flight_ends,
@@ -127,6 +128,8 @@ WAYS = {
     "claimed in groups",
     "delivered",
     "not delivered",
+    "claimed by a rate",
+    "rests by its rate",
 }
 _VERBS = {TaskType.INIT: "prepare_init", TaskType.REPAIR: "prepare_repair", None: "simple_repair"}
 
@@ -480,15 +483,34 @@ class StorageMachine(RuleBasedStateMachine):
         for each in results:
             self._take(Held(each.task, each.process))
 
-    def _claim(self, namespace: str, limit: int, worker: int, loss: str, *, timers: bool) -> None:
+    def _claim(
+        self, namespace: str, limit: int, worker: int, loss: str, *, timers: bool, rates: Rates = NO_RATES
+    ) -> None:
         lease = number()
-        expected = self.oracle.claim(namespace, limit, worker, lease, self.now, timers=timers)
+        most = self._admitted(namespace, limit, rates)
+        expected = self.oracle.claim(namespace, most, worker, lease, self.now, timers=timers)
 
         def claim(storage: Storage) -> Any:
             search = storage.search_timers if timers else storage.search_calls
-            return search(namespace, limit, worker_id=worker, lease=lease, now=self.now)
+            return search(namespace, limit, worker_id=worker, lease=lease, rates=rates, now=self.now)
 
-        self._claimed(self.world.run(claim, loss), expected)
+        self._claimed_by(rates, namespace, self.world.run(claim, loss), expected)
+
+    def _admitted(self, namespace: str, limit: int, rates: Rates) -> int:
+        if not rates.any:
+            return limit
+        admitted = self.oracle.bucket(namespace).admits(self.now)
+        self.world.ways["rests by its rate"] += not admitted
+        return min(limit, admitted)
+
+    def _claimed_by(
+        self, rates: Rates, namespace: str, results: Sequence[Claimed], expected: Sequence[Task]
+    ) -> None:
+        """What was claimed is as expected, and of the rate."""
+        if rates.any:
+            self.oracle.bucket(namespace).take(len(expected))
+            self.world.ways["claimed by a rate"] += bool(expected)
+        self._claimed(results, expected)
 
     @rule(
         namespace=st.sampled_from(NAMESPACES),
@@ -498,7 +520,7 @@ class StorageMachine(RuleBasedStateMachine):
         loss=losses,
     )
     def search(self, namespace: str, limit: int, worker: int, timers: bool, loss: str) -> None:
-        self._claim(namespace, limit, worker, loss, timers=timers)
+        self._claim(namespace, limit, worker, loss, timers=timers, rates=RATES[worker])
 
     @rule(namespace=st.sampled_from(NAMESPACES), limit=st.sampled_from([9, 1]), loss=losses)
     def ripen(self, namespace: str, limit: int, loss: str) -> None:
@@ -535,7 +557,7 @@ class StorageMachine(RuleBasedStateMachine):
         for held in self._pick(inits or self.held, [place]) if self.held else []:
             self._enter(held, group, loss)
         for namespace in NAMESPACES:
-            self._claim_in_groups(namespace, limit, worker, loss)
+            self._claim_in_groups(namespace, limit, worker, loss, RATES[worker])
 
     def _enter(self, held: Held, group: str, loss: str) -> None:
         """An init waits for room in a group; nothing else enters one."""
@@ -545,20 +567,27 @@ class StorageMachine(RuleBasedStateMachine):
         # The second try does not find what the first one moved.
         assert (found is not None) == (entered and loss != "late")
 
-    def _claim_in_groups(self, namespace: str, limit: int, worker: int, loss: str) -> None:
+    def _claim_in_groups(self, namespace: str, limit: int, worker: int, loss: str, rates: Rates) -> None:
         rows = self.world.tables.execute("SELECT group_no, group_key FROM groups ORDER BY group_no")
         names = {row["group_no"]: row["group_key"] for row in rows}
-        with_room = self.world.run(lambda storage: storage.groups_with_room(namespace)).group_nos
+        with_room = self.world.run(
+            lambda storage: storage.groups_with_room(namespace, rates=rates, now=self.now)
+        ).group_nos
         groups = [names[group_no] for group_no in with_room]
         assert all(self.oracle.room(namespace, group, MOST) > 0 for group in groups)
+        if rates.any:
+            assert all(self.oracle.bucket(namespace, group).admits(self.now) > 0 for group in groups)
         lease = number()
-        expected = self.oracle.claim_in(namespace, groups, limit, MOST, worker, lease, self.now)
+        most = self._admitted(namespace, limit, rates)
+        expected = self.oracle.claim_in(
+            namespace, groups, most, MOST, worker, lease, self.now, rated=rates.any
+        )
 
         def claim(storage: Storage) -> Any:
-            about = {"worker_id": worker, "lease": lease, "now": self.now}
+            about = {"worker_id": worker, "lease": lease, "rates": rates, "now": self.now}
             return storage.search_groups(namespace, limit, groups=with_room, **about)
 
-        self._claimed(self.world.run(claim, loss), expected)
+        self._claimed_by(rates, namespace, self.world.run(claim, loss), expected)
         self.world.ways["claimed in groups"] += bool(expected)
 
     @precondition(lambda self: self.oracle.all_tasks())
@@ -566,15 +595,17 @@ class StorageMachine(RuleBasedStateMachine):
     def capture_task(self, place: int, worker: int, loss: str) -> None:
         waiting = [task for task in self.oracle.all_tasks() if task.status == "waiting"]
         among = waiting or self.oracle.all_tasks()
-        self._capture(_ref(among[place % len(among)]), worker, loss)
+        self._capture(_ref(among[place % len(among)]), worker, loss, RATES[worker])
 
-    def _capture(self, ref: TaskRef, worker: int, loss: str) -> None:
+    def _capture(self, ref: TaskRef, worker: int, loss: str, rates: Rates = NO_RATES) -> None:
         lease = number()
-        wanted = self.oracle.capture(ref.key[:2], worker, lease, self.now)
-        result = self.world.run(
-            lambda storage: storage.capture_task(ref, worker_id=worker, lease=lease, now=self.now), loss
-        )
-        self._claimed([result] if result else [], [wanted] if wanted else [])
+        wanted = None
+        if self._admitted(ref.namespace, 1, rates):
+            wanted = self.oracle.capture(ref.key[:2], worker, lease, self.now)
+        about = {"worker_id": worker, "lease": lease, "rates": rates, "now": self.now}
+        result = self.world.run(lambda storage: storage.capture_task(ref, **about), loss)
+        found, expected = [result] if result else [], [wanted] if wanted else []
+        self._claimed_by(rates, ref.namespace, found, expected)
 
     @precondition(lambda self: self.held)
     @rule(chosen=st.lists(places, min_size=1, max_size=3), forgets=st.booleans(), loss=losses)

@@ -37,6 +37,7 @@ TABLES = (
     "workers",
     "namespaces",
     "groups",
+    "rates",
     "outbox",
 )
 ROWS = {
