@@ -26,6 +26,8 @@ from progressor.model import Event, HistoryRange, Metadata, metadata_size
 
 # Steps; the largest limit of a group, and of a rate.
 MOST_OF_A_GROUP = MOST_OF_A_RATE = 1_000_000
+# Steps at once; the largest `concurrency`.
+MOST_AT_ONCE = 10_000
 # The schema of the tables unless a user names another one; the SQL files are written with this name.
 DEFAULT_SCHEMA = "progressor"
 _SCHEMA = re.compile(r"[a-z_][a-z0-9_]{0,62}")
@@ -153,7 +155,7 @@ class NamespaceOptions(_Options):
 
     retry_policy: RetryPolicy = RetryPolicy()
     step_timeout: Positive = timedelta(seconds=60)
-    concurrency: int = Field(default=100, ge=1, le=10_000)
+    concurrency: int = Field(default=100, ge=1, le=MOST_AT_ONCE)
     on_zombie: OnZombie = "policy"
     zombie_attempts: int = Field(default=3, ge=1, le=1_000_000)
     history: HistoryRange | None = None
@@ -250,6 +252,8 @@ class EngineOptions(ConnectionOptions):
     """How often a worker says that it lives, at least three times per lease_age."""
     stop_grace: Positive = timedelta(seconds=30)
     """The time that a worker which stops gives its steps to finish."""
+    concurrency: int = Field(default=MOST_AT_ONCE, ge=1, le=MOST_AT_ONCE)
+    """The most steps of each namespace at once in a worker, even if the Namespace allows more."""
     fuse: Literal["learned", "always", "never"] = "learned"
     """The requests of this process that are accepted, run and saved in one transaction, if they can be.
 

@@ -175,6 +175,7 @@ class Engine:
             poll_interval=options.scan_interval / 3 if alone else options.scan_interval * _LAST_NET,
             fuse=options.fuse,
             hints=node.replies_behind,
+            size=min(options.concurrency, namespace.options.concurrency),
         )
 
     def _heartbeat(self, node: Node, witness: Witness, pools: Pools) -> Heartbeat:

@@ -1,33 +1,53 @@
-"""The HTTP API as a command: `progressor api`."""
+"""The HTTP API as a command: `progressor api`, with or without the handlers of an app in its OS process."""
 
 from __future__ import annotations
 
 import socket
-from collections.abc import Sequence
-from contextlib import ExitStack
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, closing
 from datetime import timedelta
-from typing import TYPE_CHECKING, Annotated
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
+from progressor.app.app import App
 from progressor.cli import apps
-from progressor.cli.options import SERVING, Embedded, Processes, refuse_to_guess, with_settings
-from progressor.cli.output import note, stderr
-from progressor.cli.runner import Runner, leave, warn_of_polls
-from progressor.cli.serve import children_of, go_on, places, supervise
+from progressor.cli.options import (
+    SERVING,
+    Concurrency,
+    Embedded,
+    MaxAge,
+    MaxSteps,
+    Processes,
+    WithScanner,
+    WithZombieCollector,
+    given_on_command_line,
+    refuse_to_guess,
+    with_settings,
+)
+from progressor.cli.runner import Runner
+from progressor.cli.service import (
+    Manner,
+    Rest,
+    children_of,
+    engine_of,
+    serve,
+    set_up_logs,
+    steps_left,
+    supervise,
+)
 from progressor.client.client import Client
-from progressor.deployment import logs
-from progressor.deployment.database import database
+from progressor.deployment.database import Database
 from progressor.deployment.link import Link
-from progressor.deployment.monitor import Monitor
 from progressor.deployment.settings import Settings
-from progressor.handlers.namespace import Namespace
-from progressor.loggers import Logger
+from progressor.engine import Engine
 
 if TYPE_CHECKING:
     from progressor.http.server.serve import ApiServer
 
-log = Logger("progressor.cli")
+# The options of the command that are about handlers, by the names of their settings.
+_OF_HANDLERS = ("concurrency", "scanner", "zombie_collector", "max_steps", "max_age")
 
 
 @with_settings(SERVING)
@@ -37,10 +57,19 @@ def api(
         typer.Argument(
             metavar="[APP]",
             show_default=False,
-            help="module:attribute; needed if namespaces have codecs.",
+            help="module:attribute; needed if namespaces have codecs, and for --run-handlers.",
         ),
     ] = None,
     *,
+    context: typer.Context,
+    http_run_handlers: Annotated[  # noqa: ARG001 - a setting
+        bool | None,
+        typer.Option(
+            "--run-handlers",
+            show_default=False,
+            help="Be a worker of APP too: requests over HTTP are run in this OS process.",
+        ),
+    ] = None,
     host: Annotated[str, typer.Option("--host", help="The address to listen on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option("--port", min=0, max=65535, help="0: any free port.")] = 8080,
     http_insecure_no_auth: Annotated[  # noqa: ARG001 - a setting
@@ -69,6 +98,11 @@ def api(
         ),
     ] = None,
     processes: Processes = None,  # noqa: ARG001 - a setting
+    concurrency: Concurrency = None,  # noqa: ARG001 - a setting
+    scanner: WithScanner = None,  # noqa: ARG001 - a setting
+    zombie_collector: WithZombieCollector = None,  # noqa: ARG001 - a setting
+    max_steps: MaxSteps = None,  # noqa: ARG001 - a setting
+    max_age: MaxAge = None,  # noqa: ARG001 - a setting
     embedded: Embedded = False,
     settings: Settings,
 ) -> None:
@@ -79,12 +113,18 @@ def api(
 
     Example: progressor api --port 8080, then curl
     localhost:8080/v1/namespaces/subscription/processes/acme
+
+    With --run-handlers it runs the handlers of APP as `progressor worker APP` does, and takes its options.
+    A call is then accepted, run and saved here, often in one transaction, instead of on its way to a worker
+    and back; requests for other namespaces still go to theirs. HTTP and handlers share one core and one
+    event loop in each OS process.
+
+    Example: progressor api billing.app --run-handlers --processes 4 --metrics-port 9465
     """
     refuse_to_guess(settings, embedded=embedded)
+    _refuse_half(context, settings, app)
     link, count = Link.inherited(), children_of(settings)
-    logs.set_up(
-        level=settings.log_level, form=settings.log_format, child=None if link is None else link.number
-    )
+    set_up_logs(settings, link)
     try:
         from progressor.http.server import serve as serving  # noqa: PLC0415 - an extra, which only this needs
     except ModuleNotFoundError as error:
@@ -97,53 +137,97 @@ def api(
             url = serving.url_of(host, listener)
             supervise("api", count, settings, grace=_grace(settings), shared=[listener], url=url)
         return
-    namespaces = [] if app is None else apps.load(app).namespaces
-    _serve(settings, namespaces, host, port, link)
+    loaded = None if app is None else apps.load(app)
+    rest = partial(_rest, settings, link)
+    manner = Manner[_Running]("api", _grace(settings), rest, lambda api: {"url": api.server.url})
+    serve(manner, settings, partial(_build, settings, loaded, _Place(host, port, link)), link)
+
+
+def _refuse_half(context: typer.Context, settings: Settings, app: str | None) -> None:
+    """Demand an APP for --run-handlers, and --run-handlers for the options of handlers."""
+    if settings.http_run_handlers:
+        if app is None:
+            raise typer.BadParameter(
+                "it needs an APP, whose handlers it runs: progressor api module:attribute --run-handlers",
+                param_hint="--run-handlers",
+            )
+        return
+    for option in given_on_command_line(context, _OF_HANDLERS):
+        raise typer.BadParameter(
+            "it is about handlers, and this API runs none: say --run-handlers too, or leave it out",
+            param_hint=option,
+        )
 
 
 def _grace(settings: Settings) -> timedelta:
-    return 2 * settings.http_drain
+    of_requests = 2 * settings.http_drain
+    return of_requests + settings.stop_grace if settings.http_run_handlers else of_requests
 
 
-def _serve(
-    settings: Settings,
-    namespaces: Sequence[Namespace],
-    host: str,
-    port: int,
-    link: Link | None,
-) -> None:
-    """Serve the API; a child serves on its supervisor's socket, and reports health over its link."""
-    from progressor.cli.api_access import guarded  # noqa: PLC0415 - an extra, which only this needs
+class _Place(NamedTuple):
+    """The address of an API, and the link of a child, which has its socket from its supervisor."""
 
-    listener = None if link is None else socket.socket(fileno=link.descriptors[0])
-    with ExitStack() as stack:
-        check: Monitor | Link | None = link
-        running: list[ApiServer] = []
+    host: str
+    port: int
+    link: Link | None
 
-        def stopping(signal_name: str | None) -> None:
-            if check is not None:
-                check.leave()
-            waiting = sum(each.busy for each in running)
-            if link is None and stderr().is_terminal:
-                note(f"answering {waiting} requests, press Ctrl-C again to leave at once")
-            else:
-                log.info("answering requests", extra={"signal": signal_name, "requests": waiting})
 
-        again = leave if link is None else go_on
-        runner = stack.enter_context(Runner(grace=_grace(settings), stopping=stopping, again=again))
-        found = stack.enter_context(database(settings))
-        if link is None and settings.metrics_port is not None:
-            check = stack.enter_context(Monitor(settings.metrics_host, settings.metrics_port))
+class _Running(NamedTuple):
+    """An API that serves, and the engine below it if this OS process runs handlers."""
 
-        def started(serving: ApiServer) -> None:
-            running.append(serving)
-            if check is not None:
-                check.watch(serving.client.health)
-            if link is None:
-                monitor = check if isinstance(check, Monitor) else None
-                facts = {"command": "api", "database": found.shown, "url": serving.url, **places(monitor)}
-                log.info("serving", extra=facts)
-                warn_of_polls(settings)
+    server: ApiServer
+    engine: Engine | None = None
 
-        client = Client(found.dsn, namespaces, **settings.connection_options())
-        runner.run(guarded(client, settings, host=host, port=port, listener=listener), started)
+    @property
+    def client(self) -> Client:
+        return self.server.client
+
+
+def _rest(settings: Settings, link: Link | None, running: Sequence[_Running]) -> Rest:
+    requests = sum(api.server.busy for api in running)
+    answered = f"answering {requests} requests"
+    if not settings.http_run_handlers:
+        return Rest("answering requests", {"requests": requests}, answered)
+    steps = steps_left(settings, link)([api.engine for api in running if api.engine is not None])
+    message, facts = f"answering requests, then {steps.message}", {"requests": requests, **steps.facts}
+    return Rest(message, facts, f"{answered}, then {steps.note}")
+
+
+def _build(
+    settings: Settings, app: App | None, place: _Place, found: Database, runner: Runner
+) -> AbstractAsyncContextManager[_Running]:
+    """Return the API over a client, or over the engine that runs the handlers of this app."""
+    from progressor.cli.api_access import access_options, guarded  # noqa: PLC0415 - an extra
+    from progressor.http.server.serve import bound  # noqa: PLC0415 - an extra
+
+    host, port, link = place
+    # A wrong setting, or a port that is taken, is refused before a handler runs.
+    access_options(settings)
+    listener = bound(host, port) if link is None else socket.socket(fileno=link.descriptors[0])
+
+    def over(client: Client) -> ApiServer:
+        return guarded(client, settings, host=host, port=port, listener=listener)
+
+    if app is not None and settings.http_run_handlers:
+        return _over_engine(engine_of(app, settings, link, found, runner), over, listener)
+    namespaces = [] if app is None else app.namespaces
+    return _over_client(over(Client(found.dsn, namespaces, **settings.connection_options())))
+
+
+@asynccontextmanager
+async def _over_client(api: ApiServer) -> AsyncIterator[_Running]:
+    async with api as server:
+        yield _Running(server)
+
+
+@asynccontextmanager
+async def _over_engine(
+    engine: AbstractAsyncContextManager[Engine],
+    over: Callable[[Client], ApiServer],
+    listener: socket.socket,
+) -> AsyncIterator[_Running]:
+    """Serve the API above the engine: the last requests are answered while steps still run."""
+    # Closed here too, in case that the engine does not start.
+    with closing(listener):
+        async with engine as running, over(running.client) as server:
+            yield _Running(server, running)

@@ -10,7 +10,7 @@ import inspect
 import json
 import math
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
@@ -26,7 +26,7 @@ from progressor.inputs import seconds_or_text
 
 MACHINE = "progressor.machine"
 
-_DATABASE, _LOGS, _METRICS = "Database", "Logs", "Metrics"
+_DATABASE, _LOGS, _METRICS, _HANDLERS = "Database", "Logs", "Metrics", "Handlers"
 
 
 def _remember(context: typer.Context, value: bool) -> bool:
@@ -114,6 +114,54 @@ Processes = Annotated[
         show_default="1",
     ),
 ]
+Concurrency = Annotated[
+    int | None,
+    typer.Option(
+        "--concurrency",
+        metavar="N",
+        rich_help_panel=_HANDLERS,
+        help="The most steps of each namespace at once in each OS process.",
+        show_default="as each Namespace says",
+    ),
+]
+WithScanner = Annotated[
+    bool | None,
+    typer.Option(
+        "--scanner/--no-scanner",
+        rich_help_panel=_HANDLERS,
+        help="Scan in this process.",
+        show_default="scan",
+    ),
+]
+WithZombieCollector = Annotated[
+    bool | None,
+    typer.Option(
+        "--zombie-collector/--no-zombie-collector",
+        rich_help_panel=_HANDLERS,
+        help="Collect zombies in this process.",
+        show_default="collect",
+    ),
+]
+MaxSteps = Annotated[
+    int | None,
+    typer.Option(
+        "--max-steps",
+        metavar="N",
+        rich_help_panel=_HANDLERS,
+        help="Exit with 0 after this many steps at most, to be restarted.",
+        show_default="never",
+    ),
+]
+MaxAge = Annotated[
+    str | None,
+    typer.Option(
+        "--max-age",
+        metavar="DURATION",
+        rich_help_panel=_HANDLERS,
+        help="The same after this time at most: seconds, ISO 8601 (P1D) or hh:mm:ss.",
+        show_default="never",
+    ),
+]
 Embedded = Annotated[
     bool,
     typer.Option(
@@ -195,6 +243,16 @@ def read_settings(**given: Any) -> Settings:
         return Settings(**{name: value for name, value in given.items() if value is not None})
     except InvalidRequest as error:
         raise typer.BadParameter(str(error)) from None
+
+
+def given_on_command_line(context: typer.Context, names: Sequence[str]) -> list[str]:
+    """Return those of these parameters that the command line has given, in its words: --concurrency."""
+    return [
+        "/".join((*each.opts, *each.secondary_opts))
+        for each in context.command.params
+        if each.name is not None and each.name in names
+        if (source := context.get_parameter_source(each.name)) and source.name == "COMMANDLINE"
+    ]
 
 
 def refuse_to_guess(settings: Settings, *, embedded: bool) -> None:

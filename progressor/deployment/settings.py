@@ -67,6 +67,8 @@ class Settings(EngineOptions, HttpSettings, BaseSettings):
     """The folder of the embedded PostgreSQL's programs, if not in one of the usual places."""
     processes: int = Field(default=1, ge=0)
     """The number of OS processes of `progressor worker` or `api`; 0: one for each core that it may use."""
+    http_run_handlers: bool = False
+    """Run the handlers of APP in `progressor api APP`, too: it is a worker, with the settings of one."""
     max_steps: int | None = Field(default=None, ge=1)
     """After so many steps at most, a worker finishes what runs and ends with status 0. Unset: never."""
     max_age: timedelta | None = Field(default=None, gt=timedelta(0), le=timedelta(days=3650))

@@ -56,10 +56,10 @@ class Pool:
         poll_interval: timedelta,
         fuse: Fuse = "learned",
         hints: Callable[[Sequence[Step]], Hints | None] = lambda _: None,
+        size: int | None = None,
     ) -> None:
-        self.namespace = namespace
-        self.worker_id = worker_id
-        self.size = namespace.options.concurrency
+        self.namespace, self.worker_id = namespace, worker_id
+        self.size = size or namespace.options.concurrency
         self.free = self.size
         self.hung = 0
         """Slots of sync handlers that run on after their steps."""

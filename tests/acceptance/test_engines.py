@@ -44,6 +44,15 @@ async def test_an_engine_serves_only_its_namespaces(engine: MakeEngine, client: 
     assert (len(first.ran), len(second.ran)) == (3, 3)
 
 
+async def test_an_engine_may_have_fewer_slots_than_its_namespaces_allow(engine: MakeEngine) -> None:
+    """`concurrency` of the engine bounds that of each namespace, and raises none; it runs all the same."""
+    wide, narrow = Scripted("bank.wide", concurrency=5), Scripted("bank.narrow", concurrency=1)
+    running = await engine(wide.namespace, narrow.namespace, concurrency=2)
+    assert running.pools.free_slots() == {"bank.wide": 2, "bank.narrow": 1}
+    starts = (running.client.start("bank.wide", str(number), Act(add=number)) for number in range(5))
+    assert await asyncio.gather(*starts) == [0, 1, 2, 3, 4]
+
+
 async def test_two_engines_share_the_work(engine: MakeEngine, client: MakeClient) -> None:
     """Engines on one database share calls and timers, and no process ever runs two steps at once."""
     inside: set[str] = set()

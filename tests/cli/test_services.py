@@ -140,6 +140,7 @@ def test_every_service_lives_while_its_database_is_away(spawn: Spawn) -> None:
         ["worker", "till", "--processes", "2"],
         ["scanner"],
         ["zombie-collector"],
+        ["api", "shop", "--run-handlers", "--port", "0"],
     ]
     with clusters(1) as (server,):
         server.initialise()

@@ -168,6 +168,33 @@ def test_the_example_runs_as_it_stands(page: str, dsn: str, tmp_path: Path) -> N
     assert ran.stderr == ""
 
 
+async def test_an_asgi_application_without_a_lifespan_gets_an_engine(
+    dsn: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the page puts around Django's application runs an engine while the server serves."""
+    module = ModuleType("page")
+    monkeypatch.setitem(sys.modules, "page", module)
+    page = ROOT / "docs/how-to/engine-in-your-web-app.md"
+    for block in blocks(page, "python"):
+        if block.runs and "ASGITransport" not in block.code and "EngineThread" not in block.code:
+            await _execute(block, module, dsn)
+
+    async def view(_scope: object, _receive: object, send: Callable[[Any], Awaitable[None]]) -> None:
+        await wrapped.engine.client.start("shop.cart", "eve")
+        await send(await wrapped.engine.client.call("shop.cart", "eve", "add", 4))
+
+    wrapped = module.WithEngine(view, Engine(dsn, module.app))
+    asked, told = asyncio.Queue[Any](), asyncio.Queue[Any]()
+    async with asyncio.TaskGroup() as server:
+        server.create_task(wrapped({"type": "lifespan"}, asked.get, told.put))
+        asked.put_nowait({"type": "lifespan.startup"})
+        assert await told.get() == {"type": "lifespan.startup.complete"}
+        await wrapped({"type": "http"}, asked.get, told.put)
+        assert await told.get() == 4
+        asked.put_nowait({"type": "lifespan.shutdown"})
+        assert await told.get() == {"type": "lifespan.shutdown.complete"}
+
+
 def test_the_commands_of_the_night(dsn: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every command of the page succeeds in its order; in the end what it is about is repaired, no more."""
     page = ROOT / "docs/how-to/repair-at-three.md"
