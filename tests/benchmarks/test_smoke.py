@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -362,3 +363,26 @@ def test_what_the_api_adds(dsn: str) -> None:
             for figure in ("a call", "times that of sockets")
         ),
     ]
+
+
+def test_an_api_with_and_without_handlers(dsn: str) -> None:
+    """One that runs them, and one with a worker beside it, tiny: each figure of both, and their ratio."""
+    ran = subprocess.run(
+        [
+            *(sys.executable, "-m", "benchmarks.engine_in_api"),
+            *("--rounds", "2", "--calls", "16", "--warm-up", "8"),
+        ],
+        cwd=ROOT,
+        env={**os.environ, "PROGRESSOR_DATABASE_URL": dsn},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stderr
+    told = dict(line.split(": ") for line in ran.stdout.splitlines())
+    uses = [f"CPU of {whose} for a call" for whose in ("the side", "PostgreSQL", "both")]
+    assert list(told) == [
+        *(f"1 connection, {figure}" for figure in ("p50", *uses)),
+        *(f"32 connections, {figure}" for figure in ("calls a second", "p50", "p99", *uses)),
+    ]
+    assert all(re.fullmatch(r"[\d.]+, [\d.]+, x [\d.]+", figures) for figures in told.values()), told
