@@ -1,9 +1,9 @@
 """`python -m benchmarks.engine_in_api --rounds 8`: an API that runs the handlers, or a worker beside it.
 
-`progressor api` with `progressor worker`, and `progressor api --run-handlers`, are OS processes on one
-PostgreSQL, each side in a schema of its own. This process makes the same calls to both on bare sockets: one
-at a time, then on 32 connections. Rule: what is compared is measured in turn, in rounds of which each
-begins with the other side, and told as medians of the rounds.
+`progressor api` with `progressor worker`; `progressor api --run-handlers`; and two of these, as many OS
+processes as the first: all on one PostgreSQL, each side in a schema of its own. This process makes the same
+calls to each on bare sockets: one at a time, then on 32 connections. Rule: what is compared is measured in
+turn, in rounds that go forth and back, and told as medians of the rounds, with those of the ratios.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import secrets
 import statistics
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import AsyncExitStack, ExitStack
+from contextlib import AsyncExitStack, ExitStack, suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -27,14 +27,14 @@ from progressor import Client, development_database
 from progressor.deployment.loops import serving
 from progressor.storage import migrations
 
-APART, TOGETHER = "an API and a worker", "an API that runs the handlers"
+APART, TOGETHER, TWICE = "API and worker", "API that runs handlers", "two of these"
 _APP, _CONNECTIONS = "benchmarks.over_http:counters", 32
 
 
 class Side(NamedTuple):
-    """One way to serve: its URL, its schema, and the OS processes that are its own."""
+    """One way to serve: its URLs, its schema, and the OS processes that are its own."""
 
-    url: str
+    urls: Sequence[str]
     schema: str
     pids: Sequence[int]
 
@@ -50,23 +50,30 @@ class Caller(NamedTuple):
         return [await timed(lambda: self.socket.call(self.process_id)) for _ in range(times)]
 
 
-def start(stack: ExitStack, name: str, dsn: str, schema: str, log_level: str) -> Side:
+def start(stack: ExitStack, name: str, dsn: str, schema: str) -> Side:
     """Migrate the schema, and start the OS processes of a side."""
     migrations.upgrade(dsn, schema=schema)
-    env = {"PROGRESSOR_DATABASE_SCHEMA": schema, "PROGRESSOR_LOG_LEVEL": log_level}
-    more = ["--run-handlers"] if name == TOGETHER else []
-    api, said = spawn(stack, "api", _APP, "--port", "0", *more, dsn=dsn, **env)
-    pids = [api.pid]
+    env = {"PROGRESSOR_DATABASE_SCHEMA": schema}
+    more = [] if name == APART else ["--run-handlers"]
+    apis = [
+        spawn(stack, "api", _APP, "--port", "0", *more, dsn=dsn, **env)
+        for _ in range(2 if name == TWICE else 1)
+    ]
+    pids = [process.pid for process, _ in apis]
     if name == APART:
         pids.append(spawn(stack, "worker", _APP, dsn=dsn, **env)[0].pid)
-    return Side(said["url"], schema, pids)
+    return Side([said["url"] for _, said in apis], schema, pids)
 
 
 def cpu_of_server(postmaster: int) -> float:
     """The seconds that a PostgreSQL of this machine has computed: its sessions, and those that are gone."""
+    seconds = 0.0
+    for child in Path(f"/proc/{postmaster}/task/{postmaster}/children").read_text().split():
+        # One that ends meanwhile is among those that are gone.
+        with suppress(FileNotFoundError, ProcessLookupError):
+            seconds += cpu(int(child))
     gone = Path(f"/proc/{postmaster}/stat").read_text().rpartition(")")[2].split()[13:15]
-    children = Path(f"/proc/{postmaster}/task/{postmaster}/children").read_text().split()
-    return sum(map(int, gone)) / os.sysconf("SC_CLK_TCK") + sum(map(cpu, map(int, children)))
+    return seconds + sum(map(int, gone)) / os.sysconf("SC_CLK_TCK")
 
 
 def postmaster_of(dsn: str) -> int:
@@ -131,7 +138,10 @@ async def measure(
             async with Client(dsn, database_schema=side.schema) as client:
                 for process_id in ids:
                     await client.start(NS, process_id)
-            callers[name] = [Caller(await stack.enter_async_context(bare(side.url)), each) for each in ids]
+            callers[name] = [
+                Caller(await stack.enter_async_context(bare(side.urls[number % len(side.urls)])), each)
+                for number, each in enumerate(ids)
+            ]
             await round_of(side, callers[name], postmaster, warm_up)
         found: dict[str, list[Mapping[str, float]]] = {name: [] for name in sides}
         for number in range(rounds):
@@ -147,17 +157,21 @@ def main() -> None:
     parser.add_argument("--warm-up", type=int, default=200)
     given = parser.parse_args()
     with development_database() as dsn, ExitStack() as stack:
-        sides = {
-            name: start(stack, name, dsn, schema, os.environ.get("PROGRESSOR_LOG_LEVEL", "info"))
-            for name, schema in ((APART, "apart"), (TOGETHER, "together"))
-        }
+        names = {APART: "apart", TOGETHER: "together", TWICE: "twice"}
+        sides = {name: start(stack, name, dsn, schema) for name, schema in names.items()}
         with serving() as runner:
             asked = measure(sides, dsn, rounds=given.rounds, calls=given.calls, warm_up=given.warm_up)
             found = runner.run(asked)
+    print("; ".join(sides))
     for what in found[APART][0]:
-        apart, together = ([each[what] for each in found[name]] for name in (APART, TOGETHER))
-        ratio = statistics.median(new / old for old, new in zip(apart, together, strict=True) if old)
-        print(f"{what}: {statistics.median(apart):.2f}, {statistics.median(together):.2f}, x {ratio:.2f}")
+        rounds = [[each[what] for each in found[name]] for name in sides]
+        print(f"{what}: {', '.join(map(_told, [rounds[0]] * len(rounds), rounds))}")
+
+
+def _told(first: Sequence[float], these: Sequence[float]) -> str:
+    """The median of these rounds, and that of their ratios to those of the first side."""
+    ratios = [new / old for old, new in zip(first, these, strict=True) if old]
+    return f"{statistics.median(these):.2f} (x {statistics.median(ratios or [0.0]):.2f})"
 
 
 if __name__ == "__main__":
