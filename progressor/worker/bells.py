@@ -29,9 +29,9 @@ class Bells:
         self.rung.add(kind)
         self._bell.set()
 
-    def expect(self, delay: timedelta) -> None:
-        """Have the claims look for timers after `delay`, when a timer of this pool falls due."""
-        if self._alarm.set(asyncio.get_running_loop().time(), delay.total_seconds()):
+    def expect(self, delay: timedelta | None) -> None:
+        """Have the claims look for timers after `delay`, when one of this pool falls due, if one does."""
+        if delay is not None and self._alarm.set(asyncio.get_running_loop().time(), delay.total_seconds()):
             self._bell.set()
 
     def rest(self, kind: Kind, delay: timedelta) -> None:

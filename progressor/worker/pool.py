@@ -180,8 +180,7 @@ class Pool:
         """Free the slot of a step that was committed with its request; it was decided at `since`."""
         try:
             due = self._worker.saved_at_once(finished, since=since)
-            if due is not None:
-                self.bells.expect(due)
+            self.bells.expect(due)
             if any(timer.due <= finished.now for timer in finished.step.process.timers):
                 # A fused request blocks no timer, so nothing else rings for one that is due by now.
                 self.bells.rung.add("timers")
@@ -192,8 +191,7 @@ class Pool:
     def go_on_after(self, begun: StartedStep, result: StepResult) -> bool:
         """Go on after a step that was saved with its claim; return whether its slot is still used."""
         self._budget.give_back(begun.slot)
-        if result.due is not None:
-            self.bells.expect(result.due)
+        self.bells.expect(result.due)
         if result.following is not None:
             self.run(result.following)
         return result.following is not None
@@ -204,15 +202,14 @@ class Pool:
 
     async def _looked_up(self, begun: StartedStep, step: Step, since: float) -> None:
         saved = await self._storage.saved_before(step)
+        self._budget.give_back(begun.slot)
         if isinstance(saved, LostLease) and not saved.removed:
             # Nothing was committed: whoever claims the task runs it.
             log_again(step.task)
             return
         following, due = self._worker.saved_with_claim(step, saved, since=since)
-        if due is not None:
-            self.bells.expect(due)
-        if following is not None:
-            await self._run_chain(following, begun.slot)
+        self.bells.expect(due)
+        await self._run_chain(following, begun.slot)
 
     def run(self, held: Claimed) -> None:
         """Begin a chain of steps in a slot that was reserved."""
@@ -287,8 +284,9 @@ class Pool:
         # After a defect its task stays in `running`: a collector takes it after step_timeout and grace.
         report("step", chain, namespace=self.namespace.name, process_id=held.task.process_id)
 
-    async def _run_chain(self, first: Claimed, slot: Slot, begun: StepTask[Decision] | None = None) -> None:
-        held: Claimed | None = first
+    async def _run_chain(
+        self, held: Claimed | None, slot: Slot, begun: StepTask[Decision] | None = None
+    ) -> None:
         steps = 0
         while held is not None:
             if begun is None and not self.is_open:
@@ -316,8 +314,7 @@ class Pool:
             await hand_back(held.task, error, self._storage, lent=not slot.goes_on)
             self.bells.rung |= {"calls", "timers"}
             return None
-        if due is not None:
-            self.bells.expect(due)
+        self.bells.expect(due)
         if not slot.goes_on:
             # The chain ends here: any free slot may take what waits on its process.
             self.ring("calls")

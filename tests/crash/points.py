@@ -16,8 +16,8 @@ from typing import Any
 from progressor.handlers import perform
 from progressor.node import replies
 from progressor.storage.heartbeats import Beats
-from progressor.storage.postgres.pipeline import Session
-from progressor.worker import pool, slot, worker
+from progressor.storage.postgres.pipeline import Hints, Session
+from progressor.worker import pool, started_step, worker
 
 DEAD = 86
 
@@ -139,7 +139,7 @@ def arm(point: str, *, nth: int = 1) -> None:
         case "begin" | "end" | "go_on":
             _wrap(pool.Pool, place, phase, reached)
         case "decided":
-            _wrap(slot.StartedStep, place, phase, reached)
+            _wrap(started_step.StartedStep, place, phase, reached)
         case "heartbeat" | "deregister":
             _wrap(Beats, {"heartbeat": "beat", "deregister": "leave"}[place], phase, reached)
         case "hand_back":
@@ -152,16 +152,16 @@ def _arm_verb(verb: str, phase: str, reached: Callable[[], None]) -> None:
     send, flush = Session._send, Session._flush
     under_way: set[int] = set()
 
-    async def dying_send(self: Session, statements: Any) -> Any:
-        hit = verb in statements
+    async def dying_send(self: Session, statements: Any, hints: Hints | None = None) -> Any:
+        hit = verb in statements or (verb == "notify" and hints is not None)
         if hit:
             if phase == "before":
                 reached()
             # Prepared first, in a round trip of its own: the flush that follows is the transaction's.
-            await self._prepare(statements)
+            await self._prepare({**statements, **({} if hints is None else {"notify": hints.params})})
             under_way.add(id(self))
         try:
-            result = await send(self, statements)
+            result = await send(self, statements, hints)
         finally:
             under_way.discard(id(self))
         if hit and phase == "after":
