@@ -25,9 +25,14 @@ def run(role: str, point: str, nth: int, dsn: str) -> None:
 async def _play(role: str, point: str, nth: int, dsn: str) -> None:
     points.arm(point, nth=nth)
     match role:
-        case "worker" | "writing worker" | "sending worker":
-            served = account(writes=role == "writing worker", sends=role == "sending worker")
-            async with Engine(dsn, [served], zombie_collector=False, **OPTIONS):
+        case "worker" | "writing worker" | "sending worker" | "fusing worker" | "fusing worker, at once":
+            served = account(
+                deposits_wait=role == "fusing worker",
+                writes=role == "writing worker",
+                sends=role == "sending worker",
+            )
+            fuse = {"fuse": "always"} if role.startswith("fusing") else {}
+            async with Engine(dsn, [served], zombie_collector=False, **{**OPTIONS, **fuse}):
                 await asyncio.Event().wait()
         case "engine client":
             async with Engine(dsn, [account()], zombie_collector=False, **OPTIONS) as engine:
@@ -62,9 +67,9 @@ def _lose_an_answer_of_a_deposit() -> None:
     """A flight is committed, and does not hear of it."""
     commit, lost = Session.commit, False
 
-    async def losing_commit(self: Session, statements: Any) -> Any:
+    async def losing_commit(self: Session, statements: Any, hints: Any = None) -> Any:
         nonlocal lost
-        told = await commit(self, statements)
+        told = await commit(self, statements, hints)
         # A start has one statement more.
         is_deposit = not statements.keys().isdisjoint(("fused_save_timeless", "fused_run"))
         if not lost and is_deposit and "one_life" not in statements:

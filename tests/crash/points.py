@@ -40,6 +40,21 @@ RECURRING = [
     *(f"save_lite:{phase}" for phase in ("before", "sent", "after")),
     *(f"perform:{phase}" for phase in ("before", "after")),
 ]
+# And where it runs calls in the transactions that claim them: deposits that end at once,
+FUSING_AT_ONCE = [
+    *(
+        f"{verb}:{phase}"
+        for verb in ("search_calls", "save_result")
+        for phase in ("before", "sent", "after")
+    ),
+    *(f"{place}:{phase}" for place in ("begin", "decided", "tell") for phase in ("before", "after")),
+    *(f"go_on_after:{phase}" for phase in ("before", "after")),
+]
+# or that go on.
+FUSING_WORKER = [
+    *(f"commit:{phase}" for phase in ("before", "sent", "after")),
+    *(f"go_on:{phase}" for phase in ("before", "after")),
+]
 # And where handlers write rows of their own: the save in the transaction that they had, and its COMMIT.
 OWN_SQL = [
     *(f"reset_role:{phase}" for phase in ("before", "sent", "after")),
@@ -136,7 +151,7 @@ def arm(point: str, *, nth: int = 1) -> None:
             worker.perform = perform.perform
         case "tell":
             _wrap(replies.Replies, "resolve", phase, reached)
-        case "begin" | "end" | "go_on":
+        case "begin" | "end" | "go_on" | "go_on_after":
             _wrap(pool.Pool, place, phase, reached)
         case "decided":
             _wrap(started_step.StartedStep, place, phase, reached)

@@ -131,6 +131,25 @@ async def test_a_worker_dies(known: str, point: str) -> None:
             await check(known)
 
 
+@pytest.mark.parametrize("nth", [1, 4])
+@pytest.mark.parametrize(
+    ("role", "point"),
+    [
+        *(("fusing worker, at once", point) for point in points.FUSING_AT_ONCE),
+        *(("fusing worker", point) for point in points.FUSING_WORKER),
+    ],
+)
+async def test_a_worker_dies_between_claim_and_commit(known: str, role: str, point: str, nth: int) -> None:
+    """What it had not committed waits for another worker; what it had is there once."""
+    async with Client(known, **CLIENT_OPTIONS) as client:
+        asking = asyncio.create_task(use_all(client))
+        await die(role, point, known, nth=nth)
+        waits = not role.endswith("at once")
+        async with Engine(known, [account(deposits_wait=waits)], **{**OPTIONS, "fuse": "always"}):
+            assert await asking == ANSWERS
+            await check(known)
+
+
 @pytest.mark.parametrize("point", points.RECURRING)
 async def test_a_worker_dies_in_the_step_of_a_recurring_timer(dsn: str, point: str) -> None:
     """Each nominal time is run, and none twice: the step that fires arms the next in its commit."""

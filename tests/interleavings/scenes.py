@@ -519,6 +519,22 @@ async def _drop(storage: Storage, scene: Scene, side: int) -> Any:
     return await storage.drop_leftovers(now=late)
 
 
+async def _fused_claim(storage: Storage, scene: Scene, side: int) -> Any:
+    """A claim and the ends of its steps, in one transaction, with a boundary in between."""
+    async with storage.fused_claim(NS, 9, worker_id=side, lease=side * 1000, now=LATER) as claim:
+        steps = [held(each).step(resume(events=events(1))) for each in claim.held]
+        return await claim.commit(steps, None)
+
+
+async def _fused_claim_on(storage: Storage, scene: Scene, side: int) -> Any:
+    """A claim whose steps are not done at once: each is saved later, behind its fence."""
+    async with storage.fused_claim(NS, 9, worker_id=side, lease=side * 1000, now=LATER) as claim:
+        await claim.commit([], None)
+    await _boundary(storage)
+    steps = [held(each).step(resume()) for each in claim.held]
+    return await storage.save_result(steps, now=LATER) if steps else []
+
+
 async def _put(storage: Storage, scene: Scene, side: int) -> Any:
     history = (Event(b"1"), Event(b"2"))
     item = Import(NS, "p1", f"put-{side}", events=history, timers=(SetTimer(after=SECOND),))
@@ -554,6 +570,8 @@ OPS: dict[str, Op] = {
     # In scenes in which the init broke the process.
     "begin_anew": _asks(TaskType.REPAIR, waits=True, verb="simple_repair"),
     "search_calls": Op(_search_calls, skips=True),
+    "fused_claim": Op(_fused_claim, skips=True),
+    "fused_claim_on": Op(_fused_claim_on, skips=True),
     "search_timers": Op(_search_timers, skips=True),
     "capture_task": Op(_capture, skips=True),
     "search_groups": Op(_search_groups, skips=True),
@@ -584,7 +602,7 @@ OPS: dict[str, Op] = {
     "stop_bulk": Op(_stop_bulk),
 }
 
-_CLAIMS = "search_calls search_timers capture_task"
+_CLAIMS = "search_calls fused_claim search_timers capture_task"
 _SAVES = "save_resume save_replace save_replace_due save_cancel save_break save_remove"
 _ZOMBIES = "hand_back zombie_policy zombie_error zombie_retry remove"
 # Where a pair can meet in several scenes, the first one is the one of the quick profile.
@@ -633,11 +651,11 @@ MEETINGS: dict[str, tuple[Setting, str]] = {
     "initial": (
         initial,
         (
-            "init fused_init call fused_call search_calls "
+            "init fused_init call fused_call search_calls fused_claim "
             f"put save_resume save_replace_due save_refusal save_break {_ZOMBIES}"
         ),
     ),
-    "mailbox": (mailbox, f"call call_waiting fused_call {_CLAIMS} remove"),
+    "mailbox": (mailbox, f"call call_waiting fused_call fused_claim_on {_CLAIMS} remove"),
     "idle": (
         idle,
         (
@@ -650,7 +668,10 @@ MEETINGS: dict[str, tuple[Setting, str]] = {
         alone,
         f"call call_waiting fused_call search_timers {_SAVES} {_ZOMBIES}",
     ),
-    "broken": (broken, "init put call fused_call repair simple_repair search_calls search_timers remove"),
+    "broken": (
+        broken,
+        "init put call fused_call repair simple_repair search_calls fused_claim search_timers remove",
+    ),
     "unborn": (
         unborn,
         f"begin_anew init init_again fused_init_again put call fused_call repair {_CLAIMS} remove",
