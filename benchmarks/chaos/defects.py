@@ -16,7 +16,7 @@ from progressor.node.replies import Replies
 from progressor.services.scanner import Scanner
 from progressor.storage.operations import Storage
 from progressor.storage.own_sql.drivers import AsyncDriver, BlockingDriver, Marked
-from progressor.storage.statements import STATEMENTS
+from progressor.storage.statements import SAVES, STATEMENTS
 from progressor.storage.values import Step, TaskOutcome, TaskRef
 from progressor.worker.pool import Pool
 from progressor.worker.worker import Worker
@@ -51,7 +51,7 @@ def build_in(defect: str) -> None:
 
 
 def _remove_fence() -> None:
-    for verb in ("save_result", "cancel_waiting"):
+    for verb in (*SAVES, "cancel_waiting"):
         STATEMENTS[verb], found = _FENCE.subn(r"LEFT \1\2 ON TRUE", STATEMENTS[verb])
         if found != 1:
             raise RuntimeError(f"{verb}: {found} fences found, not 1")

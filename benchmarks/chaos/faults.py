@@ -25,6 +25,7 @@ from benchmarks.chaos.supervisor import Member
 
 _CHANGING = (
     "save_result",
+    "save_result_timeless",
     "prepare_call",
     "prepare_init",
     "search_calls",

@@ -217,7 +217,7 @@ class Storage(Bulks, Oversight, TokenStatements, HeldTasks):
         params = {**step_columns([step]), "now": None}
         # The lock waits for a COMMIT that is still under way.
         results = await self._until_done("saved", {"lock": params, "saved": params})
-        return outcomes_of([step], {**results, "save_result": []})[0]
+        return outcomes_of([step], results)[0]
 
     async def search_calls(
         self,

@@ -18,7 +18,7 @@ from progressor.model import (
     Timer,
     TimerStatus,
 )
-from progressor.storage.statements import Results, Row
+from progressor.storage.statements import SAVES, Results, Row
 from progressor.storage.values import (
     Claimed,
     Continue,
@@ -345,7 +345,8 @@ def grouped(rows: Iterable[Row], namespaces: Mapping[int, str]) -> dict[int, tup
 
 def outcomes_of(steps: Sequence[Step], results: Results) -> list[Saved | LostLease]:
     """Return the outcome of each step: Saved, by this try or an earlier one, if it has a row."""
-    by_place = {row["ord"]: row for row in (*results.get("saved", ()), *results["save_result"])}
+    rows = (row for verb in ("saved", *SAVES) for row in results.get(verb, ()))
+    by_place = {row["ord"]: row for row in rows}
     cancelled: Mapping[int, tuple[TaskRef, ...]] = {}
     if waited := (*results.get("cancel_waiting", ()), *results.get("remove", ())):
         cancelled = grouped(waited, {step.task.process_no: step.task.namespace for step in steps})

@@ -25,7 +25,7 @@ DEAD = 86
 WORKER = [
     *(f"search_calls:{phase}" for phase in ("before", "sent", "after")),
     *(f"search_timers:{phase}" for phase in ("before", "sent", "after")),
-    *(f"save_result:{phase}" for phase in ("before", "sent", "after")),
+    *(f"save_result_timeless:{phase}" for phase in ("before", "sent", "after")),
     *(f"save_lite:{phase}" for phase in ("before", "sent", "after")),
     *(f"perform:{phase}" for phase in ("before", "after")),
     *(f"tell:{phase}" for phase in ("before", "after")),
@@ -70,7 +70,7 @@ SENDING_WORKER = [
 # What it does where calls wait on some of the processes whose inits it saves at one moment.
 CROWDED_WORKER = [
     *(f"save_lite:{phase}" for phase in ("before", "sent", "after")),
-    *(f"save_result:{phase}" for phase in ("before", "sent", "after")),
+    *(f"save_result_timeless:{phase}" for phase in ("before", "sent", "after")),
 ]
 # What a process does that asks its own engine.
 ENGINE_CLIENT = [

@@ -22,18 +22,18 @@ HOUR = timedelta(hours=1)
 KEPT = ("live_workers",)
 
 FUSED = [("begin", "lock_one_by_name", "fused_look"), ("fused_save_timeless", "commit")]
-ORDINARY = [("lock_one_by_name", "prepare_call"), ("lock", "save_result")]
+ORDINARY = [("lock_one_by_name", "prepare_call"), ("lock", "save_result_timeless")]
 # Behind the sync of a transaction leaves another one, with the hints.
 FUSED_ELSEWHERE = [
     ("lock_one_by_name", "prepare_call", "notify"),
     ("begin", "one_claim", "search_calls"),
-    ("save_result", "commit", "notify"),
+    ("save_result_timeless", "commit", "notify"),
     ("replies",),
 ]
 ELSEWHERE = [
     ("lock_one_by_name", "prepare_call", "notify"),
     ("one_claim", "search_calls"),
-    ("lock", "save_result", "notify"),
+    ("lock", "save_result_timeless", "notify"),
     ("replies",),
 ]
 

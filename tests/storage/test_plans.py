@@ -375,6 +375,9 @@ async def tour(dsn: str) -> None:
     await save(storage, await hold(storage, repair()), set_timer(SECOND))
     several = change_timers(SetTimer(after=LONG), SetTimer(after=LONG, name="b"), UnsetTimer("c"))
     await save(storage, await hold(storage, request()), several)
+    for kind in (init("p16"), request("p16")):
+        resting = (await hold(storage, kind)).step(resume())._replace(pause=SECOND)
+        await storage.save_result([resting], now=T0 - SECOND)
     await save(storage, await hold(storage, request()), set_timer(SECOND))
     (timer,) = await claim_timers(storage, now=T0 + SECOND)
     await storage.hand_back([timer.task])

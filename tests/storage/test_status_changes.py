@@ -107,6 +107,7 @@ def writers_of(
     task_type: TaskType, ending: Ending, case: Case, end: End, *, tried: bool = False, mail: bool = False
 ) -> set[str]:
     tried = tried or case is Case.SEVERAL_TIMERS
+    full = "save_result_timeless" if end.disposition is Disposition.RESUME else "save_result"
     match ending, end.disposition:
         case Ending.LOST, Disposition.RETRY:
             return set()
@@ -115,9 +116,9 @@ def writers_of(
         case _, Disposition.REMOVE:
             return {"remove", "save_result"}
         case Ending.SUCCESS, disposition if task_type in _LITE[0] and disposition in _LITE[1] and not tried:
-            return {"save_lite", "save_result"} if mail else {"save_lite"}
+            return {"save_lite", full} if mail else {"save_lite"}
         case _:
-            return {"save_result"}
+            return {full}
 
 
 WRITERS_OF_VERBS = {
@@ -132,6 +133,8 @@ WRITERS_OF_VERBS = {
 FUSED = {TaskType.INIT: {"fused_make"}, TaskType.CALL: set[str]()}
 # Of an end that touches no timer, the only one, or one of several.
 SAVES = ("fused_save_timeless", "fused_save_one_timer", "fused_save")
+# Of steps that are followed by a pause.
+PAUSING = {"save_result_pausing", "save_lite_pausing"}
 # Of an init that waits for room in its group: the process gets the group, and no other status.
 ENTERS = {"enter_group"}
 
@@ -139,7 +142,8 @@ ENTERS = {"enter_group"}
 def test_no_other_statement_writes_a_status() -> None:
     """Whatever changes a row of `processes` is driven below; a new statement fails here first."""
     of_steps = [writers_of(*line) for line in LINES]
-    assert set().union(*of_steps, *WRITERS_OF_VERBS.values(), *FUSED.values(), SAVES, ENTERS) == WRITERS
+    others = (*WRITERS_OF_VERBS.values(), *FUSED.values(), SAVES, PAUSING, ENTERS)
+    assert set().union(*of_steps, *others) == WRITERS
     assert not any(
         "status =" in STATEMENTS[name].partition("UPDATE progressor.tasks")[0] for name in ENTERS
     )
@@ -226,6 +230,26 @@ async def test_the_end_of_a_step(
     else:
         check_row(before, tables.process(), end.status, scene.step.task.task_id)
     check_effects(scene, tables, Meant(end.disposition, stage, is_lost), ended, in_init=in_init)
+
+
+@pytest.mark.parametrize("kind", [TaskType.INIT, TaskType.CALL])
+async def test_the_end_of_a_step_before_a_pause(
+    storage: Storage, tables: Tables, sent: set[str], kind: TaskType
+) -> None:
+    """The process runs on, and rests."""
+    if kind is TaskType.CALL:
+        await start(storage)
+    step = await hold(storage, init() if kind is TaskType.INIT else request())
+    sent.clear()
+    ended = step.step(resume())._replace(pause=SECOND)
+    (saved,) = await storage.save_result([ended], now=LATE)
+    assert isinstance(saved, Saved)
+    assert saved.due == LATE + SECOND
+    (way,) = sent & WRITERS
+    assert way == ("save_lite_pausing" if kind is TaskType.INIT else "save_result_pausing")
+    row = tables.process()
+    assert row is not None
+    assert (row["status"], row["rests_until"]) == (ProcessStatus.RUNNING, LATE + SECOND)
 
 
 def check_effects(

@@ -34,7 +34,11 @@ start all the same.
 
 A part between `-- [rated` and `-- rated]` is for namespaces with a rate, and one between `-- [unrated` and
 `-- unrated]` for all others: `STATEMENTS["search_calls_rated"]` is the same file with the former parts and
-without the latter.
+without the latter. So `save_result_pausing` and `save_lite_pausing` have the parts marked `pauses`, in
+place of those marked `pauseless`: for batches with a step that is followed by a pause.
+`save_result_timeless` has the parts marked `timeless`, in place of those marked `timers`: for batches whose
+steps leave all timers as they are. What is left out depends on the steps alone; what the tables may hold is
+looked for by every variant.
 """
 
 from __future__ import annotations
@@ -56,6 +60,9 @@ Transaction = Mapping[str, Params]
 """The statements of a transaction in their order, by the names of their files."""
 Results = dict[str, list[Row]]
 """The rows of each statement, by its name."""
+
+SAVES = ("save_result", "save_result_timeless", "save_result_pausing")
+"""The variants of the statement that saves steps: one of them is sent in a transaction."""
 
 REDO = ("lock", "choose_redo", "prepare_call", "copy_request")
 """The statements that run ended requests again, in their order."""
@@ -101,6 +108,15 @@ def _with(name: str, without: str, sql: str) -> str:
 _BOTH = {name: sql for name, sql in STATEMENTS.items() if "-- [rated\n" in sql}
 STATEMENTS |= {name: _with("unrated", "rated", sql) for name, sql in _BOTH.items()}
 STATEMENTS |= {f"{name}_rated": _with("rated", "unrated", sql) for name, sql in _BOTH.items()}
+
+_BOTH = {name: sql for name, sql in STATEMENTS.items() if "-- [pauseless\n" in sql}
+STATEMENTS |= {name: _with("pauseless", "pauses", sql) for name, sql in _BOTH.items()}
+STATEMENTS |= {f"{name}_pausing": _with("pauses", "pauseless", sql) for name, sql in _BOTH.items()}
+
+_BOTH = {name: sql for name, sql in STATEMENTS.items() if "-- [timeless\n" in sql}
+STATEMENTS |= {name: _with("timers", "timeless", sql) for name, sql in _BOTH.items()}
+# A step before a pause is rare, and saved with all parts.
+STATEMENTS["save_result_timeless"] = _with("timeless", "timers", _BOTH["save_result"])
 
 
 def in_schema(sql: str, schema: str) -> str:

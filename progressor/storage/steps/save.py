@@ -1,7 +1,8 @@
 """Ends of steps, behind the fence; the most common ones in a statement of fewer parts.
 
 Rule: save_result saves every end of a step. save_lite saves steps on whose processes nothing waits, and
-leaves all others to save_result. A repetition never uses save_lite.
+leaves all others to save_result. A repetition never uses save_lite. A variant of either leaves out parts
+that none of its steps can need: whatever may stand in the database is looked for by each of them.
 """
 
 from __future__ import annotations
@@ -49,8 +50,9 @@ async def save(
         return outcomes_of(steps, results)
     if not all(map(_is_lite, steps)):
         return outcomes_of(steps, await session.transact({"lock": params, **ending(steps, params)}, hints))
-    results = await session.transact({"lock": params, "save_lite": params}, hints)
-    saved = lite_outcomes_of(steps, results["save_lite"])
+    lite = "save_lite_pausing" if _any_pauses(steps) else "save_lite"
+    results = await session.transact({"lock": params, lite: params}, hints)
+    saved = lite_outcomes_of(steps, results[lite])
     # On the processes of these something waits, or their leases are lost.
     others = [step for step, outcome in zip(steps, saved, strict=True) if outcome is None]
     if others:
@@ -68,6 +70,22 @@ def _is_lite(step: Step) -> bool:
         # The only timer is the task itself.
         and len(step.process.timers) <= 1
     )
+
+
+def _any_pauses(steps: Sequence[Step]) -> bool:
+    return any(step.pause is not None for step in steps)
+
+
+def _result_verb(steps: Sequence[Step]) -> str:
+    """Return the variant of save_result that has all parts that these steps need."""
+    if _any_pauses(steps):
+        return "save_result_pausing"
+    return "save_result_timeless" if all(map(_leaves_timers, steps)) else "save_result"
+
+
+def _leaves_timers(step: Step) -> bool:
+    """Return whether a step goes on with the timers as they are, or as `change_timers` left them."""
+    return step.decision.disposition is Disposition.RESUME and step.decision.timer is None
 
 
 def _begins_anew(step: Step) -> bool:
@@ -98,4 +116,4 @@ def ending(steps: Sequence[Step], params: Params) -> dict[str, Params]:
             }
     if several := [step for step in steps if step.decision.changes]:
         saving["change_timers"] = {**changes_columns(several), "now": params["now"]}
-    return {**saving, "save_result": params}
+    return {**saving, _result_verb(steps): params}

@@ -14,8 +14,10 @@ WITH item AS MATERIALIZED (
     SELECT
         i.*,
         coalesce(%(now)s::timestamptz, statement_timestamp()) AS now,
+        -- [pauses
         coalesce(%(now)s::timestamptz, statement_timestamp())
         + (%(pause)s::bigint[])[i.ord] * interval '1 microsecond' AS rests_until,
+        -- pauses]
         r.place AS running_place,
         p.place AS process_place,
         p.namespace_no,
@@ -58,7 +60,13 @@ placed AS MATERIALIZED (
     SELECT
         item.*,
         CASE WHEN keeps_slot AND NOT paused AND due <= now THEN new_timer_id END AS next_id,
-        CASE WHEN due < rests_until THEN rests_until END AS held_time
+        -- [pauses
+        CASE WHEN due < rests_until THEN rests_until END
+        -- pauses]
+        -- [pauseless
+        NULL::timestamptz
+        -- pauseless]
+        AS held_time
     FROM item
 ),
 
@@ -67,13 +75,21 @@ process AS (
     SET
         detail = NULL,
         corrupted_by = NULL,
-        rests_until = i.rests_until,
+        rests_until =
+        -- [pauses
+        i.rests_until,
+        -- pauses]
+        -- [pauseless
+        NULL,
+        -- pauseless]
         -- include process_changes
     FROM item AS i
     WHERE
         p.ctid = i.process_place
         AND (
+            -- [pauses
             i.rests_until IS NOT NULL OR
+            -- pauses]
             -- include process_changed
         )
 ),
@@ -133,4 +149,12 @@ released AS (
     WHERE i.next_id IS NULL AND r.ctid = i.running_place
 )
 
-SELECT ord, now, coalesce(rests_until, due) AS due, next_id FROM placed
+SELECT
+    ord, now, next_id,
+    coalesce(
+        -- [pauses
+        rests_until,
+        -- pauses]
+        due
+    ) AS due
+FROM placed

@@ -3,57 +3,82 @@
 -- statement. If a process breaks, is removed or begins anew, cancel_waiting, remove or restart_init came
 -- before, behind the same fence. A row is found once, in `item`, and changed by its place.
 --
+-- If no step of a batch says what becomes of a timer or breaks, holds or removes its process, and none is
+-- followed by a pause, save_result_timeless is sent: this file without the parts marked for these, and with
+-- those marked timeless and pauseless. The earliest timer and the first call are found there too.
+--
 --   item     the step, behind the fence: its process, the timer of the name that it changes (old_timer), the
 --            earliest of the others (head), and the first call that waits. Waiting calls are younger than the
 --            running task, so the search skips the calls that ended before. An init that runs anew is the
 --            exception: restart_init put it back, and the repair that runs is younger
+-- [timers
 --   timed    new_timer: the timer that this step sets (replace), or that is held in place of the one that
 --            broke the process (break); new_due: when that, or the task of this step, is due (retry)
 --   ranked   is_first: whether that timer comes before all others; due: when the first timer is due
+-- timers]
 --   placed   next_id: the task that runs at once: the first waiting call, else a timer that is due; held_time:
 --            the end of the pause after this step, if the next task would come before it
 --
 --   process, event                                      the handler's changes
+-- [timers
 --   ended_task, cancelled_timer, started_task,          the tasks that ended, began or are new
 --   new_timer_task
 --   unscheduled, scheduled, resumed                     the changes of the schedule
+-- timers]
+-- [timeless
+--   ended_task, started_task                            the tasks that ended or began
+--   unscheduled, resumed                                the changes of the schedule
+-- timeless]
 --   continued, released                                 the running rows that go on or are deleted
 WITH item AS MATERIALIZED (
     SELECT
         i.*,
         coalesce(%(now)s::timestamptz, statement_timestamp()) AS now,
+        -- [pauses
         coalesce(%(now)s::timestamptz, statement_timestamp())
         + (%(pause)s::bigint[])[i.ord] * interval '1 microsecond' AS rests_until,
+        -- pauses]
         r.place AS running_place,
+        -- [timers
         r.task_type,
+        -- timers]
         p.place AS process_place,
         p.namespace_no,
         p.group_no,
         p.namespace_no = ANY (
             ARRAY(SELECT n.namespace_no FROM progressor.namespaces AS n WHERE n.paused)
         ) AS paused,
+        -- [timers
         i.timer_type::progressor.task_type AS new_timer_type,
         old_timer.place AS old_timer_place,
         old_timer.task_id AS old_timer_id,
+        head.scheduled_time AS head_due,
+        -- timers]
+        -- [timeless
+        head.scheduled_time AS due,
+        -- timeless]
         head.place AS head_place,
         head.task_id AS head_id,
         head.task_type AS head_type,
-        head.scheduled_time AS head_due,
         call.place AS call_place,
         call.task_id AS call_id,
         call.task_type AS call_type
     FROM unnest(
         %(process_no)s::bigint[], %(task_id)s::bigint[], %(worker_id)s::bigint[], %(lease)s::bigint[],
-        %(disposition)s::text[], %(status)s::text[], %(aux_state)s::bytea[],
-        %(process_metadata)s::jsonb[], %(last_event_id)s::bigint[], %(response)s::bytea[],
-        %(error)s::text[], %(timer)s::text[], %(timer_type)s::text[], %(timer_at)s::timestamptz[],
-        %(delay)s::bigint[], %(keeps_slot)s::boolean[]
+        -- [timers
+        %(disposition)s::text[], %(timer)s::text[], %(timer_type)s::text[], %(timer_at)s::timestamptz[],
+        %(delay)s::bigint[],
+        -- timers]
+        %(status)s::text[], %(aux_state)s::bytea[], %(process_metadata)s::jsonb[],
+        %(last_event_id)s::bigint[], %(response)s::bytea[], %(error)s::text[], %(keeps_slot)s::boolean[]
     ) WITH ORDINALITY AS i (
         process_no, task_id, worker_id, lease,
-        disposition, status, aux_state,
-        metadata, last_event_id, response,
-        error, timer, timer_type, timer_at,
-        delay, keeps_slot, ord
+        -- [timers
+        disposition, timer, timer_type, timer_at,
+        delay,
+        -- timers]
+        status, aux_state, metadata,
+        last_event_id, response, error, keeps_slot, ord
     )
     -- include held
     -- A left join: a process that is removed in this transaction has no row any more.
@@ -63,18 +88,22 @@ WITH item AS MATERIALIZED (
         WHERE p.process_no = i.process_no
         OFFSET 0
     ) AS p ON TRUE
+    -- [timers
     LEFT JOIN LATERAL (
         SELECT s.ctid AS place, s.task_id
         FROM progressor.schedule AS s
         WHERE s.process_no + 0 = i.process_no AND s.timer = i.timer AND s.task_type IN ('timeout', 'remove')
         OFFSET 0
     ) AS old_timer ON TRUE
+    -- timers]
     LEFT JOIN LATERAL (
         SELECT s.ctid AS place, s.task_id, s.task_type, s.scheduled_time
         FROM progressor.schedule AS s
         WHERE
-            s.process_no + 0 = i.process_no AND s.timer IS DISTINCT FROM i.timer
-            AND s.task_type IN ('timeout', 'remove')
+            s.process_no + 0 = i.process_no AND s.task_type IN ('timeout', 'remove')
+            -- [timers
+            AND s.timer IS DISTINCT FROM i.timer
+            -- timers]
         ORDER BY s.scheduled_time, s.task_id
         LIMIT 1
     ) AS head ON TRUE
@@ -85,12 +114,15 @@ WITH item AS MATERIALIZED (
             s.process_no = i.process_no
             AND s.task_id > CASE i.status WHEN 'init' THEN 0 ELSE i.task_id END
             AND s.task_type IN ('init', 'call', 'notify', 'repair')
+            -- [timers
             AND i.disposition NOT IN ('break', 'hold', 'remove')
+            -- timers]
         ORDER BY s.task_id
         LIMIT 1
     ) AS call ON TRUE
 ),
 
+-- [timers
 timed AS (
     SELECT
         item.*,
@@ -131,17 +163,34 @@ ranked AS (
     ) AS first
 ),
 
+-- timers]
 placed AS MATERIALIZED (
     SELECT
-        ranked.*,
+        i.*,
         CASE
             WHEN NOT keeps_slot OR paused THEN NULL
             WHEN call_id IS NOT NULL THEN call_id
+            -- [timers
             -- A task that is tried again is claimed again.
-            WHEN due <= now THEN CASE WHEN is_first THEN new_timer_id ELSE head_id END
+            WHEN due <= now AND is_first THEN new_timer_id
+            -- timers]
+            WHEN due <= now THEN head_id
         END AS next_id,
-        CASE WHEN call_id IS NOT NULL OR due < rests_until THEN rests_until END AS held_time
-    FROM ranked
+        -- [pauses
+        CASE WHEN call_id IS NOT NULL OR due < rests_until THEN rests_until END
+        -- pauses]
+        -- [pauseless
+        NULL::timestamptz
+        -- pauseless]
+        AS held_time
+    FROM
+        -- [timers
+        ranked
+        -- timers]
+        -- [timeless
+        item
+        -- timeless]
+        AS i
 ),
 
 process AS (
@@ -149,13 +198,21 @@ process AS (
     SET
         detail = CASE WHEN i.status = 'error' THEN i.error END,
         corrupted_by = CASE WHEN i.status = 'error' THEN i.task_id END,
-        rests_until = i.rests_until,
+        rests_until =
+        -- [pauses
+        i.rests_until,
+        -- pauses]
+        -- [pauseless
+        NULL,
+        -- pauseless]
         -- include process_changes
-    FROM placed AS i
+    FROM item AS i
     WHERE
         i.status IS NOT NULL AND p.ctid = i.process_place
         AND (
+            -- [pauses
             i.rests_until IS NOT NULL OR
+            -- pauses]
             -- include process_changed
         )
 ),
@@ -169,10 +226,13 @@ ended_task AS (
     UPDATE progressor.tasks AS t
     SET
         status = CASE
+            -- [timers
             WHEN i.disposition = 'retry' THEN 'waiting'
+            -- timers]
             WHEN i.error IS NULL THEN 'finished'
             ELSE 'error'
         END::progressor.task_status,
+        -- [timers
         finished_time = CASE WHEN i.disposition <> 'retry' THEN i.now END,
         scheduled_time = CASE WHEN i.disposition = 'retry' THEN i.new_due ELSE t.scheduled_time END,
         attempts_count = CASE
@@ -183,6 +243,10 @@ ended_task AS (
             WHEN i.disposition = 'retry' THEN i.delay * interval '1 microsecond'
             ELSE t.last_retry_interval
         END,
+        -- timers]
+        -- [timeless
+        finished_time = i.now,
+        -- timeless]
         response = i.response,
         error = i.error
     FROM placed AS i
@@ -193,6 +257,7 @@ ended_task AS (
         )
 ),
 
+-- [timers
 cancelled_timer AS (
     UPDATE progressor.tasks AS t
     SET
@@ -207,18 +272,23 @@ cancelled_timer AS (
         )
 ),
 
+-- timers]
 started_task AS (
     UPDATE progressor.tasks AS t
     SET status = 'running', running_time = i.now, worker_id = i.worker_id, lease = i.lease + 1
     FROM placed AS i
     WHERE
-        i.next_id IS NOT NULL AND i.next_id IS DISTINCT FROM i.new_timer_id
+        i.next_id IS NOT NULL
+        -- [timers
+        AND i.next_id IS DISTINCT FROM i.new_timer_id
+        -- timers]
         AND t.ctid = (
             SELECT o.ctid FROM progressor.tasks AS o
             WHERE o.process_no = i.process_no AND o.task_id = i.next_id
         )
 ),
 
+-- [timers
 new_timer_task AS (
     INSERT INTO progressor.tasks (
         process_no, task_id, task_type, name, args, status, scheduled_time, running_time, worker_id, lease
@@ -234,18 +304,24 @@ new_timer_task AS (
     WHERE new_timer_id IS NOT NULL
 ),
 
+-- timers]
 unscheduled AS (
     DELETE FROM progressor.schedule AS s
     USING placed AS i
     CROSS JOIN LATERAL (
         VALUES
-        (CASE i.next_id WHEN i.call_id THEN i.call_place WHEN i.head_id THEN i.head_place END),
-        (i.old_timer_place)
+        -- [timers
+        (i.old_timer_place),
+        -- timers]
+        (CASE i.next_id WHEN i.call_id THEN i.call_place WHEN i.head_id THEN i.head_place END)
     ) AS gone (place)
     WHERE s.ctid = gone.place
+    -- [timers
     RETURNING s.task_id
+    -- timers]
 ),
 
+-- [timers
 scheduled AS (
     INSERT INTO progressor.schedule (
         process_no, task_id, namespace_no, task_type, timer, scheduled_time, claimable, held_time
@@ -266,6 +342,7 @@ scheduled AS (
         AND (SELECT count(*) FROM unscheduled) >= 0
 ),
 
+-- timers]
 resumed AS (
     UPDATE progressor.schedule AS s
     SET
@@ -282,13 +359,18 @@ resumed AS (
                 OFFSET 0
             ) AS urgent
         ),
-        group_no = CASE WHEN i.call_id IS NOT NULL AND i.rests_until IS NULL THEN i.group_no END
+        group_no = CASE WHEN i.call_id IS NOT NULL AND i.held_time IS NULL THEN i.group_no END
     FROM placed AS i
     WHERE
         i.next_id IS NULL
         AND s.ctid = CASE
             WHEN i.call_id IS NOT NULL THEN i.call_place
-            WHEN i.due IS NOT NULL AND NOT i.is_first THEN i.head_place
+            WHEN
+                i.due IS NOT NULL
+                -- [timers
+                AND NOT i.is_first
+                -- timers]
+                THEN i.head_place
         END
 ),
 
@@ -298,7 +380,9 @@ continued AS (
         task_id = i.next_id,
         task_type = CASE i.next_id
             WHEN i.call_id THEN i.call_type
+            -- [timers
             WHEN i.new_timer_id THEN i.new_timer_type
+            -- timers]
             ELSE i.head_type
         END,
         lease = r.lease + 1,
@@ -317,18 +401,28 @@ SELECT
     i.ord,
     i.now,
     CASE
+        -- [pauses
         -- A request that comes meanwhile is held until then, and nobody else wakes this worker for it.
         WHEN i.rests_until IS NOT NULL AND i.disposition <> 'remove' THEN i.rests_until
+        -- pauses]
         WHEN i.next_id IS NULL AND i.call_id IS NULL THEN i.due
     END AS due,
     i.next_id,
     CASE i.next_id
         WHEN i.call_id THEN i.call_type
+        -- [timers
         WHEN i.new_timer_id THEN i.new_timer_type
+        -- timers]
         ELSE i.head_type
     END AS next_type,
+    -- [timers
     CASE i.next_id WHEN i.new_timer_id THEN nullif(i.timer, '') ELSE t.name END AS name,
     CASE i.next_id WHEN i.new_timer_id THEN i.new_timer_args ELSE t.args END AS args,
+    -- timers]
+    -- [timeless
+    t.name,
+    t.args,
+    -- timeless]
     t.context,
     t.reply_to,
     t.idempotency_key,
@@ -345,7 +439,12 @@ LEFT JOIN LATERAL (
     FROM progressor.tasks AS t
     WHERE
         t.process_no = i.process_no
+        -- [timers
         -- A new timer cannot be read yet: do not look for it.
         AND t.task_id = CASE WHEN i.next_id IS DISTINCT FROM i.new_timer_id THEN i.next_id END
+        -- timers]
+        -- [timeless
+        AND t.task_id = i.next_id
+        -- timeless]
     OFFSET 0
 ) AS t ON TRUE
