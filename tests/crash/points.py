@@ -44,7 +44,7 @@ RECURRING = [
 FUSING_AT_ONCE = [
     *(
         f"{verb}:{phase}"
-        for verb in ("search_calls", "save_result")
+        for verb in ("search_calls", "save_result_timeless")
         for phase in ("before", "sent", "after")
     ),
     *(f"{place}:{phase}" for place in ("begin", "decided", "tell") for phase in ("before", "after")),
