@@ -242,11 +242,12 @@ def plain(value: Any) -> Any:
 
 def _document(body: type[Body], noun: object, *, without: Collection[str] = ()) -> dict[str, Any]:
     facts: dict[str, Any] = {}
-    if isinstance(noun, Timer):
-        facts["every"] = None if noun.every is None else json_of(noun.every)
     for name in body.model_fields:
-        if name not in facts and name not in without and not name.endswith(IN_BASE64):
+        if name not in without and not name.endswith(IN_BASE64):
             facts |= members_for(name, plain(getattr(noun, name)))
+    if isinstance(noun, Timer) and noun.every is not None:
+        # A plain period, too, is an object: that of a rule.
+        facts["every"] = json_of(noun.every)
     return facts
 
 

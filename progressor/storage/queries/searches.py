@@ -287,11 +287,10 @@ def _timer(kind: str, due: str, status: str, name: str, kept: str | None) -> Tim
     found = Timer(TaskType(kind), datetime.fromisoformat(due), TimerStatus(status), name)
     if kept is None:
         return found
-    stored = from_json(base64.b64decode(kept))
-    nominal = datetime.fromisoformat(stored["nominal"])
-    found = found._replace(drift=stored["drift"], nominal=nominal)
-    # A newer release may have set it by a rule that this one does not know.
-    with suppress(InvalidRequest):
+    # A newer release may have set it: by a rule that this one does not know, or in a form of its own.
+    with suppress(ValueError, KeyError, TypeError, InvalidRequest):
+        stored = from_json(base64.b64decode(kept))
+        found = found._replace(drift=stored["drift"], nominal=datetime.fromisoformat(stored["nominal"]))
         found = found._replace(every=rule_of(stored["every"]))
     return found
 
