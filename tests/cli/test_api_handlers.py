@@ -69,7 +69,7 @@ def test_it_is_a_worker_for_others_too(spawn: Spawn, progressor: Command, dsn: s
     with SyncClient(dsn) as client:
         client.start("shop.report", "r1", "sales")
     listed = progressor("schedules", "--namespace", "shop.report", "--json", **env)
-    assert {each["name"] for each in listed.json} == {"yearly", "flawed"}
+    assert {each["name"] for each in listed.json} >= {"yearly", "flawed"}
     spawn("worker", "shop:orders", **env).wait_for("serving")
     _place(url)
     called = httpx.post(f"{url}{ORDER}/calls/echo", json="hello", timeout=30)
