@@ -40,25 +40,10 @@ def of_a_client(options: Options) -> Options:
     return {name: value for name, value in options.items() if name not in _ENGINE_ONLY}
 
 
-# All whose requests come from outside of their engines.
-_FROM_OUTSIDE = ("test_connecting", "test_sync_client", "test_other_processes")
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Who asks from outside of the engine is never fused: of these that mode is left out."""
-    items[:] = [item for item in items if _is_meant(item)]
-
-
-def _is_meant(item: pytest.Item) -> bool:
-    spec: Any = getattr(item, "callspec", None)
-    if spec is None or spec.params.get("mode") != "fused":
-        return True
-    return spec.params.get("side") != "outside" and item.path.stem not in _FROM_OUTSIDE
-
-
 @pytest.fixture(params=_ALL_MODES)
 def mode(request: pytest.FixtureRequest) -> Options:
-    """The options that switch signals on or off, and what runs behind its lock."""
+    """The options that switch signals on or off, and what runs behind its lock: as it is learned, never or
+    always, for requests of the engine's own client and for those that it claims."""
     return _ALL_MODES[request.param]
 
 
