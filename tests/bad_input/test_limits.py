@@ -209,8 +209,8 @@ async def test_metadata_counts_in_a_batch(storage: Storage, monkeypatch: pytest.
 
 
 def _counted(run: Any, batches: list[int]) -> Any:
-    async def counted(items: Any) -> Any:
+    async def counted(items: Any, **options: Any) -> Any:
         batches.append(len(items))
-        return await run(items)
+        return await run(items, **options)
 
     return counted
