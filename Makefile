@@ -78,7 +78,7 @@ bench: $(DEV)  ## Measure: see benchmarks/
 	$(PYTHON) -m benchmarks $(ARGS)
 
 deep: $(DEV)  ## The model-based tests with thousands of examples (about half an hour)
-	HYPOTHESIS_PROFILE=deep $(PYTEST) tests/model $(ARGS)
+	HYPOTHESIS_PROFILE=deep $(PYTEST) --timeout 0 tests/model $(ARGS)
 
 chaos: $(DEV)  ## Kill, freeze, cut and restart everything for five minutes, and compare every record
 	$(PYTHON) -m benchmarks.chaos $(ARGS)

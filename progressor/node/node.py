@@ -240,12 +240,14 @@ class Node:
         """Wake one worker of a namespace in which a call waits or a timer is due."""
         self._wakes.wake(namespace, kind)
 
-    def wakes_behind(self, namespaces: Collection[str]) -> tuple[Hints | None, Collection[str]]:
+    def wakes_behind(
+        self, namespaces: Collection[str], kind: Kind = "calls"
+    ) -> tuple[Hints | None, Collection[str]]:
         """Return the hints that wake a worker for each namespace; and those of which a worker is known."""
         if self.signals is None or not namespaces:
             return None, ()
         chosen = self._wakes.choose(namespaces)
-        return (self.signals.wakes_behind(chosen) if chosen else None), chosen
+        return (self.signals.wakes_behind(chosen, kind) if chosen else None), chosen
 
     def replies_behind(self, steps: Sequence[Step]) -> Hints | None:
         """Return the hints to other processes that these steps have ended; None if there are none."""

@@ -6,15 +6,12 @@ that had it: it waits for its turn, or the log says why not.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from datetime import datetime
-
 from progressor.model import TimerStatus
 from progressor.schedules.runs import ScheduleRuns
 from progressor.schedules.state import Declaration
 from progressor.schedules.waiting import AT_ONCE, Scheduled, enqueue_or_skip, go_on, queue_of
 from progressor.timers import SetTimer
-from progressor.timers.recurrence import Occurrence, Recurrence
+from progressor.timers.recurrence import Occurrence
 
 
 def arm(process: Scheduled) -> None:
@@ -43,20 +40,20 @@ async def keep_due(process: Scheduled, runs: ScheduleRuns) -> None:
     if timer.nominal > process.now:
         return
     rule = SetTimer(**process.state.declaration.timer.keywords()).recurrence()
-    found = list(_due(rule, timer.nominal, process.now))
+    found, occurrence = [], Occurrence(rule, timer.nominal).wanted(process.now)
+    while occurrence is not None and occurrence.nominal <= process.now:
+        found.append(occurrence)
+        occurrence = occurrence.next(process.now)
+    if not found:
+        process.emit("skipped", nominal=timer.nominal, because="the rule changed")
+        return
     for each in found:
         if missed := each.missed(process.now):
             process.emit("missed", times=missed, until=each.nominal)
         enqueue_or_skip(process, each.nominal)
-    if not found:
-        process.emit("skipped", nominal=timer.nominal, because="the rule changed")
-    elif queue_of(process.process_id) not in process.timers:
+    if occurrence is not None and occurrence.passed:
+        # More were due than are caught up.
+        process.emit("missed", times=occurrence.passed, until=process.now)
+    if queue_of(process.process_id) not in process.timers:
         # Not before it would have been tried again, or its hours begin.
         go_on(process, max(timer.due - process.now, AT_ONCE))
-
-
-def _due(rule: Recurrence, nominal: datetime, now: datetime) -> Iterator[Occurrence]:
-    occurrence = Occurrence(rule, nominal).wanted(now)
-    while occurrence is not None and occurrence.nominal <= now:
-        yield occurrence
-        occurrence = occurrence.next(now)

@@ -207,11 +207,11 @@ class Signals:
         self._outgoing.reply(node_id, namespace, task_id)
         self._something.set()
 
-    def wakes_behind(self, workers: Mapping[str, int]) -> Hints:
+    def wakes_behind(self, workers: Mapping[str, int], kind: Kind) -> Hints:
         """Return the hints that wake these workers, one for each namespace, behind a transaction."""
         outgoing = _Outgoing()
         for namespace, node_id in workers.items():
-            outgoing.wake(node_id, namespace, "calls")
+            outgoing.wake(node_id, namespace, kind)
         return self._behind(outgoing)
 
     def replies_behind(self, tasks: Iterable[Task]) -> Hints | None:

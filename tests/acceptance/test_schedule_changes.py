@@ -65,7 +65,7 @@ def orders(
 
 
 async def begun(world: World) -> list[str]:
-    return sorted(each.process_id for each in (await world.client.search(namespace=NS)).items)
+    return sorted(each.process_id for each in (await world.client.search(namespace=NS, limit=1_000)).items)
 
 
 async def log(world: World) -> list[tuple[str, str]]:
@@ -114,6 +114,26 @@ async def test_times_that_nobody_sent_outlive_their_rule(
         assert (await begun(world), await log(world)) == (sent, said)
         await world.advance(5 * MINUTE)
         assert await begun(world) == [*sent, "0315"]
+
+
+async def test_no_more_times_outlive_their_rule_than_are_caught_up(progressor_world: MakeWorld) -> None:
+    """The others are counted, up to a thousand, as the rule itself would have."""
+
+    def second(at: datetime) -> str:
+        return f"{at:%H%M%S}"
+
+    each_second = Cron("* * * * * *", seconds=True)
+    async with progressor_world([orders(each_second, second, catch_up="all")], now=BEGIN) as world:
+        await world.settle()
+        await world.client.pause(SCHEDULES)
+    async with progressor_world([orders(QUARTERLY, second)], now=BEGIN + 20 * MINUTE) as world:
+        await world.client.resume(SCHEDULES)
+        await world.advance(3 * MINUTE)
+        sent = await begun(world)
+        assert (len(sent), sent[0], sent[-1]) == (1_000, "000001", "001640")
+        said = (await world.client.get(SCHEDULES, f"{NS}/close")).history
+        missed = [each.payload for each in said if each.metadata["name"] == "missed"]
+        assert [(each["times"], each["until"][11:19]) for each in missed] == [(200, "00:20:00")]
 
 
 async def test_a_time_that_is_tried_again_outlives_a_pause(progressor_world: MakeWorld) -> None:

@@ -94,8 +94,7 @@ async def served(dsn: str, way: Way) -> AsyncIterator[Served]:
     """Built when the gates are there."""
     served = Served(dsn)
     async with served.engine:
-        await eventually(lambda: served.pool.is_idle, "its slots are free")
-        await served.engine.client.start(NS, "p1")
+        await served.start("p1")
         yield served
         served.gate.set()
         await served.all_slots_are_free()
@@ -163,8 +162,7 @@ async def test_a_stop_waits_for_a_flight(dsn: str, way: Way, where: str, name: s
     """It has a slot: it is let through, with what goes on after it."""
     served = Served(dsn)
     async with served.engine:
-        await eventually(lambda: served.pool.is_idle, "its slots are free")
-        await served.engine.client.start(NS, "p1")
+        await served.start("p1")
         way.gates[where].shut()
         asked = asyncio.create_task(served.call(name))
         await way.gates[where].come()
@@ -186,8 +184,7 @@ async def test_a_stop_that_gives_a_flight_up(
     """Nothing of it is committed, its caller is told to ask again, and no slot or handler is left."""
     served = Served(dsn, stop_grace=timedelta(seconds=0.1))
     async with served.engine:
-        await eventually(lambda: served.pool.is_idle, "its slots are free")
-        await served.engine.client.start(NS, "p1")
+        await served.start("p1")
         way.gates[where].shut()
         asked = asyncio.create_task(served.call(name))
         await way.gates[where].come()
@@ -293,7 +290,7 @@ async def test_a_result_that_postgresql_refuses(
     """Nothing of its flight is saved: who had decided is saved by itself, but for that one, which fails."""
     tables.execute("ALTER TABLE processes ADD CONSTRAINT poison CHECK (NOT metadata ? 'poison')")
     for process_id in ("p2", "p3"):
-        await served.engine.client.start(NS, process_id)
+        await served.start(process_id)
 
     def act(process: Process[Any]) -> None:
         if process.process_id == "p2":

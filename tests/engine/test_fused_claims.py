@@ -3,47 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+import time
+from collections.abc import AsyncIterator, Callable
 from datetime import timedelta
-from typing import Any
+from typing import Any, cast
 
 import psycopg
 import pytest
 
-from progressor import Client, HandlerFailed, Process, ProcessBroken, Reject
-from progressor.storage.postgres.pipeline import Hints, Session
-from progressor.storage.statements import Results, Transaction
-from tests.engine.test_fusing import Served
+from progressor import Client, HandlerFailed, Process, ProcessBroken, ProcessNotFound, Reject
+from progressor.storage.postgres import session_setup
+from progressor.storage.postgres.pipeline import Session
+from progressor.worker import started_step
+from tests.engine.test_fusing import Commits, Served
 from tests.support import NS, check_invariants, eventually
 
 pytestmark = pytest.mark.filterwarnings("error")
-
-
-class ClaimCommits:
-    """Stands before the commits of claims that save steps, and behind them."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.refused = self.lost = self.made = 0
-        self.reached, self.gate = asyncio.Event(), asyncio.Event()
-        self.gate.set()
-        commit = Session.commit
-
-        async def gated(session: Session, statements: Transaction, hints: Hints | None = None) -> Results:
-            if not any(each.startswith("save_result") for each in statements):
-                return await commit(session, statements, hints)
-            self.made += 1
-            self.reached.set()
-            await self.gate.wait()
-            if self.refused:
-                self.refused -= 1
-                raise psycopg.OperationalError("the connection was lost before COMMIT")
-            results = await commit(session, statements, hints)
-            if self.lost:
-                self.lost -= 1
-                raise psycopg.OperationalError("the connection was lost at COMMIT")
-            return results
-
-        monkeypatch.setattr(Session, "commit", gated)
 
 
 class Case:
@@ -63,8 +38,8 @@ class Case:
 
 
 @pytest.fixture
-def commits(monkeypatch: pytest.MonkeyPatch) -> ClaimCommits:
-    return ClaimCommits(monkeypatch)
+def commits(monkeypatch: pytest.MonkeyPatch) -> Commits:
+    return Commits(monkeypatch, "save_result")
 
 
 @pytest.fixture
@@ -72,14 +47,14 @@ async def case(dsn: str) -> AsyncIterator[Case]:
     served = Served(dsn)
     async with served.engine, Client(dsn) as client:
         for process_id in ("p1", "p2", "p3"):
-            await served.engine.client.start(NS, process_id)
+            await served.start(process_id)
         yield Case(served, client)
         served.gate.set()
         await served.all_slots_are_free()
     check_invariants(dsn)
 
 
-async def test_it_ends_with_its_claim(case: Case, commits: ClaimCommits) -> None:
+async def test_it_ends_with_its_claim(case: Case, commits: Commits) -> None:
     """One commit for each, whatever it is; nobody sees it running."""
     assert [await case.call() for _ in range(3)] == [1, 2, 3]
     assert commits.made == 3
@@ -90,7 +65,7 @@ async def test_it_ends_with_its_claim(case: Case, commits: ClaimCommits) -> None
     assert await case.call(process_id="p9") == 2
 
 
-async def test_one_that_waits_goes_on(case: Case, commits: ClaimCommits) -> None:
+async def test_one_that_waits_goes_on(case: Case, commits: Commits) -> None:
     """It is committed as running, beside others that end; it runs once."""
     waiting = asyncio.create_task(case.call("wait"))
     await eventually(lambda: case.served.begun == ["p1"], "it has begun")
@@ -125,7 +100,7 @@ async def test_each_kind_of_end(case: Case) -> None:
         await case.call(process_id="p3")
 
 
-async def test_the_next_call_follows_in_its_slot(case: Case, commits: ClaimCommits) -> None:
+async def test_the_next_call_follows_in_its_slot(case: Case, commits: Commits) -> None:
     """Calls that wait on one process run in their order, each once."""
     waiting = asyncio.create_task(case.call("wait"))
     await eventually(lambda: case.served.begun == ["p1"], "it has begun")
@@ -137,7 +112,7 @@ async def test_the_next_call_follows_in_its_slot(case: Case, commits: ClaimCommi
 
 
 @pytest.mark.parametrize("name", ["add", "wait"])
-async def test_a_transaction_that_failed(case: Case, commits: ClaimCommits, name: str) -> None:
+async def test_a_transaction_that_failed(case: Case, commits: Commits, name: str) -> None:
     """Nothing was committed: the task is claimed anew, and its handler is not run again."""
     commits.refused = 1
     beside = asyncio.create_task(case.call(process_id="p2"))
@@ -149,7 +124,7 @@ async def test_a_transaction_that_failed(case: Case, commits: ClaimCommits, name
 
 
 @pytest.mark.parametrize("name", ["add", "wait"])
-async def test_a_lost_answer(case: Case, commits: ClaimCommits, name: str) -> None:
+async def test_a_lost_answer(case: Case, commits: Commits, name: str) -> None:
     """It was committed: the caller gets its answer, and the handler is not run again."""
     commits.lost = 1
     beside = asyncio.create_task(case.call(process_id="p2"))
@@ -160,7 +135,7 @@ async def test_a_lost_answer(case: Case, commits: ClaimCommits, name: str) -> No
     assert await case.of_trace() == [("finished", 0)]
 
 
-async def test_a_lost_answer_before_a_continuation(case: Case, commits: ClaimCommits) -> None:
+async def test_a_lost_answer_before_a_continuation(case: Case, commits: Commits) -> None:
     """What follows the step, which is in the hands of this worker, is run."""
     case.served.act = lambda process: process.set_timer(after=timedelta(0)) if not fired.is_set() else None
     fired = asyncio.Event()
@@ -176,7 +151,7 @@ async def test_a_lost_answer_before_a_continuation(case: Case, commits: ClaimCom
 
 
 async def test_a_process_that_changed_meanwhile(
-    case: Case, commits: ClaimCommits, dsn: str, caplog: pytest.LogCaptureFixture
+    case: Case, commits: Commits, dsn: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     """What the handler decided was for another state: it runs again."""
     commits.refused = 1
@@ -220,12 +195,12 @@ async def test_a_large_value_beside_small_ones(case: Case, dsn: str) -> None:
     assert await asyncio.gather(*asked) == [1, 1, 1]
 
 
-async def test_a_stop_amid_the_transaction(dsn: str, commits: ClaimCommits) -> None:
+async def test_a_stop_amid_the_transaction(dsn: str, commits: Commits) -> None:
     """A worker that gives up leaves the task to others, who have it at once."""
     served = Served(dsn, stop_grace=timedelta(milliseconds=1))
     async with Client(dsn) as client:
         async with served.engine:
-            await served.engine.client.start(NS, "p1")
+            await served.start("p1")
             commits.gate.clear()
             commits.reached.clear()
             asked = asyncio.create_task(client.call(NS, "p1", "add", timeout=30))
@@ -239,11 +214,44 @@ async def test_a_stop_amid_the_transaction(dsn: str, commits: ClaimCommits) -> N
     check_invariants(dsn)
 
 
-async def test_what_waits_is_claimed_the_ordinary_way(dsn: str, commits: ClaimCommits) -> None:
+async def test_a_handler_that_holds_the_loop_until_the_transaction_is_lost(
+    dsn: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It runs once all the same, and so do the others of the claim; it is never fused again."""
+    monkeypatch.setitem(cast("dict[str, Any]", session_setup.BOUNDED_SESSION), "idle_timeout", "100ms")
+    monkeypatch.setattr(started_step, "LOSES_TRANSACTIONS", 0.1)
+    served = Served(dsn)
+    async with served.engine, Client(dsn) as client:
+        for process_id in ("p1", "p2"):
+            await served.start(process_id)
+        served.act = lambda process: time.sleep(0.5) if process.process_id == "p1" else None
+        asked = [client.call(NS, each, "add") for each in ("p1", "p2")]
+        assert await asyncio.gather(*asked) == [1, 1]
+        assert sorted(served.begun) == ["p1", "p2"]
+        assert "it is no longer fused" in caplog.text
+        await served.all_slots_are_free()
+    check_invariants(dsn)
+
+
+async def test_a_removal_and_a_message(case: Case) -> None:
+    """Neither ends alone: each is saved by itself, with all that it does."""
+    acts: dict[str, Callable[[Process[Any]], None]] = {
+        "p1": lambda process: process.remove(),
+        "p2": lambda process: process.send(NS, "p3", "add"),
+    }
+    case.served.act = lambda process: acts.get(process.process_id, lambda _: None)(process)
+    asked = [case.call(process_id=each) for each in ("p1", "p2")]
+    assert await asyncio.gather(*asked) == [1, 1]
+    with pytest.raises(ProcessNotFound):
+        await case.client.get(NS, "p1")
+    await eventually(lambda: case.served.begun.count("p3") == 1, "the message is delivered")
+
+
+async def test_what_waits_is_claimed_the_ordinary_way(dsn: str, commits: Commits) -> None:
     """A function that was seen to wait is not tried so, until most of a claim are others again."""
     served = Served(dsn, fuse="learned")
     async with served.engine, Client(dsn) as client:
-        await served.engine.client.start(NS, "p1")
+        await served.start("p1")
         for count in range(1, 4):
             served.gate.clear()
             asked = asyncio.create_task(client.call(NS, "p1", "wait"))

@@ -39,18 +39,21 @@ pytestmark = pytest.mark.filterwarnings("error")
 
 
 class Commits:
-    """Stands before the commits of flights, and behind them."""
+    """Stands before the commits that save steps by one of these statements, and behind them.
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    `made` counts them.
+    """
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, saving: str = "fused") -> None:
         self.reached, self.gate = asyncio.Event(), asyncio.Event()
         self.gate.set()
-        self.refused = self.lost = 0
+        self.refused = self.lost = self.made = 0
         commit = Session.commit
 
         async def gated(session: Session, statements: Transaction, hints: Hints | None = None) -> Results:
-            if not any(each.startswith("fused") for each in statements):
-                # A claim's.
+            if not any(each.startswith(saving) for each in statements):
                 return await commit(session, statements, hints)
+            self.made += 1
             self.reached.set()
             await self.gate.wait()
             if self.refused:
@@ -111,6 +114,11 @@ class Served:
     async def call(self, name: str, process_id: str = "p1", **options: Any) -> Any:
         return await self.engine.client.call(NS, process_id, name, **options)
 
+    async def start(self, process_id: str) -> None:
+        """Start a process once nothing is being claimed: a claim takes slots, which a flight needs."""
+        await eventually(lambda: self.pool.is_idle, "its slots are free")
+        await self.engine.client.start(NS, process_id)
+
     async def all_slots_are_free(self) -> None:
         await eventually(lambda: self.pool.free == self.pool.size, "all slots are free")
         assert self.pool._budget.used == 0
@@ -125,7 +133,7 @@ def commits(monkeypatch: pytest.MonkeyPatch) -> Commits:
 async def served(dsn: str) -> AsyncIterator[Served]:
     served = Served(dsn)
     async with served.engine:
-        await served.engine.client.start(NS, "p1")
+        await served.start("p1")
         yield served
         served.gate.set()
         await served.all_slots_are_free()
@@ -162,7 +170,7 @@ async def test_a_transaction_that_failed(served: Served, commits: Commits) -> No
 async def test_a_start_whose_transaction_failed(served: Served, commits: Commits) -> None:
     """The process that is made in its place is as new."""
     commits.refused = 1
-    await served.engine.client.start(NS, "p2")
+    await served.start("p2")
     assert (await served.engine.client.get(NS, "p2")).state == {"calls": 0}
 
 
@@ -218,7 +226,7 @@ async def test_a_handler_that_holds_the_loop_until_its_transaction_is_lost(
     served = Served(dsn)
     served.act = lambda _: time.sleep(0.5)
     async with served.engine:
-        await served.engine.client.start(NS, "p1")
+        await served.start("p1")
         barred, fused = published.FUSED_BARRED.labels(NS)._value, published.FUSED.labels(NS, "call")._value
         before = barred.get(), fused.get()
         assert await served.call("add") == 1
@@ -240,7 +248,7 @@ async def test_a_handler_that_holds_the_loop_until_its_transaction_is_lost(
 async def test_a_handler_that_does_not_end(served: Served, commits: Commits) -> None:
     """Cancelled, it goes on: its own process waits for it, and nobody else does."""
     for process_id in ("p2", "p3"):
-        await served.engine.client.start(NS, process_id)
+        await served.start(process_id)
     served.let_go.clear()
     commits.refused = 1
     waits, adds = (asyncio.create_task(served.call(*each)) for each in (("wait", "p2"), ("add", "p3")))
@@ -260,8 +268,8 @@ async def test_a_stop_amid_a_flight(dsn: str, commits: Commits) -> None:
     """It waits for the commit, and for what goes on after it."""
     served = Served(dsn)
     async with served.engine:
-        await served.engine.client.start(NS, "p1")
-        await served.engine.client.start(NS, "p2")
+        await served.start("p1")
+        await served.start("p2")
         commits.reached.clear()
         commits.gate.clear()
         asked = [asyncio.create_task(served.call(*each)) for each in (("add", "p1"), ("wait", "p2"))]
@@ -279,7 +287,7 @@ async def test_a_stop_that_gives_a_flight_up(dsn: str, tables: Tables, commits: 
     """Nothing of it is committed, its handler is cancelled, and its callers are told."""
     served = Served(dsn, stop_grace=timedelta(seconds=0.1))
     async with served.engine:
-        await served.engine.client.start(NS, "p1")
+        await served.start("p1")
         commits.reached.clear()
         commits.gate.clear()
         asked = asyncio.create_task(served.call("wait"))
@@ -326,7 +334,7 @@ async def test_a_handler_that_runs_out_of_time(dsn: str) -> None:
     """Its time runs from when it began, before its task was committed."""
     served = Served(dsn, step_timeout=timedelta(seconds=0.2))
     async with served.engine:
-        await served.engine.client.start(NS, "p1")
+        await served.start("p1")
         with pytest.raises(HandlerFailed, match="StepTimeout"):
             await served.call("wait")
         await served.all_slots_are_free()
@@ -343,7 +351,7 @@ async def test_what_computes_long_is_prepared(dsn: str) -> None:
         fused = published.FUSED.labels(NS, "call")._value
         profile = served.engine.namespaces[0].profile_of(TaskType.CALL, "add")
         assert profile is not None
-        await served.engine.client.start(NS, "p1")
+        await served.start("p1")
         for seconds, more in ((0.0, 0), (0.0, 1), (MOST_COMPUTED * 2, 0)):
             profile.seconds, before = seconds, fused.get()
             await served.call("add")

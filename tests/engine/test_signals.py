@@ -91,7 +91,7 @@ def task(task_id: int, reply_to: int | None = None) -> Task:
 async def test_hints_behind_a_transaction(pair: tuple[Heard, Heard], storage: Storage) -> None:
     """They are heard as others are; those that are lost there leave in a message of their own."""
     one, two = pair
-    wakes = one.signals.wakes_behind({NS: TWO})
+    wakes = one.signals.wakes_behind({NS: TWO}, "calls")
     assert one.signals.replies_behind([task(1), task(2, reply_to=ONE)]) is None
     replies = one.signals.replies_behind([task(3, reply_to=TWO), task(4)])
     assert replies is not None

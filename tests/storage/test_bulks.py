@@ -456,11 +456,11 @@ class Paused(SessionPool):
         async with super().acquire() as session:
             send = session._send
 
-            async def stopping(statements: Any) -> Any:
+            async def stopping(statements: Any, hints: Any = None) -> Any:
                 if self._before in statements and not self.there.is_set():
                     self.there.set()
                     await self.go_on.wait()
-                return await send(statements)
+                return await send(statements, hints)
 
             session._send = stopping  # type: ignore[method-assign] # for this test
             yield session

@@ -59,8 +59,8 @@ class DesertedConnections(SessionPool):
         self._session = session = await self._open()
         transact = session.transact
 
-        async def deserted(statements: Any) -> Any:
-            self.first = asyncio.create_task(transact(statements))
+        async def deserted(statements: Any, hints: Any = None) -> Any:
+            self.first = asyncio.create_task(transact(statements, hints))
             await self.waiting(1)
             raise psycopg.OperationalError("the connection was lost")
 

@@ -24,6 +24,7 @@ from progressor.storage import (
     Duplicate,
     Finished,
     Fused,
+    Hints,
     Kind,
     NotPrepared,
     Postpone,
@@ -70,8 +71,8 @@ class Flights:
 
     async def _carry(self, requests: Sequence[Request], slots: Sequence[Pool | None]) -> Sequence[Prepared]:
         # Those that find no slot here wait for another worker.
-        waiting = {each.namespace for each, slot in zip(requests, slots, strict=True) if slot is None}
-        hints, woken = self._node.wakes_behind([name for name in waiting if not self._claims(name)])
+        left = [request for request, slot in zip(requests, slots, strict=True) if slot is None]
+        hints, woken = self._wakes_behind(left, "calls")
         try:
             outcomes = await self._prepare(
                 [
@@ -93,6 +94,13 @@ class Flights:
             if isinstance(outcome, Postpone):
                 self._wake(request.namespace, "calls", woken)
         return outcomes
+
+    def _wakes_behind(
+        self, requests: Sequence[Request], kind: Kind
+    ) -> tuple[Hints | None, Collection[str]]:
+        """Return the hints for namespaces whose calls and timers no pool here takes, and whom they wake."""
+        names = {request.namespace for request in requests}
+        return self._node.wakes_behind([name for name in names if not self._claims(name)], kind)
 
     def _claims(self, namespace: str) -> bool:
         """Return whether a pool of this OS process takes what waits."""
@@ -125,11 +133,12 @@ class SimpleRepairs(Flights):
 
     async def fly(self, requests: Sequence[Request]) -> Sequence[Prepared]:
         """Repair processes."""
-        outcomes = await self._prepare(requests)
+        # A repaired process has its timer back, which may be due.
+        hints, woken = self._wakes_behind(requests, "timers")
+        outcomes = await self._prepare(requests, hints=hints)
         for request, outcome in zip(requests, outcomes, strict=True):
             if isinstance(outcome, Duplicate):
-                # A repaired process has its timer back, which may be due.
-                self._wake(request.namespace, "timers")
+                self._wake(request.namespace, "timers", woken)
         return outcomes
 
     fly_again = fly
