@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from datetime import timedelta
 
 import pytest
 
@@ -95,8 +96,20 @@ def test_a_url_is_checked(url: str) -> None:
 
 
 async def test_a_closed_client_says_so() -> None:
-    """As Client does."""
-    client = HttpClient("http://127.0.0.1:1")
+    """At once, whatever patience it has, as Client does."""
+    client = HttpClient("http://127.0.0.1:1", timeout=timedelta(hours=1))
     await client.close()
-    with pytest.raises(errors.StorageUnavailable, match="the client is closed"):
-        await client.get(NS, "o1")
+    async with asyncio.timeout(20):
+        with pytest.raises(errors.StorageUnavailable, match="the client is closed"):
+            await client.get(NS, "o1")
+
+
+async def test_a_close_ends_the_patience_of_a_request() -> None:
+    """It is not sent again."""
+    client = HttpClient("http://127.0.0.1:1", timeout=timedelta(hours=1))
+    asked = asyncio.create_task(client.get(NS, "o1"))
+    await asyncio.sleep(0)
+    await client.close()
+    async with asyncio.timeout(20):
+        with pytest.raises(errors.StorageUnavailable):
+            await asked

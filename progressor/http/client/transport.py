@@ -98,7 +98,7 @@ class RetryingTransport:
                     return answer
                 if not may_change:
                     raise why
-            if not await patience.pause():
+            if self._is_closed or not await patience.pause():
                 raise why from None
 
     async def exchange(
