@@ -68,16 +68,21 @@ def logging_as_before() -> Iterator[None]:
     """A command that runs in this process sets up logging for all of it; no other test hears of that."""
     root = logging.getLogger()
     handlers, level = root.handlers[:], root.level
-    levels = {
-        each: each.level for each in root.manager.loggerDict.values() if isinstance(each, logging.Logger)
-    }
+    levels = {logger: logger.level for logger in _loggers()}
     yield
     logging.captureWarnings(capture=False)
     root.handlers[:] = handlers
     root.setLevel(level)
-    for logger, before in levels.items():
+    for logger in _loggers():
+        # One that was made since has no level of its own.
+        before = levels.get(logger, logging.NOTSET)
         if logger.level != before:
             logger.setLevel(before)
+
+
+def _loggers() -> list[logging.Logger]:
+    known = logging.getLogger().manager.loggerDict.values()
+    return [each for each in known if isinstance(each, logging.Logger)]
 
 
 @pytest.fixture(scope="session")

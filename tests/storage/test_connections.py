@@ -17,7 +17,7 @@ import pytest
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from progressor.storage.operations import Storage
-from progressor.storage.postgres import pipeline as session, pool as connections
+from progressor.storage.postgres import pool as connections, watch
 from progressor.storage.postgres.pool import SessionPool
 from progressor.storage.postgres.session_setup import refuse_lent_sessions
 from progressor.storage.queries.reads import Reads
@@ -142,7 +142,7 @@ async def test_no_descriptor_is_left_for_a_session(dsn: str, monkeypatch: pytest
                 raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
             return os.dup(descriptor)
 
-    monkeypatch.setattr(session, "os", Descriptors)
+    monkeypatch.setattr(watch, "os", Descriptors)
     connections = SessionPool(dsn, limit=1)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
