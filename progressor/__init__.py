@@ -34,7 +34,7 @@ if TYPE_CHECKING:
         TraceEntry as TraceEntry,
     )
     from progressor.client.sync import SyncClient as SyncClient
-    from progressor.config import Rate as Rate, RetryPolicy as RetryPolicy
+    from progressor.config import Rate as Rate, Retention as Retention, RetryPolicy as RetryPolicy
     from progressor.deployment.database import development_database as development_database
     from progressor.engine import Engine as Engine
     from progressor.errors import (
@@ -42,6 +42,7 @@ if TYPE_CHECKING:
         CallCycle as CallCycle,
         Expired as Expired,
         HandlerFailed as HandlerFailed,
+        HistoryTruncated as HistoryTruncated,
         IdempotencyConflict as IdempotencyConflict,
         InvalidAnswer as InvalidAnswer,
         InvalidRequest as InvalidRequest,
@@ -88,9 +89,11 @@ if TYPE_CHECKING:
     from progressor.monitoring import (
         KnownGroup as KnownGroup,
         KnownNamespace as KnownNamespace,
+        KnownRetention as KnownRetention,
         KnownWorker as KnownWorker,
         Mailbox as Mailbox,
         NamespaceStatus as NamespaceStatus,
+        RetentionEstimate as RetentionEstimate,
         WaitingRequests as WaitingRequests,
     )
     from progressor.timers import SetTimer as SetTimer, UnsetTimer as UnsetTimer
@@ -109,14 +112,14 @@ else:
             "client.handle": "ProcessHandle",
             "client.results": "Health Page Published Receipt TraceEntry",
             "client.sync": "SyncClient",
-            "config": "Rate RetryPolicy",
+            "config": "Rate Retention RetryPolicy",
             "deployment.database": "development_database",
             "engine": "Engine",
             "errors": (
-                "BulkNotFound CallCycle Expired HandlerFailed IdempotencyConflict InvalidAnswer "
-                "InvalidRequest InvalidState LifespanFailed NamespaceInUse NamespaceNotFound NonRetryable "
-                "ProcessAlreadyExists ProcessBroken ProcessNotBroken ProcessNotFound ProgressorError "
-                "Reject Rejected RepairConflict ReplyTimeout RequestLost SchemaMismatch "
+                "BulkNotFound CallCycle Expired HandlerFailed HistoryTruncated IdempotencyConflict "
+                "InvalidAnswer InvalidRequest InvalidState LifespanFailed NamespaceInUse NamespaceNotFound "
+                "NonRetryable ProcessAlreadyExists ProcessBroken ProcessNotBroken ProcessNotFound "
+                "ProgressorError Reject Rejected RepairConflict ReplyTimeout RequestLost SchemaMismatch "
                 "StepTransactionError StorageUnavailable TaskCancelled TaskNotEnded TaskNotFound"
             ),
             "handlers.codec": "Codec",
@@ -128,7 +131,10 @@ else:
             "model": (
                 "Event HistoryRange Intent ProcessStatus Remove Task TaskStatus TaskType Timer TimerStatus"
             ),
-            "monitoring": "KnownGroup KnownNamespace KnownWorker Mailbox NamespaceStatus WaitingRequests",
+            "monitoring": (
+                "KnownGroup KnownNamespace KnownRetention KnownWorker Mailbox NamespaceStatus "
+                "RetentionEstimate WaitingRequests"
+            ),
             "timers": "SetTimer UnsetTimer",
         },
     )

@@ -99,6 +99,9 @@ class RetryPolicy(_Options):
 _SHORTEST = 10
 # The longest time in which what a burst may use comes back.
 _LONGEST = timedelta(days=3650)
+# The shortest time for which anything is kept: far longer than a caller waits, or tries again.
+_SHORTEST_KEPT = timedelta(hours=1)
+_MOST_KEPT = 1_000_000_000
 
 
 class Rate(_Options):
@@ -147,6 +150,61 @@ class Rates(NamedTuple):
 
 NO_RATES = Rates()
 
+
+class Retention(_Options):
+    """For how long a namespace keeps what has ended; None: for ever.
+
+    `tasks`: ended tasks, with their arguments and answers, an hour at least. `keys`: those with an
+    idempotency key, if longer than `tasks` (default: as long); a request that is repeated later is run
+    again. `events`: those younger than a time, or the newest so many of each process. What waits or runs is
+    kept, and so is the task that broke a process until it is repaired. InvalidRequest for a value out of
+    range.
+    """
+
+    tasks: timedelta | None = Field(default=None, ge=_SHORTEST_KEPT, le=_LONGEST)
+    keys: timedelta | None = Field(default=None, ge=_SHORTEST_KEPT, le=_LONGEST)
+    events: timedelta | int | None = None
+
+    @field_validator("events")
+    @classmethod
+    def _in_range(cls, events: timedelta | int | None) -> timedelta | int | None:
+        if isinstance(events, timedelta) and not _SHORTEST_KEPT <= events <= _LONGEST:
+            raise ValueError("a time must be from an hour to ten years")
+        if isinstance(events, int) and not 1 <= events <= _MOST_KEPT:
+            raise ValueError(f"a number must be from 1 to {_MOST_KEPT:,}")
+        return events
+
+    @model_validator(mode="after")
+    def _keys_are_of_tasks(self) -> Self:
+        if self.keys is not None and self.tasks is None:
+            raise ValueError("keys are kept with their tasks: give tasks too")
+        if self.keys is not None and self.tasks is not None and self.keys < self.tasks:
+            raise ValueError("keys are kept with their tasks: at least as long as these")
+        return self
+
+    @property
+    def is_for_ever(self) -> bool:
+        """True if nothing is ever deleted."""
+        return self.tasks is None and self.events is None
+
+
+FOR_EVER = Retention()
+
+
+def check_retention(value: Any) -> Retention | None:
+    """Return a retention or None; raise InvalidRequest for anything else."""
+    if not isinstance(value, Retention | None):
+        raise InvalidRequest("retention must be a Retention or None", field="retention")
+    return value
+
+
+def check_deleting(value: Any) -> Retention | None:
+    """Return a retention that deletes something, or None; raise InvalidRequest for anything else."""
+    if check_retention(value) == FOR_EVER:
+        raise InvalidRequest("this retention is for ever, and deletes nothing", field="retention")
+    return check_retention(value)
+
+
 OnZombie = Literal["policy", "retry", "error"]
 
 
@@ -163,6 +221,7 @@ class NamespaceOptions(_Options):
     group_limit: int | None = Field(default=None, ge=1, le=MOST_OF_A_GROUP)
     rate: Rate | None = None
     group_rate: Rate | None = None
+    retention: Retention | None = None
 
 
 class ConnectionOptions(_Options):
@@ -248,6 +307,8 @@ class EngineOptions(ConnectionOptions):
     """The interval at which zombies are collected."""
     zombie_grace: Positive = timedelta(seconds=10)
     """A running task is a zombie once it outlived its step_timeout by this much."""
+    retention_rate: float = Field(default=1000.0, gt=0, le=1_000_000)
+    """Tasks and events that retention deletes a second in each namespace, at most."""
     heartbeat_interval: Positive = Field(default=timedelta(seconds=3), validate_default=True)
     """How often a worker says that it lives, at least three times per lease_age."""
     stop_grace: Positive = timedelta(seconds=30)

@@ -30,6 +30,7 @@ from progressor.node.witness import Witness
 from progressor.schedules import ScheduleRuns, declare_all, schedules_of
 from progressor.services.bulk_runner import bulk_runner_on
 from progressor.services.outbox_sweeper import outbox_sweeper_on
+from progressor.services.retention_sweeper import retention_sweeper_on
 from progressor.services.scanner import scanner_on
 from progressor.services.service import PeriodicService
 from progressor.services.zombie_collector import zombie_collector_on
@@ -151,7 +152,11 @@ class Engine:
         if options.scanner:
             services.append(scanner_on(node, options, list(pools)))
         if options.zombie_collector:
-            services += (zombie_collector_on(node, options, witness), bulk_runner_on(node, options))
+            services += (
+                zombie_collector_on(node, options, witness),
+                bulk_runner_on(node, options),
+                retention_sweeper_on(node, options),
+            )
         return services
 
     def _foreign(self, node: Node, namespace: Namespace) -> ForeignFunctions:

@@ -9,7 +9,8 @@ ProgressorError
 ├── NamespaceNotFound       no worker ever registered this namespace
 ├── NamespaceInUse          it is served, or has processes: it cannot be retired
 ├── ProcessNotFound         no such process, or it was removed
-├── TaskNotFound            the process has no such task
+├── TaskNotFound            the process has no such task, or has no longer
+├── HistoryTruncated        events of that range are deleted
 ├── TaskNotEnded            the task waits or runs: it can be redone once it has ended
 ├── TaskCancelled           the task is a timer that was replaced, unset or fired before it ran
 ├── ProcessAlreadyExists    start or put of an id that is taken
@@ -36,34 +37,13 @@ from collections.abc import Sequence
 from typing import Any
 
 __all__ = [
-    "BulkNotFound",
-    "CallCycle",
-    "Expired",
-    "HandlerFailed",
-    "IdempotencyConflict",
-    "InvalidAnswer",
-    "InvalidRequest",
-    "InvalidState",
-    "LifespanFailed",
-    "NamespaceInUse",
-    "NamespaceNotFound",
-    "NonRetryable",
-    "ProcessAlreadyExists",
-    "ProcessBroken",
-    "ProcessNotBroken",
-    "ProcessNotFound",
-    "ProgressorError",
-    "Reject",
-    "Rejected",
-    "ReplyTimeout",
-    "RepairConflict",
-    "RequestLost",
-    "SchemaMismatch",
-    "StorageUnavailable",
-    "TaskCancelled",
-    "TaskNotEnded",
+    "BulkNotFound", "CallCycle", "Expired", "HandlerFailed", "HistoryTruncated", "IdempotencyConflict",
+    "InvalidAnswer", "InvalidRequest", "InvalidState", "LifespanFailed", "NamespaceInUse",
+    "NamespaceNotFound", "NonRetryable", "ProcessAlreadyExists", "ProcessBroken", "ProcessNotBroken",
+    "ProcessNotFound", "ProgressorError", "Reject", "Rejected", "ReplyTimeout", "RepairConflict",
+    "RequestLost", "SchemaMismatch", "StorageUnavailable", "TaskCancelled", "TaskNotEnded",
     "TaskNotFound",
-]
+]  # fmt: skip
 
 
 # Names; the text of an error suggests no more than these.
@@ -188,34 +168,46 @@ class ProcessNotFound(_AboutProcess):
     _says = "no process {process}"
 
 
-class TaskNotFound(_AboutProcess):
-    """The process has no task `task_id` in its present life."""
-
-    _says = "process {process} has no such task"
-
-    def __init__(self, namespace: str, process_id: str, *, task_id: int) -> None:
-        super().__init__(namespace, process_id, detail=f"task {task_id}")
+class _AboutTask(_AboutProcess):
+    def __init__(self, namespace: str, process_id: str, *, task_id: int, detail: str | None = None) -> None:
+        super().__init__(namespace, process_id, detail=detail or f"task {task_id}")
         self.task_id = task_id
 
 
-class TaskCancelled(_AboutProcess):
+class TaskNotFound(_AboutTask):
+    """The process has no task `task_id` in its present life.
+
+    `is_deleted`: it may have had one, which the retention of its namespace has deleted since.
+    """
+
+    _says = "process {process} has no such task"
+
+    def __init__(self, namespace: str, process_id: str, *, task_id: int, is_deleted: bool = False) -> None:
+        why = f"task {task_id} ended so long ago that the retention of its namespace deletes it"
+        super().__init__(namespace, process_id, task_id=task_id, detail=why if is_deleted else None)
+        self.is_deleted = is_deleted
+
+
+class TaskCancelled(_AboutTask):
     """The task is a timer that never ran: it was replaced, unset or fired, as `detail` states."""
 
     _says = "a timer of process {process} was cancelled"
 
-    def __init__(self, namespace: str, process_id: str, *, task_id: int, detail: str | None = None) -> None:
-        super().__init__(namespace, process_id, detail=detail)
-        self.task_id = task_id
 
-
-class TaskNotEnded(_AboutProcess):
+class TaskNotEnded(_AboutTask):
     """The task `task_id` waits or runs: only a request that has ended is run again."""
 
     _says = "a request of process {process} has not ended"
 
-    def __init__(self, namespace: str, process_id: str, *, task_id: int) -> None:
-        super().__init__(namespace, process_id, detail=f"task {task_id}")
-        self.task_id = task_id
+
+class HistoryTruncated(_AboutProcess):
+    """The range begins below `first_event_id`, the first event that the retention has left."""
+
+    _says = "events of process {process} are deleted"
+
+    def __init__(self, namespace: str, process_id: str, *, first_event_id: int) -> None:
+        super().__init__(namespace, process_id, detail=f"the first that is left is event {first_event_id}")
+        self.first_event_id = first_event_id
 
 
 class ProcessAlreadyExists(_AboutProcess):

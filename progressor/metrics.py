@@ -144,6 +144,10 @@ BULK_REPAIRS = Counter(
     "Processes that bulks passed by, repairs that they began, the outcomes of these, and redos",
     (_NAMESPACE, "outcome"),
 )
+SWEPT_KINDS = ("tasks", "events")
+SWEPT = Counter(
+    "progressor_retention_deleted", "Tasks and events that retention deleted", (_NAMESPACE, "kind")
+)
 BULKS_RUNNING = Gauge("progressor_bulks_running", "Bulks that have not ended", (_NAMESPACE,))
 BULK_STILL = Gauge(
     "progressor_bulk_still_ms",
@@ -212,6 +216,8 @@ def expect(namespace: str) -> None:
         ZOMBIES.labels(namespace, disposition.value)
     for outcome in BULK_OUTCOMES:
         BULK_REPAIRS.labels(namespace, outcome)
+    for kind in SWEPT_KINDS:
+        SWEPT.labels(namespace, kind)
     for outcome in ("delivered", "refused"):
         MESSAGES.labels(namespace, outcome)
 

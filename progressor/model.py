@@ -147,9 +147,7 @@ class HistoryRange:
         if self.limit is not None and not _is_count(self.limit):
             raise InvalidRequest(f"HistoryRange.limit must be from 0 to {LAST_ID}, or None", field="limit")
         if self.direction not in ("forward", "backward"):
-            raise InvalidRequest(
-                "HistoryRange.direction must be 'forward' or 'backward'", field="direction"
-            )
+            raise InvalidRequest("HistoryRange.direction must be forward or backward", field="direction")
 
 
 def _is_count(value: object) -> bool:
@@ -278,6 +276,8 @@ class Snapshot(NamedTuple):
     history: tuple[Event, ...] = ()
     birth: int | None = None
     group_no: int | None = None
+    first_event_id: int = 1
+    swept_until: int = 0
 
     @property
     def life(self) -> Life:

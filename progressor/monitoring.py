@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from progressor.config import Retention
+
 # Rows; counts stop one above it, and the status shows 1,000+.
 MOST_COUNTED = 1000
 
@@ -96,6 +98,57 @@ class KnownGroup:
     running: int
     waiting: int
     age: timedelta
+
+
+@dataclass(frozen=True, slots=True)
+class KnownRetention:
+    """The times for which a namespace keeps what has ended, and the last walk that deleted the rest.
+
+    None: for ever. Events are kept for `events_for`, or the newest `events_last` of each process. `is_set`:
+    an operator has set it, else its code says it. `tasks_deleted`, `events_deleted` and `passed_by`,
+    processes that a step held, are of the walk that runs, or of the last one. `next_at` is its next round.
+    """
+
+    namespace: str
+    is_set: bool
+    tasks: timedelta | None
+    keys: timedelta | None
+    events_for: timedelta | None
+    events_last: int | None
+    began_at: datetime | None
+    ended_at: datetime | None
+    tasks_deleted: int
+    events_deleted: int
+    passed_by: int
+    next_at: datetime | None
+
+    @property
+    def is_walking(self) -> bool:
+        """True while a walk has begun and not ended."""
+        return self.began_at is not None and self.ended_at is None
+
+    @property
+    def retention(self) -> Retention:
+        """The same times as code states them."""
+        events = self.events_last if self.events_for is None else self.events_for
+        return Retention(tasks=self.tasks, keys=self.keys, events=events)
+
+
+@dataclass(frozen=True, slots=True)
+class RetentionEstimate:
+    """An estimate of what a retention would delete now, from a sample of the tables' pages.
+
+    `is_exact`: the sample was all pages. Bytes are those of rows, without indexes.
+    """
+
+    namespace: str
+    tasks: int
+    old_tasks: int
+    old_task_bytes: int
+    events: int
+    old_events: int
+    old_event_bytes: int
+    is_exact: bool
 
 
 @dataclass(frozen=True, slots=True)

@@ -54,6 +54,7 @@ COMMANDS: Mapping[str, Mapping[str, str]] = {
         "doctor": "doctor:doctor",
         "check-states": "check_states:check_states",
         "bench": "bench:bench",
+        "retention": "retention:app",
         "token": "token:app",
     },
 }

@@ -52,7 +52,11 @@ def process_view(process: Process[Any], mailbox: Mailbox, events: Sequence[Event
     rows.add_row("created", clock(process.created_at))
     rows.add_row("metadata", _json(process.metadata))
     rows.add_row("state", _json(state_of(process)))
-    rows.add_row("events", f"{process.last_event_id}, {len(events)} shown")
+    deleted = process.first_event_id - 1
+    rows.add_row(
+        "events",
+        f"{process.last_event_id}, {len(events)} shown" + (f", {deleted} deleted" if deleted else ""),
+    )
     return Group(rows, _history(events)) if events else rows
 
 

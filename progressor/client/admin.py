@@ -11,10 +11,17 @@ from datetime import datetime, timedelta
 from progressor.client.dispatch.dispatcher import namespace_not_found
 from progressor.client.failure_groups import EVER, FailureGroup, grouped
 from progressor.client.results import Published
-from progressor.config import MOST_OF_A_GROUP
+from progressor.config import MOST_OF_A_GROUP, Retention, check_deleting, check_retention
 from progressor.errors import InvalidRequest, NamespaceInUse
 from progressor.inputs import check_count, check_moment, check_namespace, check_text
-from progressor.monitoring import KnownGroup, KnownNamespace, KnownWorker, NamespaceStatus
+from progressor.monitoring import (
+    KnownGroup,
+    KnownNamespace,
+    KnownRetention,
+    KnownWorker,
+    NamespaceStatus,
+    RetentionEstimate,
+)
 from progressor.node.node import Node
 from progressor.storage import KINDS
 
@@ -117,6 +124,51 @@ class AdminMethods:
             raise await namespace_not_found(self._node, namespace)
         for worker in await self._node.storage.live_workers(namespace, self._node.options.lease_age):
             self._node.wake_worker(worker.worker_id, namespace, "calls")
+
+    async def retention(self, namespace: str) -> KnownRetention:
+        """Return for how long a namespace keeps what has ended, and the last walk that deleted the rest.
+
+        Raise NamespaceNotFound if the namespace is not known.
+        """
+        check_namespace(namespace)
+        await self._node.connected()
+        found = await self._node.storage.retention(namespace)
+        if found is None:
+            raise await namespace_not_found(self._node, namespace)
+        return found
+
+    async def set_retention(self, namespace: str, retention: Retention | None) -> None:
+        """Keep what has ended for these times, whatever the code of the namespace says; None: as it says.
+
+        A walk begins at once; what it deletes is gone. Raise NamespaceNotFound if the namespace is not
+        known.
+        """
+        check_namespace(namespace)
+        check_retention(retention)
+        await self._node.connected()
+        if not await self._node.storage.set_retention(namespace, retention):
+            raise await namespace_not_found(self._node, namespace)
+
+    async def estimate_retention(
+        self, namespace: str, retention: Retention | None = None
+    ) -> RetentionEstimate:
+        """Return an estimate of what a retention would delete now; None: that of the namespace.
+
+        It reads some thousand pages of the tables. Raise NamespaceNotFound if the namespace is not known.
+        """
+        given, known = check_deleting(retention), await self.retention(namespace)
+        wanted = known.retention if given is None else given
+        return await self._node.storage.estimate_retention(namespace, wanted)
+
+    async def begin_retention(self, namespace: str) -> None:
+        """Have a walk begin now that deletes what the namespace keeps no longer; services make it.
+
+        Raise NamespaceNotFound if the namespace is not known.
+        """
+        check_namespace(namespace)
+        await self._node.connected()
+        if not await self._node.storage.begin_sweep(namespace):
+            raise await namespace_not_found(self._node, namespace)
 
     async def status(self, namespace: str | None = None) -> list[NamespaceStatus]:
         """Return what waits, runs and is broken in each namespace, or in this one, and who serves it.

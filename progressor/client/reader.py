@@ -12,7 +12,7 @@ from datetime import datetime
 from typing import Any, NamedTuple, get_args
 
 from progressor.client.dispatch.dispatcher import Dispatcher, not_answered
-from progressor.errors import InvalidRequest, ProcessNotFound
+from progressor.errors import HistoryTruncated, InvalidRequest, ProcessNotFound
 from progressor.handlers.codec import RAW, Wire, json_object
 from progressor.handlers.namespace import Namespace
 from progressor.handlers.process import Process
@@ -85,8 +85,11 @@ class Reader:
     async def events(
         self, snapshot: Snapshot, wanted: HistoryRange, *, room: int | None = None
     ) -> tuple[Event, ...]:
-        """Return a range of the history that a process had when it was read."""
-        reads, last = await self._node.reads(), snapshot.last_event_id
+        """Return a range of the history that a process had when it was read; raise HistoryTruncated."""
+        reads, first, last = await self._node.reads(), snapshot.first_event_id, snapshot.last_event_id
+        begin = wanted.offset + (1 if wanted.direction == "forward" else -1)
+        if wanted.offset and begin < first > 1:
+            raise HistoryTruncated(snapshot.namespace, snapshot.process_id, first_event_id=first)
         if room is None:
             return await reads.history(snapshot.life, wanted, last=last)
         return await reads.events(snapshot.life, wanted, last=last, room=room)

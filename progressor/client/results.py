@@ -193,6 +193,8 @@ def not_there(process_id: str, task: TaskRef, gone: Gone | None) -> ProgressorEr
         return ProcessNotFound(
             task.namespace, process_id, detail="it was removed before this request was answered"
         )
+    if gone is Gone.SWEPT:
+        return TaskNotFound(task.namespace, process_id, task_id=task.task_id, is_deleted=True)
     return RequestLost(
         task.namespace,
         process_id,

@@ -199,6 +199,10 @@ class SyncClient:
     workers = _blocking(Client.workers)
     groups = _blocking(Client.groups)
     set_group_limit = _blocking(Client.set_group_limit)
+    retention = _blocking(Client.retention)
+    set_retention = _blocking(Client.set_retention)
+    estimate_retention = _blocking(Client.estimate_retention)
+    begin_retention = _blocking(Client.begin_retention)
     status = _blocking(Client.status)
     errors = _blocking(Client.errors)
 

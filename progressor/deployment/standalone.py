@@ -5,7 +5,7 @@ Rule: it reads the namespaces from the database, and serves all of them.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
@@ -17,6 +17,7 @@ from progressor.node.node import Node
 from progressor.node.witness import Witness
 from progressor.services.bulk_runner import bulk_runner_on
 from progressor.services.outbox_sweeper import outbox_sweeper_on
+from progressor.services.retention_sweeper import retention_sweeper_on
 from progressor.services.scanner import scanner_on
 from progressor.services.service import PeriodicService
 from progressor.services.zombie_collector import zombie_collector_on
@@ -27,11 +28,11 @@ log = Logger("progressor.standalone")
 
 
 class Apart(NamedTuple):
-    """A service, with its heartbeat and a second service beside it, if it has them."""
+    """A service, with its heartbeat if it has one, and the services beside it."""
 
     service: PeriodicService
     heartbeat: Heartbeat | None = None
-    beside: PeriodicService | None = None
+    beside: Sequence[PeriodicService] = ()
 
 
 Build = Callable[[Node, EngineOptions], Apart]
@@ -39,17 +40,23 @@ Build = Callable[[Node, EngineOptions], Apart]
 
 def scanner_apart(node: Node, options: EngineOptions) -> Apart:
     """Return a scanner of all namespaces, with a sweeper of the outbox beside it."""
-    return Apart(scanner_on(node, options), beside=outbox_sweeper_on(node, options))
+    return Apart(scanner_on(node, options), beside=[outbox_sweeper_on(node, options)])
 
 
 def zombie_collector_apart(node: Node, options: EngineOptions) -> Apart:
     """Return a zombie collector, with a heartbeat by which it sees that writes get through.
 
-    A bulk runner runs beside it.
+    A bulk runner and a retention sweeper run beside it.
     """
     witness = Witness(node.node_id, lease_age=options.lease_age)
     own = heartbeat_on(node, options, witness, namespaces={}, free_slots=dict, performed=dict)
-    return Apart(zombie_collector_on(node, options, witness), own, bulk_runner_on(node, options))
+    beside = [bulk_runner_on(node, options), retention_sweeper_on(node, options)]
+    return Apart(zombie_collector_on(node, options, witness), own, beside)
+
+
+def retention_sweeper_apart(node: Node, options: EngineOptions) -> Apart:
+    """Return a retention sweeper alone."""
+    return Apart(retention_sweeper_on(node, options))
 
 
 class _ServiceParts(NamedTuple):
@@ -106,9 +113,8 @@ class Standalone:
         except BaseException:
             await node.stop()
             raise
-        service.start()
-        if beside is not None:
-            beside.start()
+        for each in (service, *beside):
+            each.start()
         log.info("service started", extra=facts)
         return self
 
@@ -119,9 +125,8 @@ class Standalone:
         trace: TracebackType | None,
     ) -> None:
         node, _, (service, heartbeat, beside) = self._parts
-        await service.stop()
-        if beside is not None:
-            await beside.stop()
+        for each in (service, *beside):
+            await each.stop()
         if heartbeat is not None:
             await heartbeat.stop(leave=True)
         await node.stop()

@@ -156,8 +156,18 @@ class Process(Generic[StateT]):
         return {timer.name: timer for timer in self.snapshot.timers}
 
     @property
+    def first_event_id(self) -> int:
+        """The first event that the retention has left, in a client; 1 if it has deleted none.
+
+        InvalidRequest in a handler, which sees it by the first event that it loads.
+        """
+        if self._task is not None:
+            raise InvalidRequest("first_event_id is for clients: see history[0].event_id", field="history")
+        return self.snapshot.first_event_id
+
+    @property
     def last_event_id(self) -> int:
-        """The number of its events, loaded or not."""
+        """The number of its events, loaded or not, deleted or not."""
         return self.snapshot.last_event_id
 
     @property

@@ -19,6 +19,7 @@ from progressor.config import NO_RATES, Rates
 from progressor.model import Life
 from progressor.storage.admin.bulks import Bulks
 from progressor.storage.admin.namespaces import Oversight
+from progressor.storage.admin.retention import Retentions
 from progressor.storage.admin.tokens import TokenStatements
 from progressor.storage.params import (
     import_columns,
@@ -76,7 +77,7 @@ from progressor.storage.values import (
 _MOST_ROWS, _MOST_BYTES = 10_000, 64 * 1024 * 1024  # Deleted in a few seconds, per transaction.
 
 
-class Storage(Bulks, Oversight, TokenStatements, HeldTasks):
+class Storage(Bulks, Oversight, Retentions, TokenStatements, HeldTasks):
     """The operations on processes.
 
     An operation that puts tasks into a worker's hands, or takes them out, is repeated for as long as it

@@ -68,6 +68,8 @@ def snapshot_of(namespace: str, process_id: str, row: Row, timers: tuple[Timer, 
         timers=timers,
         birth=row["birth"],
         group_no=row.get("group_no"),
+        first_event_id=row.get("first_event_id") or 1,
+        swept_until=row.get("swept_until") or 0,
     )
 
 

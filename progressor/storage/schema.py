@@ -30,7 +30,8 @@ from sqlalchemy import (
 )
 from sqlalchemy.dialects.postgresql import ARRAY, JSONB
 
-import progressor.storage.limit_tables  # noqa: F401 - its tables are of the same metadata
+import progressor.storage.limit_tables
+import progressor.storage.retention_tables  # noqa: F401 - tables of the same metadata, as those before
 from progressor.storage.columns import (
     EMPTY as _EMPTY,
     HOT as _HOT,
@@ -104,6 +105,10 @@ processes = Table(
     Column("birth", BigInteger),
     _timestamp("rests_until", nullable=True),
     Column("group_no", Integer),
+    # NULL until a retention deletes any: the first event that is left, and up to which number tasks may be
+    # gone.
+    Column("first_event_id", BigInteger),
+    Column("swept_until", BigInteger),
     PrimaryKeyConstraint("process_no"),
     UniqueConstraint("namespace_no", "process_id", name="processes_name"),
     CheckConstraint("length(process_id) BETWEEN 1 AND 256", name="process_id"),
@@ -280,6 +285,7 @@ events = Table(
     Column("payload", LargeBinary, nullable=False),
     PrimaryKeyConstraint("process_no", "event_id"),
     CheckConstraint("event_id >= 1", name="event_id"),
+    postgresql_with=_LARGE,
 )
 
 tokens = Table(

@@ -193,6 +193,8 @@ class Gone(StrEnum):
     """Its process lives: a fail-over or a restore lost the task."""
     UNKNOWN = "unknown"
     """Nothing is known of its process: that was lost too, or removed more than a day ago."""
+    SWEPT = "swept"
+    """It ended so long ago that the retention of its namespace deletes it."""
 
 
 class TaskOutcome(NamedTuple):

@@ -133,3 +133,29 @@ def test_groups(ask: Ask) -> None:
     assert ask("groups", NS).out.split()[-4:] == ["acme", "none", "0", "0"]
     assert ask("set-group-limit", NS, "acme", "-1").status == 2
     assert ask("groups", "nobody.knows").status == 1
+
+
+def test_retention(ask: Ask, order: str) -> None:
+    """Times are estimated, set, shown and taken back; a walk is made while one waits."""
+    ask("start", NS, order)
+    shown = ask("retention", "show", NS).out
+    assert "for ever" in shown
+    assert "the code of the namespace" in shown
+    few = ask("retention", "estimate", NS, "--tasks", "90d", "--events", "1000", "--json").json
+    assert few["tasks"] >= 1
+    assert (few["old_tasks"], few["old_events"]) == (0, 0)
+    assert "would be deleted" in ask("retention", "estimate", NS, "--tasks", "90d").out
+    assert ask("retention", "set", NS, "--tasks", "90d").status == 2, "nobody was asked"
+    done = ask(
+        "retention", "set", NS, "--tasks", "90d", "--keys", "26w", "--events", "1000", "--yes", "--json"
+    ).json
+    assert (done["is_set"], done["tasks"], done["events_last"]) == (True, 90 * 86_400, 1000)
+    assert done["keys"] == 26 * 7 * 86_400
+    ran = ask("retention", "run", NS)
+    assert ran.status == 0
+    assert "0 tasks, 0 events" in ran.out
+    assert "an operator" in ran.out
+    assert not ask("retention", "unset", NS, "--json").json["is_set"]
+    for wrong in (("--tasks", "soon"), ("--tasks", "1h", "--keys", "PT10M"), ("--events", "0")):
+        assert ask("retention", "set", NS, *wrong, "--yes").status == 2
+    assert ask("retention", "show", "nobody.knows").status == 1

@@ -27,13 +27,13 @@ from tests.docs.pages import marked, read
 PUBLIC = """
     App Lifespan Middleware CallNext StepView LifespanFailed
     Engine Namespace Handler Process Task TaskType TaskStatus ProcessStatus Event HistoryRange Intent
-    Cron RRule Monthly Each Rate
+    Cron RRule Monthly Each Rate Retention
     Timer TimerStatus SetTimer UnsetTimer Remove Message Reject NonRetryable RetryPolicy Codec
     Client SyncClient ProcessHandle TraceEntry Page Health Receipt Published KnownNamespace KnownWorker
-    KnownGroup NamespaceStatus WaitingRequests Mailbox FailureGroup
+    KnownGroup KnownRetention RetentionEstimate NamespaceStatus WaitingRequests Mailbox FailureGroup
     Bulk BulkStatus BulkPreview BrokenGroup BulkNotFound
     ProgressorError InvalidRequest IdempotencyConflict NamespaceNotFound NamespaceInUse ProcessNotFound
-    TaskCancelled TaskNotEnded TaskNotFound
+    TaskCancelled TaskNotEnded TaskNotFound HistoryTruncated
     ProcessAlreadyExists ProcessBroken ProcessNotBroken RepairConflict Rejected HandlerFailed ReplyTimeout
     RequestLost
     StorageUnavailable SchemaMismatch StepTransactionError InvalidState InvalidAnswer CallCycle Expired

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
+from progressor.config import Retention
 from progressor.model import Decision, Event, ProcessStatus, TaskType
 from progressor.storage.operations import Storage
 from progressor.storage.postgres.transactions import Doubtful
@@ -136,6 +137,13 @@ async def busy(storage: Storage) -> Scene:
     await _started(storage, set_timer(_HOUR, events=events(1)))
     step = held(await _ask(storage, TaskType.CALL, 2))
     return Scene(step, postponed(await _ask(storage, TaskType.CALL, 3)))
+
+
+async def aged(storage: Storage) -> Scene:
+    """As busy, with a retention for which all that has ended is old."""
+    scene = await busy(storage)
+    await storage.set_retention(NS, Retention(tasks=_HOUR, events=1), now=T0)
+    return scene
 
 
 async def alone(storage: Storage) -> Scene:
@@ -542,7 +550,15 @@ async def _put(storage: Storage, scene: Scene, side: int) -> Any:
 
 
 _DUE = timedelta(0)
+
+
+async def _sweep(storage: Storage, scene: Scene, side: int) -> Any:
+    await storage.begin_sweep(NS, now=LATER)
+    return await storage.sweep(rate=1, now=LATER)
+
+
 OPS: dict[str, Op] = {
+    "sweep": Op(_sweep, skips=True, middle=1),
     "init": _asks(TaskType.INIT),
     "init_same_key": _asks(TaskType.INIT, key="same"),
     "init_again": _asks(TaskType.INIT, key="scene-1"),
@@ -634,6 +650,10 @@ MEETINGS: dict[str, tuple[Setting, str]] = {
             "init fused_init call call_same_key fused_call "
             f"repair simple_repair {_CLAIMS} put {_SAVES} {_ZOMBIES}"
         ),
+    ),
+    "aged": (
+        aged,
+        f"sweep call call_waiting fused_call {_CLAIMS} {_SAVES} {_ZOMBIES} remove",
     ),
     "timing": (
         timing,

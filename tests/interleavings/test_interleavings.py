@@ -19,6 +19,7 @@ from psycopg.conninfo import make_conninfo
 from psycopg.errors import UniqueViolation
 
 from progressor.bulks import BulkRound
+from progressor.storage.admin.retention import Swept
 from progressor.storage.operations import Storage
 from progressor.storage.postgres import retry
 from progressor.storage.postgres.pool import SessionPool
@@ -63,6 +64,9 @@ Rows = dict[str, list[tuple[Any, ...]]]
 _BULKS = {
     "bulk_repairs": "SELECT process_no, task_id FROM bulk_repairs",
     "bulks": "SELECT NULL, status, begun, repaired, refused, failed, removed FROM bulks",
+}
+_SWEPT = {
+    "swept": "SELECT process_no, first_event_id FROM processes WHERE first_event_id IS NOT NULL",
 }
 # Beyond what the sides are given: drawn by a round of a bulk.
 _LARGE = 2**32
@@ -168,7 +172,8 @@ class Arena:
         """All rows; numbers and ids are places among all of them: a sequence does not go back."""
         with self._connection.pipeline():
             cursors = {
-                name: self._connection.execute(text.encode()) for name, text in (ROWS | _BULKS).items()
+                name: self._connection.execute(text.encode())
+                for name, text in (ROWS | _BULKS | _SWEPT).items()
             }
             found = {name: cursor.fetchall() for name, cursor in cursors.items()}
         numbers = _places(row[0] for name in ("processes", "removed") for row in found[name])
@@ -211,6 +216,8 @@ def _outline(answer: Any) -> Any:
             return "zombie", task_type, disposition, len(cancelled)
         case BulkRound(_, new):
             return "round", new["begun"], new["repaired"], new["failed"], new["removed"]
+        case Swept(tasks=tasks, events=events):
+            return "swept", tasks, events
         case Removed(existed, cancelled):
             return "removed", existed, len(cancelled)
         case _:

@@ -38,6 +38,8 @@ TABLES = (
     "namespaces",
     "groups",
     "rates",
+    "retention",
+    "task_marks",
     "outbox",
 )
 ROWS = {

@@ -16,7 +16,7 @@ import psycopg
 import pytest
 from psycopg import pq
 
-from progressor.config import Rate, Rates
+from progressor.config import Rate, Rates, Retention
 from progressor.messages.message import Message
 from progressor.model import Decision, Event, ProcessStatus
 from progressor.storage.operations import Storage
@@ -93,6 +93,9 @@ OTHER_STATEMENTS = {
     # Locks whole tables, as every statement that writes to them does.
     "lock_saved_tables",
     "lock_processes",
+    # Of walks alone; estimates read a sample of the pages.
+    *("mark_tasks", "enrol_namespaces", "lock_sweep", "note_sweep", "next_sweep", "begin_sweep"),
+    *("retention", "set_retention", "sample_pages", "sample_tasks", "sample_events"),
     # Of groups alone.
     *("lock_groups", "make_groups", "set_group_limit"),
     # Of rates alone.
@@ -168,6 +171,12 @@ OTHERS = {
     ("drop_removed", "events"): "process_no =",
     ("drop_rows", "removed_processes"): "kept_until",
     ("drop_removed", "removed_processes"): "kept_until",
+    # A page of processes; of each what is old, up to a bound.
+    ("look_sweep", "processes"): "ROW(",
+    ("look_sweep", "tasks"): "process_no =",
+    ("look_sweep", "events"): "process_no =",
+    ("sweep_tasks", "tasks"): "process_no =",
+    ("sweep_events", "events"): "process_no =",
     # The first of a process, which is its init.
     ("settle_bulk", "tasks"): "process_no =",
     # The youngest tasks of a process, up to the first that ran; the next one behind a task.
@@ -431,6 +440,7 @@ async def tour(dsn: str) -> None:
     old = TaskKey(1, 1, 1, "key", b"hash")
     await storage.redo([request("p6", worker_id=None)._replace(redoes=old)])
     await bulks(storage)
+    await sweeps(storage)
     async with connections.acquire() as session:
         mine = {"process_no": 1, "worker_id": WORKER, "lease": 1, "now": T0}
         await session.transact({"claimed_keys": mine})
@@ -492,6 +502,13 @@ async def by_rates(storage: Storage) -> None:
     await storage.room_in_groups(NS, [1], rates=RATES, now=T0)
     await storage.search_groups(NS, 10, groups=[1], **mine)  # type: ignore[arg-type]
     await storage.rests(NS, now=T0)
+
+
+async def sweeps(storage: Storage) -> None:
+    """A round of a walk that deletes tasks and events."""
+    await storage.set_retention(NS, Retention(tasks=timedelta(hours=1), events=1), now=T0)
+    await storage.sweep(rate=1, now=T0 + timedelta(days=1))
+    await storage.set_retention(NS, None)
 
 
 async def bulks(storage: Storage) -> None:

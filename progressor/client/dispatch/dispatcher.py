@@ -265,9 +265,9 @@ class Dispatcher:
                 await self._node.connected()
                 row = await (await self._node.reads()).task(namespace, process_id, task_id)
                 if row is None or fingerprint not in (None, row.ref(namespace).key.fingerprint):
-                    await self.found(namespace, process_id)
-                    if fingerprint is None:
-                        raise TaskNotFound(namespace, process_id, task_id=task_id)
+                    is_deleted = task_id <= (await self.found(namespace, process_id)).swept_until
+                    if fingerprint is None or is_deleted:
+                        raise TaskNotFound(namespace, process_id, task_id=task_id, is_deleted=is_deleted)
                     # The task was lost, or it was one of an earlier life that was removed with its tasks.
                     raise RequestLost(
                         namespace,

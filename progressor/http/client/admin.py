@@ -10,7 +10,7 @@ from pydantic_core import to_json
 
 from progressor.bulks import Bulk, BulkPreview
 from progressor.client.failure_groups import EVER, FailureGroup
-from progressor.config import MOST_OF_A_GROUP
+from progressor.config import MOST_OF_A_GROUP, Retention, check_deleting, check_retention
 from progressor.http.client.exchange import Answer
 from progressor.http.client.requests import process_url
 from progressor.http.client.transport import RetryingTransport
@@ -19,7 +19,15 @@ from progressor.http.wire.members import members_for
 from progressor.http.wire.paths import segment_of
 from progressor.inputs import check_count, check_key, check_namespace, check_text, new_key
 from progressor.model import LAST_ID
-from progressor.monitoring import KnownGroup, KnownNamespace, KnownWorker, Mailbox, NamespaceStatus
+from progressor.monitoring import (
+    KnownGroup,
+    KnownNamespace,
+    KnownRetention,
+    KnownWorker,
+    Mailbox,
+    NamespaceStatus,
+    RetentionEstimate,
+)
 
 T = TypeVar("T")
 
@@ -32,6 +40,7 @@ _MAILBOX = TypeAdapter(Mailbox)
 _STATUSES = TypeAdapter(list[NamespaceStatus])
 _GROUPS = TypeAdapter(list[FailureGroup])
 _KNOWN_GROUPS = TypeAdapter(list[KnownGroup])
+_RETENTION, _ESTIMATE = TypeAdapter(KnownRetention), TypeAdapter(RetentionEstimate)
 
 
 class HttpOperating:
@@ -79,6 +88,31 @@ class HttpOperating:
         segment = segment_of(check_text("group", group))
         url = f"/v1/namespaces/{check_namespace(namespace)}/groups/{segment}/limit"
         await self._line.send("PUT", url, params=params)
+
+    async def retention(self, namespace: str) -> KnownRetention:
+        """Return for how long a namespace keeps what has ended, as Client.retention."""
+        answer = await self._line.send("GET", _retention_url(namespace))
+        return _RETENTION.validate_json(answer.content)
+
+    async def set_retention(self, namespace: str, retention: Retention | None) -> None:
+        """Keep what has ended for these times, as Client.set_retention; raise NamespaceNotFound."""
+        url = _retention_url(namespace)
+        if check_retention(retention) is None:
+            await self._line.send("DELETE", url)
+        else:
+            await self._line.send("PUT", url, params=_times(retention))
+
+    async def estimate_retention(
+        self, namespace: str, retention: Retention | None = None
+    ) -> RetentionEstimate:
+        """Return what a retention would delete now, as Client.estimate_retention."""
+        params = _times(check_deleting(retention))
+        answer = await self._line.send("GET", f"{_retention_url(namespace)}/estimate", params=params)
+        return _ESTIMATE.validate_json(answer.content)
+
+    async def begin_retention(self, namespace: str) -> None:
+        """Have a walk begin now, as Client.begin_retention; raise NamespaceNotFound."""
+        await self._line.send("POST", f"{_retention_url(namespace)}/run")
 
     async def status(self, namespace: str | None = None) -> list[NamespaceStatus]:
         """Return the status of the namespaces that the token may see, as Client.status.
@@ -169,3 +203,16 @@ def _checked(namespace: str | None) -> str | None:
 
 def _url(bulk_id: int) -> str:
     return f"/v1/bulk/{check_count('bulk_id', bulk_id, least=1, most=LAST_ID)}"
+
+
+def _retention_url(namespace: str) -> str:
+    return f"/v1/namespaces/{check_namespace(namespace)}/retention"
+
+
+def _times(retention: Retention | None) -> dict[str, str]:
+    """Return the parameters of these times: ISO 8601, or a number of events."""
+    if retention is None:
+        return {}
+    return {
+        name: str(value) for name, value in retention.model_dump(mode="json", exclude_none=True).items()
+    }

@@ -31,6 +31,7 @@ from progressor.http.server.routers import (
     openapi,
     processes,
     requests,
+    retention,
     timers,
 )
 from progressor.http.server.schema_cache import NamespaceSchemas
@@ -45,7 +46,7 @@ def make_app(client: Client, *, access: Access, options: HttpOptions | None = No
     """Return the API of the processes that this client reaches; it never closes the client."""
     options, waits = options or HttpOptions(), DrainableWaits()
     places = Places(options.max_requests, Memory(options.max_memory_bytes))
-    rooms = (requests, lifecycle, timers, processes, namespaces, bulks, openapi, health)
+    rooms = (requests, lifecycle, timers, processes, namespaces, retention, bulks, openapi, health)
     app = Starlette(
         routes=[operation for room in rooms for operation in room.routes],
         # The first one is the outermost: the other sees what it changes.

@@ -23,9 +23,11 @@ from progressor.model import Event, ProcessStatus, Timer
 from progressor.monitoring import (
     KnownGroup,
     KnownNamespace,
+    KnownRetention,
     KnownWorker,
     Mailbox,
     NamespaceStatus,
+    RetentionEstimate,
     Waiting,
     WaitingRequests,
 )
@@ -114,6 +116,7 @@ class ProcessBody(Body):
     timers: list[TimerBody] = Field(  # type: ignore[valid-type] # made of the noun
         description="All its timers, earliest first; the one without a name is `timer`, too."
     )
+    first_event_id: int = Field(default=1, description="The first that the retention has left.")
     last_event_id: int
     metadata: dict[str, Any]
     state: Any = Field(default=None, description="Present only if it is asked for.")
@@ -201,6 +204,8 @@ GroupsBody = listed(
     "GroupsBody",
     "Groups of a namespace, by name.",
 )
+KnownRetentionBody = body_of(KnownRetention, "KnownRetentionBody", next_at="is_walking")
+RetentionEstimateBody = body_of(RetentionEstimate, "RetentionEstimateBody")
 WaitingBody = body_of(Waiting, "WaitingBody")
 MailboxBody = body_of(Mailbox, "MailboxBody")
 WaitingRequestsBody = body_of(WaitingRequests, "WaitingRequestsBody")

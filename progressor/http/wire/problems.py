@@ -15,6 +15,7 @@ from progressor.errors import (
     CallCycle,
     Expired,
     HandlerFailed,
+    HistoryTruncated,
     IdempotencyConflict,
     InvalidRequest,
     InvalidState,
@@ -78,6 +79,9 @@ TABLE: Mapping[type[ProgressorError], Kind] = {
     ),
     ProcessNotFound: Kind("process-not-found", HTTPStatus.NOT_FOUND, "There is no such process"),
     TaskNotFound: Kind("task-not-found", HTTPStatus.NOT_FOUND, "The process has no such task"),
+    HistoryTruncated: Kind(
+        "history-truncated", HTTPStatus.GONE, "The retention has deleted events of this range"
+    ),
     TaskCancelled: Kind("task-cancelled", HTTPStatus.CONFLICT, "The timer was cancelled before it ran"),
     TaskNotEnded: Kind("task-not-ended", HTTPStatus.CONFLICT, "The task waits or runs"),
     BulkNotFound: Kind("bulk-not-found", HTTPStatus.NOT_FOUND, "There is no such bulk"),

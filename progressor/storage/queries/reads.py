@@ -1,6 +1,6 @@
 """Reads: of one process, its history and its trace, and searches. In SQLAlchemy Core.
 
-Rule: every read is a range of an index. Histories are gapless, so a limit is arithmetic, never counted.
+Rule: every read is a range of an index.
 """
 
 from __future__ import annotations
@@ -93,19 +93,17 @@ class Reads:
 
         With `room`, in bytes, return its first events that have room; one event alone may have more.
         """
-        most = last if wanted.limit is None else wanted.limit
         if wanted.direction == "forward":
-            first = wanted.offset + 1
-            until = min(last, wanted.offset + most)
-            order = ("event_id",)
+            first, until, order = wanted.offset + 1, last, "event_id"
         else:
-            until = min(last, wanted.offset - 1) if wanted.offset else last
-            first = max(1, until - most + 1)
-            order = ("-event_id",)
+            first, until, order = 1, min(last, wanted.offset - 1) if wanted.offset else last, "-event_id"
         if first > until:
             return ()
         found = _of(life.process_no).where(events.c.event_id.between(first, until), _is_there(life))
-        rows = await self._rows(_in_room(found, order, room))
+        if wanted.limit is not None:
+            # Those that are left: a retention may have deleted the first ones.
+            found = found.order_by(*in_order(events, (order,))).limit(wanted.limit)
+        rows = await self._rows(_in_room(found, (order,), room))
         return tuple(_event(row) for row in rows)
 
     async def history(self, life: Life, wanted: HistoryRange, *, last: int) -> tuple[Event, ...]:

@@ -51,7 +51,8 @@ PROCESS = tuple(
     processes.c[name]
     for name in (
         "process_no", "process_id", "status", "previous_status", "status_changed_at", "created_at",
-        "detail", "aux_state", "metadata", "corrupted_by", "last_event_id", "birth",
+        "detail", "aux_state", "metadata", "corrupted_by", "last_event_id", "birth", "first_event_id",
+        "swept_until",
     )
 )  # fmt: skip
 _WITHOUT_STATE = tuple(

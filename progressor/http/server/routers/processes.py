@@ -138,7 +138,7 @@ async def events(
     snapshot = await _with_history(request, snapshot._replace(aux_state=None), wanted)
     wire = await request.server.client.reader.wire_of(namespace)
     found = snapshot.history
-    last = snapshot.last_event_id if direction == "forward" else 1
+    last = snapshot.last_event_id if direction == "forward" else snapshot.first_event_id
     more = bool(found) and found[-1].event_id != last
     shown = (plain(wire.event(event)) for event in found)
     return bodies.Listed("events", shown, {"after": found[-1].event_id if more else None})

@@ -1,4 +1,5 @@
--- The events of a process are numbered from 1 to its last_event_id without a gap; there are no others.
+-- The events of a process are numbered without a gap from the first that its retention has left, or 1, to its
+-- last_event_id; there are no others.
 -- Reads: all processes, all events (their index, if it is vacuumed).
 SELECT
     coalesce(n.name, gone.namespace) AS namespace,
@@ -7,7 +8,9 @@ SELECT
     format(
         '%%s events from %%s to %%s, and %%s', coalesce(e.n, 0), e.low, e.high,
         CASE
-            WHEN p.process_no IS NOT NULL THEN format('last_event_id is %%s', p.last_event_id)
+            WHEN p.process_no IS NOT NULL THEN format(
+                'first_event_id is %%s and last_event_id %%s', coalesce(p.first_event_id, 1), p.last_event_id
+            )
             WHEN gone.process_no IS NOT NULL THEN 'the process is removed'
             ELSE format('there is no process %%s', e.process_no)
         END
@@ -25,6 +28,6 @@ WHERE
     AND CASE
         -- Events of a large process that was removed are deleted in pieces.
         WHEN p.process_no IS NULL THEN NOT coalesce(gone.has_events, FALSE)
-        ELSE (coalesce(e.n, 0), coalesce(e.high, 0), coalesce(e.low, 1))
-            <> (p.last_event_id, p.last_event_id, 1)
+        ELSE (coalesce(e.n, 0), coalesce(e.high, p.last_event_id), coalesce(e.low, p.first_event_id, 1))
+            <> (p.last_event_id - coalesce(p.first_event_id, 1) + 1, p.last_event_id, coalesce(p.first_event_id, 1))
     END

@@ -1,4 +1,4 @@
--- Every event was made by a task of its process that finished.
+-- Every event was made by a task of its process that finished, unless its retention has deleted the task.
 -- Reads: all events, all tasks.
 SELECT
     n.name AS namespace, p.process_id, e.task_id,
@@ -10,3 +10,4 @@ LEFT JOIN progressor.tasks AS t ON t.process_no = e.process_no AND t.task_id = e
 WHERE
     (%(namespace)s::text IS NULL OR n.name = %(namespace)s::text)
     AND t.status IS DISTINCT FROM 'finished'
+    AND (t.status IS NOT NULL OR coalesce(e.task_id > p.swept_until, TRUE))

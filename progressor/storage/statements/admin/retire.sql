@@ -1,6 +1,6 @@
 -- Forget a namespace that nobody serves and that has no process, behind `lock_processes`. A worker that
 -- registers it at the same time waits for this, or this waits for the worker: then the row is young again.
--- Its groups and its rate go with it.
+-- Its groups, its rate and its retention go with it.
 WITH retired AS (
     DELETE FROM progressor.namespaces AS n
     WHERE
@@ -28,6 +28,12 @@ freed AS (
     DELETE FROM progressor.rates AS f
     USING retired AS r
     WHERE f.namespace_no = r.namespace_no
+),
+
+swept AS (
+    DELETE FROM progressor.retention AS s
+    USING retired AS r
+    WHERE s.namespace_no = r.namespace_no
 )
 
 SELECT name FROM retired

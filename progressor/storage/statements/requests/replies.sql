@@ -8,6 +8,7 @@ FROM (
         CASE
             WHEN t.status IS NOT NULL THEN NULL
             WHEN life.is_removed THEN 'removed'
+            WHEN i.task_id <= life.swept_until THEN 'swept'
             WHEN NOT life.is_removed THEN 'lost'
             ELSE 'unknown'
         END AS gone,
@@ -18,11 +19,11 @@ FROM (
         %(idempotency_key)s::text[], %(request_hash)s::bytea[]
     ) WITH ORDINALITY AS i (process_no, task_id, birth, idempotency_key, request_hash, ord)
     LEFT JOIN LATERAL (
-        SELECT FALSE AS is_removed
+        SELECT FALSE AS is_removed, p.swept_until
         FROM progressor.processes AS p
         WHERE p.process_no = i.process_no AND p.birth IS NOT DISTINCT FROM i.birth
         UNION ALL
-        SELECT TRUE
+        SELECT TRUE, NULL
         FROM progressor.removed_processes AS r
         -- NULL if an older release removed it, without its birth.
         WHERE r.process_no = i.process_no AND coalesce(r.birth, i.birth) IS NOT DISTINCT FROM i.birth

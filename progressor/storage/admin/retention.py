@@ -1,0 +1,238 @@
+"""Retention: walks through the processes of a namespace that delete what has ended long enough ago.
+
+Rule: a round is one transaction. It holds the row of its walk, so no two walk through one namespace at
+once, and a dead runner loses it; what it deletes and how far it came commit together. It locks the
+processes of which it deletes anything and waits for none of them. What a process may have lost is noted in
+its row: the first event that is left, and the number up to which tasks may be gone.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import Any, NamedTuple
+
+from progressor.config import FOR_EVER, Retention
+from progressor.monitoring import KnownRetention, RetentionEstimate
+from progressor.storage.postgres.arrays import bigints
+from progressor.storage.postgres.pipeline import Session
+from progressor.storage.postgres.transactions import Transactions
+from progressor.storage.rows import record_of
+from progressor.storage.statements import Params, Row
+
+# One round: the processes it looks at, those it locks at most, and what it deletes of each table.
+_LOOKS, _HELD, _ROWS, _BYTES = 500, 100, 1000, 4 << 20
+# Pages of each table that an estimate reads.
+_SAMPLED = 2_000
+# The times from the begin of a walk to that of the next.
+_SELDOM, _OFTEN = timedelta(days=1), timedelta(minutes=10)
+_LONG_AGO = datetime.fromisoformat("0001-01-02T00:00:00+00:00")
+
+
+class Swept(NamedTuple):
+    """The rows that one round deleted; `is_over`: the walk has ended."""
+
+    namespace: str
+    tasks: int
+    events: int
+    is_over: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Walk:
+    """A walk as its row has it, locked."""
+
+    namespace_no: int
+    namespace: str
+    now: datetime
+    began_at: datetime | None
+    cursor_at: datetime | None
+    cursor_no: int
+    tasks_deleted: int
+    events_deleted: int
+
+
+class _Round(NamedTuple):
+    """The result of a round, and the walk behind it."""
+
+    walk: _Walk
+    tasks: int = 0
+    events: int = 0
+    passed_by: int = 0
+    is_over: bool = False
+
+
+class Retentions(Transactions):
+    """The operations of retention."""
+
+    async def retention(self, namespace: str) -> KnownRetention | None:
+        """Return for how long a namespace keeps what has ended; None if there is no such namespace."""
+        rows = await self._rows("retention", namespace=namespace)
+        return record_of(KnownRetention, rows[0]) if rows else None
+
+    async def set_retention(
+        self, namespace: str, wanted: Retention | None, *, now: datetime | None = None
+    ) -> bool:
+        """Keep what has ended for these times, or as the code says again; return False if it is unknown."""
+        said = _columns(FOR_EVER if wanted is None else wanted)
+        params = {"namespace": namespace, "is_set": wanted is not None, "now": now, **said}
+        return bool(await self._rows("set_retention", **params))
+
+    async def begin_sweep(self, namespace: str, *, now: datetime | None = None) -> bool:
+        """Have a walk begin now; return False if there is no such namespace."""
+        return bool(await self._rows("begin_sweep", namespace=namespace, now=now))
+
+    async def next_sweep(self, *, now: datetime | None = None) -> timedelta | None:
+        """Return the time until the next round of a walk is due; None if there is none."""
+        rows = await self._rows("next_sweep", now=now)
+        due_in: timedelta | None = rows[0]["due_in"] if rows else None
+        return due_in
+
+    async def sweep(
+        self, *, rate: float, namespace: str | None = None, now: datetime | None = None
+    ) -> Swept | None:
+        """Run one round of the walk that is due, of any namespace or this one; None if none is due.
+
+        The next round is due when so much was deleted at `rate`, in rows a second.
+        """
+
+        async def attempt(session: Session, _again: bool) -> Swept | None:
+            async with session.transaction():
+                first = {"mark_tasks": {"now": now}, "enrol_namespaces": {"now": now}}
+                found = await session.transact(
+                    {**first, "lock_sweep": {"now": now, "namespace": namespace}}
+                )
+                return await _carry(session, found["lock_sweep"][0], rate) if found["lock_sweep"] else None
+
+        return await self._run("sweep", attempt, patience=self._patience)
+
+    async def estimate_retention(
+        self, namespace: str, wanted: Retention, *, now: datetime | None = None
+    ) -> RetentionEstimate:
+        """Return an estimate of what a retention would delete now, from a sample of the tables' pages."""
+        (pages,) = await self._rows("sample_pages", now=now)
+        bounds = _bounds(wanted, pages["now"])
+        found: dict[str, int] = {}
+        shares = {table: min(1.0, _SAMPLED / max(1, pages[table])) for table in ("tasks", "events")}
+        for table, share in shares.items():
+            statement = f"sample_{table}"
+            params = {"millionths": math.ceil(share * 1_000_000), "namespace": namespace, **bounds}
+            (row,) = await self._rows(statement, **params)
+            found |= {name: round(value / share) for name, value in row.items()}
+        return RetentionEstimate(namespace, **found, is_exact=min(shares.values()) == 1)
+
+
+async def _carry(session: Session, row: Row, rate: float) -> Swept:
+    policy, walk = _policy(row), record_of(_Walk, row)
+    is_first = walk.began_at is None
+    if walk.began_at is None:
+        walk = replace(walk, began_at=walk.now, tasks_deleted=0, events_deleted=0)
+    done = _Round(walk, is_over=True)
+    if not policy.is_for_ever:
+        done = await _delete(session, walk, _bounds(policy, walk.began_at or walk.now))
+    await session.transact({"note_sweep": _note(done, policy, is_first, rate)})
+    return Swept(walk.namespace, done.tasks, done.events, done.is_over)
+
+
+async def _delete(session: Session, walk: _Walk, bounds: Params) -> _Round:
+    """Delete what is old of the next processes, and return how far the walk came."""
+    look = {
+        "namespace_no": walk.namespace_no,
+        "cursor_at": walk.cursor_at or _LONG_AGO,
+        "cursor_no": walk.cursor_no,
+        "looks": _LOOKS,
+        "most": _HELD,
+        "rows": _ROWS,
+        **bounds,
+    }
+    rows = (await session.transact({"look_sweep": look}))["look_sweep"]
+    old = [row for row in rows if row["process_no"] is not None]
+    tasks, events, has_more = await _delete_of(session, [row for row in old if row["is_held"]], bounds)
+    if has_more:
+        # The next round begins with the same processes.
+        return _Round(walk, tasks, events)
+    passed_by = sum(not row["is_held"] for row in old)
+    if len(old) == _HELD:
+        last_at, last_no = old[-1]["created_at"], old[-1]["process_no"]
+    elif rows[0]["looked"] == _LOOKS:
+        last_at, last_no = rows[0]["last_at"], rows[0]["last_no"]
+    else:
+        return _Round(walk, tasks, events, passed_by, is_over=True)
+    return _Round(replace(walk, cursor_at=last_at, cursor_no=last_no), tasks, events, passed_by)
+
+
+async def _delete_of(session: Session, held: Sequence[Row], bounds: Params) -> tuple[int, int, bool]:
+    """Delete what is old of locked processes; return how many rows of each, and if there may be more."""
+    if not held:
+        return 0, 0, False
+    params = {
+        **bounds,
+        "process_no": bigints([row["process_no"] for row in held]),
+        "cut": bigints([row["cut"] for row in held]),
+        "rows": _ROWS,
+        "bytes": _BYTES,
+    }
+    results = await session.transact({"sweep_tasks": params, "sweep_events": params})
+    (tasks,), (events,) = results["sweep_tasks"], results["sweep_events"]
+    return tasks["deleted"], events["deleted"], tasks["has_more"] or events["has_more"]
+
+
+def _note(done: _Round, policy: Retention, is_first: bool, rate: float) -> dict[str, Any]:
+    """Return the row of a walk after a round."""
+    walk = done.walk
+    deleted = done.tasks + done.events
+    due = walk.now + timedelta(seconds=deleted / rate)
+    if done.is_over:
+        due = max(due, (walk.began_at or walk.now) + _interval(policy))
+    return {
+        "namespace_no": walk.namespace_no,
+        # The bound of the next walk is that of its own first round.
+        "began_at": walk.began_at,
+        "is_over": done.is_over,
+        "is_first": is_first,
+        "now": walk.now,
+        "cursor_at": None if done.is_over else walk.cursor_at,
+        "cursor_no": 0 if done.is_over else walk.cursor_no,
+        "tasks_deleted": walk.tasks_deleted + done.tasks,
+        "events_deleted": walk.events_deleted + done.events,
+        "passed_by": done.passed_by,
+        "next_at": due,
+    }
+
+
+def _interval(policy: Retention) -> timedelta:
+    """Return the time from one walk to the next: a twentieth of what is kept shortest, within bounds."""
+    times = [each for each in (policy.tasks, policy.events) if isinstance(each, timedelta)]
+    return min(_SELDOM, max(_OFTEN, min(times) / 20)) if times else timedelta(hours=1)
+
+
+def _bounds(policy: Retention, now: datetime) -> dict[str, Any]:
+    """Return the parameters that say what is old at this time."""
+    said = _columns(policy)
+    before = {
+        name: None if said[name] is None else now - said[name] for name in said if name != "events_last"
+    }
+    return {
+        "tasks_before": before["tasks"],
+        "keys_before": before["keys"] or before["tasks"],
+        "events_before": before["events_for"],
+        "events_last": said["events_last"],
+    }
+
+
+def _columns(policy: Retention) -> dict[str, Any]:
+    """Return a retention as the columns of its row."""
+    events = policy.events
+    return {
+        "tasks": policy.tasks,
+        "keys": policy.keys,
+        "events_for": events if isinstance(events, timedelta) else None,
+        "events_last": events if isinstance(events, int) else None,
+    }
+
+
+def _policy(row: Row) -> Retention:
+    events = row["events_last"] if row["events_for"] is None else row["events_for"]
+    return Retention(tasks=row["tasks"], keys=row["keys"], events=events)

@@ -1,0 +1,60 @@
+"""The tables of retention, part of `schema`: how long namespaces keep what has ended, and the walks."""
+
+from __future__ import annotations
+
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    CheckConstraint,
+    Column,
+    DateTime,
+    Index,
+    Integer,
+    Interval,
+    Table,
+    text,
+)
+
+from progressor.storage.columns import HOT as _HOT, metadata, timestamp as _timestamp
+
+_ZERO = text("0")
+
+retention = Table(
+    "retention",
+    metadata,
+    Column("namespace_no", Integer, primary_key=True, autoincrement=False),
+    # The next round of its walk.
+    _timestamp("next_at"),
+    # True if an operator has set the four columns behind it: then the code of the namespace does not count.
+    Column("is_set", Boolean, nullable=False, server_default=text("false")),
+    Column("tasks", Interval),
+    Column("keys", Interval),
+    Column("events_for", Interval),
+    Column("events_last", BigInteger),
+    # The walk deletes what was old when it began. NULL: the next round begins one.
+    _timestamp("began_at", nullable=True),
+    _timestamp("ended_at", nullable=True),
+    # Behind which process the walk goes on, in the order of their creation.
+    _timestamp("cursor_at", nullable=True),
+    *(
+        Column(name, BigInteger, nullable=False, server_default=_ZERO)
+        for name in ("cursor_no", "tasks_deleted", "events_deleted", "passed_by")
+    ),
+    CheckConstraint(
+        "is_set OR (tasks IS NULL AND keys IS NULL AND events_for IS NULL AND events_last IS NULL)",
+        name="is_set",
+    ),
+    CheckConstraint("events_for IS NULL OR events_last IS NULL", name="events"),
+    Index("retention_next", "next_at"),
+    comment="For how long namespaces keep what has ended, and the walks that delete the rest.",
+    postgresql_with=_HOT,
+)
+
+task_marks = Table(
+    "task_marks",
+    metadata,
+    Column("marked_at", DateTime(timezone=True), primary_key=True),
+    # The last number that a task had drawn by then.
+    Column("task_id", BigInteger, nullable=False),
+    comment="One row an hour while a namespace has a retention: walks pass over younger tasks.",
+)

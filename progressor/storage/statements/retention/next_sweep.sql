@@ -1,0 +1,5 @@
+-- The time until the next round of a walk is due; no row if no namespace deletes anything.
+SELECT r.next_at - coalesce(%(now)s::timestamptz, now()) AS due_in
+FROM progressor.retention AS r
+ORDER BY r.next_at
+LIMIT 1
