@@ -28,7 +28,7 @@ from progressor.storage.params import (
     rate_params,
     redo_columns,
     request_columns,
-    step_columns,
+    task_key_columns,
 )
 from progressor.storage.postgres.arrays import texts
 from progressor.storage.postgres.pipeline import Hints, Session
@@ -215,7 +215,7 @@ class Storage(Bulks, Oversight, Retentions, TokenStatements, HeldTasks):
 
     async def saved_before(self, step: Step) -> Saved | LostLease:
         """Return the outcome of a step whose COMMIT had no answer; LostLease if nothing was committed."""
-        params = {**step_columns([step]), "now": None}
+        params = {**task_key_columns([step.task]), "now": None}
         # The lock waits for a COMMIT that is still under way.
         results = await self._until_done("saved", {"lock": params, "saved": params})
         return outcomes_of([step], results)[0]

@@ -90,16 +90,20 @@ def _rate_params(name: str, rate: Rate | None) -> dict[str, int | None]:
     return {f"{name}_interval": microseconds(rate.interval), f"{name}_burst": rate.burst}
 
 
+def timeless_columns(steps: Sequence[Step]) -> Columns:
+    """Return the columns of steps that leave all timers as they are, and are followed by no pause."""
+    return {**result_columns(steps), "keeps_slot": booleans([step.keeps_slot for step in steps])}
+
+
 def step_columns(steps: Sequence[Step]) -> Columns:
     decisions = [step.decision for step in steps]
     return {
-        **result_columns(steps),
+        **timeless_columns(steps),
         "disposition": texts([decision.disposition for decision in decisions]),
         # The name of a timer that is tried again goes with its row.
         "timer": texts([_timer_of(step) for step in steps]),
         **_due_columns([decision.timer for decision in decisions]),
         "delay": bigints([_delay(decision) for decision in decisions]),
-        "keeps_slot": booleans([step.keeps_slot for step in steps]),
         "pause": bigints([None if step.pause is None else microseconds(step.pause) for step in steps]),
     }
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 
-from progressor.storage.params import step_columns
 from progressor.storage.postgres.pipeline import Hints, Session
 from progressor.storage.rows import claimed_of, outcomes_of
 from progressor.storage.statements import Params, Row
@@ -46,5 +45,4 @@ class FusedClaim:
         if not steps:
             await self._session.commit({})
             return []
-        params = {**step_columns(steps), "now": self._now}
-        return outcomes_of(steps, await self._session.commit(ending(steps, params), hints))
+        return outcomes_of(steps, await self._session.commit(ending(steps, self._now), hints))

@@ -17,6 +17,7 @@ from progressor.storage.params import (
     message_columns,
     step_columns,
     task_key_columns,
+    timeless_columns,
 )
 from progressor.storage.postgres.pipeline import Hints, Session
 from progressor.storage.rows import lite_outcomes_of, outcomes_of
@@ -41,23 +42,22 @@ async def save(
 
     The hints leave behind each transaction, whichever steps it saves: who hears one looks.
     """
-    params = {**step_columns(steps), "now": now}
     if again or tried:
         # The first try may still be under way, on a connection that only we lost. Behind the lock it is
         # either committed or not, and the fence keeps a committed step from being saved twice.
-        statements = {"lock": params, "saved": params, **ending(steps, params)}
-        results = await session.transact(statements, hints)
+        ends, keys = ending(steps, now), {**task_key_columns([step.task for step in steps]), "now": now}
+        results = await session.transact({"lock": keys, "saved": keys, **ends}, hints)
         return outcomes_of(steps, results)
     if not all(map(_is_lite, steps)):
-        return outcomes_of(steps, await session.transact({"lock": params, **ending(steps, params)}, hints))
+        return outcomes_of(steps, await session.transact(_behind_the_lock(ending(steps, now)), hints))
+    params = {**step_columns(steps), "now": now}
     lite = "save_lite_pausing" if _any_pauses(steps) else "save_lite"
     results = await session.transact({"lock": params, lite: params}, hints)
     saved = lite_outcomes_of(steps, results[lite])
     # On the processes of these something waits, or their leases are lost.
     others = [step for step, outcome in zip(steps, saved, strict=True) if outcome is None]
     if others:
-        params = {**step_columns(others), "now": now}
-        results = await session.transact({"lock": params, **ending(others, params)}, hints)
+        results = await session.transact(_behind_the_lock(ending(others, now)), hints)
     left = iter(outcomes_of(others, results) if others else ())
     return [next(left) if outcome is None else outcome for outcome in saved]
 
@@ -92,17 +92,22 @@ def _begins_anew(step: Step) -> bool:
     return step.decision.status is ProcessStatus.INIT
 
 
-def ending(steps: Sequence[Step], params: Params) -> dict[str, Params]:
+def _behind_the_lock(ends: dict[str, Params]) -> dict[str, Params]:
+    # The last one has all steps.
+    return {"lock": next(reversed(ends.values())), **ends}
+
+
+def ending(steps: Sequence[Step], now: datetime | None) -> dict[str, Params]:
     """Return the statements that save these steps.
 
     First those for messages, inits that run anew, breaks, removals, and changes of several timers.
     """
     saving: dict[str, Params] = {}
     if sending := [step for step in steps if step.decision.messages]:
-        saving["send_messages"] = {**message_columns(sending), "now": params["now"]}
+        saving["send_messages"] = {**message_columns(sending), "now": now}
     begun = [step.task for step in steps if _begins_anew(step)]
     if begun:
-        saving["restart_init"] = {**task_key_columns(begun), "now": params["now"]}
+        saving["restart_init"] = {**task_key_columns(begun), "now": now}
     for verb, disposition in (
         ("cancel_waiting", Disposition.BREAK),
         ("remove", Disposition.REMOVE),
@@ -111,9 +116,11 @@ def ending(steps: Sequence[Step], params: Params) -> dict[str, Params]:
         if ended:
             saving[verb] = {
                 **ending_columns(ended),
-                "now": params["now"],
+                "now": now,
                 "most": most_cancelled(len(ended)),
             }
     if several := [step for step in steps if step.decision.changes]:
-        saving["change_timers"] = {**changes_columns(several), "now": params["now"]}
-    return {**saving, _result_verb(steps): params}
+        saving["change_timers"] = {**changes_columns(several), "now": now}
+    verb = _result_verb(steps)
+    columns = timeless_columns if verb == "save_result_timeless" else step_columns
+    return {**saving, verb: {**columns(steps), "now": now}}
