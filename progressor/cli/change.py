@@ -19,8 +19,6 @@ from progressor.cli.options import (
     Priority,
     ProcessId,
     Timeout,
-    Yes,
-    confirm,
     read_duration,
     read_json,
     read_moment,
@@ -286,21 +284,6 @@ def put(
         ),
     )
     print_answer(None, f"imported {namespace}/{process_id}", machine=json)
-
-
-@with_settings(ASKING)
-def remove(
-    namespace: NamespaceName,
-    process_id: ProcessId,
-    *,
-    yes: Yes = False,
-    json: AsJson = False,
-    settings: Settings,
-) -> None:
-    """Delete a process with its history and its tasks, whatever it does. Asks first."""
-    confirm(f"Delete {visible(namespace)}/{visible(process_id)} with its whole history?", yes=yes)
-    ask(settings, lambda client: client.remove(namespace, process_id))
-    print_answer(None, f"removed {namespace}/{process_id}", machine=json)
 
 
 def _refuse(is_right: bool, text: str) -> None:

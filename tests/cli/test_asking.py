@@ -237,6 +237,39 @@ def test_remove_asks_first(ask: Ask, placed: str, monkeypatch: pytest.MonkeyPatc
     assert ask("get", NS, placed).status == 1
 
 
+def test_what_matches_is_exported_and_removed(ask: Ask, order: str) -> None:
+    """All of a customer, and nobody else's; first looked at, and with a receipt of each."""
+    mine, other = f'{{"customer": "{order}"}}', f'{{"customer": "{order}-other"}}'
+    for n, customer in enumerate((mine, mine, other)):
+        whose = ("--metadata", customer, "--events", '[{"name": "a"}]')
+        ask("put", NS, f"{order}-{n}", '{"item": "tea"}', *whose)
+    assert ask("call", NS, f"{order}-0", "pay", '{"amount": 2}').out == "2\n"
+    exported = ask("export", NS, "--metadata", mine)
+    first, second = map(json.loads, exported.out.splitlines())
+    assert (first["process_id"], second["process_id"]) == (f"{order}-0", f"{order}-1")
+    assert first["history"][0]["name"] == "a"
+    assert (first["tasks"][-1]["name"], first["tasks"][-1]["response"]) == ("pay", 2)
+    assert "2 processes" in exported.err
+    (one,) = ask("export", NS, f"{order}-2").out.splitlines()
+    assert json.loads(one)["process_id"] == f"{order}-2"
+    look = ask("remove", NS, "--metadata", mine, "--dry-run", "--json").json
+    assert (look["processes"], look["examples"]) == (2, [f"{order}-0", f"{order}-1"])
+    assert "2 processes match" in ask("remove", NS, "--metadata", mine, "--dry-run").out
+    assert ask("remove", NS, "--metadata", mine).status == 2, "nobody was asked"
+    receipts = [
+        json.loads(each)
+        for each in ask("remove", NS, "--metadata", mine, "--yes", "--json").out.splitlines()
+    ]
+    assert [each["process_id"] for each in receipts] == [f"{order}-0", f"{order}-1"]
+    assert all(each["events"] >= 1 for each in receipts)
+    assert ask("export", NS, "--metadata", mine).out == ""
+    assert ask("get", NS, f"{order}-2").status == 0
+    gone = ask("remove", NS, "--metadata", other, "--yes").out
+    assert gone == f"removed 1 processes of {NS}, with 1 events\n"
+    assert ask("remove", NS).status == 2
+    assert ask("remove", NS, "x", "--metadata", mine).status == 2
+
+
 def test_get_for_people(ask: Ask, placed: str) -> None:
     """Without a limit a person sees the newest events, the oldest of them first."""
     assert ask("call", NS, placed, "pay", '{"amount": 10}').status == 0
