@@ -14,7 +14,15 @@ import psycopg
 import pytest
 from psycopg import sql
 
-from progressor import Client, Engine, HistoryRange, ProcessStatus, ProgressorError, StorageUnavailable
+from progressor import (
+    Client,
+    Engine,
+    HistoryRange,
+    ProcessStatus,
+    ProgressorError,
+    Retention,
+    StorageUnavailable,
+)
 from progressor.storage import migrations
 from progressor.storage.doctor import examine
 from progressor.storage.operations import Storage
@@ -178,6 +186,17 @@ async def test_requests_without_privileges(app: Role) -> None:
         assert not (await client.health()).ok
         app.execute(_GRANTS)
         assert await client.call(BANK, "p", "act", Act(add=1)) == 1
+
+
+async def test_the_rights_of_an_application_are_enough_for_retention(app: Role) -> None:
+    """Its walk draws a number, and reads no sequence, which is its owner's."""
+    storage = Storage(connections := SessionPool(app.dsn, limit=1), patience=SECOND)
+    await storage.register_namespace(NS, options={}, schemas={})
+    assert await storage.set_retention(NS, Retention(events=1))
+    swept = await storage.sweep(rate=1)
+    assert swept is not None
+    assert swept.is_over
+    await connections.close()
 
 
 async def test_running_steps_outlive_a_missing_privilege(
