@@ -9,6 +9,7 @@ import functools
 import inspect
 import json
 import math
+import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
@@ -26,6 +27,8 @@ from progressor.inputs import seconds_or_text
 
 MACHINE = "progressor.machine"
 
+_SPAN = re.compile(r"(\d{1,6})([wdhm])")
+_UNITS = {"w": "weeks", "d": "days", "h": "hours", "m": "minutes"}
 _DATABASE, _LOGS, _METRICS, _HANDLERS = "Database", "Logs", "Metrics", "Handlers"
 
 
@@ -323,14 +326,17 @@ def read_object(text: str | None, hint: str) -> dict[str, Any] | None:
 
 
 def read_duration(text: str | None, hint: str) -> timedelta | None:
-    """Return a duration given in seconds, ISO 8601 or hh:mm:ss; BadParameter if it is none."""
+    """Return a duration given in seconds, as 90d, in ISO 8601 or hh:mm:ss; BadParameter if it is none."""
     if text is None:
         return None
+    if span := _SPAN.fullmatch(text):
+        return timedelta(**{_UNITS[span[2]]: int(span[1])})
     try:
         return TypeAdapter(timedelta).validate_python(seconds_or_text(text))
     except ValidationError:
         raise typer.BadParameter(
-            "it must be a duration: seconds (1.5), ISO 8601 (PT1.5S) or hh:mm:ss", param_hint=hint
+            "it must be a duration: 90d, 12h, 30m, seconds (1.5), ISO 8601 (PT1.5S) or hh:mm:ss",
+            param_hint=hint,
         ) from None
 
 

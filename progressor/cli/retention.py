@@ -6,8 +6,6 @@ Rule: `set` and `run` begin a walk, and what a walk deletes is gone. `estimate` 
 from __future__ import annotations
 
 import asyncio
-import re
-from datetime import timedelta
 from typing import Annotated
 
 import typer
@@ -34,8 +32,6 @@ app = typer.Typer(
     epilog="progressor retention set billing.subscription --tasks 90d --events 1000",
 )
 
-_SPAN = re.compile(r"(\d{1,6})([dhw])")
-_UNITS = {"w": "weeks", "d": "days", "h": "hours"}
 # Seconds between two looks at a walk.
 _LOOKS = 0.5
 
@@ -168,14 +164,8 @@ async def _until_ended(client: Client, namespace: str, *, quiet: bool) -> KnownR
 
 
 def _read(tasks: str | None, keys: str | None, events: str | None) -> Retention:
-    kept = int(events) if events is not None and events.isdecimal() else _duration(events, "--events")
-    return Retention(tasks=_duration(tasks, "--tasks"), keys=_duration(keys, "--keys"), events=kept)
-
-
-def _duration(text: str | None, hint: str) -> timedelta | None:
-    if text is not None and (span := _SPAN.fullmatch(text)):
-        return timedelta(**{_UNITS[span[2]]: int(span[1])})
-    return read_duration(text, hint)
+    kept = int(events) if events is not None and events.isdecimal() else read_duration(events, "--events")
+    return Retention(tasks=read_duration(tasks, "--tasks"), keys=read_duration(keys, "--keys"), events=kept)
 
 
 def _print(known: KnownRetention, *, machine: bool) -> None:

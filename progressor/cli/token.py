@@ -6,7 +6,6 @@ other users can list the arguments of OS processes.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from datetime import timedelta
 from typing import Annotated, Any
@@ -28,8 +27,6 @@ app = typer.Typer(
     epilog="progressor token create web-shop --scope processes:read,processes:call --namespace 'billing.*'",
 )
 
-_SPAN = re.compile(r"(\d{1,6})([dhm])")
-_UNITS = {"d": "days", "h": "hours", "m": "minutes"}
 _STYLES = {"live": "green", "expired": "dim", "revoked": "dim"}
 TokenId = Annotated[
     str, typer.Argument(metavar="ID", show_default=False, help="Id, as `progressor token list` shows it.")
@@ -130,8 +127,6 @@ def revoke(
 def _read_lifetime(text: str) -> timedelta | None:
     if text == "never":
         return None
-    if span := _SPAN.fullmatch(text):
-        return timedelta(**{_UNITS[span[2]]: int(span[1])})
     return read_duration(text, "--expires")
 
 
