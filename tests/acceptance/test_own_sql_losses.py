@@ -24,10 +24,11 @@ SECOND = timedelta(seconds=1)
 
 
 async def end_sessions(admin: psycopg.AsyncConnection[Any]) -> int:
-    """End the connections of handlers, as a restart of PostgreSQL does."""
+    """End the connections of handlers that are in a transaction; an idle one may be beside them."""
     found = await admin.execute(
         "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity "
-        "WHERE application_name = 'progressor step' AND datname = current_database()"
+        "WHERE application_name = 'progressor step' AND datname = current_database() "
+        "AND xact_start IS NOT NULL"
     )
     row = await found.fetchone()
     return row[0] if row else 0
