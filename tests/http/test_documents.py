@@ -280,7 +280,7 @@ from uuid import uuid4
 
 import schemathesis
 
-_VALID = {"metadata": '{"a": 1}', "since": "PT1H"}
+_VALID = {"metadata": '{"a": 1}', "since": "PT1H", "tasks": "P90D", "keys": "P90D", "events": "10"}
 _IN_HEADERS = ("Progressor-Metadata", "Progressor-Context")
 _RECURS = {"every", "drift", "catch_up", "within", "jitter", "between"}
 
@@ -309,6 +309,8 @@ def before_call(context, case, kwargs):
     query.pop("cursor", None)
     if "last" in query:
         query.pop("limit", None)
+    if "tasks" not in query:
+        query.pop("keys", None)
     if query.get("simple"):
         query.pop("simple")
     body = {}
