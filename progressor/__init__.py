@@ -8,6 +8,8 @@ from progressor.release import VERSION
 __version__ = VERSION
 
 if TYPE_CHECKING:
+    from progressor.acts.act import AuditEntry as AuditEntry, AuditPage as AuditPage
+    from progressor.acts.acting import acting as acting
     from progressor.app.app import App as App, Lifespan as Lifespan
     from progressor.app.middleware import (
         CallNext as CallNext,
@@ -101,6 +103,8 @@ else:
     __all__, __getattr__, __dir__ = exports(
         __name__,
         {
+            "acts.act": "AuditEntry AuditPage",
+            "acts.acting": "acting",
             "app.app": "App Lifespan",
             "app.middleware": "CallNext Middleware StepView",
             "bulks": "BrokenGroup Bulk BulkPreview BulkStatus",

@@ -22,6 +22,7 @@ from pydantic import (
 from pydantic_core import to_json
 
 from progressor.errors import InvalidRequest
+from progressor.inputs import MAX_ID_LENGTH
 from progressor.model import Event, HistoryRange, Metadata, metadata_size
 
 # Steps; the largest limit of a group, and of a rate.
@@ -241,6 +242,9 @@ class ConnectionOptions(_Options):
     """Connections for operations at most; reads use up to 4 more, a listener and a heartbeat 1 each."""
     patience: Positive = timedelta(seconds=30)
     """The time for which an operation is repeated while PostgreSQL cannot be reached."""
+    actor: str | None = None
+    """The name under which the audit notes what an operator does here, unless `acting` gives another.
+    Unset: the user of the operating system for commands, the role of the database for other clients."""
     reply_timeout: Positive = timedelta(seconds=60)
     """The time for which a request waits for its answer, unless it has a timeout of its own."""
     reply_poll_interval: Positive = timedelta(seconds=1)
@@ -259,6 +263,13 @@ class ConnectionOptions(_Options):
     def _needs_signals(cls, value: SecretStr | None, info: ValidationInfo) -> SecretStr | None:
         if value is not None and not info.data.get("signals", True):
             raise ValueError("needs signals, which are off")
+        return value
+
+    @field_validator("actor")
+    @classmethod
+    def _is_one_line(cls, value: str | None) -> str | None:
+        if value is not None and not (value.isprintable() and 1 <= len(value) <= MAX_ID_LENGTH):
+            raise ValueError(f"must have 1 to {MAX_ID_LENGTH} printable characters")
         return value
 
     @property

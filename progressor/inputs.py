@@ -149,6 +149,17 @@ def check_moment(field: str, value: object) -> datetime:
     return moment
 
 
+def check_since(since: object) -> tuple[datetime | None, timedelta | None]:
+    """Return a time, or a duration up to now, at the place of each; InvalidRequest if it is neither."""
+    if since is None:
+        return None, None
+    if not isinstance(since, timedelta):
+        return check_moment("since", since), None
+    if since < timedelta():
+        raise InvalidRequest("since must not lie ahead", field="since")
+    return None, min(since, LONGEST_DELAY)
+
+
 def nearest_names(name: str, known: Iterable[str]) -> tuple[str, ...]:
     """Return the known names that are like this one, the nearest first; only the first 300 are compared."""
     return tuple(get_close_matches(name, list(islice(known, _MOST_COMPARED)), n=_MOST_COMPARED))

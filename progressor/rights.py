@@ -37,6 +37,7 @@ class Scope(StrEnum):
     BULK = "bulk"
     ADMIN = "admin"
     ERRORS_READ = "errors:read"
+    AUDIT_READ = "audit:read"
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ from rich.text import Text
 
 from progressor.bulks import Bulk, BulkPreview, BulkStatus
 from progressor.cli.failures import REFUSED
-from progressor.cli.options import ASKING, AsJson, with_settings
+from progressor.cli.options import ACTING, ASKING, AsJson, with_settings
 from progressor.cli.output import clock, note, print_json, short, stderr, stdout, visible
 from progressor.cli.question import ask
 from progressor.cli.status import duration
@@ -139,7 +139,7 @@ def bulk(bulk_id: BulkId, *, watch: Watch = False, json: AsJson = False, setting
         _show(ask(settings, lambda client: client.bulk(bulk_id)), machine=json)
 
 
-@with_settings(ASKING)
+@with_settings(ACTING)
 def stop_bulk(bulk_id: BulkId, *, json: AsJson = False, settings: Settings) -> None:
     """Stop a bulk: it begins no more repairs. Those under way go on; those done stay done."""
     _show(ask(settings, lambda client: client.stop_bulk(bulk_id)), machine=json)

@@ -8,6 +8,7 @@ import typer
 
 from progressor.cli import bulk
 from progressor.cli.options import (
+    ACTING,
     ASKING,
     Args,
     AsJson,
@@ -106,7 +107,7 @@ def notify(
     print_answer(None, f"accepted {name} for {namespace}/{process_id}", machine=json)
 
 
-@with_settings(ASKING)
+@with_settings(ACTING)
 def repair(
     namespace: Annotated[str | None, typer.Argument(metavar="NAMESPACE", show_default=False)] = None,
     process_id: Annotated[str | None, typer.Argument(metavar="PROCESS_ID", show_default=False)] = None,
@@ -203,7 +204,7 @@ def repair(
     print_answer(answer, f"repaired {namespace}/{process_id}", machine=json)
 
 
-@with_settings(ASKING)
+@with_settings(ACTING)
 def simple_repair(
     namespace: NamespaceName,
     process_id: ProcessId,
@@ -244,7 +245,7 @@ def redo(
     print_answer(answer, f"redid task {task_id} of {namespace}/{process_id}", machine=json)
 
 
-@with_settings(ASKING)
+@with_settings(ACTING)
 def put(
     namespace: NamespaceName,
     process_id: ProcessId,

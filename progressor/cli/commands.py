@@ -42,6 +42,7 @@ COMMANDS: Mapping[str, Mapping[str, str]] = {
         "errors": "errors:errors",
         "workers": "oversee:workers",
         "groups": "limits:groups",
+        "audit": "audit:audit",
         "schedules": "schedules:app",
         "bulk": "bulk:bulk",
         "bulks": "bulk:bulks",

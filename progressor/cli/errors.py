@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
-from datetime import datetime, timedelta
 from typing import Annotated
 
 import typer
@@ -12,13 +11,12 @@ from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.text import Text
 
-from progressor.cli.options import ASKING, AsJson, read_duration, read_moment, with_settings
+from progressor.cli.options import ASKING, AsJson, read_since, with_settings
 from progressor.cli.output import clock, note, print_json, stdout, visible
 from progressor.cli.question import ask
 from progressor.client.failure_groups import FailureGroup
 from progressor.deployment.settings import Settings
 from progressor.http.wire.models import plain
-from progressor.inputs import is_moment
 
 _BROKEN = "broken"
 
@@ -41,7 +39,7 @@ def errors(
     Numbers, ids and quoted values are left out of messages. Each group has an example, and the command that
     shows it. `progressor errors --since PT1H`
     """
-    begin = _begin(since)
+    begin = read_since(since)
     found = ask(settings, lambda client: client.errors(namespace=namespace, since=begin))
     if json:
         print_json([{**plain(each), "show": show(each)} for each in found], machine=True)
@@ -49,13 +47,6 @@ def errors(
         stdout().print(_view(found), soft_wrap=True)
     else:
         note("nothing fails")
-
-
-def _begin(since: str | None) -> datetime | timedelta | None:
-    """Return the time, or the duration before now, of `--since`; BadParameter if it is neither."""
-    if since is None:
-        return None
-    return read_moment(since, "--since") if is_moment(since) else read_duration(since, "--since")
 
 
 def show(group: FailureGroup) -> str:

@@ -10,7 +10,7 @@ import typer
 from rich.console import RenderableType
 from rich.text import Text
 
-from progressor.cli.options import ASKING, AsJson, NamespaceName, with_settings
+from progressor.cli.options import ACTING, ASKING, AsJson, NamespaceName, with_settings
 from progressor.cli.output import note, print_json, stdout, visible
 from progressor.cli.question import ask
 from progressor.cli.tables import Listing
@@ -43,7 +43,7 @@ def groups(
         note("no group: `Namespace(group=…)` puts processes into groups as they start")
 
 
-@with_settings(ASKING)
+@with_settings(ACTING)
 def set_group_limit(
     namespace: NamespaceName,
     group: Annotated[str, typer.Argument(metavar="GROUP", show_default=False)],

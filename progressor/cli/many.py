@@ -16,6 +16,7 @@ from rich.progress import Progress, SpinnerColumn, TextColumn
 
 from progressor.cli.change import print_answer
 from progressor.cli.options import (
+    ACTING,
     ASKING,
     AsJson,
     NamespaceName,
@@ -112,7 +113,7 @@ async def _export(client: Client, wanted: _Wanted) -> int:
     return many
 
 
-@with_settings(ASKING)
+@with_settings(ACTING)
 def remove(
     namespace: NamespaceName,
     process_id: MaybeProcess = None,

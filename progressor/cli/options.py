@@ -19,13 +19,15 @@ from typing import Annotated, Any, NoReturn
 import typer
 from pydantic import TypeAdapter, ValidationError
 
+from progressor.acts import acting
 from progressor.cli.output import warning
 from progressor.deployment.link import is_child
 from progressor.deployment.settings import Settings, unknown_variables
 from progressor.errors import InvalidRequest
-from progressor.inputs import seconds_or_text
+from progressor.inputs import is_moment, seconds_or_text
 
 MACHINE = "progressor.machine"
+_REASON = "reason"
 
 _SPAN = re.compile(r"(\d{1,6})([wdhm])")
 _UNITS = {"w": "weeks", "d": "days", "h": "hours", "m": "minutes"}
@@ -80,6 +82,9 @@ Expires = Annotated[
 Priority = Annotated[
     int,
     typer.Option("--priority", metavar="N", help="-10 to 10: each step is worth a minute of waiting."),
+]
+Reason = Annotated[
+    str | None, typer.Option("--reason", metavar="TEXT", help="The reason, which the audit keeps.")
 ]
 DatabaseUrl = Annotated[
     str | None,
@@ -202,6 +207,8 @@ ASKING: Mapping[str, Any] = {
     "data_dir": DataDir,
     "log_level": LogLevel,
 }
+ACTING: Mapping[str, Any] = {"reason": Reason, **ASKING}
+"""The options of commands whose acts the audit notes."""
 SERVING: Mapping[str, Any] = {
     **ASKING,
     "log_format": LogFormat,
@@ -213,7 +220,8 @@ SERVING: Mapping[str, Any] = {
 def with_settings(shared: Mapping[str, Any]) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Give a command these options too; it gets them, over the environment, as `settings`.
 
-    An option of the command's own whose name is that of a setting is a setting as well.
+    An option of the command's own whose name is that of a setting is a setting as well. The reason is that
+    of all that the command does; one with such an option of its own gets it too.
     """
 
     def decorate(function: Callable[..., None]) -> Callable[..., None]:
@@ -222,13 +230,18 @@ def with_settings(shared: Mapping[str, Any]) -> Callable[[Callable[..., None]], 
         more = [
             inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=option)
             for name, option in shared.items()
+            if name not in {each.name for each in own}
         ]
-        settable = {*shared, *(each.name for each in own if each.name in Settings.model_fields)}
+        settable = {*shared, *(each.name for each in own if each.name in Settings.model_fields)} - {_REASON}
 
         @functools.wraps(function)
         def command(**given: Any) -> None:
             settings = read_settings(**{name: given.pop(name) for name in settable})
-            function(settings=settings, **given)
+            reason = given.get(_REASON)
+            if _REASON in given and _REASON not in signature.parameters:
+                del given[_REASON]
+            with acting(reason=reason):
+                function(settings=settings, **given)
 
         vars(command)["__signature__"] = signature.replace(parameters=[*own, *more])
         command.__annotations__ = {each.name: each.annotation for each in (*own, *more)}
@@ -338,6 +351,13 @@ def read_duration(text: str | None, hint: str) -> timedelta | None:
             "it must be a duration: 90d, 12h, 30m, seconds (1.5), ISO 8601 (PT1.5S) or hh:mm:ss",
             param_hint=hint,
         ) from None
+
+
+def read_since(text: str | None) -> datetime | timedelta | None:
+    """Return the time, or the duration before now, of `--since`; BadParameter if it is neither."""
+    if text is None:
+        return None
+    return read_moment(text, "--since") if is_moment(text) else read_duration(text, "--since")
 
 
 def read_moment(text: str | None, hint: str) -> datetime | None:

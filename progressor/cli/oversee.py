@@ -10,7 +10,7 @@ import typer
 from rich.console import RenderableType
 from rich.text import Text
 
-from progressor.cli.options import ASKING, AsJson, NamespaceName, with_settings
+from progressor.cli.options import ACTING, ASKING, AsJson, NamespaceName, with_settings
 from progressor.cli.output import clock, note, print_json, stdout, visible
 from progressor.cli.question import ask
 from progressor.cli.tables import Listing
@@ -19,7 +19,7 @@ from progressor.http.wire.models import plain
 from progressor.monitoring import KnownWorker
 
 
-@with_settings(ASKING)
+@with_settings(ACTING)
 def pause(
     namespace: NamespaceName,
     *,
@@ -39,7 +39,7 @@ def pause(
     )
 
 
-@with_settings(ASKING)
+@with_settings(ACTING)
 def resume(namespace: NamespaceName, *, json: AsJson = False, settings: Settings) -> None:
     """Let a paused namespace go on: its workers are woken for what waits.
 
@@ -49,7 +49,7 @@ def resume(namespace: NamespaceName, *, json: AsJson = False, settings: Settings
     _print_done(f"resumed {namespace}", machine=json)
 
 
-@with_settings(ASKING)
+@with_settings(ACTING)
 def retire(namespace: NamespaceName, *, json: AsJson = False, settings: Settings) -> None:
     """Forget a namespace that nobody serves any more and that has no processes.
 

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import pwd
+import socket
 from collections.abc import Awaitable, Callable
+from contextlib import AbstractContextManager
 from typing import TypeVar
 
+from progressor.acts import Way, acting
 from progressor.cli.output import note, stderr
 from progressor.client.client import Client
 from progressor.deployment import logs
@@ -25,7 +30,27 @@ def ask(settings: Settings, question: Callable[[Client], Awaitable[T]]) -> T:
         async with Client(dsn, **settings.connection_options()) as client:
             return await question(client)
 
-    with existing_database(settings) as found:
+    with as_operator(settings), existing_database(settings) as found:
         if settings.database_url is None and stderr().is_terminal:
             note(f"no PROGRESSOR_DATABASE_URL: this is the {found.shown}")
         return asyncio.run(run(found.dsn))
+
+
+def as_operator(settings: Settings) -> AbstractContextManager[None]:
+    """Return a block in which the audit notes what is done as done by the user of this command."""
+    return acting(settings.actor or _user(), origin=_host(), way=Way.CLI)
+
+
+def _user() -> str:
+    """Return the user of the operating system that runs this command, as the system knows it."""
+    number = os.getuid()
+    try:
+        return pwd.getpwuid(number).pw_name
+    except KeyError:
+        # In a container the number may have no name.
+        return f"uid {number}"
+
+
+def _host() -> str | None:
+    name = socket.gethostname()
+    return name if name and name.isprintable() else None

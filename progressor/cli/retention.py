@@ -13,9 +13,18 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from progressor.cli.options import ASKING, AsJson, NamespaceName, Yes, confirm, read_duration, with_settings
+from progressor.cli.options import (
+    ACTING,
+    ASKING,
+    AsJson,
+    NamespaceName,
+    Yes,
+    confirm,
+    read_duration,
+    with_settings,
+)
 from progressor.cli.output import clock, note, print_json, stderr, stdout, visible
-from progressor.cli.question import ask
+from progressor.cli.question import as_operator, ask
 from progressor.cli.status import duration
 from progressor.client.client import Client
 from progressor.config import Retention
@@ -63,7 +72,7 @@ def show(namespace: NamespaceName, *, json: AsJson = False, settings: Settings) 
 
 
 @app.command("set")
-@with_settings(ASKING)
+@with_settings(ACTING)
 def set_(
     namespace: NamespaceName,
     *,
@@ -93,7 +102,7 @@ def set_(
 
 
 @app.command()
-@with_settings(ASKING)
+@with_settings(ACTING)
 def unset(namespace: NamespaceName, *, json: AsJson = False, settings: Settings) -> None:
     """Keep what has ended for as long as the code of the namespace says."""
 
@@ -128,7 +137,7 @@ def estimate(
 
 
 @app.command()
-@with_settings(ASKING)
+@with_settings(ACTING)
 def run(namespace: NamespaceName, *, json: AsJson = False, settings: Settings) -> None:
     """Delete now what the namespace keeps no longer, and wait until it is done.
 
@@ -143,7 +152,7 @@ def run(namespace: NamespaceName, *, json: AsJson = False, settings: Settings) -
             return await _until_ended(service.client, namespace, quiet=json)
 
     try:
-        with existing_database(settings) as found:
+        with as_operator(settings), existing_database(settings) as found:
             ended = asyncio.run(walk(found.dsn))
     except KeyboardInterrupt:
         note(f"the walk goes on: progressor retention show {namespace}")

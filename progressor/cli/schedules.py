@@ -10,7 +10,7 @@ import typer
 from rich.text import Text
 
 from progressor.cli.change import print_answer
-from progressor.cli.options import ASKING, AsJson, NamespaceName, read_moment, with_settings
+from progressor.cli.options import ACTING, ASKING, AsJson, NamespaceName, read_moment, with_settings
 from progressor.cli.output import clock, note, print_json, rule_text, short, stdout, visible
 from progressor.cli.question import ask
 from progressor.cli.tables import Listing
@@ -68,22 +68,24 @@ def schedules(
 
 
 @app.command("pause")
-@with_settings(ASKING)
+@with_settings(ACTING)
 def pause_schedule(
     namespace: NamespaceName,
     name: Name,
     *,
-    reason: Annotated[str, typer.Option("--reason", help="Shown to all until it is resumed.")] = "",
+    reason: Annotated[
+        str | None, typer.Option("--reason", help="Shown to all until it is resumed.")
+    ] = None,
     json: AsJson = False,
     settings: Settings,
 ) -> None:
     """Send nothing more until it is resumed; times in between are passed over, and can be backfilled."""
-    _ask(settings, namespace, name, pause, reason)
+    _ask(settings, namespace, name, pause, reason or "")
     print_answer(None, f"paused the schedule {visible(name)} of {namespace}", machine=json)
 
 
 @app.command("resume")
-@with_settings(ASKING)
+@with_settings(ACTING)
 def resume_schedule(
     namespace: NamespaceName, name: Name, *, json: AsJson = False, settings: Settings
 ) -> None:
@@ -93,7 +95,7 @@ def resume_schedule(
 
 
 @app.command("trigger")
-@with_settings(ASKING)
+@with_settings(ACTING)
 def trigger_schedule(
     namespace: NamespaceName, name: Name, *, json: AsJson = False, settings: Settings
 ) -> None:
@@ -104,7 +106,7 @@ def trigger_schedule(
 
 
 @app.command("backfill")
-@with_settings(ASKING)
+@with_settings(ACTING)
 def backfill_schedule(
     namespace: NamespaceName,
     name: Name,

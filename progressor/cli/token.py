@@ -13,7 +13,7 @@ from typing import Annotated, Any
 import typer
 from rich.text import Text
 
-from progressor.cli.options import ASKING, AsJson, Yes, confirm, read_duration, with_settings
+from progressor.cli.options import ACTING, ASKING, AsJson, Yes, confirm, read_duration, with_settings
 from progressor.cli.output import clock, note, print_json, stdout, visible
 from progressor.cli.question import ask
 from progressor.cli.tables import Listing
@@ -34,7 +34,7 @@ TokenId = Annotated[
 
 
 @app.command()
-@with_settings(ASKING)
+@with_settings(ACTING)
 def create(
     name: Annotated[
         str, typer.Argument(metavar="NAME", show_default=False, help="Its user; need not be unique.")
@@ -104,7 +104,7 @@ def list_(
 
 
 @app.command()
-@with_settings(ASKING)
+@with_settings(ACTING)
 def revoke(
     token_id: TokenId,
     *,

@@ -6,14 +6,16 @@ hint, as every other one.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 
+from progressor.acts import MOST_ENTRIES, AuditPage, Verb, check_filter, check_line, reason_of_block
 from progressor.client.dispatch.dispatcher import namespace_not_found
-from progressor.client.failure_groups import EVER, FailureGroup, grouped
+from progressor.client.failure_groups import FailureGroup, grouped
 from progressor.client.results import Published
 from progressor.config import MOST_OF_A_GROUP, Retention, check_deleting, check_retention
-from progressor.errors import InvalidRequest, NamespaceInUse
-from progressor.inputs import check_count, check_moment, check_namespace, check_text
+from progressor.errors import NamespaceInUse
+from progressor.inputs import check_count, check_namespace, check_since, check_text
 from progressor.monitoring import (
     KnownGroup,
     KnownNamespace,
@@ -23,6 +25,7 @@ from progressor.monitoring import (
     RetentionEstimate,
 )
 from progressor.node.node import Node
+from progressor.rights import check_patterns
 from progressor.storage import KINDS
 
 
@@ -34,11 +37,11 @@ class AdminMethods:
     async def pause(self, namespace: str, reason: str | None = None) -> None:
         """Begin no more steps of a namespace; what runs finishes, requests are still accepted and wait.
 
-        `reason` is shown to operators. Raise NamespaceNotFound if the namespace is not known.
+        `reason` is shown to operators; None: that of the `acting` around this. Raise NamespaceNotFound if
+        the namespace is not known.
         """
-        if reason is not None:
-            check_text("reason", reason)
-        await self._set_paused(namespace, True, reason)
+        why = reason_of_block() if reason is None else check_line("reason", reason)
+        await self._set_paused(namespace, True, why)
 
     async def resume(self, namespace: str) -> None:
         """Let a paused namespace go on, and wake its workers at once for what waits.
@@ -54,7 +57,8 @@ class AdminMethods:
     async def _set_paused(self, namespace: str, paused: bool, reason: str | None = None) -> None:
         check_namespace(namespace)
         await self._node.connected()
-        if not await self._node.storage.set_paused(namespace, paused, reason):
+        act = self._node.act(Verb.PAUSE if paused else Verb.RESUME, reason=reason)
+        if not await self._node.storage.set_paused(namespace, paused, reason, act=act):
             raise await namespace_not_found(self._node, namespace)
 
     async def retire(self, namespace: str) -> None:
@@ -65,7 +69,9 @@ class AdminMethods:
         """
         check_namespace(namespace)
         await self._node.connected()
-        left = await self._node.storage.retire(namespace, lease_age=self._node.options.lease_age)
+        left = await self._node.storage.retire(
+            namespace, lease_age=self._node.options.lease_age, act=self._node.act(Verb.RETIRE)
+        )
         if left is None:
             raise await namespace_not_found(self._node, namespace)
         if not left.is_nothing:
@@ -120,7 +126,8 @@ class AdminMethods:
         if limit is not None:
             check_count("limit", limit, least=0, most=MOST_OF_A_GROUP)
         await self._node.connected()
-        if not await self._node.storage.set_group_limit(namespace, group, limit):
+        act = self._node.act(Verb.SET_GROUP_LIMIT)
+        if not await self._node.storage.set_group_limit(namespace, group, limit, act=act):
             raise await namespace_not_found(self._node, namespace)
         for worker in await self._node.storage.live_workers(namespace, self._node.options.lease_age):
             self._node.wake_worker(worker.worker_id, namespace, "calls")
@@ -146,7 +153,8 @@ class AdminMethods:
         check_namespace(namespace)
         check_retention(retention)
         await self._node.connected()
-        if not await self._node.storage.set_retention(namespace, retention):
+        act = self._node.act(Verb.SET_RETENTION)
+        if not await self._node.storage.set_retention(namespace, retention, act=act):
             raise await namespace_not_found(self._node, namespace)
 
     async def estimate_retention(
@@ -167,7 +175,7 @@ class AdminMethods:
         """
         check_namespace(namespace)
         await self._node.connected()
-        if not await self._node.storage.begin_sweep(namespace):
+        if not await self._node.storage.begin_sweep(namespace, act=self._node.act(Verb.BEGIN_RETENTION)):
             raise await namespace_not_found(self._node, namespace)
 
     async def status(self, namespace: str | None = None) -> list[NamespaceStatus]:
@@ -183,6 +191,39 @@ class AdminMethods:
             raise await namespace_not_found(self._node, namespace)
         return found
 
+    async def audit(
+        self,
+        namespace: str | None = None,
+        *,
+        process_id: str | None = None,
+        verb: str | None = None,
+        since: datetime | timedelta | None = None,
+        namespaces: Sequence[str] | None = None,
+        limit: int = 100,
+        cursor: str | None = None,
+    ) -> AuditPage:
+        """Return a page of what operators did, newest first: since a time, or within a duration up to now.
+
+        `process_id` needs the namespace, which may be gone, as may the process. `namespaces` are patterns,
+        in which * stands for any characters: what concerns others, or no namespace, is left out. Raise
+        InvalidRequest for a verb that there is not, a bad cursor, or a `limit` above 1,000.
+        """
+        check_filter(namespace, process_id, verb)
+        check_count("limit", limit, least=1, most=MOST_ENTRIES)
+        begin, ago = check_since(since)
+        patterns = None if namespaces is None else check_patterns("namespaces", namespaces)
+        await self._node.connected()
+        return await self._node.storage.audit(
+            namespace=namespace,
+            process_id=process_id,
+            verb=verb,
+            since=begin,
+            ago=ago,
+            namespaces=patterns,
+            limit=limit,
+            cursor=cursor,
+        )
+
     async def errors(
         self, *, namespace: str | None = None, since: datetime | timedelta | None = None
     ) -> list[FailureGroup]:
@@ -191,11 +232,7 @@ class AdminMethods:
         Raise InvalidRequest if `since` is a negative duration or a time without tzinfo, and
         NamespaceNotFound if `namespace` is not known.
         """
-        ago = since if isinstance(since, timedelta) else None
-        if ago is not None and ago < timedelta():
-            raise InvalidRequest("since must not lie ahead", field="since")
-        ago = None if ago is None else min(ago, EVER)
-        begin = None if since is None or isinstance(since, timedelta) else check_moment("since", since)
+        begin, ago = check_since(since)
         if namespace is not None:
             check_namespace(namespace)
         await self._node.connected()

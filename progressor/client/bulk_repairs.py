@@ -13,6 +13,7 @@ from typing import Any
 
 from pydantic_core import to_json
 
+from progressor.acts import Verb
 from progressor.bulks import Bulk, BulkPreview
 from progressor.client.dispatch.dispatcher import Dispatcher
 from progressor.client.requests import SIMPLE_REPAIR
@@ -78,7 +79,8 @@ class BulkRepairing:
                 idempotency_key=request.idempotency_key,
                 bulk_hash=hashlib.sha256(to_json(asked)).digest()[:16],
                 pace=pace,
-            )
+            ),
+            act=self._node.act(Verb.REPAIR_ALL),
         )
         if made.is_another:
             raise InvalidRequest(
@@ -127,7 +129,7 @@ class BulkRepairing:
         """
         check_count("bulk_id", bulk_id, least=1, most=LAST_ID)
         await self._node.connected()
-        await self._node.storage.stop_bulk(bulk_id)
+        await self._node.storage.stop_bulk(bulk_id, act=self._node.act(Verb.STOP_BULK))
         return await self.bulk(bulk_id)
 
 

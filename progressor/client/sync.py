@@ -205,6 +205,7 @@ class SyncClient:
     begin_retention = _blocking(Client.begin_retention)
     status = _blocking(Client.status)
     errors = _blocking(Client.errors)
+    audit = _blocking(Client.audit)
 
 
 class SyncProcessHandle(Generic[StateT]):

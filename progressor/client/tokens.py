@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from datetime import timedelta
 from typing import NamedTuple
 
+from progressor.acts import Verb
 from progressor.errors import InvalidRequest
 from progressor.inputs import check_text
 from progressor.node.node import Node
@@ -54,9 +55,10 @@ class Tokens:
                 field="lifetime",
             )
         await self._node.connected()
+        act = self._node.act(Verb.CREATE_TOKEN)
         while True:
             bearer = Bearer.drawn()
-            token = await self._node.storage.create_token(bearer, name, rights, lifetime=lifetime)
+            token = await self._node.storage.create_token(bearer, name, rights, lifetime=lifetime, act=act)
             if token.has_secret(bearer.secret):
                 return NewToken(token, bearer)
 
@@ -74,7 +76,9 @@ class Tokens:
         # A whole token counts as its id. No error repeats the text: it may hold the secret.
         whole = Bearer.read(token_id)
         await self._node.connected()
-        token = await self._node.storage.revoke_token(token_id if whole is None else whole.token_id)
+        token = await self._node.storage.revoke_token(
+            token_id if whole is None else whole.token_id, act=self._node.act(Verb.REVOKE_TOKEN)
+        )
         if token is None:
             raise InvalidRequest("token_id is that of no token here", field="token_id")
         return token

@@ -12,8 +12,10 @@ from collections.abc import Callable, Collection, Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from progressor.acts import Act, Verb, act_of
 from progressor.config import ConnectionOptions
 from progressor.errors import InvalidRequest, StorageUnavailable
+from progressor.handlers.running.waits import calling_step
 from progressor.node.courier import Courier
 from progressor.node.replies import Replies
 from progressor.node.wakes import Wakes
@@ -102,6 +104,12 @@ class Node:
             on_gap=self.replies.look_at_all,
             on_follow=self.replies.followed,
         )
+
+    def act(self, verb: Verb, *, reason: str | None = None) -> Act:
+        """Return an act of this code, for the audit; a handler acts as its process."""
+        step = calling_step()
+        acts_as = None if step is None else f"{step.namespace}/{step.process_id}"
+        return act_of(verb, default=self.options.actor, step=acts_as, reason=reason)
 
     @property
     def reply_to(self) -> int | None:

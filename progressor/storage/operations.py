@@ -15,8 +15,10 @@ from datetime import datetime, timedelta
 from functools import partial
 
 from progressor import metrics
+from progressor.acts import Act, Deed
 from progressor.config import NO_RATES, Rates
 from progressor.model import Life
+from progressor.storage.admin.audit import acted, noting, noting_requests
 from progressor.storage.admin.bulks import Bulks
 from progressor.storage.admin.namespaces import Oversight
 from progressor.storage.admin.retention import Retentions
@@ -134,7 +136,10 @@ class Storage(Bulks, Oversight, Retentions, TokenStatements, HeldTasks):
         self, requests: Sequence[Request], verbs: Sequence[str], hints: Hints | None, now: datetime | None
     ) -> list[Prepared]:
         params = {**request_columns(requests), "now": now}
-        statements = dict.fromkeys((lock_by_name(len(requests)), *verbs), params)
+        statements = {
+            **dict.fromkeys((lock_by_name(len(requests)), *verbs), params),
+            **noting_requests(requests, now),
+        }
         return await self._prepared(verbs[0], requests, statements, hints, outcome=verbs[-1])
 
     async def _prepared(
@@ -328,7 +333,14 @@ class Storage(Bulks, Oversight, Retentions, TokenStatements, HeldTasks):
         (dropped,), (forgotten,) = results["drop_rows"], results["drop_removed"]
         return bool(dropped["has_more"] or forgotten["has_more"])
 
-    async def remove(self, namespace: str, process_id: str, *, now: datetime | None = None) -> Removed:
+    async def remove(
+        self,
+        namespace: str,
+        process_id: str,
+        *,
+        act: Act | None = None,
+        now: datetime | None = None,
+    ) -> Removed:
         """Remove a process at once; a step that runs on it is fenced off.
 
         A large process leaves rows that nobody sees; `drop_leftovers` deletes them.
@@ -340,16 +352,20 @@ class Storage(Bulks, Oversight, Retentions, TokenStatements, HeldTasks):
         # one.
         life = Life(**found[0])
         params = {**life_columns(life), "most": most_cancelled(1), "now": now}
+        done = Deed(namespace, process_id)
 
         async def attempt(session: Session, again: bool) -> Removed:
-            results = await session.transact({"lock": params, "remove": params})
+            statements = dict.fromkeys(("lock", "remove"), params)
+            results = await acted(session, statements, act, lambda found: done if found["lock"] else None)
             cancelled = grouped(results["remove"], {life.process_no: namespace})
             # It may have ended since it was found; in a repetition, perhaps by our own first try.
             return Removed(bool(results["lock"]) or again, cancelled.get(life.process_no, ()))
 
         return await self._run("remove", attempt, patience=self._patience)
 
-    async def put(self, item: Import, *, now: datetime | None = None) -> bool | None:
+    async def put(
+        self, item: Import, *, act: Act | None = None, now: datetime | None = None
+    ) -> bool | None:
         """Import a process with its history and timers; return False if the id is taken.
 
         None if no worker ever served its namespace, or it was retired since.
@@ -363,7 +379,8 @@ class Storage(Bulks, Oversight, Retentions, TokenStatements, HeldTasks):
                 if made:
                     numbered = {**params, **row}
                     timers = {"put_timers": numbered} if item.timers else {}
-                    await session.transact({"put_events": numbered, **timers})
+                    noted = noting(act, Deed(item.namespace, item.process_id), now=now)
+                    await session.transact({"put_events": numbered, **timers, **noted})
             if again and not made:
                 # The id is taken, perhaps by our own first try.
                 made = bool((await session.transact({"put_own": params}))["put_own"])

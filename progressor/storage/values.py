@@ -14,6 +14,7 @@ from typing import Literal, NamedTuple
 
 from pydantic_core import from_json, to_json
 
+from progressor.acts import Act
 from progressor.model import (
     Decision,
     Disposition,
@@ -112,7 +113,7 @@ class Request(NamedTuple):
     With `worker_id` None the caller has no free slot, and the task waits. `reply_to` is the client process
     that waits for the answer; `process_metadata` is that of a process to be created. `redoes` is the ended
     task that the request runs again: its args and context are copied from there. `expires` counts from its
-    acceptance.
+    acceptance. With an `act` its acceptance is noted in the audit.
     """
 
     namespace: str
@@ -130,6 +131,7 @@ class Request(NamedTuple):
     redoes: TaskKey | None = None
     expires: timedelta | None = None
     priority: int = 0
+    act: Act | None = None
 
 
 class Continue(NamedTuple):

@@ -31,6 +31,7 @@ PUBLIC = """
     Timer TimerStatus SetTimer UnsetTimer Remove Message Reject NonRetryable RetryPolicy Codec
     Client SyncClient ProcessHandle TraceEntry Page Health Receipt Published KnownNamespace KnownWorker
     KnownGroup KnownRetention RetentionEstimate NamespaceStatus WaitingRequests Mailbox FailureGroup
+    acting AuditEntry AuditPage
     Bulk BulkStatus BulkPreview BrokenGroup BulkNotFound
     ProgressorError InvalidRequest IdempotencyConflict NamespaceNotFound NamespaceInUse ProcessNotFound
     TaskCancelled TaskNotEnded TaskNotFound HistoryTruncated
@@ -97,7 +98,7 @@ def test_sync_client_and_handles_have_the_same_methods() -> None:
         for name in _methods(Client)
         if "process_id" in inspect.signature(getattr(Client, name)).parameters
     }
-    assert set(_methods(ProcessHandle)) == of_one_process - {"process"}
+    assert set(_methods(ProcessHandle)) == of_one_process - {"process", "audit"}
 
 
 @pytest.mark.parametrize("of", [Client, SyncClient, Engine])

@@ -16,7 +16,7 @@ from progressor.http import HttpClient
 # The parameters that HttpClient has not.
 LEFT_OUT = {
     method: {"namespaces": "a token has patterns of its own, and the server shows what they fit"}
-    for method in ("search", "bulks")
+    for method in ("search", "bulks", "audit")
 }
 
 

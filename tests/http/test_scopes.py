@@ -56,6 +56,7 @@ MATRIX = [
     Row("POST", "/v1/namespaces/{namespace}/retention/run", ("admin",)),
     Row("GET", "/v1/status", ("processes:read",)),
     Row("GET", "/v1/errors", ("errors:read", "processes:read")),
+    Row("GET", "/v1/audit", ("audit:read",)),
     Row("GET", "/v1/namespaces/{namespace}", ("processes:read",)),
     Row("GET", "/v1/namespaces/{namespace}/openapi.json", ("processes:read",)),
     Row("GET", "/v1/processes", ("processes:read",)),

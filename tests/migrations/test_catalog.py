@@ -33,6 +33,7 @@ LANDED = {
     "0013_outbox.py": "901805ba9a7c1e7609a249f4b456e171a8ac6d730c1638e4ff0476208c88ef13",
     "0014_limits.py": "61fcf55458311f49e82410a0d1f017cd61835011ffe1b89e76c60477f12a40c1",
     "0015_retention.py": "1337dff091267d833d5c132ffb0e59dbd2a6db657c3218d74c0e2982dfdb062c",
+    "0016_audit.py": "1440489405333fc189273b9f2f31589f15578cff94106b8cafabd6cd9efd3209",
 }
 LISTED = ROOT / "progressor" / "storage" / "catalog.txt"
 

@@ -16,6 +16,7 @@ import psycopg
 import pytest
 from psycopg import pq
 
+from progressor.acts import Verb, act_of
 from progressor.config import Rate, Rates, Retention
 from progressor.messages.message import Message
 from progressor.model import Decision, Event, ProcessStatus
@@ -100,6 +101,8 @@ OTHER_STATEMENTS = {
     *("lock_groups", "make_groups", "set_group_limit"),
     # Of rates alone.
     *("make_rate", "lock_rate", "rests"),
+    # Of the audit alone.
+    *("audit", "audit_of_process"),
     "catalog",
 }
 BIG = {
@@ -441,6 +444,7 @@ async def tour(dsn: str) -> None:
     await storage.redo([request("p6", worker_id=None)._replace(redoes=old)])
     await bulks(storage)
     await sweeps(storage)
+    await audited(storage)
     async with connections.acquire() as session:
         mine = {"process_no": 1, "worker_id": WORKER, "lease": 1, "now": T0}
         await session.transact({"claimed_keys": mine})
@@ -502,6 +506,16 @@ async def by_rates(storage: Storage) -> None:
     await storage.room_in_groups(NS, [1], rates=RATES, now=T0)
     await storage.search_groups(NS, 10, groups=[1], **mine)  # type: ignore[arg-type]
     await storage.rests(NS, now=T0)
+
+
+async def audited(storage: Storage) -> None:
+    """A repair by an operator, and looks at the audit."""
+    await break_process(storage, "p17")
+    by_hand = act_of(Verb.REPAIR, default=None, step=None)
+    await storage.simple_repair([repair("p17")._replace(act=by_hand)], now=T0)
+    await storage.audit(limit=10)
+    await storage.audit(namespace=NS, process_id="p17", limit=10)
+    await storage.remove(NS, "p17")
 
 
 async def sweeps(storage: Storage) -> None:

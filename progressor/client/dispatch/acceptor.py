@@ -213,6 +213,12 @@ class Acceptor:
             return self._simple_repairs
         fused = self._fused.get(request.task_type)
         pool = self._pools.get(request.namespace)
-        if fused is None or pool is None or not pool.claims or pool.computes(request) is None:
+        if (
+            request.act is not None
+            or fused is None
+            or pool is None
+            or not pool.claims
+            or pool.computes(request) is None
+        ):
             return self._prepared[request.task_type]
         return fused

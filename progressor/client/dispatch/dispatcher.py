@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any, assert_never
 
+from progressor.acts import OF_SCHEDULES, Act, verb_of_request
 from progressor.client.asks import Timeout
 from progressor.client.dispatch.acceptor import Accepted, Acceptor
 from progressor.client.dispatch.request import redo_request, request_of
@@ -28,6 +29,7 @@ from progressor.errors import (
 from progressor.handlers.codec import RAW, Wire, require_in_range
 from progressor.handlers.namespace import Namespace
 from progressor.handlers.running.waits import waiting_for
+from progressor.handlers.schedules import SCHEDULES
 from progressor.inputs import (
     check_count,
     check_namespace as _check_name,
@@ -129,7 +131,15 @@ class Dispatcher:
         options.check_value("context", context)
         options.check_metadata("metadata", request.process_metadata)
         reply_to = None if request.task_type is TaskType.NOTIFY else self._node.reply_to
-        return request._replace(args=args, context=context, reply_to=reply_to)
+        act = self._act_of(request)
+        return request._replace(args=args, context=context, reply_to=reply_to, act=act)
+
+    def _act_of(self, request: Request) -> Act | None:
+        """Return the act that a request is, of an operator; None for those of callers and handlers."""
+        if request.namespace == SCHEDULES and request.redoes is None and request.name in OF_SCHEDULES:
+            return self._node.act(OF_SCHEDULES[request.name])
+        verb = verb_of_request(request.task_type, request.name)
+        return None if verb is None else self._node.act(verb)
 
     def seconds(self, timeout: Timeout) -> float:
         """Return how many seconds a caller waits; raise InvalidRequest if `timeout` is no time."""

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 from pydantic import TypeAdapter
 from pydantic_core import to_json
 
+from progressor.acts import AuditEntry, AuditPage, check_filter, check_line
 from progressor.bulks import Bulk, BulkPreview
 from progressor.client.failure_groups import EVER, FailureGroup
 from progressor.config import MOST_OF_A_GROUP, Retention, check_deleting, check_retention
@@ -40,6 +41,7 @@ _MAILBOX = TypeAdapter(Mailbox)
 _STATUSES = TypeAdapter(list[NamespaceStatus])
 _GROUPS = TypeAdapter(list[FailureGroup])
 _KNOWN_GROUPS = TypeAdapter(list[KnownGroup])
+_ENTRIES = TypeAdapter(list[AuditEntry])
 _RETENTION, _ESTIMATE = TypeAdapter(KnownRetention), TypeAdapter(RetentionEstimate)
 
 
@@ -54,7 +56,7 @@ class HttpOperating:
 
     async def pause(self, namespace: str, reason: str | None = None) -> None:
         """Pause a namespace, as Client.pause; raise NamespaceNotFound."""
-        params = {} if reason is None else {"reason": check_text("reason", reason)}
+        params = {} if reason is None else {"reason": check_line("reason", reason)}
         await self._line.send("POST", f"/v1/namespaces/{check_namespace(namespace)}/pause", params=params)
 
     async def resume(self, namespace: str) -> None:
@@ -134,11 +136,32 @@ class HttpOperating:
         Raise InvalidRequest if `since` is a negative duration or a time without tzinfo, and
         NamespaceNotFound if `namespace` is not known.
         """
-        begin = since.isoformat() if isinstance(since, datetime) else since
-        if isinstance(begin, timedelta):
-            begin = f"{min(begin, EVER).total_seconds():f}"
-        wanted = {"namespace": _checked(namespace), "since": begin}
+        wanted = {"namespace": _checked(namespace), "since": _since(since)}
         return await self._listed(_GROUPS, "/v1/errors", "groups", **wanted)
+
+    async def audit(
+        self,
+        namespace: str | None = None,
+        *,
+        process_id: str | None = None,
+        verb: str | None = None,
+        since: datetime | timedelta | None = None,
+        limit: int = 100,
+        cursor: str | None = None,
+    ) -> AuditPage:
+        """Return a page of the audit, of the namespaces that the token may see, as Client.audit."""
+        check_filter(namespace, process_id, verb)
+        wanted = {
+            "namespace": namespace,
+            "process_id": process_id,
+            "verb": verb,
+            "since": _since(since),
+            "limit": str(limit),
+            "cursor": cursor,
+        }
+        params = {name: value for name, value in wanted.items() if value is not None}
+        answer = (await self._line.send("GET", "/v1/audit", params=params)).json()
+        return AuditPage(_ENTRIES.validate_python(answer["entries"]), answer["cursor"])
 
     async def _listed(self, of: TypeAdapter[T], url: str, member: str, **asked: str | None) -> T:
         params = {name: value for name, value in asked.items() if value is not None}
@@ -199,6 +222,12 @@ class HttpOperating:
 
 def _checked(namespace: str | None) -> str | None:
     return None if namespace is None else check_namespace(namespace)
+
+
+def _since(since: datetime | timedelta | None) -> str | None:
+    if isinstance(since, timedelta):
+        return f"{min(since, EVER).total_seconds():f}"
+    return None if since is None else since.isoformat()
 
 
 def _url(bulk_id: int) -> str:

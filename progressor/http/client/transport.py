@@ -12,11 +12,13 @@ from urllib.parse import urlencode
 
 import httpx
 
+from progressor.acts import reason_of_block
 from progressor.client.asks import Timeout
 from progressor.errors import InvalidRequest, RequestLost, StorageUnavailable
 from progressor.http.client.decode import error_of, is_accepted
 from progressor.http.client.exchange import Answer, Asking, HttpxTransport, NoAnswer, Transport
 from progressor.http.client.retry import RetryBudget
+from progressor.http.wire.headers import REASON, shown_reason
 from progressor.inputs import check_seconds
 
 # Seconds of silence that a server may have, beyond those that it was asked to wait.
@@ -119,7 +121,7 @@ class RetryingTransport:
         if self._is_closed:
             raise StorageUnavailable("the client is closed")
         query = f"?{urlencode(params)}" if params else ""
-        whole = {**self._headers, **(headers or {})}
+        whole = {**self._headers, **_reason(method), **(headers or {})}
         asking = Asking(method, f"{self._url}{url}{query}", whole, content, silence)
         try:
             async with asyncio.timeout(within):
@@ -127,6 +129,12 @@ class RetryingTransport:
         except (NoAnswer, TimeoutError) as error:
             reason = str(error) or type(error).__name__
             raise StorageUnavailable(f"the API cannot be reached ({reason})") from None
+
+
+def _reason(method: str) -> dict[str, str]:
+    """Return the header with the reason of the `acting` around a request that may change something."""
+    reason = None if method == "GET" else reason_of_block()
+    return {} if reason is None else {REASON: shown_reason(reason)}
 
 
 def _own_transport(url: str) -> Transport:

@@ -24,6 +24,7 @@ from progressor.http.server.middleware.access_log import AccessLog
 from progressor.http.server.options import HttpOptions
 from progressor.http.server.problems import problem
 from progressor.http.server.routers import (
+    audit,
     bulks,
     health,
     lifecycle,
@@ -46,7 +47,7 @@ def make_app(client: Client, *, access: Access, options: HttpOptions | None = No
     """Return the API of the processes that this client reaches; it never closes the client."""
     options, waits = options or HttpOptions(), DrainableWaits()
     places = Places(options.max_requests, Memory(options.max_memory_bytes))
-    rooms = (requests, lifecycle, timers, processes, namespaces, retention, bulks, openapi, health)
+    rooms = (requests, lifecycle, timers, processes, namespaces, retention, bulks, audit, openapi, health)
     app = Starlette(
         routes=[operation for room in rooms for operation in room.routes],
         # The first one is the outermost: the other sees what it changes.

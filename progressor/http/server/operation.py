@@ -6,6 +6,7 @@ Rule: an operation without a scope is public, and is not documented.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from inspect import cleandoc
 from typing import Any
 
@@ -15,13 +16,14 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import Receive, Scope as AsgiScope, Send
 
+from progressor.acts import Way, acting, as_line
 from progressor.errors import NamespaceNotFound, ProcessAlreadyExists, ProgressorError
 from progressor.http.server.api_request import ApiRequest, named_by
 from progressor.http.server.auth.scopes import require
 from progressor.http.server.parameters import Parameters
 from progressor.http.server.preconditions import SAFE, Conditions, wants_absence
 from progressor.http.server.problems import Refusal, problem, problem_of
-from progressor.http.server.request_headers import refuse_key, require_single
+from progressor.http.server.request_headers import reason_of, refuse_key, require_single
 from progressor.http.wire import problems
 from progressor.http.wire.headers import IDEMPOTENCY_KEY, JSON
 from progressor.http.wire.paths import text_of
@@ -66,9 +68,9 @@ class Operation(Route):
         self.parameters = Parameters(path, endpoint)
         kept = {each["name"] for each in self.takes.get("parameters", ())}
         self._conditions = Conditions(self.methods, kept)
-        is_read = SAFE.issuperset(self.methods)
+        self.is_read = SAFE.issuperset(self.methods)
         # A read may be repeated with or without a key.
-        self._refuses_keys = IDEMPOTENCY_KEY not in kept and not is_read
+        self._refuses_keys = IDEMPOTENCY_KEY not in kept and not self.is_read
         bodies = [body for _, body in self.answers.values() if body is not None]
         self._is_json = bool(bodies) and all(isinstance(body, type) for body in bodies)
         # Probes need no place: a server must not be restarted because it is busy.
@@ -92,7 +94,9 @@ class Operation(Route):
     async def _answer(self, request: ApiRequest) -> Response:
         """Return the answer of the endpoint, or the problem that its error stands for."""
         try:
-            answer: Response = await self.endpoint(request, **await self._admitted(request))
+            values = await self._admitted(request)
+            with self._acting(request):
+                answer: Response = await self.endpoint(request, **values)
         except Refusal as refusal:
             return refusal.answer()
         except ClientDisconnect:
@@ -103,6 +107,17 @@ class Operation(Route):
         if request.answer_headers:
             answer.headers.update(request.answer_headers)
         return answer
+
+    def _acting(self, request: ApiRequest) -> AbstractContextManager[None]:
+        """Return the block in which the audit notes what is done as done by the caller of a request.
+
+        Raise InvalidRequest for a reason that cannot be kept.
+        """
+        if self.is_read:
+            return nullcontext()
+        peer = request.client.host if request.client else "a socket"
+        actor, origin = as_line(request.caller.name), as_line(peer)
+        return acting(actor, reason=reason_of(request.headers), origin=origin, way=Way.HTTP)
 
     async def _admitted(self, request: ApiRequest) -> dict[str, Any]:
         """Return the parameters of a request whose caller may make it; raise Refusal or InvalidRequest."""

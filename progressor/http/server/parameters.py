@@ -7,13 +7,21 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import partial
 from inspect import Parameter, signature
 from typing import Annotated, Any, get_type_hints
 from urllib.parse import parse_qsl
 
-from pydantic import AfterValidator, BaseModel, Field, ValidationError, create_model
+from pydantic import (
+    AfterValidator,
+    AwareDatetime,
+    BaseModel,
+    Field,
+    TypeAdapter,
+    ValidationError,
+    create_model,
+)
 from starlette.requests import Request
 
 from progressor.errors import InvalidRequest
@@ -29,6 +37,8 @@ from progressor.inputs import (
     NAMESPACE_PATTERN,
     RESERVED,
     check_timer,
+    is_moment,
+    seconds_or_text,
 )
 from progressor.model import LAST_ID
 
@@ -126,6 +136,31 @@ Priority = Annotated[
 def duration_of(seconds: float | None) -> timedelta | None:
     """Return a duration given in seconds; None for None."""
     return None if seconds is None else timedelta(seconds=seconds)
+
+
+Only = Annotated[
+    str | None,
+    Field(description="Only this namespace.", json_schema_extra=text_schema(NAMESPACE_PATTERN)),
+]
+Since = Annotated[
+    str | None, Field(description="Only since this time, or within this last time: 3600, PT1H.")
+]
+_MOMENT, _DURATION = TypeAdapter(AwareDatetime), TypeAdapter(timedelta)
+
+
+def since_of(since: str | None) -> datetime | timedelta | None:
+    """Return a time, or how long ago; raise InvalidRequest for another text."""
+    if since is None:
+        return None
+    try:
+        if is_moment(since):
+            return _MOMENT.validate_python(since)
+        return _DURATION.validate_python(seconds_or_text(since))
+    except (ValidationError, OverflowError):
+        raise InvalidRequest(
+            "since must be a time (2026-02-28T12:00:00Z), or a duration up to now (3600, PT1H)",
+            field="since",
+        ) from None
 
 
 class Parameters:

@@ -13,7 +13,7 @@ from starlette.datastructures import Headers
 
 from progressor.errors import InvalidRequest
 from progressor.handlers.codec import decode
-from progressor.http.wire.headers import CONTEXT, IDEMPOTENCY_KEY, METADATA, media_type_of_text
+from progressor.http.wire.headers import CONTEXT, IDEMPOTENCY_KEY, METADATA, REASON, media_type_of_text
 
 # Headers that a request has at most once, and the fields by which errors name them.
 _SINGLE = {
@@ -22,6 +22,7 @@ _SINGLE = {
     IDEMPOTENCY_KEY.lower(): "idempotency_key",
     METADATA.lower(): "metadata",
     CONTEXT.lower(): "context",
+    REASON.lower(): "reason",
 }
 
 _QUOTED = re.compile(r'"((?:[\x20-\x21\x23-\x5b\x5d-\x7e]|\\["\\])*)"')
@@ -75,6 +76,17 @@ def idempotency_key_of(headers: Headers) -> str | None:
         "ASCII without them",
         field="idempotency_key",
     )
+
+
+def reason_of(headers: Headers) -> str | None:
+    """Return the reason of a request, None without one; raise InvalidRequest if it cannot be read."""
+    text = headers.get(REASON)
+    if text is None:
+        return None
+    try:
+        return unquote_to_bytes(text.strip()).decode()
+    except UnicodeError:
+        raise InvalidRequest(f"the header {REASON} must be percent-encoded UTF-8", field="reason") from None
 
 
 class Preferences(NamedTuple):

@@ -8,6 +8,8 @@ IDEMPOTENCY_KEY = "Idempotency-Key"
 REPLAYED = "Idempotent-Replayed"
 METADATA = "Progressor-Metadata"
 CONTEXT = "Progressor-Context"
+# Percent-encoded UTF-8.
+REASON = "Progressor-Reason"
 # Names the address of the task whose answer this is.
 TASK = "Content-Location"
 
@@ -19,6 +21,11 @@ def shown_key(key: str) -> str:
     if key.isascii() and key.isprintable():
         return '"' + key.replace("\\", "\\\\").replace('"', '\\"') + '"'
     return f'%"{quote(key, safe=" !#$&()*+,-./:;<=>?@[]^_`{|}~").lower()}"'
+
+
+def shown_reason(reason: str) -> str:
+    """Return a reason as it is written in a header."""
+    return quote(reason, safe=" !#$&()*+,-./:;<=>?@[]^_`{|}~'")
 
 
 def media_type_of_text(text: str | None) -> str | None:

@@ -13,6 +13,7 @@ from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 from pydantic import BaseModel, ConfigDict, Field, create_model
 
+from progressor.acts import AuditEntry
 from progressor.bulks import BrokenGroup, Bulk, BulkPreview
 from progressor.calendars import Rule, json_of
 from progressor.client.failure_groups import FailureGroup
@@ -227,6 +228,14 @@ GroupBody = body_of(
     "there are no examples.",
 )
 PreviewBody = body_of(BulkPreview, "PreviewBody")
+AuditEntryBody = body_of(AuditEntry, "AuditEntryBody")
+
+
+class AuditBody(Body):
+    """A page of the audit, newest first."""
+
+    entries: list[AuditEntryBody]  # type: ignore[valid-type] # a model that is made
+    cursor: str | None
 
 
 def plain(value: Any) -> Any:

@@ -16,6 +16,7 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import NamedTuple, TypeVar
 
+from progressor.acts import Act, Deed
 from progressor.bulks import (
     BrokenGroup,
     Bulk,
@@ -31,14 +32,14 @@ from progressor.errors import InvalidRequest
 from progressor.inputs import redo_key
 from progressor.model import ProcessStatus, TaskStatus, TaskType, new_lease
 from progressor.rights import like
+from progressor.storage.admin.audit import Audited
 from progressor.storage.params import redo_columns, request_columns
 from progressor.storage.postgres.arrays import bigints, booleans, texts
 from progressor.storage.postgres.pipeline import Session
 from progressor.storage.postgres.retry import one_or_one_of
 from progressor.storage.postgres.sqlstates import BatchRefused
-from progressor.storage.postgres.transactions import Transactions
 from progressor.storage.rows import record_of
-from progressor.storage.statements import REDO, Params, Row
+from progressor.storage.statements import REDO, Params, Results, Row
 from progressor.storage.values import NewBulk, Request, TaskKey
 
 B = TypeVar("B", bound=Bulk)
@@ -76,14 +77,21 @@ class _Try:
     redos: Sequence[Row] = ()
 
 
-class Bulks(Transactions):
+class Bulks(Audited):
     """The operations on bulks."""
 
-    async def make_bulk(self, item: NewBulk, *, now: datetime | None = None) -> Made:
+    async def make_bulk(
+        self, item: NewBulk, *, act: Act | None = None, now: datetime | None = None
+    ) -> Made:
         """Store a bulk, whose bound is now, or find the one that was made with its key."""
         params = {**item._asdict(), "now": now}
         statements = {"make_bulk": params, "bulk_of_key": params}
-        results = await self._transact("make_bulk", statements, patience=self._patience)
+
+        def made(found: Results) -> Deed | None:
+            rows = found["make_bulk"]
+            return Deed(item.namespace, subject=f"bulk {rows[0]['bulk_id']}") if rows else None
+
+        results = await self._acted("make_bulk", statements, act, made, now=now)
         (row,) = results["bulk_of_key"]
         return Made(_bulk_of(row, Bulk), bytes(row["bulk_hash"]) != item.bulk_hash)
 
@@ -125,12 +133,17 @@ class Bulks(Transactions):
         ]
         return BulkPreview(rows[0]["matching"], looked_at, looked_at == looks, tuple(found))
 
-    async def stop_bulk(self, bulk_id: int, *, now: datetime | None = None) -> None:
+    async def stop_bulk(self, bulk_id: int, *, act: Act | None = None, now: datetime | None = None) -> None:
         """Stop a bulk; after this returns, it begins no more repairs."""
         for row in await self._rows("bulks", bulk_id=bulk_id, namespaces=None, limit=1):
             # From here on every try is for this bulk.
-            key = row["idempotency_key"]
-            await self._rows("stop_bulk", bulk_id=bulk_id, idempotency_key=key, now=now)
+            params = {"bulk_id": bulk_id, "idempotency_key": row["idempotency_key"], "now": now}
+            deed = Deed(row["namespace"], subject=f"bulk {bulk_id}")
+
+            def stopped(found: Results, deed: Deed = deed) -> Deed | None:
+                return deed if found["stop_bulk"] else None
+
+            await self._acted("stop_bulk", {"stop_bulk": params}, act, stopped, now=now)
 
     async def next_bulk(self, *, now: datetime | None = None) -> timedelta | None:
         """Return the time until the next round of a bulk is due; None if no bulk runs."""

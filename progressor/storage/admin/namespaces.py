@@ -9,8 +9,10 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
 
+from progressor.acts import Act, Deed
 from progressor.model import shown_id
 from progressor.monitoring import MOST_COUNTED, Failed, KnownNamespace, KnownWorker, NamespaceStatus
+from progressor.storage.admin.audit import Audited, noting
 from progressor.storage.admin.mailboxes import Mailboxes
 from progressor.storage.postgres.pipeline import Session
 from progressor.storage.rows import record_of
@@ -36,12 +38,33 @@ class Left:
         return not (self.workers or self.processes or self.just_registered)
 
 
-class Oversight(Mailboxes):
+class Oversight(Mailboxes, Audited):
     """The operations of operators: rare, and none of them locks a process."""
 
-    async def set_paused(self, namespace: str, paused: bool, reason: str | None = None) -> bool:
+    async def set_paused(
+        self, namespace: str, paused: bool, reason: str | None = None, *, act: Act | None = None
+    ) -> bool:
         """Pause a namespace, or let it go on; return whether it exists."""
-        return bool(await self._rows("set_paused", name=namespace, paused=paused, reason=reason))
+        statements = {"set_paused": {"name": namespace, "paused": paused, "reason": reason}}
+        done = await self._acted(
+            "set_paused", statements, act, lambda found: Deed(namespace) if found["set_paused"] else None
+        )
+        return bool(done["set_paused"])
+
+    async def set_group_limit(
+        self, namespace: str, name: str, limit: int | None, *, act: Act | None = None
+    ) -> bool:
+        """Give a group a limit of its own, or None; return whether the namespace is known."""
+        about = {"namespace": namespace, "group_key": name, "group_limit": limit}
+        shown = "the limit of its namespace" if limit is None else f"limit {limit}"
+        deed = Deed(namespace, subject=f"group {name}", detail=shown)
+        done = await self._acted(
+            "set_group_limit",
+            {"set_group_limit": about},
+            act,
+            lambda found: deed if found["set_group_limit"] else None,
+        )
+        return bool(done["set_group_limit"])
 
     async def known_namespaces(self, name: str | None = None) -> list[KnownNamespace]:
         """Return all namespaces by name, or the one of this name."""
@@ -108,7 +131,7 @@ class Oversight(Mailboxes):
             for row in await self._rows("all_workers")
         ]
 
-    async def retire(self, namespace: str, *, lease_age: timedelta) -> Left | None:
+    async def retire(self, namespace: str, *, lease_age: timedelta, act: Act | None = None) -> Left | None:
         """Forget a namespace if nobody serves it and nothing is left in it; return what is left.
 
         None if there is no such namespace.
@@ -133,6 +156,8 @@ class Oversight(Mailboxes):
                         "retire": {"name": namespace, "lease_age": lease_age},
                     }
                 )
+                if results["retire"]:
+                    await session.transact(noting(act, Deed(namespace)))
             if results["retire"] or not results["left_in_namespace"]:
                 return Left(0, 0, False)
             left = record_of(Left, results["left_in_namespace"][0])

@@ -14,11 +14,12 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
+from progressor.acts import Act, Deed
 from progressor.config import FOR_EVER, Retention
 from progressor.monitoring import KnownRetention, RetentionEstimate
+from progressor.storage.admin.audit import Audited
 from progressor.storage.postgres.arrays import bigints
 from progressor.storage.postgres.pipeline import Session
-from progressor.storage.postgres.transactions import Transactions
 from progressor.storage.rows import record_of
 from progressor.storage.statements import Params, Row
 
@@ -64,7 +65,7 @@ class _Round(NamedTuple):
     is_over: bool = False
 
 
-class Retentions(Transactions):
+class Retentions(Audited):
     """The operations of retention."""
 
     async def retention(self, namespace: str) -> KnownRetention | None:
@@ -73,16 +74,38 @@ class Retentions(Transactions):
         return record_of(KnownRetention, rows[0]) if rows else None
 
     async def set_retention(
-        self, namespace: str, wanted: Retention | None, *, now: datetime | None = None
+        self,
+        namespace: str,
+        wanted: Retention | None,
+        *,
+        act: Act | None = None,
+        now: datetime | None = None,
     ) -> bool:
         """Keep what has ended for these times, or as the code says again; return False if it is unknown."""
         said = _columns(FOR_EVER if wanted is None else wanted)
         params = {"namespace": namespace, "is_set": wanted is not None, "now": now, **said}
-        return bool(await self._rows("set_retention", **params))
+        deed = Deed(namespace, detail=_shown(wanted))
+        done = await self._acted(
+            "set_retention",
+            {"set_retention": params},
+            act,
+            lambda found: deed if found["set_retention"] else None,
+            now=now,
+        )
+        return bool(done["set_retention"])
 
-    async def begin_sweep(self, namespace: str, *, now: datetime | None = None) -> bool:
+    async def begin_sweep(
+        self, namespace: str, *, act: Act | None = None, now: datetime | None = None
+    ) -> bool:
         """Have a walk begin now; return False if there is no such namespace."""
-        return bool(await self._rows("begin_sweep", namespace=namespace, now=now))
+        done = await self._acted(
+            "begin_sweep",
+            {"begin_sweep": {"namespace": namespace, "now": now}},
+            act,
+            lambda found: Deed(namespace) if found["begin_sweep"] else None,
+            now=now,
+        )
+        return bool(done["begin_sweep"])
 
     async def next_sweep(self, *, now: datetime | None = None) -> timedelta | None:
         """Return the time until the next round of a walk is due; None if there is none."""
@@ -231,6 +254,14 @@ def _columns(policy: Retention) -> dict[str, Any]:
         "events_for": events if isinstance(events, timedelta) else None,
         "events_last": events if isinstance(events, int) else None,
     }
+
+
+def _shown(wanted: Retention | None) -> str:
+    """Return a retention on one line, for the audit."""
+    if wanted is None:
+        return "as the code says"
+    said = wanted.model_dump(mode="json", exclude_none=True)
+    return ", ".join(f"{name} {value}" for name, value in said.items()) or "for ever"
 
 
 def _policy(row: Row) -> Retention:

@@ -8,17 +8,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 
+from progressor.acts import Act, Deed
 from progressor.rights import Bearer, Rights, Scope, Token, hash_of
+from progressor.storage.admin.audit import Audited
 from progressor.storage.postgres.arrays import texts
-from progressor.storage.postgres.transactions import Transactions
 from progressor.storage.rows import record_of
-from progressor.storage.statements import Params, Row
+from progressor.storage.statements import Params, Results, Row
 
 # The last use of a token is known to within this.
 USE_GRANULARITY = timedelta(minutes=5)
 
 
-class TokenStatements(Transactions):
+class TokenStatements(Audited):
     """The statements on tokens."""
 
     async def create_token(
@@ -28,6 +29,7 @@ class TokenStatements(Transactions):
         rights: Rights,
         *,
         lifetime: timedelta | None,
+        act: Act | None = None,
         now: datetime | None = None,
     ) -> Token:
         """Store a token with the hash of its secret; if the id is taken, return the token that has it."""
@@ -41,7 +43,12 @@ class TokenStatements(Transactions):
             "lifetime": lifetime,
         }
         statements = {"create_token": making, "find_tokens": by_id}
-        results = await self._transact("create_token", statements, patience=self._patience)
+
+        def made(found: Results) -> Deed | None:
+            (token,) = map(_token_of, found["find_tokens"])
+            return _deed_on(token) if token.has_secret(bearer.secret) else None
+
+        results = await self._acted("create_token", statements, act, made, now=now)
         (row,) = results["find_tokens"]
         return _token_of(row)
 
@@ -54,11 +61,17 @@ class TokenStatements(Transactions):
         """Return all tokens, oldest first."""
         return [_token_of(row) for row in await self._rows("find_tokens", token_id=None, now=now)]
 
-    async def revoke_token(self, token_id: str, *, now: datetime | None = None) -> Token | None:
+    async def revoke_token(
+        self, token_id: str, *, act: Act | None = None, now: datetime | None = None
+    ) -> Token | None:
         """Revoke a token, once, and return it; None if there is none."""
         params = {"token_id": token_id, "now": now}
         statements = dict.fromkeys(("revoke_token", "find_tokens"), params)
-        results = await self._transact("revoke_token", statements, patience=self._patience)
+
+        def revoked(found: Results) -> Deed | None:
+            return _deed_on(_token_of(found["find_tokens"][0])) if found["revoke_token"] else None
+
+        results = await self._acted("revoke_token", statements, act, revoked, now=now)
         rows = results["find_tokens"]
         return _token_of(rows[0]) if rows else None
 
@@ -70,6 +83,10 @@ class TokenStatements(Transactions):
         """Return whether any token was ever made in this database."""
         (row,) = await self._rows("tokens_exist")
         return bool(row["found"])
+
+
+def _deed_on(token: Token) -> Deed:
+    return Deed(subject=f"token {token.token_id}", detail=token.name)
 
 
 def _token_of(row: Row) -> Token:

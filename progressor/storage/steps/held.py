@@ -163,11 +163,6 @@ class HeldTasks(Transactions):
             for row in rows
         ]
 
-    async def set_group_limit(self, namespace: str, name: str, limit: int | None) -> bool:
-        """Give a group a limit of its own, or None; return whether the namespace is known."""
-        about = {"namespace": namespace, "group_key": name, "group_limit": limit}
-        return bool(await self._rows("set_group_limit", **about))
-
     async def enter_group(self, task: Task, group_key: str) -> int | None:
         """Give a process its group, before its init begins; the init then waits for room there.
 

@@ -19,6 +19,7 @@ from progressor.http.server.openapi.operations import (
     OF_REQUEST,
     OF_STATUS,
     PROBLEM,
+    REASONED,
     WITH_BODY,
 )
 from progressor.http.server.operation import Operation
@@ -61,6 +62,7 @@ def _described(operation: Operation, schemas: dict[str, Any]) -> dict[str, Any]:
     """Return an operation of the document; schemas to which its parameters refer are added."""
     stated = {name: each for name, each in operation.takes.items() if name != "answer_headers"}
     parameters = [*_parameters(operation, schemas), *stated.pop("parameters", ())]
+    parameters += [] if operation.is_read else [REASONED]
     return {
         "summary": operation.summary,
         "description": operation.description,

@@ -88,6 +88,11 @@ _METADATA = _header(
     headers.METADATA, "A JSON object by which the process is found.", contentMediaType=headers.JSON
 )
 
+REASONED = _header(
+    headers.REASON,
+    "The reason, if this is noted in the audit: a line of up to 256 characters, percent-encoded UTF-8.",
+)
+
 _IF_ABSENT = _header(IF_NONE_MATCH, "`*`: only if there is no such process; else 412, in place of 409.")
 _IF_CHANGED = _header(IF_NONE_MATCH, "The ETag of an answer: 304 while it would be the same.")
 

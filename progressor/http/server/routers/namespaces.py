@@ -6,21 +6,19 @@ Rule: they concern all processes of a namespace, or of the database, so their sc
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import datetime, timedelta
 from typing import Annotated
 
-from pydantic import AwareDatetime, Field, TypeAdapter, ValidationError
+from pydantic import Field
 from starlette.responses import Response
 
 from progressor.config import MOST_OF_A_GROUP
-from progressor.errors import InvalidRequest
 from progressor.http.server import bodies
 from progressor.http.server.api_request import ApiRequest
 from progressor.http.server.auth.principals import Principal
 from progressor.http.server.auth.scopes import require
 from progressor.http.server.openapi.operations import WITHOUT_NUL
 from progressor.http.server.operation import Routes
-from progressor.http.server.parameters import GroupName, NamespaceName, ProcessId, text_schema
+from progressor.http.server.parameters import GroupName, NamespaceName, Only, ProcessId, Since, since_of
 from progressor.http.wire.models import (
     FailuresBody,
     GroupsBody,
@@ -31,18 +29,10 @@ from progressor.http.wire.models import (
     plain,
 )
 from progressor.http.wire.paths import PROCESS
-from progressor.inputs import NAMESPACE_PATTERN, is_moment, seconds_or_text
 from progressor.monitoring import KnownWorker
 from progressor.rights import Scope
 
 routes = Routes()
-
-_MOMENT, _DURATION = TypeAdapter(AwareDatetime), TypeAdapter(timedelta)
-
-Only = Annotated[
-    str | None,
-    Field(description="Only this namespace.", json_schema_extra=text_schema(NAMESPACE_PATTERN)),
-]
 
 
 @routes.add(
@@ -230,29 +220,12 @@ async def mailbox(request: ApiRequest, namespace: NamespaceName, process_id: Pro
 async def errors(
     request: ApiRequest,
     namespace: Only = None,
-    since: Annotated[
-        str | None, Field(description="Failures since this time, or of this last time: 3600, PT1H.")
-    ] = None,
+    since: Since = None,
 ) -> Response:
     """Return broken processes, and timers that failed and are tried again. It needs processes:read, too."""
     caller = request.caller
     require(caller, Scope.ERRORS_READ, namespace)
     require(caller, Scope.PROCESSES_READ, namespace)
-    found = await request.server.client.errors(namespace=namespace, since=_begin(since))
+    found = await request.server.client.errors(namespace=namespace, since=since_of(since))
     seen = [plain(each) for each in found if caller.may(Scope.ERRORS_READ, each.namespace)]
     return bodies.shown({"groups": seen})
-
-
-def _begin(since: str | None) -> datetime | timedelta | None:
-    """Return a time, or how long ago; raise InvalidRequest for another text."""
-    if since is None:
-        return None
-    try:
-        if is_moment(since):
-            return _MOMENT.validate_python(since)
-        return _DURATION.validate_python(seconds_or_text(since))
-    except (ValidationError, OverflowError):
-        raise InvalidRequest(
-            "since must be a time (2026-02-28T12:00:00Z), or a duration up to now (3600, PT1H)",
-            field="since",
-        ) from None

@@ -12,3 +12,4 @@ FROM (SELECT coalesce(%(now)s::timestamptz, now()) AS now) AS i
 -- A bulk that exists already must use up no number.
 WHERE NOT EXISTS (SELECT FROM progressor.bulks AS b WHERE b.idempotency_key = %(idempotency_key)s::text)
 ON CONFLICT (idempotency_key) DO NOTHING
+RETURNING bulk_id

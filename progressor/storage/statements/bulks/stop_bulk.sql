@@ -14,3 +14,4 @@ SET
     next_at = least(b.next_at, coalesce(%(now)s::timestamptz, clock_timestamp()))
 WHERE
     b.bulk_id = %(bulk_id)s::bigint AND b.idempotency_key = %(idempotency_key)s::text AND b.status = 'running'
+RETURNING b.namespace

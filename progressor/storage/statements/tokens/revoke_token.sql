@@ -2,3 +2,4 @@
 UPDATE progressor.tokens AS t
 SET revoked_at = coalesce(%(now)s::timestamptz, now())
 WHERE t.token_id = %(token_id)s::text AND t.revoked_at IS NULL
+RETURNING t.token_id

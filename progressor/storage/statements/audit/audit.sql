@@ -1,0 +1,5 @@
+-- A page of the audit, newest first: of all namespaces, or of one.
+-- include audited
+    AND (%(namespace)s::text IS NULL OR a.namespace = %(namespace)s::text)
+ORDER BY a.acted_at DESC, a.act_id DESC
+LIMIT %(limit)s::bigint
