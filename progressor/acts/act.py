@@ -19,7 +19,7 @@ MOST_ENTRIES = 1000
 _SIMPLE_REPAIR = "simple_repair"
 
 
-class Verb(StrEnum):
+class AuditVerb(StrEnum):
     """The verbs of operators, each of which leaves an entry in the audit."""
 
     PAUSE = "pause"
@@ -58,7 +58,7 @@ class Act(NamedTuple):
     With `actor` None, the entry names the role of the database session.
     """
 
-    verb: Verb
+    verb: AuditVerb
     act_id: int
     actor: str | None
     way: Way
@@ -105,18 +105,18 @@ class AuditPage(NamedTuple):
     cursor: str | None
 
 
-def verb_of_request(task_type: TaskType, name: str | None) -> Verb | None:
+def verb_of_request(task_type: TaskType, name: str | None) -> AuditVerb | None:
     """Return the verb of a repair; None for any other request."""
     if task_type is not TaskType.REPAIR:
         return None
-    return Verb.SIMPLE_REPAIR if name == _SIMPLE_REPAIR else Verb.REPAIR
+    return AuditVerb.SIMPLE_REPAIR if name == _SIMPLE_REPAIR else AuditVerb.REPAIR
 
 
 OF_SCHEDULES = {
-    "pause": Verb.PAUSE_SCHEDULE,
-    "resume": Verb.RESUME_SCHEDULE,
-    "trigger": Verb.TRIGGER_SCHEDULE,
-    "backfill": Verb.BACKFILL_SCHEDULE,
+    "pause": AuditVerb.PAUSE_SCHEDULE,
+    "resume": AuditVerb.RESUME_SCHEDULE,
+    "trigger": AuditVerb.TRIGGER_SCHEDULE,
+    "backfill": AuditVerb.BACKFILL_SCHEDULE,
 }
 """The verbs of calls to schedules, by the names of the calls."""
 
@@ -127,8 +127,6 @@ def check_filter(namespace: str | None, process_id: str | None, verb: str | None
         check_namespace(namespace)
     if process_id is not None:
         check_text("process_id", process_id)
-        if namespace is None:
-            raise InvalidRequest("process_id needs the namespace of the process", field="namespace")
-    if verb is not None and verb not in tuple(Verb):
-        known = names_like(str(verb), Verb)
+    if verb is not None and verb not in tuple(AuditVerb):
+        known = names_like(str(verb), AuditVerb)
         raise InvalidRequest(f"verb must be one of {known}, not {verb!r:.80}", field="verb")

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import NamedTuple
 
-from progressor.acts.act import Act, Verb, Way
+from progressor.acts.act import Act, AuditVerb, Way
 from progressor.errors import InvalidRequest
 from progressor.inputs import MAX_ID_LENGTH, check_text
 
@@ -59,7 +59,7 @@ def reason_of_block() -> str | None:
     return _acting.get().reason
 
 
-def act_of(verb: Verb, *, default: str | None, step: str | None, reason: str | None = None) -> Act:
+def act_of(verb: AuditVerb, *, default: str | None, step: str | None, reason: str | None = None) -> Act:
     """Return an act of the code that calls this.
 
     `default` is the actor if no `acting` names one; `step` the process whose handler acts, if one does.

@@ -25,14 +25,14 @@ def audit(
     ] = None,
     *,
     process_id: Annotated[
-        str | None, typer.Option("--id", metavar="ID", help="Only this process of the namespace.")
+        str | None, typer.Option("--id", metavar="ID", help="Only processes of this id.")
     ] = None,
     since: Annotated[
         str | None,
         typer.Option(help="Only since this time (ISO 8601), or within this duration (PT1H, 3600)."),
     ] = None,
     verb: Annotated[
-        str | None, typer.Option(metavar="VERB", help="Only this verb: pause, repair, remove, …")
+        str | None, typer.Option("--verb", metavar="VERB", help="Only this verb: pause, repair, remove, …")
     ] = None,
     limit: Annotated[int, typer.Option(min=1, help="The most entries to show.")] = 100,
     cursor: Annotated[

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 
-from progressor.acts import MOST_ENTRIES, AuditPage, Verb, check_filter, check_line, reason_of_block
+from progressor.acts import MOST_ENTRIES, AuditPage, AuditVerb, check_filter, check_line, reason_of_block
 from progressor.client.dispatch.dispatcher import namespace_not_found
 from progressor.client.failure_groups import FailureGroup, grouped
 from progressor.client.results import Published
@@ -57,7 +57,7 @@ class AdminMethods:
     async def _set_paused(self, namespace: str, paused: bool, reason: str | None = None) -> None:
         check_namespace(namespace)
         await self._node.connected()
-        act = self._node.act(Verb.PAUSE if paused else Verb.RESUME, reason=reason)
+        act = self._node.act(AuditVerb.PAUSE if paused else AuditVerb.RESUME, reason=reason)
         if not await self._node.storage.set_paused(namespace, paused, reason, act=act):
             raise await namespace_not_found(self._node, namespace)
 
@@ -70,7 +70,7 @@ class AdminMethods:
         check_namespace(namespace)
         await self._node.connected()
         left = await self._node.storage.retire(
-            namespace, lease_age=self._node.options.lease_age, act=self._node.act(Verb.RETIRE)
+            namespace, lease_age=self._node.options.lease_age, act=self._node.act(AuditVerb.RETIRE)
         )
         if left is None:
             raise await namespace_not_found(self._node, namespace)
@@ -126,7 +126,7 @@ class AdminMethods:
         if limit is not None:
             check_count("limit", limit, least=0, most=MOST_OF_A_GROUP)
         await self._node.connected()
-        act = self._node.act(Verb.SET_GROUP_LIMIT)
+        act = self._node.act(AuditVerb.SET_GROUP_LIMIT)
         if not await self._node.storage.set_group_limit(namespace, group, limit, act=act):
             raise await namespace_not_found(self._node, namespace)
         for worker in await self._node.storage.live_workers(namespace, self._node.options.lease_age):
@@ -153,7 +153,7 @@ class AdminMethods:
         check_namespace(namespace)
         check_retention(retention)
         await self._node.connected()
-        act = self._node.act(Verb.SET_RETENTION)
+        act = self._node.act(AuditVerb.SET_RETENTION)
         if not await self._node.storage.set_retention(namespace, retention, act=act):
             raise await namespace_not_found(self._node, namespace)
 
@@ -175,7 +175,9 @@ class AdminMethods:
         """
         check_namespace(namespace)
         await self._node.connected()
-        if not await self._node.storage.begin_sweep(namespace, act=self._node.act(Verb.BEGIN_RETENTION)):
+        if not await self._node.storage.begin_sweep(
+            namespace, act=self._node.act(AuditVerb.BEGIN_RETENTION)
+        ):
             raise await namespace_not_found(self._node, namespace)
 
     async def status(self, namespace: str | None = None) -> list[NamespaceStatus]:
@@ -204,9 +206,9 @@ class AdminMethods:
     ) -> AuditPage:
         """Return a page of what operators did, newest first: since a time, or within a duration up to now.
 
-        `process_id` needs the namespace, which may be gone, as may the process. `namespaces` are patterns,
-        in which * stands for any characters: what concerns others, or no namespace, is left out. Raise
-        InvalidRequest for a verb that there is not, a bad cursor, or a `limit` above 1,000.
+        A namespace and a process may be gone. `namespaces` are patterns, in which * stands for any
+        characters: what concerns others, or no namespace, is left out. Raise InvalidRequest for a verb that
+        there is not, a bad cursor, or a `limit` above 1,000.
         """
         check_filter(namespace, process_id, verb)
         check_count("limit", limit, least=1, most=MOST_ENTRIES)

@@ -13,7 +13,7 @@ from typing import Any
 
 from pydantic_core import to_json
 
-from progressor.acts import Verb
+from progressor.acts import AuditVerb
 from progressor.bulks import Bulk, BulkPreview
 from progressor.client.dispatch.dispatcher import Dispatcher
 from progressor.client.requests import SIMPLE_REPAIR
@@ -80,7 +80,7 @@ class BulkRepairing:
                 bulk_hash=hashlib.sha256(to_json(asked)).digest()[:16],
                 pace=pace,
             ),
-            act=self._node.act(Verb.REPAIR_ALL),
+            act=self._node.act(AuditVerb.REPAIR_ALL),
         )
         if made.is_another:
             raise InvalidRequest(
@@ -129,7 +129,7 @@ class BulkRepairing:
         """
         check_count("bulk_id", bulk_id, least=1, most=LAST_ID)
         await self._node.connected()
-        await self._node.storage.stop_bulk(bulk_id, act=self._node.act(Verb.STOP_BULK))
+        await self._node.storage.stop_bulk(bulk_id, act=self._node.act(AuditVerb.STOP_BULK))
         return await self.bulk(bulk_id)
 
 

@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import Any, Literal, ParamSpec, Self, TypeVar
 
 from progressor import metrics
-from progressor.acts import Verb
+from progressor.acts import AuditVerb
 from progressor.app.app import App, app_of
 from progressor.client.admin import AdminMethods
 from progressor.client.asks import Timeout
@@ -182,7 +182,7 @@ class Client(ProcessClient, AdminMethods, BulkRepairing):
         # A long history is encoded in a thread, so that others are answered in the meantime.
         is_long = isinstance(events, Sized) and len(events) > _SHORT_HISTORY
         item = await asyncio.to_thread(make) if is_long else make()
-        is_put = await self._node.storage.put(item, act=self._node.act(Verb.PUT))
+        is_put = await self._node.storage.put(item, act=self._node.act(AuditVerb.PUT))
         if is_put is None:
             self._dispatcher.forget_namespace(namespace)
             raise await namespace_not_found(self._node, namespace)
@@ -266,7 +266,9 @@ class Client(ProcessClient, AdminMethods, BulkRepairing):
         check_text("process_id", process_id)
         await self._node.connected()
         began = time.monotonic()
-        removed = await self._node.storage.remove(namespace, process_id, act=self._node.act(Verb.REMOVE))
+        removed = await self._node.storage.remove(
+            namespace, process_id, act=self._node.act(AuditVerb.REMOVE)
+        )
         if not removed.existed:
             await self._dispatcher.check_namespace(namespace)
             raise ProcessNotFound(namespace, process_id)

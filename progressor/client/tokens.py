@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from datetime import timedelta
 from typing import NamedTuple
 
-from progressor.acts import Verb
+from progressor.acts import AuditVerb
 from progressor.errors import InvalidRequest
 from progressor.inputs import check_text
 from progressor.node.node import Node
@@ -55,7 +55,7 @@ class Tokens:
                 field="lifetime",
             )
         await self._node.connected()
-        act = self._node.act(Verb.CREATE_TOKEN)
+        act = self._node.act(AuditVerb.CREATE_TOKEN)
         while True:
             bearer = Bearer.drawn()
             token = await self._node.storage.create_token(bearer, name, rights, lifetime=lifetime, act=act)
@@ -77,7 +77,7 @@ class Tokens:
         whole = Bearer.read(token_id)
         await self._node.connected()
         token = await self._node.storage.revoke_token(
-            token_id if whole is None else whole.token_id, act=self._node.act(Verb.REVOKE_TOKEN)
+            token_id if whole is None else whole.token_id, act=self._node.act(AuditVerb.REVOKE_TOKEN)
         )
         if token is None:
             raise InvalidRequest("token_id is that of no token here", field="token_id")

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from progressor.acts import Act, Verb, act_of
+from progressor.acts import Act, AuditVerb, act_of
 from progressor.config import ConnectionOptions
 from progressor.errors import InvalidRequest, StorageUnavailable
 from progressor.handlers.running.waits import calling_step
@@ -105,7 +105,7 @@ class Node:
             on_follow=self.replies.followed,
         )
 
-    def act(self, verb: Verb, *, reason: str | None = None) -> Act:
+    def act(self, verb: AuditVerb, *, reason: str | None = None) -> Act:
         """Return an act of this code, for the audit; a handler acts as its process."""
         step = calling_step()
         acts_as = None if step is None else f"{step.namespace}/{step.process_id}"

@@ -44,7 +44,7 @@ from progressor.storage.rows import (
     standing_of,
     started_of,
 )
-from progressor.storage.statements import REDO, Params, Row, Transaction, lock_by_name
+from progressor.storage.statements import REDO, Params, Results, Row, Transaction, lock_by_name
 from progressor.storage.steps.claims import accepted
 from progressor.storage.steps.fused import CALLS, INITS, FusedFlight
 from progressor.storage.steps.held import HeldTasks
@@ -334,12 +334,7 @@ class Storage(Bulks, Oversight, Retentions, TokenStatements, HeldTasks):
         return bool(dropped["has_more"] or forgotten["has_more"])
 
     async def remove(
-        self,
-        namespace: str,
-        process_id: str,
-        *,
-        act: Act | None = None,
-        now: datetime | None = None,
+        self, namespace: str, process_id: str, *, act: Act | None = None, now: datetime | None = None
     ) -> Removed:
         """Remove a process at once; a step that runs on it is fenced off.
 
@@ -352,11 +347,13 @@ class Storage(Bulks, Oversight, Retentions, TokenStatements, HeldTasks):
         # one.
         life = Life(**found[0])
         params = {**life_columns(life), "most": most_cancelled(1), "now": now}
-        done = Deed(namespace, process_id)
+
+        def removed(found: Results) -> Deed | None:
+            return Deed(namespace, process_id) if found["lock"] else None
 
         async def attempt(session: Session, again: bool) -> Removed:
             statements = dict.fromkeys(("lock", "remove"), params)
-            results = await acted(session, statements, act, lambda found: done if found["lock"] else None)
+            results = await acted(session, statements, act, removed, now=now)
             cancelled = grouped(results["remove"], {life.process_no: namespace})
             # It may have ended since it was found; in a repetition, perhaps by our own first try.
             return Removed(bool(results["lock"]) or again, cancelled.get(life.process_no, ()))

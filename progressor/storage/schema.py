@@ -30,9 +30,8 @@ from sqlalchemy import (
 )
 from sqlalchemy.dialects.postgresql import ARRAY, JSONB
 
-import progressor.storage.audit_table
-import progressor.storage.limit_tables
-import progressor.storage.retention_tables  # noqa: F401 - tables of the same metadata, as those before
+import progressor.storage.admin_tables
+import progressor.storage.limit_tables  # noqa: F401 - tables of the same metadata, as those before
 from progressor.storage.columns import (
     EMPTY as _EMPTY,
     HOT as _HOT,

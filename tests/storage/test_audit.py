@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import secrets
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
-from typing import Any
+from typing import Any, LiteralString
 
 import psycopg
 import pytest
+from psycopg.conninfo import make_conninfo
 
-from progressor.acts import Act, AuditEntry, Verb, Way, act_of, acting
+from progressor.acts import Act, AuditEntry, AuditVerb, Way, act_of, acting
 from progressor.config import Retention
 from progressor.errors import StorageUnavailable
 from progressor.rights import Bearer, Rights, Scope
 from progressor.storage.operations import Storage
 from progressor.storage.postgres.pipeline import Session
+from progressor.storage.postgres.pool import SessionPool
 from progressor.storage.statements import STATEMENTS
 from progressor.storage.values import Import, NewBulk
 from tests.support import (
@@ -32,7 +35,7 @@ from tests.support import (
 )
 
 
-def act(verb: Verb, **said: Any) -> Act:
+def act(verb: AuditVerb, **said: Any) -> Act:
     """An act of a client without a name."""
     return act_of(verb, default=None, step=None, **said)
 
@@ -58,69 +61,69 @@ BEARER = Bearer("0123456789abcdef", "5ec2e7" * 10 + "abcd")
 RIGHTS = Rights(frozenset({Scope.ADMIN}), ("*",))
 Do = Callable[[Storage, Act], Awaitable[Any]]
 # Each verb, what it needs, what it does, and the columns that name what it changed.
-ACTS: list[tuple[Verb, Callable[[Storage], Awaitable[None]], Do, dict[str, str]]] = [
-    (Verb.PAUSE, _prepared, lambda s, a: s.set_paused(NS, True, act=a), {"namespace": NS}),
-    (Verb.RESUME, _prepared, lambda s, a: s.set_paused(NS, False, act=a), {"namespace": NS}),
+ACTS: list[tuple[AuditVerb, Callable[[Storage], Awaitable[None]], Do, dict[str, str]]] = [
+    (AuditVerb.PAUSE, _prepared, lambda s, a: s.set_paused(NS, True, act=a), {"namespace": NS}),
+    (AuditVerb.RESUME, _prepared, lambda s, a: s.set_paused(NS, False, act=a), {"namespace": NS}),
     (
-        Verb.SET_GROUP_LIMIT,
+        AuditVerb.SET_GROUP_LIMIT,
         _prepared,
         lambda s, a: s.set_group_limit(NS, "acme", 3, act=a),
         {"namespace": NS, "subject": "group acme", "detail": "limit 3"},
     ),
     (
-        Verb.SET_RETENTION,
+        AuditVerb.SET_RETENTION,
         _prepared,
         lambda s, a: s.set_retention(NS, Retention(tasks=timedelta(days=90), events=10), act=a),
         {"namespace": NS, "detail": "tasks P90D, events 10"},
     ),
-    (Verb.BEGIN_RETENTION, _prepared, lambda s, a: s.begin_sweep(NS, act=a), {"namespace": NS}),
+    (AuditVerb.BEGIN_RETENTION, _prepared, lambda s, a: s.begin_sweep(NS, act=a), {"namespace": NS}),
     (
-        Verb.PUT,
+        AuditVerb.PUT,
         _prepared,
         lambda s, a: s.put(Import(NS, "p2", "put"), act=a),
         {"namespace": NS, "process_id": "p2"},
     ),
     (
-        Verb.REMOVE,
+        AuditVerb.REMOVE,
         _prepared,
         lambda s, a: s.remove(NS, "p1", act=a),
         {"namespace": NS, "process_id": "p1"},
     ),
     (
-        Verb.REPAIR_ALL,
+        AuditVerb.REPAIR_ALL,
         _prepared,
         lambda s, a: s.make_bulk(BULK, act=a),
         {"namespace": NS, "subject": "bulk 1"},
     ),
     (
-        Verb.STOP_BULK,
+        AuditVerb.STOP_BULK,
         _with_bulk,
         lambda s, a: s.stop_bulk(1, act=a),
         {"namespace": NS, "subject": "bulk 1"},
     ),
     (
-        Verb.CREATE_TOKEN,
+        AuditVerb.CREATE_TOKEN,
         _prepared,
         lambda s, a: s.create_token(BEARER, "shop", RIGHTS, lifetime=None, act=a),
         {"subject": f"token {BEARER.token_id}", "detail": "shop"},
     ),
     (
-        Verb.REVOKE_TOKEN,
+        AuditVerb.REVOKE_TOKEN,
         _with_token,
         lambda s, a: s.revoke_token(BEARER.token_id, act=a),
         {"subject": f"token {BEARER.token_id}", "detail": "shop"},
     ),
 ]
 REQUESTS = {
-    Verb.REPAIR: lambda storage, asked: storage.prepare_repair([asked]),
-    Verb.SIMPLE_REPAIR: lambda storage, asked: storage.simple_repair([asked]),
+    AuditVerb.REPAIR: lambda storage, asked: storage.prepare_repair([asked]),
+    AuditVerb.SIMPLE_REPAIR: lambda storage, asked: storage.simple_repair([asked]),
 }
 each_act = pytest.mark.parametrize(("verb", "prepare", "do", "named"), ACTS, ids=[row[0] for row in ACTS])
 
 
 @each_act
 async def test_an_act_leaves_one_entry(
-    storage: Storage, tables: Tables, verb: Verb, prepare: Any, do: Do, named: dict[str, str]
+    storage: Storage, tables: Tables, verb: AuditVerb, prepare: Any, do: Do, named: dict[str, str]
 ) -> None:
     """It names the act, what was changed, and the session; no secret and no value."""
     tables.set_namespace()
@@ -140,7 +143,7 @@ async def test_an_act_leaves_one_entry(
 
 @each_act
 async def test_an_act_whose_answer_was_lost_leaves_one_entry(
-    dsn: str, tables: Tables, verb: Verb, prepare: Any, do: Do, named: dict[str, str]
+    dsn: str, tables: Tables, verb: AuditVerb, prepare: Any, do: Do, named: dict[str, str]
 ) -> None:
     """The repetition finds the entry of the first try."""
     del named
@@ -149,7 +152,7 @@ async def test_an_act_whose_answer_was_lost_leaves_one_entry(
     storage = Storage(connections, patience=10 * SECOND)
     await prepare(storage)
     # Some look first, on a session of their own.
-    connections.spared = int(verb in (Verb.REMOVE, Verb.STOP_BULK))
+    connections.spared = int(verb in (AuditVerb.REMOVE, AuditVerb.STOP_BULK))
     connections.late = 1
     await do(storage, act(verb))
     assert not connections.late
@@ -162,7 +165,7 @@ async def test_nothing_is_done_if_the_session_dies_before_the_entry(
     dsn: str,
     tables: Tables,
     monkeypatch: pytest.MonkeyPatch,
-    verb: Verb,
+    verb: AuditVerb,
     prepare: Any,
     do: Do,
     named: dict[str, str],
@@ -223,7 +226,7 @@ async def test_what_was_not_done_leaves_none(storage: Storage, tables: Tables, d
     """What is not there, or in the way."""
     tables.set_namespace()
     await start(storage, "p1")
-    await do(storage, act(Verb.PAUSE))
+    await do(storage, act(AuditVerb.PAUSE))
     assert entries(tables) == []
 
 
@@ -234,9 +237,9 @@ async def test_what_was_done_before_leaves_none(storage: Storage, tables: Tables
     await storage.stop_bulk(1)
     await _with_token(storage)
     await storage.revoke_token(BEARER.token_id)
-    await storage.make_bulk(BULK, act=act(Verb.REPAIR_ALL))
-    await storage.stop_bulk(1, act=act(Verb.STOP_BULK))
-    await storage.revoke_token(BEARER.token_id, act=act(Verb.REVOKE_TOKEN))
+    await storage.make_bulk(BULK, act=act(AuditVerb.REPAIR_ALL))
+    await storage.stop_bulk(1, act=act(AuditVerb.STOP_BULK))
+    await storage.revoke_token(BEARER.token_id, act=act(AuditVerb.REVOKE_TOKEN))
     assert entries(tables) == []
 
 
@@ -244,14 +247,14 @@ async def test_retiring(storage: Storage, tables: Tables) -> None:
     """The entry outlives the namespace."""
     tables.set_namespace()
     tables.execute("UPDATE namespaces SET updated_at = now() - interval '1 hour'")
-    await storage.retire(NS, lease_age=SECOND, act=act(Verb.RETIRE))
+    await storage.retire(NS, lease_age=SECOND, act=act(AuditVerb.RETIRE))
     (entry,) = entries(tables)
     assert (entry["verb"], entry["namespace"]) == ("retire", NS)
     assert tables.execute("SELECT FROM namespaces") == []
 
 
 @pytest.mark.parametrize("verb", REQUESTS)
-async def test_a_repair_leaves_one_entry(storage: Storage, tables: Tables, verb: Verb) -> None:
+async def test_a_repair_leaves_one_entry(storage: Storage, tables: Tables, verb: AuditVerb) -> None:
     """Also if it is asked for again; a repair of a process that is not broken leaves none."""
     await break_process(storage, "p1")
     await start(storage, "p2")
@@ -267,7 +270,7 @@ async def test_a_repair_leaves_one_entry(storage: Storage, tables: Tables, verb:
 @pytest.mark.parametrize("verb", REQUESTS)
 @pytest.mark.parametrize("loss", ["early", "late"])
 async def test_a_repair_whose_answer_was_lost_leaves_one_entry(
-    dsn: str, tables: Tables, verb: Verb, loss: str
+    dsn: str, tables: Tables, verb: AuditVerb, loss: str
 ) -> None:
     """Whether the first try was committed or not."""
     tables.set_namespace()
@@ -287,7 +290,7 @@ async def test_of_two_that_repair_at_once_one_leaves_an_entry(
     await break_process(storage, "p1")
     connections = LossyConnections(dsn, limit=1)
     other = Storage(connections, patience=10 * SECOND)
-    asked = [repair("p1")._replace(act=act(Verb.REPAIR)) for _ in range(2)]
+    asked = [repair("p1")._replace(act=act(AuditVerb.REPAIR)) for _ in range(2)]
     await asyncio.gather(storage.prepare_repair(asked[:1]), other.prepare_repair(asked[1:]))
     assert len(entries(tables)) == 1
     await connections.close()
@@ -298,7 +301,12 @@ async def test_acts_and_others_in_one_batch(storage: Storage, tables: Tables) ->
     for name in ("p1", "p2", "p3"):
         await start(storage, name)
     asked = [request(name, name="pause", worker_id=None) for name in ("p1", "p2", "nobody", "p3")]
-    acts = [None, act(Verb.PAUSE_SCHEDULE), act(Verb.PAUSE_SCHEDULE), act(Verb.RESUME_SCHEDULE)]
+    acts = [
+        None,
+        act(AuditVerb.PAUSE_SCHEDULE),
+        act(AuditVerb.PAUSE_SCHEDULE),
+        act(AuditVerb.RESUME_SCHEDULE),
+    ]
     await storage.prepare_call([each._replace(act=of) for each, of in zip(asked, acts, strict=True)])
     found = {entry["process_id"]: entry["verb"] for entry in entries(tables)}
     assert found == {"p2": "pause_schedule", "p3": "resume_schedule"}
@@ -329,7 +337,9 @@ async def test_pages(storage: Storage, tables: Tables) -> None:
     """Newest first, behind a key; those of the same moment too."""
     tables.set_namespace()
     for number in range(7):
-        await storage.set_retention(NS, None, act=act(Verb.SET_RETENTION), now=T0 + number // 3 * SECOND)
+        await storage.set_retention(
+            NS, None, act=act(AuditVerb.SET_RETENTION), now=T0 + number // 3 * SECOND
+        )
     found: list[AuditEntry] = []
     key: str | None = None
     while True:
@@ -348,10 +358,10 @@ async def test_filters(storage: Storage, tables: Tables) -> None:
     tables.set_namespace()
     tables.set_namespace("other")
     await start(storage, "p1")
-    await storage.set_paused(NS, True, act=act(Verb.PAUSE))
-    await storage.set_paused("other", True, act=act(Verb.PAUSE))
-    await storage.remove(NS, "p1", act=act(Verb.REMOVE), now=T0)
-    await storage.create_token(BEARER, "shop", RIGHTS, lifetime=None, act=act(Verb.CREATE_TOKEN))
+    await storage.set_paused(NS, True, act=act(AuditVerb.PAUSE))
+    await storage.set_paused("other", True, act=act(AuditVerb.PAUSE))
+    await storage.remove(NS, "p1", act=act(AuditVerb.REMOVE), now=T0)
+    await storage.create_token(BEARER, "shop", RIGHTS, lifetime=None, act=act(AuditVerb.CREATE_TOKEN))
 
     async def verbs(**wanted: Any) -> list[str]:
         found, _ = await storage.audit(limit=10, **wanted)
@@ -360,6 +370,7 @@ async def test_filters(storage: Storage, tables: Tables) -> None:
     assert await verbs() == ["create_token", "pause", "pause", "remove"]
     assert await verbs(namespace=NS) == ["pause", "remove"]
     assert await verbs(namespace=NS, process_id="p1") == ["remove"]
+    assert await verbs(process_id="p1") == ["remove"]
     assert await verbs(namespace=NS, process_id="p2") == []
     assert await verbs(verb="remove") == ["remove"]
     assert await verbs(since=T0) == ["remove"]
@@ -374,3 +385,28 @@ def test_no_statement_changes_an_entry() -> None:
     of_audit = {name: sql for name, sql in STATEMENTS.items() if "progressor.audit" in sql}
     assert of_audit.keys() == {"note_acts", "audit", "audit_of_process"}
     assert not [name for name, sql in of_audit.items() if any(each in sql for each in forbidden)]
+
+
+@pytest.mark.parametrize("right", ["SELECT, INSERT", "SELECT"])
+async def test_a_role_that_may_only_insert(dsn: str, tables: Tables, right: LiteralString) -> None:
+    """It can note acts; without that right nothing is done."""
+    tables.set_namespace()
+    role = f"notes_{secrets.token_hex(4)}"
+    tables.execute(f"CREATE ROLE {role} LOGIN PASSWORD 'x'")  # type: ignore[arg-type]
+    tables.execute(f"GRANT USAGE ON SCHEMA progressor TO {role}")  # type: ignore[arg-type]
+    tables.execute(f"GRANT SELECT, UPDATE ON ALL TABLES IN SCHEMA progressor TO {role}")  # type: ignore[arg-type]
+    tables.execute(f"REVOKE ALL ON audit FROM {role}")  # type: ignore[arg-type]
+    tables.execute(f"GRANT {right} ON audit TO {role}")  # type: ignore[arg-type]
+    connections = SessionPool(make_conninfo(dsn, user=role, password="x"), limit=1)
+    storage = Storage(connections, patience=timedelta(0))
+    if "INSERT" in right:
+        assert await storage.set_paused(NS, True, act=act(AuditVerb.PAUSE))
+        (entry,) = entries(tables)
+        assert entry["actor"] == entry["role"] == role
+    else:
+        with pytest.raises(StorageUnavailable):
+            await storage.set_paused(NS, True, act=act(AuditVerb.PAUSE))
+        assert not tables.execute("SELECT FROM namespaces WHERE paused")
+    await connections.close()
+    tables.execute(f"DROP OWNED BY {role}")  # type: ignore[arg-type]
+    tables.execute(f"DROP ROLE {role}")  # type: ignore[arg-type]

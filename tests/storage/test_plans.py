@@ -16,7 +16,7 @@ import psycopg
 import pytest
 from psycopg import pq
 
-from progressor.acts import Verb, act_of
+from progressor.acts import AuditVerb, act_of
 from progressor.config import Rate, Rates, Retention
 from progressor.messages.message import Message
 from progressor.model import Decision, Event, ProcessStatus
@@ -511,7 +511,7 @@ async def by_rates(storage: Storage) -> None:
 async def audited(storage: Storage) -> None:
     """A repair by an operator, and looks at the audit."""
     await break_process(storage, "p17")
-    by_hand = act_of(Verb.REPAIR, default=None, step=None)
+    by_hand = act_of(AuditVerb.REPAIR, default=None, step=None)
     await storage.simple_repair([repair("p17")._replace(act=by_hand)], now=T0)
     await storage.audit(limit=10)
     await storage.audit(namespace=NS, process_id="p17", limit=10)

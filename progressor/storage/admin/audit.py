@@ -25,14 +25,14 @@ from progressor.storage.statements import Params, Results, Transaction
 from progressor.storage.values import Request
 
 
-class _Place(NamedTuple):
+class _LastEntry(NamedTuple):
     """The place of an entry in the order of the audit."""
 
     acted_at: datetime
     act_id: int
 
 
-_NEWEST = _Place(datetime.fromisoformat("9999-12-30T00:00:00+00:00"), 0)
+_NEWEST = _LastEntry(datetime.fromisoformat("9999-12-30T00:00:00+00:00"), 0)
 
 
 class Audited(Transactions):
@@ -76,7 +76,7 @@ class Audited(Transactions):
         cursor that was not given out.
         """
         before = _NEWEST if cursor is None else _read_cursor(cursor)
-        name = "audit" if process_id is None else "audit_of_process"
+        name = "audit" if namespace is None or process_id is None else "audit_of_process"
         params = {
             "namespace": namespace,
             "process_id": process_id,
@@ -153,10 +153,10 @@ def _write_cursor(at: datetime, act_id: int) -> str:
     return base64.urlsafe_b64encode(json.dumps([at.isoformat(), act_id]).encode()).decode()
 
 
-def _read_cursor(cursor: str) -> _Place:
+def _read_cursor(cursor: str) -> _LastEntry:
     try:
         at, act_id = json.loads(base64.urlsafe_b64decode(cursor))
-        return _Place(
+        return _LastEntry(
             check_moment("at", datetime.fromisoformat(at)),
             check_count("act_id", act_id, least=0, most=LAST_ID),
         )

@@ -88,9 +88,12 @@ _METADATA = _header(
     headers.METADATA, "A JSON object by which the process is found.", contentMediaType=headers.JSON
 )
 
+# Without escapes: no pattern can tell whether they stand for UTF-8.
+_REASON_PATTERN = r"^[!-$&-~]([\x20-$&-~]{0,254}[!-$&-~])?$"
 REASONED = _header(
     headers.REASON,
     "The reason, if this is noted in the audit: a line of up to 256 characters, percent-encoded UTF-8.",
+    pattern=_REASON_PATTERN,
 )
 
 _IF_ABSENT = _header(IF_NONE_MATCH, "`*`: only if there is no such process; else 412, in place of 409.")

@@ -10,7 +10,7 @@ from typing import Annotated
 from pydantic import Field
 from starlette.responses import Response
 
-from progressor.acts import MOST_ENTRIES, Verb
+from progressor.acts import MOST_ENTRIES, AuditVerb
 from progressor.http.server import bodies
 from progressor.http.server.api_request import ApiRequest
 from progressor.http.server.auth.scopes import require, seen_by
@@ -39,11 +39,11 @@ async def audit(
         Field(
             min_length=1,
             max_length=MAX_ID_LENGTH,
-            description="Only this process of the namespace.",
+            description="Only processes of this id.",
             json_schema_extra={"pattern": WITHOUT_NUL},
         ),
     ] = None,
-    verb: Annotated[Verb | None, Field(description="Only this verb.")] = None,
+    verb: Annotated[AuditVerb | None, Field(description="Only this verb.")] = None,
     since: Since = None,
     limit: Annotated[int, Field(ge=1, le=MOST_ENTRIES, description="The most entries of the page.")] = 100,
     cursor: Annotated[str | None, Field(description="The cursor of the page before.")] = None,

@@ -1,4 +1,4 @@
-"""The tables of retention, part of `schema`: how long namespaces keep what has ended, and the walks."""
+"""The tables of operators' work, part of `schema`: retention with its walks, and the audit."""
 
 from __future__ import annotations
 
@@ -12,10 +12,16 @@ from sqlalchemy import (
     Integer,
     Interval,
     Table,
+    Text,
     text,
 )
 
-from progressor.storage.columns import HOT as _HOT, metadata, timestamp as _timestamp
+from progressor.storage.columns import (
+    HOT as _HOT,
+    KeyText as _KeyText,
+    metadata,
+    timestamp as _timestamp,
+)
 
 _ZERO = text("0")
 
@@ -57,4 +63,31 @@ task_marks = Table(
     # The last number that a task had drawn by then.
     Column("task_id", BigInteger, nullable=False),
     comment="One row an hour while a namespace has a retention: walks pass over younger tasks.",
+)
+
+# Rows are inserted; no statement changes one.
+audit = Table(
+    "audit",
+    metadata,
+    # Drawn at random by the caller: a repeated transaction finds its own row.
+    Column("act_id", BigInteger, primary_key=True, autoincrement=False),
+    _timestamp("acted_at"),
+    Column("verb", Text, nullable=False),
+    # What was changed. The namespace and the process may be gone.
+    Column("namespace", _KeyText),
+    Column("process_id", _KeyText),
+    Column("subject", Text),
+    Column("detail", Text),
+    # Who did it, and from where, as the caller says.
+    Column("actor", Text, nullable=False),
+    Column("way", Text, nullable=False),
+    Column("origin", Text),
+    Column("reason", Text),
+    # And as PostgreSQL knows it.
+    Column("role", Text, nullable=False),
+    Column("address", Text),
+    Column("application", Text),
+    Index("audit_by_time", "acted_at", "act_id"),
+    Index("audit_by_process", "namespace", "process_id", "acted_at", "act_id"),
+    comment="What operators did: a row for each act, of the same transaction. No row is ever changed.",
 )
