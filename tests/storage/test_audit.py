@@ -330,7 +330,7 @@ async def test_a_batch_without_acts_sends_no_statement_more(
     await storage.prepare_repair([repair("p2")])
     await storage.prepare_init([init("p3")])
     assert {"prepare_call", "prepare_repair", "prepare_init"} <= sent
-    assert "note_acts" not in sent
+    assert not {"note_acts", "note_requests"} & sent
 
 
 async def test_pages(storage: Storage, tables: Tables) -> None:
@@ -383,7 +383,7 @@ def test_no_statement_changes_an_entry() -> None:
     """The audit is inserted into and read."""
     forbidden = ("UPDATE progressor.audit", "DELETE FROM progressor.audit", "DO UPDATE")
     of_audit = {name: sql for name, sql in STATEMENTS.items() if "progressor.audit" in sql}
-    assert of_audit.keys() == {"note_acts", "audit", "audit_of_process"}
+    assert of_audit.keys() == {"note_acts", "note_requests", "audit", "audit_of_process"}
     assert not [name for name, sql in of_audit.items() if any(each in sql for each in forbidden)]
 
 

@@ -102,7 +102,7 @@ OTHER_STATEMENTS = {
     # Of rates alone.
     *("make_rate", "lock_rate", "rests"),
     # Of the audit alone.
-    *("audit", "audit_of_process"),
+    *("audit", "audit_of_process", "note_acts"),
     "catalog",
 }
 BIG = {

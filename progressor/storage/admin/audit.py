@@ -131,7 +131,7 @@ def noting_requests(requests: Sequence[Request], now: datetime | None) -> Transa
         (request.act, Deed(request.namespace, request.process_id), request.idempotency_key)
         for request in requests
     ]
-    return {"note_acts": _columns(noted, now)}
+    return {"note_requests": _columns(noted, now)}
 
 
 def _columns(noted: Sequence[tuple[Act | None, Deed, str | None]], now: datetime | None) -> Params:
