@@ -27,7 +27,13 @@ _COLUMNS = {
     "wal_bytes": "WAL",
     "stored_bytes": "stored",
 }
-_NAMES = {"dbos": "DBOS", "procrastinate": "Procrastinate", "pgqueuer": "PgQueuer", "pgbench": "pgbench -N"}
+_NAMES = {
+    "dbos": "DBOS",
+    "procrastinate": "Procrastinate",
+    "pgqueuer": "PgQueuer",
+    "absurd": "Absurd",
+    "pgbench": "pgbench -N",
+}
 _ROWS = {
     "chain-1": "timer steps, one process",
     "chain-200": "timer steps, 200 processes",

@@ -36,7 +36,8 @@ def versions(interpreter: Path) -> dict[str, str]:
     """Which releases of the peers are measured."""
     script = (
         "from importlib.metadata import version\n"
-        "for name in ('dbos', 'procrastinate', 'pgqueuer'): print(name, version(name))"
+        "for name in ('dbos', 'procrastinate', 'pgqueuer', 'absurd-sdk'):\n"
+        "    print(name.removesuffix('-sdk'), version(name))"
     )
     done = subprocess.run([interpreter, "-c", script], capture_output=True, text=True, check=True)
     return dict(line.split() for line in done.stdout.splitlines())

@@ -30,6 +30,7 @@ from progressor.http import HttpClient
 
 ROOT = Path(__file__).parents[1]
 NS = "bench.counter"
+_PATH = f"/v1/namespaces/{NS}/processes/{{}}/calls/add"
 _PARTS, _AT_ONCE, _CONNECTIONS = 10, 16, 32
 
 counters = Namespace(NS, state=int)
@@ -49,12 +50,14 @@ async def add(process: Process[int], args: int) -> int:
 class Bare:
     """HTTP on a socket, with nothing of a client's own."""
 
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, head: str) -> None:
-        self._reader, self._writer, self._head = reader, writer, head
+    def __init__(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, head: str, path: str
+    ) -> None:
+        self._reader, self._writer, self._head, self._path = reader, writer, head, path
 
     async def call(self, process_id: str) -> None:
         body = b"1"
-        path = f"/v1/namespaces/{NS}/processes/{process_id}/calls/add"
+        path = self._path.format(process_id)
         # As HttpClient asks: with a key, and for a wait.
         key = f'Idempotency-Key: "{secrets.token_hex(12)}"\r\nPrefer: wait=30'
         self._writer.write(f"POST {path} {self._head}\r\n{key}\r\n\r\n".encode() + body)
@@ -66,13 +69,13 @@ class Bare:
 
 
 @asynccontextmanager
-async def bare(url: str) -> AsyncIterator[Bare]:
-    """A connection that stays."""
+async def bare(url: str, path: str = _PATH) -> AsyncIterator[Bare]:
+    """A connection that stays, for calls of that path, whose braces stand for a process id."""
     parts = urlsplit(url)
     reader, writer = await asyncio.open_connection(parts.hostname, parts.port)
     head = f"HTTP/1.1\r\nHost: {parts.netloc}\r\nContent-Type: application/json\r\nContent-Length: 1"
     try:
-        yield Bare(reader, writer, head)
+        yield Bare(reader, writer, head, path)
     finally:
         writer.close()
         await writer.wait_closed()

@@ -17,7 +17,7 @@ from urllib.parse import quote, urlencode
 from dbos import DBOS, SetWorkflowID
 
 from benchmarks.peers import common
-from progressor.bench.measure import ClosedLoop, Figures
+from progressor.bench.measure import ClosedLoop, Figures, Meter, Window
 
 _POOL = 20
 
@@ -84,7 +84,7 @@ async def start(dsn: str, *, clients: int, seconds: float, warmup: float) -> Fig
         with SetWorkflowID(f"p{next(numbers)}"):
             await trivial()
 
-    return await ClosedLoop(clients, act).run(dsn, warmup=warmup, seconds=seconds)
+    return await ClosedLoop(clients, act).run(Meter(dsn), Window(seconds, warmup))
 
 
 if __name__ == "__main__":

@@ -25,7 +25,7 @@ from pgqueuer.models import Job
 from pgqueuer.queries import Queries
 
 from benchmarks.peers import common
-from progressor.bench.measure import ClosedLoop, Figures
+from progressor.bench.measure import ClosedLoop, Figures, Meter, Window
 
 _STEP = common.STEP.format("$1", "$2")
 _START = common.START.format("$1")
@@ -105,7 +105,7 @@ async def start(dsn: str, *, clients: int, seconds: float, warmup: float) -> Fig
             await event.wait()
 
         running = asyncio.create_task(queue.run(_batch(clients)))
-        figures = await ClosedLoop(clients, act).run(dsn, warmup=warmup, seconds=seconds)
+        figures = await ClosedLoop(clients, act).run(Meter(dsn), Window(seconds, warmup))
         queue.manager.shutdown.set()
         await running
     return figures

@@ -21,7 +21,7 @@ from procrastinate import App, PsycopgConnector
 
 from benchmarks.peers import common
 from progressor.bench.databases import run_sql
-from progressor.bench.measure import ClosedLoop, Figures
+from progressor.bench.measure import ClosedLoop, Figures, Meter, Window
 
 _STEP = common.STEP.format("%(process_id)s", "%(payload)s")
 _START = common.START.format("%(process_id)s")
@@ -99,7 +99,7 @@ async def start(dsn: str, *, clients: int, seconds: float, warmup: float) -> Fig
             await event.wait()
 
         worker = await _worker(app, clients)
-        figures = await ClosedLoop(clients, act).run(dsn, warmup=warmup, seconds=seconds)
+        figures = await ClosedLoop(clients, act).run(Meter(dsn), Window(seconds, warmup))
         await _stop(worker)
     return figures
 
