@@ -217,9 +217,9 @@ async def measure(
         return found
 
 
-def told(found: Mapping[str, Sequence[Mapping[str, float]]], first: str = RESTATE) -> list[str]:
+def told(found: Mapping[str, Sequence[Mapping[str, float]]]) -> list[str]:
     """Return a line for each figure: medians of the rounds, and of the ratios to the first system."""
-    lines = ["; ".join(found)]
+    lines, first = ["; ".join(found)], next(iter(found))
     for what in found[first][0]:
         against = [each[what] for each in found[first]]
         parts = []
@@ -236,10 +236,11 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--calls", type=int, default=500, help="in a round of one client; else 4 times")
     parser.add_argument("--warm-up", type=int, default=200)
+    parser.add_argument("--without-restate", action="store_true", help="measure Progressor alone")
     given = parser.parse_args()
-    program = restate_server()
+    program = None if given.without_restate else restate_server()
     with development_database() as dsn, ExitStack() as stack:
-        systems = {RESTATE: _restate(stack, program)}
+        systems = {} if program is None else {RESTATE: _restate(stack, program)}
         systems |= {name: _progressor(stack, name, dsn) for name in _SCHEMAS}
         with serving() as runner:
             asked = measure(systems, dsn, rounds=given.rounds, calls=given.calls, warm_up=given.warm_up)

@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import subprocess
 import sys
-from contextlib import ExitStack
 from pathlib import Path
 
-import pytest
-
-from benchmarks import beside_restate
 from benchmarks.beside_restate import RESTATE, Parties, System, cpu_with_children, told
 from benchmarks.engine_in_api import APART, TOGETHER
 from tests.docs.pages import ROOT
@@ -31,17 +26,26 @@ def test_a_missing_server_is_named(tmp_path: Path) -> None:
     assert "restate-server is missing: npm install @restatedev/restate-server" in ran.stderr
 
 
-@pytest.mark.parametrize("name", [APART, TOGETHER])
-def test_keyed_calls_of_progressor(dsn: str, name: str) -> None:
-    """Each figure, tiny, through a real API."""
-    with ExitStack() as stack:
-        system = beside_restate._progressor(stack, name, dsn)
-        asked = beside_restate.measure({RESTATE: system}, dsn, rounds=2, calls=16, warm_up=8)
-        found = asyncio.run(asked)
-    (rounds,) = found.values()
-    assert len(rounds) == 2
-    figures = ["calls a second", "p50, ms", "p99, ms", "CPU of all parties for a call, ms"]
-    assert list(rounds[0]) == [f"{name}, {each}" for name in ("1 client", "32 clients") for each in figures]
+def test_keyed_calls_of_progressor(dsn: str) -> None:
+    """Each figure of each way to serve, tiny, through a real API and worker."""
+    ran = subprocess.run(
+        [
+            *(sys.executable, "-m", "benchmarks.beside_restate", "--without-restate"),
+            *("--rounds", "2", "--calls", "16", "--warm-up", "8"),
+        ],
+        cwd=ROOT,
+        env={**os.environ, "PROGRESSOR_DATABASE_URL": dsn},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stderr
+    systems, *lines = ran.stdout.splitlines()
+    assert systems == f"{APART}; {TOGETHER}"
+    figures = ("calls a second", "p50, ms", "p99, ms", "CPU of all parties for a call, ms")
+    assert [line.partition(": ")[0] for line in lines] == [
+        f"{clients}, {figure}" for clients in ("1 client", "32 clients") for figure in figures
+    ]
 
 
 def test_figures_are_medians_with_ratios_of_the_same_round() -> None:
