@@ -69,7 +69,7 @@ def main(
         str, typer.Option("--cpus", help="Where all contestants' processes run, e.g. 0,1.")
     ] = "",
 ) -> None:
-    """Measure the engine beside DBOS, Procrastinate, PgQueuer, pgbench, the naive form, the raw ceiling."""
+    """Measure the engine beside DBOS, Procrastinate, PgQueuer, Absurd, pgbench, naive form, raw ceiling."""
     console = Console(highlight=False)
     if read is not None:
         results = documents.read(read)
