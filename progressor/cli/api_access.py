@@ -49,6 +49,7 @@ def http_options(settings: Settings) -> HttpOptions:
         max_value_bytes=settings.max_value_bytes,
         max_requests=settings.http_max_requests,
         max_connections=settings.http_max_connections,
+        max_log_lines=settings.http_max_log_lines,
         require_idempotency_key=settings.http_require_idempotency_key,
     )
 

@@ -53,6 +53,8 @@ class HttpSettings(BaseModel):
     """The limit of requests under way in one server, with those that wait for answers."""
     http_max_connections: int = Field(default=2000, ge=1)
     """The limit of connections of one server; fewer if the limit of file descriptors is lower."""
+    http_max_log_lines: int = Field(default=50, ge=0, le=1_000_000)
+    """The limit of lines per second, in one server, about answers below 500; the rest is counted."""
     http_require_idempotency_key: bool = False
     """Refuse calls, notices, repairs and changes of timers without an idempotency key."""
     http_wait: timedelta = Field(default=timedelta(seconds=30), gt=timedelta(0), le=timedelta(hours=1))

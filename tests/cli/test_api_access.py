@@ -57,6 +57,7 @@ def test_every_option_of_an_answer_is_a_setting() -> None:
         "max_value_bytes": 1 << 20,
         "http_max_requests": 3,
         "http_max_connections": 4,
+        "http_max_log_lines": 5,
         "http_require_idempotency_key": True,
     }
     options = {each.name for each in fields(HttpOptions)}
@@ -83,6 +84,7 @@ def test_every_option_of_an_answer_is_a_setting() -> None:
         ("http_require_idempotency_key", "perhaps"),
         ("http_max_requests", "0"),
         ("http_max_connections", "0"),
+        ("http_max_log_lines", "-1"),
         ("http_rate", "0"),
         ("http_rate", "inf"),
         ("http_burst", "0"),
@@ -215,6 +217,7 @@ def test_no_setting_of_the_api_is_left_unread() -> None:
         "http_burst": {"http_rate": 1, "http_burst": 7},
         "http_max_requests": {"http_max_requests": 1},
         "http_max_connections": {"http_max_connections": 1},
+        "http_max_log_lines": {"http_max_log_lines": 1},
         "http_require_idempotency_key": {"http_require_idempotency_key": True},
         "http_wait": {"http_wait": 1},
         "http_longest_wait": {"http_longest_wait": 1},

@@ -9,6 +9,8 @@ from typing import Any
 import httpx
 import pytest
 
+from progressor.http.server.middleware.line_budget import LineBudget
+from progressor.http.server.options import HttpOptions
 from progressor.http.server.routers import health
 from progressor.loggers import message_of
 from tests.http import shop
@@ -120,3 +122,40 @@ async def test_a_defect_is_found_by_its_id(
     (line,) = [each for each in caplog.records if message_of(each) == "request failed"]
     assert vars(line)["request_id"] == "r-1"
     assert line.exc_info
+
+
+def test_a_budget_is_that_of_one_second() -> None:
+    """What one second leaves over is not kept for the next one."""
+    budget = LineBudget(2)
+    assert [budget.take(now) for now in (7.0, 7.1, 7.9, 8.0, 8.5, 8.9, 20.0)] == [
+        *(True, True, False),
+        *(True, True, False),
+        True,
+    ]
+    assert not LineBudget(0).take(1.0)
+
+
+async def test_lines_over_the_limit_are_counted(
+    serve: Serve, lines: Lines, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In the next line. A failure has a line, and each answer its id, however few lines there may be."""
+
+    async def broken(server: object) -> None:
+        raise RuntimeError("a defect")
+
+    api = await serve(shop.make(), options=HttpOptions(max_log_lines=0))
+    for given in ("r-1", "r-2"):
+        assert (await api.get("/health/live", headers={"X-Request-Id": given})).headers[
+            "X-Request-Id"
+        ] == given
+    monkeypatch.setattr(health, "health_of", broken)
+    for given, unlogged in (("r-3", 2), ("r-4", None)):
+        await api.get("/health", headers={"X-Request-Id": given})
+        line = await lines.last(1 if unlogged else 2)
+        assert (line["request_id"], line["status"], line.get("unlogged")) == (given, 500, unlogged)
+
+
+async def test_without_a_limit_set_each_line_is_whole(api: httpx.AsyncClient, lines: Lines) -> None:
+    """It has no field about lines that were left out."""
+    await api.get("/health/live")
+    assert "unlogged" not in await lines.last()

@@ -51,7 +51,7 @@ def make_app(client: Client, *, access: Access, options: HttpOptions | None = No
     app = Starlette(
         routes=[operation for room in rooms for operation in room.routes],
         # The first one is the outermost: the other sees what it changes.
-        middleware=[Middleware(Plain), Middleware(AccessLog)],
+        middleware=[Middleware(Plain), Middleware(AccessLog, max_lines=options.max_log_lines)],
         exception_handlers={HTTPException: _of_http, Exception: _of_defect},
     )
     app.router.redirect_slashes = False

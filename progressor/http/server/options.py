@@ -27,5 +27,7 @@ class HttpOptions:
     """The most requests that are under way here, those that wait for answers among them."""
     max_connections: int = 2000
     """The most connections that are open; fewer where the limit of file descriptors is lower."""
+    max_log_lines: int = 50
+    """The most lines per second about answers below 500; the others are counted."""
     require_idempotency_key: bool = False
     """Refuse calls, notices, repairs and changes of timers without an idempotency key."""

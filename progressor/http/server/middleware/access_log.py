@@ -1,7 +1,7 @@
-"""The access log: a line and a measurement for each request.
+"""The access log: a measurement for each request, and a line while the lines of this second are few.
 
-Rule: a request is logged by its route and by what it is for, never by its path. Nothing of its body or
-token is logged.
+Rule: every request is measured, and no load makes more lines than the budgets allow. A request is logged by
+its route and by what it is for, never by its path. Nothing of its body or token is logged.
 """
 
 from __future__ import annotations
@@ -14,20 +14,27 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from progressor import metrics
 from progressor.http.server.api_request import REQUEST_ID, facts_of, request_id_of
+from progressor.http.server.middleware.line_budget import LineBudget
 from progressor.loggers import Logger
 from progressor.supervision import watched
 
 log = Logger("progressor.http")
+
+# Lines per second about answers of 5xx, which other answers never crowd out.
+_FAILURES = 50
+_FAILED = 500
 
 _UNKNOWN = "other"
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH"})
 
 
 class AccessLog:
-    """Middleware that counts, measures and logs each request."""
+    """Middleware that counts and measures each request, and logs up to `max_lines` of them per second."""
 
-    def __init__(self, app: ASGIApp) -> None:
+    def __init__(self, app: ASGIApp, max_lines: int) -> None:
         self._app = app
+        self._ordinary, self._failures = LineBudget(max_lines), LineBudget(_FAILURES)
+        self._unlogged = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -47,22 +54,29 @@ class AccessLog:
         try:
             await self._app(scope, receive, send_seen)
         finally:
-            _say(scope, status, began)
+            self._say(scope, status, began)
 
-
-def _say(scope: Scope, status: int, began: float) -> None:
-    route = getattr(scope.get("route"), "path", _UNKNOWN)
-    method = scope["method"] if scope["method"] in _METHODS else _UNKNOWN
-    metrics.took(metrics.HTTP_REQUEST, began, method, route, str(status))
-    if log.isEnabledFor(logging.INFO):
+    def _say(self, scope: Scope, status: int, began: float) -> None:
+        route = getattr(scope.get("route"), "path", _UNKNOWN)
+        method = scope["method"] if scope["method"] in _METHODS else _UNKNOWN
+        metrics.took(metrics.HTTP_REQUEST, began, method, route, str(status))
+        if not log.isEnabledFor(logging.INFO):
+            return
+        now = time.monotonic()
+        budget = self._failures if status >= _FAILED else self._ordinary
+        if not budget.take(now):
+            self._unlogged += 1
+            return
         facts = {
             "method": method,
             "route": route,
             "status": status,
-            "took_ms": round((time.monotonic() - began) * 1000, 1),
+            "took_ms": round((now - began) * 1000, 1),
             "caller": None,
             **facts_of(scope),
         }
+        if self._unlogged:
+            facts["unlogged"], self._unlogged = self._unlogged, 0
         # uvloop writes an answer to its socket at the end of a turn: the line must not delay that.
         asyncio.get_running_loop().call_soon(_write, facts)
 
