@@ -35,7 +35,9 @@ class RetentionSweeper(PeriodicService):
         """Run a round if one is due; return the time until the next one, None for a whole interval."""
         swept = await self._storage.sweep(rate=self._rate)
         if swept is None:
-            return await self._storage.next_sweep()
+            due_in = await self._storage.next_sweep()
+            # Whatever is due all the same, another sweeper runs it now.
+            return due_in if due_in is None or due_in > timedelta(0) else None
         for kind in metrics.SWEPT_KINDS:
             metrics.SWEPT.labels(swept.namespace, kind).inc(getattr(swept, kind))
         return await self._storage.next_sweep()

@@ -46,6 +46,8 @@ retention = Table(
         Column(name, BigInteger, nullable=False, server_default=_ZERO)
         for name in ("cursor_no", "tasks_deleted", "events_deleted", "passed_by")
     ),
+    # Behind which task, if the next process is the one with the next number: part of it is done.
+    Column("cursor_task", BigInteger, nullable=False, server_default=_ZERO),
     CheckConstraint(
         "is_set OR (tasks IS NULL AND keys IS NULL AND events_for IS NULL AND events_last IS NULL)",
         name="is_set",

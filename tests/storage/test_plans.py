@@ -174,10 +174,10 @@ OTHERS = {
     ("drop_removed", "events"): "process_no =",
     ("drop_rows", "removed_processes"): "kept_until",
     ("drop_removed", "removed_processes"): "kept_until",
-    # A page of processes; of each what is old, up to a bound.
+    # A page of processes; of each what may be old, up to a bound.
     ("look_sweep", "processes"): "ROW(",
-    ("look_sweep", "tasks"): "process_no =",
-    ("look_sweep", "events"): "process_no =",
+    ("look_tasks", "tasks"): "process_no =",
+    ("look_events", "events"): "process_no =",
     ("sweep_tasks", "tasks"): "process_no =",
     ("sweep_events", "events"): "process_no =",
     # The first of a process, which is its init.

@@ -9,9 +9,12 @@ import psycopg
 import pytest
 
 from progressor.config import FOR_EVER, Retention
-from progressor.storage.admin import retention as rounds
+from progressor.services.retention_sweeper import RetentionSweeper
+from progressor.storage.admin import sweeps as rounds
 from progressor.storage.doctor import examine
 from progressor.storage.operations import Storage
+from progressor.storage.postgres.pipeline import Hints, Session
+from progressor.storage.statements import Results, Transaction
 from progressor.storage.values import Gone
 from progressor.timers import SetTimer
 from tests.support import (
@@ -152,12 +155,21 @@ async def test_events_by_number(storage: Storage, tables: Tables) -> None:
     assert [row["event_id"] for row in tables.events("many")] == [6, 7]
 
 
-@pytest.mark.parametrize(("looks", "most", "rows"), [(1, 1, 1), (2, 5, 3), (5, 2, 100), (3, 3, 7)])
+@pytest.mark.parametrize(
+    ("looks", "reads", "most", "rows"),
+    [(1, 1, 1, 1), (2, 2, 5, 3), (5, 100, 2, 100), (3, 5, 3, 7), (7, 9, 1, 2)],
+)
 async def test_a_walk_in_small_rounds(
-    storage: Storage, tables: Tables, monkeypatch: pytest.MonkeyPatch, looks: int, most: int, rows: int
+    storage: Storage,
+    tables: Tables,
+    monkeypatch: pytest.MonkeyPatch,
+    looks: int,
+    reads: int,
+    most: int,
+    rows: int,
 ) -> None:
     """However small, they delete the same, each once, and come to an end."""
-    for name, value in (("_LOOKS", looks), ("_HELD", most), ("_ROWS", rows)):
+    for name, value in (("_LOOKS", looks), ("_READS", reads), ("_HELD", most), ("_ROWS", rows)):
         monkeypatch.setattr(rounds, name, value)
     for n in range(7):
         await start(storage, f"p{n}")
@@ -170,6 +182,142 @@ async def test_a_walk_in_small_rounds(
     known = await storage.retention(NS)
     assert known is not None
     assert (known.tasks_deleted, known.events_deleted, known.is_walking) == (28, 42, False)
+
+
+async def test_a_walk_goes_on_behind_what_it_has_seen(
+    storage: Storage, tables: Tables, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In the middle of a process too: it reads no row twice, deleted or not."""
+    for name, value in (("_READS", 3), ("_ROWS", 2)):
+        monkeypatch.setattr(rounds, name, value)
+    read, transact = [], Session.transact
+
+    async def noted(session: Session, statements: Transaction, hints: Hints | None = None) -> Results:
+        found = await transact(session, statements, hints)
+        read.extend(
+            (row["process_no"], row["last_read"], row["reads"]) for row in found.get("look_tasks", ())
+        )
+        return found
+
+    await start(storage)
+    for _ in range(4):
+        await call(storage, at=OLD, emits=2)
+        await call(storage, at=YOUNG)
+    await start(storage, "p2")
+    await keep(storage, Retention(tasks=90 * DAY, events=90 * DAY))
+    monkeypatch.setattr(Session, "transact", noted)
+    assert await walk(storage) == (6, 2)
+    assert sum(reads for _, _, reads in read) == 10
+    assert read == sorted(read)
+    assert len(numbers(tables)) == 4
+
+
+async def test_a_large_process_that_a_step_holds_ends_no_walk(
+    storage: Storage, dsn: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of which a round would see a part: it goes on behind it, and does not stay until it is free."""
+    for name in ("_READS", "_ROWS"):
+        monkeypatch.setattr(rounds, name, 2)
+    await start(storage)
+    for _ in range(5):
+        await call(storage, at=OLD, emits=2)
+    await start(storage, "p2")
+    await keep(storage, Retention(tasks=90 * DAY, events=90 * DAY))
+    with psycopg.connect(dsn) as own:
+        own.execute("SET search_path = progressor")
+        own.execute("SELECT FROM processes WHERE process_id = 'p1' FOR NO KEY UPDATE")
+        async with asyncio.timeout(20):
+            assert await walk(storage) == (1, 0)
+    assert await walk(storage) == (6, 10)
+
+
+@pytest.mark.parametrize(
+    ("kept", "looks"),
+    [
+        (KEPT, {"look_tasks"}),
+        (Retention(events=1), {"look_events"}),
+        (Retention(events=DAY), {"look_events"}),
+        (Retention(tasks=DAY, events=1), {"look_tasks", "look_events"}),
+        (FOR_EVER, set()),
+    ],
+)
+async def test_what_is_kept_for_ever_is_not_read(
+    storage: Storage, sent: set[str], kept: Retention, looks: set[str]
+) -> None:
+    """Neither tasks where only events go, nor events where only tasks do."""
+    await start(storage)
+    await keep(storage, kept)
+    await walk(storage)
+    assert {"look_tasks", "look_events"} & sent == looks
+
+
+async def test_what_is_only_looked_at_has_a_pace_too(storage: Storage) -> None:
+    """A walk through rows that stay takes its time: twenty of them count as one that is deleted."""
+    await start(storage)
+    for _ in range(19):
+        await call(storage, at=YOUNG)
+    await keep(storage, Retention(tasks=100 * DAY, events=100 * DAY))
+    assert await storage.sweep(rate=1 / HOUR.total_seconds() / 24, now=LATER) is not None
+    known = await storage.retention(NS)
+    assert known is not None
+    assert (known.next_at or LATER) - LATER > DAY
+
+
+async def test_a_namespace_that_is_retired_meanwhile(storage: Storage, tables: Tables) -> None:
+    """While a runner gives it a row: that is never due."""
+    tables.execute("INSERT INTO retention (namespace_no, next_at) VALUES (1000, %s)", OLD)
+    assert await storage.sweep(rate=1, now=LATER) is None
+    assert await storage.next_sweep(now=LATER) is None
+
+
+async def test_two_sweepers(storage: Storage, dsn: str) -> None:
+    """One that finds the walk held, which stays due until its round ends, waits a whole interval."""
+    sweeper = RetentionSweeper(storage, rate=1, interval=SECOND)
+    await start(storage)
+    assert await storage.set_retention(NS, KEPT)
+    with psycopg.connect(dsn) as own:
+        own.execute("SET search_path = progressor")
+        own.execute("SELECT FROM retention FOR NO KEY UPDATE")
+        assert await sweeper.run_once() is None
+
+
+async def test_a_repair_of_a_bulk_that_begins_meanwhile(
+    storage: Storage, tables: Tables, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between a look and its locks: all tasks of the process stay."""
+    await start(storage)
+    number = tables.process("p1")["process_no"]
+    transact = Session.transact
+
+    async def late(session: Session, statements: Transaction, hints: Hints | None = None) -> Results:
+        if "sweep_tasks" in statements:
+            tables.execute(
+                "INSERT INTO bulk_repairs (bulk_id, process_no, task_id) VALUES (1, %s, 9)", number
+            )
+        return await transact(session, statements, hints)
+
+    await keep(storage, KEPT)
+    monkeypatch.setattr(Session, "transact", late)
+    assert await walk(storage) == (0, 0)
+    assert len(numbers(tables)) == 1
+    tables.execute("DELETE FROM bulk_repairs")
+
+
+@pytest.mark.parametrize(
+    "wrong", ["first_event_id + 1", "first_event_id - 1", "NULL", "last_event_id + 2", "0"]
+)
+async def test_the_doctor_sees_a_damaged_mark(
+    storage: Storage, dsn: str, tables: Tables, wrong: str
+) -> None:
+    """Of the first event that is left."""
+    await start(storage)
+    await call(storage, at=OLD, emits=5)
+    await keep(storage, Retention(events=2))
+    assert await walk(storage) == (0, 3)
+    tables.execute(f"UPDATE processes SET first_event_id = {wrong}")
+    broken = [each.name for each in examine(dsn, now=T0).invariants if not each.holds]
+    tables.execute("UPDATE processes SET first_event_id = 4")
+    assert broken == ["events_gapless"]
 
 
 async def test_large_values_are_deleted_in_pieces(

@@ -1,16 +1,14 @@
 """Retention: walks through the processes of a namespace that delete what has ended long enough ago.
 
 Rule: a round is one transaction. It holds the row of its walk, so no two walk through one namespace at
-once, and a dead runner loses it; what it deletes and how far it came commit together. It locks the
-processes of which it deletes anything and waits for none of them. What a process may have lost is noted in
-its row: the first event that is left, and the number up to which tasks may be gone.
+once, and a dead runner loses it; what it deletes and how far it came commit together. What a process may
+have lost is noted in its row: the first event that is left, and the number up to which tasks may be gone.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
@@ -18,18 +16,17 @@ from progressor.acts import Act, Deed
 from progressor.config import FOR_EVER, Retention
 from progressor.monitoring import KnownRetention, RetentionEstimate
 from progressor.storage.admin.audit import Audited
-from progressor.storage.postgres.arrays import bigints
+from progressor.storage.admin.sweeps import Round, Walk, run_round
 from progressor.storage.postgres.pipeline import Session
 from progressor.storage.rows import record_of
-from progressor.storage.statements import Params, Row
+from progressor.storage.statements import Row
 
-# One round: the processes it looks at, those it locks at most, and what it deletes of each table.
-_LOOKS, _HELD, _ROWS, _BYTES = 500, 100, 1000, 4 << 20
+# So many rows that a walk looks at count as one that it deletes, for its pace.
+_READS_OF_A_ROW = 20
 # Pages of each table that an estimate reads.
 _SAMPLED = 2_000
 # The times from the begin of a walk to that of the next.
 _SELDOM, _OFTEN = timedelta(days=1), timedelta(minutes=10)
-_LONG_AGO = datetime.fromisoformat("0001-01-02T00:00:00+00:00")
 
 
 class Swept(NamedTuple):
@@ -39,30 +36,6 @@ class Swept(NamedTuple):
     tasks: int
     events: int
     is_over: bool
-
-
-@dataclass(frozen=True, slots=True)
-class _Walk:
-    """A walk as its row has it, locked."""
-
-    namespace_no: int
-    namespace: str
-    now: datetime
-    began_at: datetime | None
-    cursor_at: datetime | None
-    cursor_no: int
-    tasks_deleted: int
-    events_deleted: int
-
-
-class _Round(NamedTuple):
-    """The result of a round, and the walk behind it."""
-
-    walk: _Walk
-    tasks: int = 0
-    events: int = 0
-    passed_by: int = 0
-    is_over: bool = False
 
 
 class Retentions(Audited):
@@ -118,7 +91,8 @@ class Retentions(Audited):
     ) -> Swept | None:
         """Run one round of the walk that is due, of any namespace or this one; None if none is due.
 
-        The next round is due when so much was deleted at `rate`, in rows a second.
+        The next round is due when so much was deleted at `rate`, in rows a second. Twenty rows that were
+        looked at count as one.
         """
 
         async def attempt(session: Session, _again: bool) -> Swept | None:
@@ -148,65 +122,22 @@ class Retentions(Audited):
 
 
 async def _carry(session: Session, row: Row, rate: float) -> Swept:
-    policy, walk = _policy(row), record_of(_Walk, row)
+    policy, walk = _policy(row), record_of(Walk, row)
     is_first = walk.began_at is None
     if walk.began_at is None:
         walk = replace(walk, began_at=walk.now, tasks_deleted=0, events_deleted=0)
-    done = _Round(walk, is_over=True)
+    done = Round(walk, is_over=True)
     if not policy.is_for_ever:
-        done = await _delete(session, walk, _bounds(policy, walk.began_at or walk.now))
+        done = await run_round(session, walk, _bounds(policy, walk.began_at or walk.now))
     await session.transact({"note_sweep": _note(done, policy, is_first, rate)})
     return Swept(walk.namespace, done.tasks, done.events, done.is_over)
 
 
-async def _delete(session: Session, walk: _Walk, bounds: Params) -> _Round:
-    """Delete what is old of the next processes, and return how far the walk came."""
-    look = {
-        "namespace_no": walk.namespace_no,
-        "cursor_at": walk.cursor_at or _LONG_AGO,
-        "cursor_no": walk.cursor_no,
-        "looks": _LOOKS,
-        "most": _HELD,
-        "rows": _ROWS,
-        **bounds,
-    }
-    rows = (await session.transact({"look_sweep": look}))["look_sweep"]
-    old = [row for row in rows if row["process_no"] is not None]
-    tasks, events, has_more = await _delete_of(session, [row for row in old if row["is_held"]], bounds)
-    if has_more:
-        # The next round begins with the same processes.
-        return _Round(walk, tasks, events)
-    passed_by = sum(not row["is_held"] for row in old)
-    if len(old) == _HELD:
-        last_at, last_no = old[-1]["created_at"], old[-1]["process_no"]
-    elif rows[0]["looked"] == _LOOKS:
-        last_at, last_no = rows[0]["last_at"], rows[0]["last_no"]
-    else:
-        return _Round(walk, tasks, events, passed_by, is_over=True)
-    return _Round(replace(walk, cursor_at=last_at, cursor_no=last_no), tasks, events, passed_by)
-
-
-async def _delete_of(session: Session, held: Sequence[Row], bounds: Params) -> tuple[int, int, bool]:
-    """Delete what is old of locked processes; return how many rows of each, and if there may be more."""
-    if not held:
-        return 0, 0, False
-    params = {
-        **bounds,
-        "process_no": bigints([row["process_no"] for row in held]),
-        "cut": bigints([row["cut"] for row in held]),
-        "rows": _ROWS,
-        "bytes": _BYTES,
-    }
-    results = await session.transact({"sweep_tasks": params, "sweep_events": params})
-    (tasks,), (events,) = results["sweep_tasks"], results["sweep_events"]
-    return tasks["deleted"], events["deleted"], tasks["has_more"] or events["has_more"]
-
-
-def _note(done: _Round, policy: Retention, is_first: bool, rate: float) -> dict[str, Any]:
+def _note(done: Round, policy: Retention, is_first: bool, rate: float) -> dict[str, Any]:
     """Return the row of a walk after a round."""
     walk = done.walk
-    deleted = done.tasks + done.events
-    due = walk.now + timedelta(seconds=deleted / rate)
+    work = done.tasks + done.events + done.reads / _READS_OF_A_ROW
+    due = walk.now + timedelta(seconds=work / rate)
     if done.is_over:
         due = max(due, (walk.began_at or walk.now) + _interval(policy))
     return {
@@ -218,6 +149,7 @@ def _note(done: _Round, policy: Retention, is_first: bool, rate: float) -> dict[
         "now": walk.now,
         "cursor_at": None if done.is_over else walk.cursor_at,
         "cursor_no": 0 if done.is_over else walk.cursor_no,
+        "cursor_task": 0 if done.is_over else walk.cursor_task,
         "tasks_deleted": walk.tasks_deleted + done.tasks,
         "events_deleted": walk.events_deleted + done.events,
         "passed_by": done.passed_by,

@@ -1,5 +1,5 @@
--- A part of WITH: the last number that a task had drawn soon after `tasks_before`: what has a higher one is
--- too young. Before the first mark nothing is known, and all tasks are looked at.
+-- A subquery: the last number that a task had drawn soon after `tasks_before`: what has a higher one is too
+-- young. Before the first mark nothing is known, and all tasks are looked at.
 SELECT
     coalesce(
         (

@@ -4,5 +4,5 @@ t.finished_time < %(tasks_before)s::timestamptz
 AND (t.idempotency_key IS NULL OR t.finished_time < %(keys_before)s::timestamptz)
 AND t.task_id IS DISTINCT FROM p.corrupted_by
 AND NOT EXISTS (
-    SELECT FROM progressor.outbox AS o WHERE o.process_no = t.process_no AND o.task_id = t.task_id
+    SELECT FROM progressor.outbox AS o WHERE o.process_no = t.process_no AND o.task_id = t.task_id OFFSET 0
 )

@@ -4,5 +4,5 @@ SELECT n.namespace_no, coalesce(%(now)s::timestamptz, now())
 FROM progressor.namespaces AS n
 WHERE n.name = %(namespace)s::text
 ON CONFLICT (namespace_no) DO UPDATE
-SET next_at = excluded.next_at, began_at = NULL, cursor_at = NULL, cursor_no = 0
+SET next_at = excluded.next_at, began_at = NULL, cursor_at = NULL, cursor_no = 0, cursor_task = 0
 RETURNING r.namespace_no

@@ -2,8 +2,8 @@
 -- holds. What is deleted again after a crash was deleted for the same reason, so no commit waits for a disk
 -- or a standby while it holds processes.
 SELECT
-    r.namespace_no, n.name AS namespace, r.cursor_at, r.cursor_no, r.tasks_deleted,
-    r.events_deleted, k.tasks, k.keys, k.events_for, k.events_last,
+    r.namespace_no, n.name AS namespace, r.cursor_at, r.cursor_no, r.cursor_task,
+    r.tasks_deleted, r.events_deleted, k.tasks, k.keys, k.events_for, k.events_last,
     -- NULL if the last walk has ended: this round begins one.
     CASE WHEN r.ended_at >= r.began_at THEN NULL ELSE r.began_at END AS began_at,
     coalesce(%(now)s::timestamptz, statement_timestamp()) AS now,

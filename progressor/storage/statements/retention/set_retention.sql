@@ -12,5 +12,5 @@ ON CONFLICT (namespace_no) DO UPDATE
 SET
     is_set = excluded.is_set, tasks = excluded.tasks, keys = excluded.keys,
     events_for = excluded.events_for, events_last = excluded.events_last, next_at = excluded.next_at,
-    began_at = NULL, cursor_at = NULL, cursor_no = 0
+    began_at = NULL, cursor_at = NULL, cursor_no = 0, cursor_task = 0
 RETURNING r.namespace_no

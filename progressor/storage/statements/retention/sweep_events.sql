@@ -1,32 +1,20 @@
--- sweep, sixth: delete the first events of locked processes, each up to its `cut`, up to `rows` and `bytes`
--- but one at least, and note which is the first that is left. There may be more if all that were found did
--- not have room.
+-- sweep, ninth: delete the first events of locked processes, each up to its `cut`, and note which is the first
+-- that is left. No other event of a process that is there comes or goes before it.
 WITH old_event AS MATERIALIZED (
-    SELECT
-        its.process_no, its.event_id,
-        sum(its.bytes) OVER (
-            ORDER BY its.process_no, its.event_id ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
-        ) AS bytes_before
-    FROM (
-        SELECT e.process_no, e.event_id, e.bytes
-        FROM unnest(%(process_no)s::bigint[], %(cut)s::bigint[]) AS i (process_no, cut)
-        CROSS JOIN LATERAL (
-            SELECT e.process_no, e.event_id, octet_length(e.payload) AS bytes
-            FROM progressor.events AS e
-            WHERE e.process_no = i.process_no AND e.event_id <= i.cut
-            ORDER BY e.event_id
-            LIMIT %(rows)s::bigint
-        ) AS e
-        LIMIT %(rows)s::bigint
-    ) AS its
+    SELECT i.process_no, e.event_id
+    FROM unnest(%(process_no)s::bigint[], %(first)s::bigint[], %(cut)s::bigint[]) AS i (process_no, first, cut)
+    CROSS JOIN LATERAL (
+        SELECT e.event_id
+        FROM progressor.events AS e
+        WHERE e.process_no = i.process_no AND e.event_id BETWEEN i.first AND i.cut
+        OFFSET 0
+    ) AS e
 ),
 
 gone AS (
     DELETE FROM progressor.events AS e
     USING old_event AS i
-    WHERE
-        e.process_no = ANY (ARRAY[i.process_no]) AND e.event_id = i.event_id
-        AND coalesce(i.bytes_before, 0) < %(bytes)s::bigint
+    WHERE e.process_no = ANY (ARRAY[i.process_no]) AND e.event_id = i.event_id
     RETURNING e.process_no, e.event_id
 ),
 
@@ -37,8 +25,4 @@ noted AS (
     WHERE p.process_no = ANY (ARRAY[i.process_no])
 )
 
-SELECT
-    count(*) AS deleted,
-    (SELECT count(*) FROM old_event) = %(rows)s::bigint
-    OR EXISTS (SELECT FROM old_event WHERE bytes_before >= %(bytes)s::bigint) AS has_more
-FROM gone
+SELECT count(*) AS deleted FROM gone

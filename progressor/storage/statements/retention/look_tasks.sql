@@ -1,0 +1,56 @@
+-- sweep, fifth: the tasks of these processes that have expired, in their order, each process from the number
+-- `behind` on: up to `reads` that are read, `rows` and `bytes` that have expired, but one at least. `is_cut`:
+-- there may be more behind `last_read` of the last process. Nothing is locked yet, so this may take its time.
+WITH its AS MATERIALIZED (
+    SELECT i.ord, i.process_no, t.task_id, t.bytes, t.has_expired
+    FROM unnest(%(process_no)s::bigint[], %(corrupted_by)s::bigint[], %(behind)s::bigint[])
+    WITH ORDINALITY AS i (process_no, corrupted_by, behind, ord)
+    CROSS JOIN LATERAL (
+        SELECT
+            t.task_id,
+            coalesce(octet_length(t.args), 0) + coalesce(octet_length(t.context), 0)
+            + coalesce(octet_length(t.response), 0) AS bytes,
+            coalesce(
+                (
+                    -- include has_expired
+                ),
+                FALSE
+            ) AS has_expired
+        FROM (SELECT i.process_no, i.corrupted_by) AS p
+        CROSS JOIN progressor.tasks AS t
+        WHERE
+            t.process_no = i.process_no
+            AND t.task_id > i.behind
+            AND t.task_id <= (
+                -- include first_young_task
+            )
+        ORDER BY t.task_id
+        LIMIT %(reads)s::bigint
+    ) AS t
+    -- The processes come in this order: nothing is sorted, and the limit ends the reading.
+    ORDER BY i.ord
+    LIMIT %(reads)s::bigint
+),
+
+counted AS (
+    SELECT
+        its.ord, its.process_no, its.task_id, its.has_expired,
+        count(*) FILTER (WHERE its.has_expired) OVER before AS rows_before,
+        coalesce(sum(its.bytes) FILTER (WHERE its.has_expired) OVER before, 0) AS bytes_before
+    FROM its
+    WINDOW before AS (
+        ORDER BY its.ord, its.task_id ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
+    )
+)
+
+SELECT
+    c.process_no, max(c.task_id) AS last_read,
+    min(c.task_id) FILTER (WHERE c.has_expired) AS first_old,
+    max(c.task_id) FILTER (WHERE c.has_expired) AS last_old,
+    count(*) AS reads,
+    (SELECT count(*) FROM its) = %(reads)s::bigint
+    OR sum(count(*)) OVER () < (SELECT count(*) FROM its) AS is_cut
+FROM counted AS c
+WHERE c.rows_before < %(rows)s::bigint AND c.bytes_before < %(bytes)s::bigint
+GROUP BY c.ord, c.process_no
+ORDER BY c.ord
