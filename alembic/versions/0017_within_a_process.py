@@ -1,4 +1,4 @@
-"""Retention: a walk goes on within a process of which it has seen a part. Additive: the column has a default."""
+"""Retention: a walk goes on within a process, and VACUUM locks out nobody. Additive: a column with a default."""
 
 from __future__ import annotations
 
@@ -12,12 +12,20 @@ depends_on = None
 # Older releases run on beside it: their walks begin such a process anew.
 additive = True
 
+# What is deleted from these tables is filled again. To cut off an empty end, VACUUM would lock out all steps.
+_LARGE = ("processes", "tasks", "events")
+
 
 def upgrade() -> None:
     schema = op.get_context().version_table_schema
+    for table in _LARGE:
+        op.execute(f'ALTER TABLE "{schema}".{table} SET (vacuum_truncate = false)')
     column = sa.Column("cursor_task", sa.BigInteger(), server_default=sa.text("0"), nullable=False)
     op.add_column("retention", column, schema=schema)
 
 
 def downgrade() -> None:
-    op.drop_column("retention", "cursor_task", schema=op.get_context().version_table_schema)
+    schema = op.get_context().version_table_schema
+    for table in _LARGE:
+        op.execute(f'ALTER TABLE "{schema}".{table} RESET (vacuum_truncate)')
+    op.drop_column("retention", "cursor_task", schema=schema)

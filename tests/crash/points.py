@@ -128,6 +128,20 @@ REDOING_BULK_RUNNER = [
     for verb in ("due_redos", "broken_requests", "copy_request", "note_redos", "note_bulk", "settle_bulk")
     for phase in ("before", "sent", "after")
 ]
+# What a retention sweeper does beside it, of a walk that deletes.
+SWEEPER = [
+    f"{verb}:{phase}"
+    for verb in (
+        "lock_sweep",
+        "look_sweep",
+        "look_tasks",
+        "lock_swept",
+        "sweep_tasks",
+        "note_sweep",
+        "commit",
+    )
+    for phase in ("before", "sent", "after")
+]
 STOP = [
     *(f"hand_back:{phase}" for phase in ("before", "sent", "after")),
     *(f"deregister:{phase}" for phase in ("before", "after")),

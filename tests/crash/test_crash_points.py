@@ -21,7 +21,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from progressor import Bulk, Client, Engine, ProcessNotFound, SetTimer
+from progressor import Bulk, Client, Engine, ProcessNotFound, Retention, SetTimer
 from progressor.model import TaskType
 from tests.crash import child, points
 from tests.crash.ledger import (
@@ -325,6 +325,31 @@ async def test_a_zombie_collector_dies(known: str, point: str) -> None:
         async with Engine(known, [account()], **OPTIONS):
             assert await asking == ANSWERS
             await check(known)
+
+
+@pytest.mark.parametrize("point", points.SWEEPER)
+async def test_a_retention_sweeper_dies(known: str, point: str) -> None:
+    """What it deleted and how far it came are committed together; another one deletes the rest."""
+    async with Engine(known, [account()], zombie_collector=False, **OPTIONS) as engine:
+        assert await use_all(engine.client) == ANSWERS
+        await check(known)
+        await engine.client.set_retention(NAMESPACE, Retention(tasks=HOUR, events=2))
+    with psycopg.connect(known) as own:
+        own.execute("UPDATE progressor.tasks SET finished_time = finished_time - interval '2 hours'")
+    await die("collector", point, known)
+    check_invariants(known)
+    async with Engine(known, [account()], **OPTIONS) as engine:
+        async with asyncio.timeout(30):
+            while (await engine.client.retention(NAMESPACE)).ended_at is None:  # noqa: ASYNC110 - as above
+                await asyncio.sleep(0.02)
+        for name in (TIMER, *ACCOUNTS):
+            assert await engine.client.trace(NAMESPACE, name) == []
+            process = await engine.client.get(NAMESPACE, name)
+            assert [each.event_id for each in process.history] == [
+                process.last_event_id - 1,
+                process.last_event_id,
+            ]
+    check_invariants(known)
 
 
 @pytest.fixture
