@@ -1,4 +1,4 @@
-"""Retention: a walk goes on within a process, and VACUUM locks out nobody. Additive: a column with a default."""
+"""Retention: a walk goes on within a process; VACUUM locks out nobody. Additive: a column with a default."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ depends_on = None
 # Older releases run on beside it: their walks begin such a process anew.
 additive = True
 
-# What is deleted from these tables is filled again. To cut off an empty end, VACUUM would lock out all steps.
+# Room in these tables is filled again. To cut off an empty end, VACUUM would lock out all steps.
 _LARGE = ("processes", "tasks", "events")
 
 

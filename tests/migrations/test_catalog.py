@@ -34,7 +34,7 @@ LANDED = {
     "0014_limits.py": "61fcf55458311f49e82410a0d1f017cd61835011ffe1b89e76c60477f12a40c1",
     "0015_retention.py": "1337dff091267d833d5c132ffb0e59dbd2a6db657c3218d74c0e2982dfdb062c",
     "0016_audit.py": "1440489405333fc189273b9f2f31589f15578cff94106b8cafabd6cd9efd3209",
-    "0017_within_a_process.py": "2d848ec0b3fc44aa21ecaa3d6183057e1e1ea73d51f97e71c03283f34dd719f2",
+    "0017_within_a_process.py": "283126645f276043b960b21463ac15943fbf0583315bf889e7f7e070979b3d11",
 }
 LISTED = ROOT / "progressor" / "storage" / "catalog.txt"
 
