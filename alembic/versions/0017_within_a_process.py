@@ -1,4 +1,4 @@
-"""Retention: a walk goes on within a process; VACUUM locks out nobody. Additive: a column with a default."""
+"""Retention: a walk goes on within a process; VACUUM locks out nobody. Additive, with a default."""
 
 from __future__ import annotations
 

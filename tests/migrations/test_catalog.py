@@ -34,7 +34,7 @@ LANDED = {
     "0014_limits.py": "61fcf55458311f49e82410a0d1f017cd61835011ffe1b89e76c60477f12a40c1",
     "0015_retention.py": "1337dff091267d833d5c132ffb0e59dbd2a6db657c3218d74c0e2982dfdb062c",
     "0016_audit.py": "1440489405333fc189273b9f2f31589f15578cff94106b8cafabd6cd9efd3209",
-    "0017_within_a_process.py": "283126645f276043b960b21463ac15943fbf0583315bf889e7f7e070979b3d11",
+    "0017_within_a_process.py": "873ab8d41cf1f6132e19dfae925b3a3720d981a2c0aeb42f719d4b0ff1d4b9d1",
 }
 LISTED = ROOT / "progressor" / "storage" / "catalog.txt"
 

@@ -263,6 +263,36 @@ async def test_what_is_only_looked_at_has_a_pace_too(storage: Storage) -> None:
     assert (known.next_at or LATER) - LATER > DAY
 
 
+async def test_other_times_amid_a_walk(
+    storage: Storage, tables: Tables, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An operator who sets some has the walk begin anew; code that says none any more ends it."""
+    monkeypatch.setattr(rounds, "_ROWS", 1)
+    await start(storage)
+    old = [await call(storage, at=OLD), await call(storage, at=YOUNG)]
+    options = {"retention": KEPT.model_dump(mode="json")}
+    await storage.register_namespace(NS, options=options, schemas={})
+    assert (await storage.sweep(rate=1000, now=LATER)) == (NS, 1, 0, False)
+    await keep(storage, Retention(tasks=HOUR), now=LATER + 2 * HOUR)
+    assert (await storage.sweep(rate=1000, now=LATER + 2 * HOUR)) == (NS, 1, 0, False)
+    assert await storage.set_retention(NS, None, now=LATER + 2 * HOUR)
+    await storage.register_namespace(NS, options={}, schemas={})
+    assert (await storage.sweep(rate=1000, now=LATER + 3 * HOUR)) == (NS, 0, 0, True)
+    assert numbers(tables) == [old[1]]
+    await keep(storage, Retention(tasks=HOUR), now=LATER + 3 * HOUR)
+    assert await walk(storage, now=LATER + 3 * HOUR) == (1, 0)
+
+
+async def test_a_process_that_is_removed(storage: Storage) -> None:
+    """What is left of its rows is the business of its removal, and counts in no walk."""
+    await start(storage)
+    await call(storage, at=OLD, emits=3)
+    await start(storage, "p2")
+    await keep(storage, Retention(tasks=HOUR, events=HOUR))
+    await storage.remove(NS, "p1", now=LATER)
+    assert await walk(storage) == (1, 0)
+
+
 async def test_a_namespace_that_is_retired_meanwhile(storage: Storage, tables: Tables) -> None:
     """While a runner gives it a row: that is never due."""
     tables.execute("INSERT INTO retention (namespace_no, next_at) VALUES (1000, %s)", OLD)
