@@ -319,7 +319,7 @@ class EngineOptions(ConnectionOptions):
     zombie_grace: Positive = timedelta(seconds=10)
     """A running task is a zombie once it outlived its step_timeout by this much."""
     retention_rate: float = Field(default=1000.0, gt=0, le=1_000_000)
-    """Tasks and events that retention deletes a second in each namespace, at most; it looks at 20 times as many."""
+    """Tasks and events that retention deletes a second in each namespace, at most."""
     heartbeat_interval: Positive = Field(default=timedelta(seconds=3), validate_default=True)
     """How often a worker says that it lives, at least three times per lease_age."""
     stop_grace: Positive = timedelta(seconds=30)
