@@ -68,7 +68,7 @@ class _Old:
 
 
 class _Stop(NamedTuple):
-    """Where a look ends: with this process of those it looked at, behind this task of it; None: wholly."""
+    """The end of a look: with this process of those it looked at, behind this task of it; None: wholly."""
 
     place: int
     behind: int | None = None

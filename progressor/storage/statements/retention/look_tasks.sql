@@ -22,7 +22,19 @@ WITH its AS MATERIALIZED (
             t.process_no = i.process_no
             AND t.task_id > i.behind
             AND t.task_id <= (
-                -- include first_young_task
+                -- The last number that a task had drawn soon after `tasks_before`: a higher one is too young.
+                -- Before the first mark nothing is known, and all tasks are looked at.
+                SELECT
+                    coalesce(
+                        (
+                            SELECT m.task_id
+                            FROM progressor.task_marks AS m
+                            WHERE m.marked_at >= %(tasks_before)s::timestamptz
+                            ORDER BY m.marked_at
+                            LIMIT 1
+                        ),
+                        9223372036854775807
+                    ) AS task_id
             )
         ORDER BY t.task_id
         LIMIT %(reads)s::bigint
