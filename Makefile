@@ -18,7 +18,7 @@ OLDEST := $(firstword $(POSTGRES))
 programs_of = $(VENV)/postgresql-$(1)
 # A second environment, with every dependency at the lower bound that pyproject.toml states.
 LOWEST := $(VENV)/lowest
-PYTEST := $(PYTHON) -m pytest -n 2
+PYTEST := $(PYTHON) -m pytest -n 3
 # Half a minute of tests: what is pure, the rules of the docs, and the hot operations on a database.
 QUICK := tests/unit tests/docs/test_rules.py tests/docs/test_references.py \
 	$(foreach verb,prepare_init prepare_call search_calls search_timers save_result put fencing,tests/storage/test_$(verb).py)
@@ -45,7 +45,7 @@ test-oldest: $(DEV) $(call programs_of,$(OLDEST))  ## Run the tests on the oldes
 # What is deprecated since then warns, in dependencies of dependencies too. That is no failure of ours.
 test-lowest: $(LOWEST)/.dev $(call programs_of,$(OLDEST))  ## Run the tests with the oldest dependencies that are supported, on the oldest PostgreSQL
 	PROGRESSOR_TEST_POSTGRES_BIN_DIR=$(call programs_of,$(OLDEST))/bin \
-		$(LOWEST)/bin/python -m pytest -n 2 -W default::DeprecationWarning $(ARGS)
+		$(LOWEST)/bin/python -m pytest -n 3 -W default::DeprecationWarning $(ARGS)
 
 test-matrix: $(DEV) $(foreach v,$(POSTGRES),$(call programs_of,$(v)))  ## Run the tests on every PostgreSQL that is supported, one after the other
 	@failed=0; said=; for version in $(POSTGRES); do \

@@ -317,6 +317,9 @@ def before_call(context, case, kwargs):
     if isinstance(case.body, dict):
         body = case.body = _accepted(case.body)
     named = body.get("timers") if isinstance(body.get("timers"), dict) else {}
+    if named:
+        # Together they may be one too many.
+        body.pop("timer", None)
     for timer in (body, body.get("timer"), *named.values()):
         if isinstance(timer, dict) and isinstance(timer.get("after"), str):
             timer["after"] = "PT1H"

@@ -38,6 +38,8 @@ ERRORS = [
     errors.NamespaceInUse(NS, workers=1, processes=2),
     errors.ProcessNotFound(NS, "a/ü", detail="it was removed"),
     errors.TaskNotFound(NS, "o1", task_id=17),
+    errors.TaskNotFound(NS, "o1", task_id=17, is_deleted=True),
+    errors.HistoryTruncated(NS, "o1", first_event_id=5),
     errors.TaskNotEnded(NS, "o1", task_id=17),
     errors.TaskCancelled(NS, "o1", task_id=17, detail="timer replaced"),
     errors.ProcessAlreadyExists(NS, "o1"),

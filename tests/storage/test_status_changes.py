@@ -137,15 +137,18 @@ SAVES = ("fused_save_timeless", "fused_save_one_timer", "fused_save")
 PAUSING = {"save_result_pausing", "save_lite_pausing"}
 # Of an init that waits for room in its group: the process gets the group, and no other status.
 ENTERS = {"enter_group"}
+# Of what a retention has deleted: where the history and the tasks begin.
+SWEEPS = {"sweep_tasks", "sweep_events"}
 
 
 def test_no_other_statement_writes_a_status() -> None:
     """Whatever changes a row of `processes` is driven below; a new statement fails here first."""
     of_steps = [writers_of(*line) for line in LINES]
-    others = (*WRITERS_OF_VERBS.values(), *FUSED.values(), SAVES, PAUSING, ENTERS)
+    others = (*WRITERS_OF_VERBS.values(), *FUSED.values(), SAVES, PAUSING, ENTERS, SWEEPS)
     assert set().union(*of_steps, *others) == WRITERS
     assert not any(
-        "status =" in STATEMENTS[name].partition("UPDATE progressor.tasks")[0] for name in ENTERS
+        "status =" in STATEMENTS[name].partition("UPDATE progressor.tasks")[0]
+        for name in (*ENTERS, *SWEEPS)
     )
     source = Path(progressor.__file__).parent
     # The bench fills a database of its own.

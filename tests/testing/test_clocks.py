@@ -39,7 +39,7 @@ REAL = {
     "standstill": "whether a heartbeat is older than its lease",
 }
 # Those that go by hours of the caller's, which virtual sessions turn into a moment of their clock.
-BY_AGO = {"broken_processes", "failed_timers"}
+BY_AGO = {"broken_processes", "failed_timers", "audit", "audit_of_process"}
 
 
 def _text(name: str) -> str:

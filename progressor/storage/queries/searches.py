@@ -118,12 +118,12 @@ class Search:
         return "due" if self.wanted.timer == "overdue" else "created"
 
     def _conditions(self) -> list[ColumnElement[bool]]:
-        # Each condition with the predicate of the index that serves it.
+        # Each condition with the predicate of the index that serves it, and of no other one.
         wanted: list[ColumnElement[bool]] = [processes.c.created_at > text("'-infinity'")]
         if self.wanted.status == "error" or self.wanted.timer == "held":
             # By a constraint these are the broken ones. With a condition on the status too, the planner
             # would, before the first ANALYZE, expect so few that it reads and sorts all of them for a page.
-            wanted.append(processes.c.detail.is_not(None))
+            wanted = [processes.c.detail.is_not(None)]
         if self.wanted.status not in (None, "error"):
             wanted.append(processes.c.status == self.wanted.status)
         if self.wanted.timer == "held":
